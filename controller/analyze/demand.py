@@ -13,14 +13,14 @@ for besides, whichever is more):
        undone within 30 s: a plan costs its moves. Two signals: it is not lowered while more rows wait than that plan
        would carry in a second, nor while the topology is unstable (`diagnosis.py`).
  season where one is believed, a plan is raised before the rise that it foresees and lowered into troughs that are
-       worth it (`seasonal.py`); it is raised as above where more comes than was foreseen.
+       worth it (`lowered`); it is raised as above where more comes than was foreseen.
  ahead a forecast reaches until a plan decided now would be in force: two seconds until a rate is sure, and what
        enacting took lately, the start of a VM included where the VMs there are do not suffice.
  come  of rows that are taken as they come, chance makes ±√n of n: a rate counts as above another where it is by
        three times that, over a second, or over five; the level is the mean of five seconds unless one second is
        above that: then what came since, of a step within this second in its newer half. A plan for a step is made
        from little, so for five seconds the level itself raises it again. What waits is to be done within a minute
-       besides (`lag.py`).
+       besides (`drain_tps`).
 """
 
 from __future__ import annotations
@@ -31,14 +31,148 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from headgate.controller.analyze.forecast import CHOSEN, Needed, RateForecast
-from headgate.controller.analyze.season import Coming
-from headgate.controller.analyze.seasonal import Lowering, due, lowered
+from headgate.controller.analyze.season_detection import Coming
 from headgate.controller.knowledge.diagnoses import Demand, Direction, Horizon, Past
-from headgate.controller.knowledge.windows import SERIES_STEP_S, Window
-from headgate.topology_runtime.faults.words import significant
+from headgate.controller.knowledge.measured_window import SERIES_STEP_S, Window
+from headgate.controller.knowledge.offered_load import Lag
 from headgate.topology_runtime.stability.slopes import Floats
+from headgate.topology_runtime.wording import significant
+
+# ── When a plan is best lowered, where it is known what comes. Pure ───
+#
+# A plan that is lowered holds the slots of the threads that leave until it is committed, and has to be raised
+# again before the next rise. So lowering it from P to X for as long as no more than X is needed gains (P - X)
+# × (that time - the time that slots are held and the next plan takes). From all times at which it might be
+# lowered, and all at which it would be raised again, the one with the most gain is taken; it must be worth
+# its moves.
+
+BINS = 128  # that what comes is looked at in
+NEARLY = 0.9  # of the most that could be gained: it is not waited for the rest
+
+
+class Trough(NamedTuple):
+    """From then until then no more is needed. gain_s: what lowering a plan for it saves, in seconds of that plan."""
+
+    begins_s: int
+    ends_s: int
+    needed_tps: float
+    gain_s: float
+
+
+def best_trough(needs: Floats, planned_tps: float, held_s: float) -> Trough | None:
+    """The one that is worth most. needs: of each second to come. held_s: of a trough, in which nothing is gained.
+    None where nothing is."""
+    full, wide_s = _binned(needs)
+    begin, end = np.indices((len(full), len(full)))
+    most = np.maximum.accumulate(np.where(end >= begin, full, 0.0), axis=1)
+    long_s = wide_s * (end - begin + 1) - held_s
+    gains = np.where(long_s > 0, (planned_tps - most) * long_s / planned_tps, -1.0)
+    ends = gains.argmax(axis=1)
+    each = gains[np.arange(len(full)), ends]
+    at = 0 if each[0] >= NEARLY * each.max() else int(each.argmax())
+    if each[at] <= 0:
+        return None
+    return Trough(at * wide_s, int(ends[at] + 1) * wide_s, float(most[at, ends[at]]), float(each[at]))
+
+
+def next_trough(needs: Floats, planned_tps: float, held_s: float, worth_s: float) -> Trough | None:
+    """The best one that gains so much; where it is still to come, the best of those that are over before it begins,
+    and so on. None where none gains so much."""
+    found = None
+    trough = best_trough(needs, planned_tps, held_s)
+    while trough is not None and trough.gain_s >= worth_s:
+        found = trough
+        trough = best_trough(needs[: found.begins_s], planned_tps, held_s) if found.begins_s else None
+    return found
+
+
+def step_to(needs: Floats, planned_tps: float, held_s: float, trough: Trough) -> Trough | None:
+    """The best step on the way: the plan is lowered for what comes until the trough begins, and is committed by then,
+    so that the slots of threads that leave in it are gone so much sooner. None where there is not enough time."""
+    full, wide_s = _binned(needs[: trough.begins_s + 1])
+    long_s = trough.begins_s - wide_s * np.arange(len(full))
+    most = np.maximum.accumulate(full[::-1])[::-1]
+    gains = np.where(long_s >= held_s, (planned_tps - most) * long_s / planned_tps, -1.0)
+    at = 0 if gains[0] >= NEARLY * gains.max() else int(gains.argmax())
+    if gains[at] <= 0:
+        return None
+    return Trough(at * wide_s, trough.begins_s, float(most[at]), float(gains[at]))
+
+
+def _binned(needs: Floats) -> tuple[Floats, int]:
+    """(the most in each bin, its width in s)."""
+    wide_s = math.ceil(len(needs) / BINS)
+    padded = np.concatenate((needs, np.full(-len(needs) % wide_s, needs[-1])))
+    return padded.reshape(-1, wide_s).max(axis=1), wide_s
+
+
+# ── What to plan for, and when, where a season says what comes. Pure ───
+#
+# up    before the first second that would be above the plan, as long before as a plan takes, and a VM where
+# those there do not suffice for what comes until it could be there; for the most that comes within that time
+# and `ahead_s` besides.
+# down  where the next trough is worth it (`next_trough`): at once, or where more is gained by it in a while,
+# then. While a deeper one is waited for, for as long as a plan takes to be committed or longer, a step on the
+# way to it.
+
+SPARE_S = 1.0  # a plan is decided so long before it has to be
+WORTH_S = (
+    2.5  # of the plan in force, that lowering it must save: as much as 15 % for the half minute of `UNDONE_S`
+)
+
+
+class Due(NamedTuple):
+    """A rise that a plan has to be made for now. in_s: until it is above the plan; None: none is."""
+
+    in_s: int | None
+    goal_tps: float
+
+
+class Lowering(NamedTuple):
+    """To what rate, and why; or why not (and then to nothing)."""
+
+    target_tps: float
+    why: str
+    no: str
+
+
+def due(coming: Coming, planned_tps: float, horizon: Horizon, ahead_s: float) -> Due:
+    """What has to be planned for now because it comes."""
+    lead_s, machine_lead_s = (
+        math.ceil(enact_s + SPARE_S) for enact_s in (horizon.enact_s, horizon.enact_s + horizon.machine_s)
+    )
+    if float(coming.needs[: max(machine_lead_s, lead_s + math.ceil(ahead_s))].max()) > horizon.room_tps:
+        lead_s = machine_lead_s
+    goal_tps = float(coming.needs[: lead_s + math.ceil(ahead_s)].max())
+    above = (coming.rates[:lead_s] > planned_tps).nonzero()[0]
+    return Due(int(above[0]) + 1 if len(above) else None, goal_tps)
+
+
+def lowered(coming: Coming, planned_tps: float, horizon: Horizon, least_tps: float) -> Lowering:
+    """Should the plan be lowered now? least_tps: it must carry so much."""
+    committed_s = horizon.enact_s + horizon.held_s
+    raised_s = math.ceil(horizon.enact_s + horizon.machine_s + SPARE_S)
+    trough = next_trough(coming.needs, planned_tps, committed_s + raised_s, WORTH_S)
+    every = coming.text
+    if trough is None:
+        return Lowering(0.0, "", f"no trough is long and deep enough to be worth it, {every}")
+    if not trough.begins_s:
+        text = f"no more than {trough.needed_tps:,.1f} t/s is needed for {trough.ends_s} s, {every}"
+        return Lowering(max(trough.needed_tps, least_tps), text, "")
+    step = step_to(coming.needs, planned_tps, committed_s, trough)
+    if step is not None and not step.begins_s and step.gain_s >= WORTH_S:
+        way = f"on the way to {trough.needed_tps:,.1f}"
+        text = f"no more than {step.needed_tps:,.1f} t/s is needed for {step.ends_s} s, {way}, {every}"
+        return Lowering(max(step.needed_tps, least_tps), text, "")
+    soonest = trough if step is None or step.gain_s < WORTH_S else step
+    no = f"{soonest.needed_tps:,.1f} t/s is enough in {soonest.begins_s} s, {every}: it is waited for"
+    return Lowering(0.0, "", no)
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 HEADROOM = 1.15  # the 95th percentile of how far predicted rates are off (docs/measured-models.md)
 TREND_AGAIN_S, URGENT_AGAIN_S = 5.0, 1.0  # after a plan came into force
@@ -381,3 +515,57 @@ def _evidence(seen: _Rates, needed: Needed, forecast: RateForecast, past: Past) 
         **({"burst_tps": bursts.peak_tps} if bursts.number else {}),
         **{name: age for name, age in ages.items() if math.isfinite(age)},
     }
+
+
+# ── How far arriving sources are behind what comes: what that asks of a plan, and when a person is told.
+# Pure
+#
+# A plan carries what comes with some headroom, so rows that wait are done with sooner or later. It is made
+# for more when that would take longer than `DRAIN_S`: a minute is longer than enacting a plan and fetching a
+# VM take, so what is planned is there in time to be of use, and it is short enough that nobody waits for
+# yesterday's rows.
+
+DRAIN_S = 60.0
+LEAST_S = 2.0  # a row that waits for less waits for its turn, not for a plan
+ALARM_S, OVER_S = 5.0, 2.0  # behind by so much and growing is an alarm; below the other it is over
+GROWS, GROWS_S = 0.05, 5.0  # by so much of what comes, over so many seconds
+CAPPED = 0.8  # of the cap is read where that is what keeps rows back
+
+_POINTS = round(GROWS_S / SERIES_STEP_S)
+
+
+def under_cap(window: Window, lags: tuple[Lag, ...], cap_tps: float) -> Window:
+    """The window to judge the topology by: where a cap keeps rows back, it was offered what was read, not what came."""
+    series = window.progress
+    if not math.isfinite(cap_tps) or len(series.at_s) <= _POINTS or all(x.seconds < LEAST_S for x in lags):
+        return window
+    if (series.emitted[-1] - series.emitted[-1 - _POINTS]) / GROWS_S < CAPPED * cap_tps:
+        return window  # not even that is read
+    return replace(window, progress=replace(series, offered=series.emitted))
+
+
+def drain_tps(lags: tuple[Lag, ...]) -> float:
+    """Rows/s that are to be done besides those that come, so that none waits longer than `DRAIN_S`."""
+    return max((lag.rows / DRAIN_S for lag in lags if lag.seconds >= LEAST_S), default=0.0)
+
+
+def lag_alarm(before: str, lags: tuple[Lag, ...], window: Window) -> str:
+    """What to say of a lag that grows; as `before` while it has not gone, empty when there is none."""
+    worst = max(lags, key=lambda lag: lag.seconds, default=None)
+    if worst is None or worst.seconds < OVER_S:
+        return ""
+    if before or worst.seconds < ALARM_S or not lag_grows(window):
+        return before
+    return (
+        f"lag growing: {worst.source} is {worst.rows:,} rows and {worst.seconds:.0f} s behind what comes "
+        f"({window.offered_tps:,.0f} tuples/s come, {window.emitted_tps:,.0f} are read)"
+    )
+
+
+def lag_grows(window: Window) -> bool:
+    """Do more rows wait to be read than some seconds ago?"""
+    series = window.progress
+    if len(series.at_s) <= _POINTS:
+        return False
+    came, read = (column[-1] - column[-1 - _POINTS] for column in (series.offered, series.emitted))
+    return came - read > max(1.0, GROWS * came)

@@ -24,9 +24,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from headgate.controller.analyze.last_seconds import LastSeconds
-from headgate.controller.analyze.margin import margin_of
-from headgate.controller.analyze.season import LOOK_S, Coming, Handed, SeasonWatch
+from headgate.controller.analyze.season_detection import (
+    LOOK_S,
+    Coming,
+    Handed,
+    LastSeconds,
+    SeasonWatch,
+    margin_of,
+)
 from headgate.topology_runtime.stability.slopes import Floats
 
 MEMORY_S = 600

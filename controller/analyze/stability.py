@@ -18,8 +18,7 @@ from typing import Literal
 import numpy as np
 
 from headgate.controller.knowledge.diagnoses import Stability, Verdict
-from headgate.controller.knowledge.windows import SERIES_STEP_S, Window
-from headgate.topology_runtime.stability.evidence import RAW_SLOPE, UNSTABLE_SLOPE
+from headgate.controller.knowledge.measured_window import SERIES_STEP_S, Window
 from headgate.topology_runtime.stability.slopes import (
     MIN_POINTS,
     Floats,
@@ -29,6 +28,7 @@ from headgate.topology_runtime.stability.slopes import (
     theil_sen_each,
     trend,
 )
+from headgate.topology_runtime.stability.trial_evidence import RAW_SLOPE, UNSTABLE_SLOPE
 
 SURE = 0.997  # that a series rises; six seconds of steady growth give as much
 SCATTER_SHARE = 0.5  # of the scatter (5th to 95th percentile) that it must rise by

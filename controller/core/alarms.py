@@ -4,7 +4,7 @@
     models     it does not keep up though the plan in force is predicted to: the models are wrong
     slot       a slot of the plan in force is given up, and no plan can do without it
     vm         a VM that was asked for is not there after a minute
-    lag        rows of arriving sources wait, and more each second (`analyze/lag.py`)
+    lag        rows of arriving sources wait, and more each second (`analyze/demand.py`)
     machines   the machines provider does not do what it is asked
     mass_loss  so many VMs vanished at once that nothing is planned
 
@@ -13,13 +13,12 @@ Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk 
 
 from __future__ import annotations
 
-from headgate.controller.execute.executor import IN_FORCE
-from headgate.controller.execute.watching import quarantined_now
+from headgate.controller.execute.plan_drift import quarantined_now
+from headgate.controller.execute.rollout import IN_FORCE
 from headgate.controller.knowledge.diagnoses import Demand, Stability
-from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.membership import Membership
-from headgate.controller.knowledge.turn import Turn
-from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.api.cluster import Slot
 
 NS = 1_000_000_000
 SHORT_S = 5  # above what is carried for so long, or below it: what waits is over by then, or is not

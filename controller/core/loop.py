@@ -9,38 +9,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headgate.controller.analyze import lag
+from headgate.controller.analyze import demand as lag
 from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
-from headgate.controller.analyze.nearness import growing, nearness
-from headgate.controller.analyze.residuals import predicted_slots, residuals
+from headgate.controller.analyze.residuals import growing, nearness, predicted_slots, residuals
 from headgate.controller.analyze.stability import stability
 from headgate.controller.core import (
     alarms,
     commands,
-    correcting,
-    deciding,
-    first_profiles,
-    first_rows,
-    offers,
-    provided,
-    recoding,
-    recovery,
-    spare_profiles,
-    thinking,
-    traffic_triggers,
-    unread_spools,
 )
-from headgate.controller.core.accounting import Accounts
-from headgate.controller.core.following import Following
-from headgate.controller.core.path_watch import PathWatch
-from headgate.controller.core.tracing import run_of
-from headgate.controller.core.viewing import view_of
-from headgate.controller.execute.desired import publish
-from headgate.controller.execute.ending import Ending
-from headgate.controller.execute.executor import enact
-from headgate.controller.execute.probation import judge
-from headgate.controller.execute.sending_again import SendingAgain
-from headgate.controller.execute.watching import (
+from headgate.controller.core import (
+    background_planning as thinking,
+)
+from headgate.controller.core import (
+    decisions as deciding,
+)
+from headgate.controller.core import (
+    decisions as provided,
+)
+from headgate.controller.core import (
+    model_updates as offers,
+)
+from headgate.controller.core import (
+    plan_triggers as traffic_triggers,
+)
+from headgate.controller.core import (
+    prediction_accounting as correcting,
+)
+from headgate.controller.core import (
+    profiling as first_profiles,
+)
+from headgate.controller.core import (
+    profiling as first_rows,
+)
+from headgate.controller.core import (
+    profiling as spare_profiles,
+)
+from headgate.controller.core import (
+    rolling_upgrade as recoding,
+)
+from headgate.controller.core.alarms import clear_alarm, raise_alarm
+from headgate.controller.core.decisions import run_of
+from headgate.controller.core.plan_triggers import PathWatch
+from headgate.controller.core.prediction_accounting import Accounts
+from headgate.controller.core.rate_following import RateFollower
+from headgate.controller.core.view_builder import view_of
+from headgate.controller.execute.dead_letter_replay import DeadLetterReplay
+from headgate.controller.execute.desired_state import publish
+from headgate.controller.execute.plan_drift import (
     draining_vms,
     hand_over_waited,
     lost_vms,
@@ -49,30 +64,159 @@ from headgate.controller.execute.watching import (
     take_back,
     unplanned_vms,
 )
-from headgate.controller.knowledge import turns as t
-from headgate.controller.knowledge.arrivals import cap_of, lags_of
-from headgate.controller.knowledge.config import ControllerSettings
-from headgate.controller.knowledge.knowledge import Knowledge
-from headgate.controller.knowledge.letters import LetterRecord
+from headgate.controller.execute.rollout import enact, judge_probation
+from headgate.controller.execute.run_end import Ending
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.knowledge.dead_letters import LetterRecord
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.journal_records import Booted, Durable, Submitted, fold_all
+from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.controller.knowledge.loop_events import Finish, Started
 from headgate.controller.knowledge.membership import Membership, MembershipChange
-from headgate.controller.knowledge.models import missing_models
-from headgate.controller.knowledge.records import Submitted
+from headgate.controller.knowledge.offered_load import cap_of, lags_of
 from headgate.controller.knowledge.run_view import LoopResult, RunView
-from headgate.controller.knowledge.turn import Turn
-from headgate.controller.monitor import clocks, hearing
-from headgate.controller.monitor.intake import Intake
-from headgate.controller.monitor.settling import Settling
-from headgate.controller.monitor.sink_logs import FinishedRows
-from headgate.controller.monitor.windows import window_of
-from headgate.controller.plan.resident import HeldMemory
-from headgate.controller.views.rate_rows import RateRows
-from headgate.controller.views.summary import summary
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.errors import BadMessage, HeadgateError, InvalidInput
-from headgate.topology_runtime.messages import refusal
-from headgate.topology_runtime.profiles import Profiled
+from headgate.controller.knowledge.spooled_events import Unread, without_reader
+from headgate.controller.models.task_models import missing_models
+from headgate.controller.monitor import vm_reports as clocks
+from headgate.controller.monitor import vm_reports as hearing
+from headgate.controller.monitor.sample_intake import Intake
+from headgate.controller.monitor.sample_windows import window_of
+from headgate.controller.monitor.sink_counts import FinishedRows, Settling
+from headgate.controller.plan.predict.slot_fit import HeldMemory
+from headgate.controller.views.run_documents import RateRows, summary
+from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError, InvalidInput
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.messages import refusal
+from headgate.topology_runtime.wire.report_messages import Profiled
+from headgate.topology_runtime.wording import counted
+
+# ── The beginning of a controller's life: what an earlier one left in the journal is known again. Pure ───
+#
+# What runs is adopted: after a restart nothing is said to agents until they have told what is there (4 s at
+# most), then they get the desired state of before under the new boot, and an enactment under way goes on.
 
 NS = 1_000_000_000
+ADOPT_NS = 4 * NS  # as long as a VM may be silent
+CRASHES_IN_A_ROW, WITHIN_NS = 3, 60 * NS
+SHORT_LIFE_NS = 15 * NS  # a controller that lived longer did not die of what it was doing
+
+
+def begin_life(turn: Turn, members: Membership, ending: Ending, started: Started) -> bool:
+    """Know what is journaled and journal the new boot; False when there is nothing left to do here."""
+    k, now = turn.knowledge, turn.now
+    k.durable = fold_all(started.records)
+    k.pid, k.started_ns = started.pid, now.mono_ns
+    d = k.durable
+    if d.lives and d.lives[-1][1]:
+        turn.do(Finish(None, Conflict("the run in this state directory has ended", hint="start a new one")))
+        return False
+    crashes = crashes_in_a_row(d, now.wall_ns)
+    turn.record(Booted(d.boot + 1, now.wall_ns))
+    if started.tallies is not None:
+        k.counts.recall(started.tallies)
+    k.counts.letters.recall(started.letters)
+    k.counts.recall_apart(d.apart)
+    if not d.boot:
+        return True
+    turn.event(
+        "recovered", f"controller boot {d.boot + 1}: epoch {k.epoch} ({d.phase}) is adopted", level="warning"
+    )
+    members.presume(tuple(vm for vm in d.joined if vm.vm not in d.held_dead), now)
+    members.expect(d.joined)
+    k.phase_since_ns = now.mono_ns
+    k.rested = rested(d)
+    for rollout in d.rollouts:
+        k.switched_ns = now.mono_ns - max(0, now.wall_ns - rollout.switched_ns)
+        k.in_force_ns = now.mono_ns - max(0, now.wall_ns - rollout.in_force_ns)
+    if d.rollout is not None:
+        k.adopting_until_ns = now.mono_ns + ADOPT_NS
+    if crashes >= CRASHES_IN_A_ROW and d.cleared_ns < now.wall_ns - WITHIN_NS:
+        k.held = f"the controller died {crashes} times in a row: the last good plan is held"
+        turn.event("held", k.held, level="error")
+    if d.draining:
+        ending.resume(turn)
+    return True
+
+
+def rested(d: Durable) -> set[int]:
+    """Holders of exclusive tasks that are desired no more and whose VM is not held dead: it was journaled that they
+    are gone when they had said so. (Who was lost with its VM works until its lease is over.)"""
+    there = d.rollout.by_number if d.rollout is not None else {}
+    return {h.thread for h in d.holders if h.thread not in there and h.slot.vm not in d.held_dead}
+
+
+def crashes_in_a_row(d: Durable, now_wall_ns: int) -> int:
+    """How many lives before this one ended soon and badly, one after the other, just now."""
+    end = now_wall_ns
+    crashes = 0
+    for began, ended_well in reversed(d.lives):
+        if ended_well or end - began > SHORT_LIFE_NS or now_wall_ns - end > WITHIN_NS:
+            break
+        crashes, end = crashes + 1, began
+    return crashes
+
+
+def adopted(turn: Turn, members: Membership) -> None:
+    """Stop waiting once every VM of the plan has said what is there, or its time is over."""
+    k = turn.knowledge
+    if not k.adopting_until_ns or k.durable.rollout is None:
+        return
+    vms = {thread.slot.vm for thread in k.durable.rollout.threads} - set(k.durable.held_dead)
+    there = {m.vm.vm for m in members.up() if m.report is not None}
+    if vms <= there or turn.now.mono_ns >= k.adopting_until_ns:
+        k.adopting_until_ns = 0
+        k.phase_since_ns = turn.now.mono_ns
+        missing = sorted(vms - there)
+        text = f"not heard: {', '.join(missing)}" if missing else "all VMs are there"
+        turn.event("adopted", f"adopted what runs; {text}")
+
+
+# ── Events that were accepted on a VM where nobody reads their source any more: it is to go there, once
+# nothing is more urgent. Whoever reads it there accepts them anew (protocol: Sources). Pure.
+
+SPOOL_AGAIN_NS = 60_000_000_000  # when a plan was made for it and it is not read yet
+
+
+def unread_spools_found(turn: Turn, members: Membership) -> Diagnosis | None:
+    """A plan to be made so that they are read; None when there are none, or none can be made now."""
+    k = turn.knowledge
+    if not k.spools and "unread" not in k.alarms:
+        return None
+    usable = {slot.vm for m in members.up() for slot in set(m.vm.all_slots()) - members.quarantined}
+    waiting = {
+        place: rows for place, rows in without_reader(k).items() if place[1] not in k.durable.held_dead
+    }
+    _alarm(turn, {place: rows for place, rows in waiting.items() if place[1] not in usable})
+    waiting = {place: rows for place, rows in waiting.items() if place[1] in usable}
+    if not waiting or k.plan is None or not _may_plan(k) or turn.now.mono_ns < k.spools_again_ns:
+        return None
+    k.spools_again_ns = turn.now.mono_ns + SPOOL_AGAIN_NS
+    evidence = {f"{task} {partition} on {vm}": rows for ((task, partition), vm), rows in waiting.items()}
+    text = f"accepted and not read: {_told(waiting)}"
+    return Diagnosis("replan", "events_unread", text, k.plan.rate_tps, evidence, ())
+
+
+def _may_plan(k: Knowledge) -> bool:
+    return k.durable.phase == "committed" and not k.enacting and not k.hold and k.settings.plan is None
+
+
+def _alarm(turn: Turn, stuck: Unread) -> None:
+    """Of events on VMs none of whose slots can be used."""
+    if stuck:
+        raise_alarm(
+            turn, "unread", f"accepted and not read until the VM has a slot again: {_told(stuck)}", "error"
+        )
+    else:
+        clear_alarm(turn, "unread", "all events that were accepted can be read")
+
+
+def _told(waiting: Unread) -> str:
+    return ", ".join(f"{counted(n, 'event')} of {task} on {vm}" for ((task, _), vm), n in waiting.items())
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
 TURN_NS = NS  # between two turns of the loop …
 SHOW_NS = NS // 2  # between two views: people read no faster
 SLACK_NS = NS // 8  # … which a tick may be early
@@ -94,11 +238,11 @@ class Loop:
         self.intake: Intake | None = None
         self.finished = FinishedRows()
         self.settling = Settling()
-        self.again = SendingAgain()
+        self.again = DeadLetterReplay()
         self._result: LoopResult | None = None
         self._shown: LoopResult | None = None
         self._memory: HeldMemory | None = None
-        self._following: Following | None = None
+        self._following: RateFollower | None = None
         self._watch = alarms.AlarmWatch()
         self._paths = PathWatch()
         self._accounts = Accounts()
@@ -115,7 +259,7 @@ class Loop:
             t.Started: self._on_started,
             t.FromVm: self._on_vm,
             t.Command: lambda turn, event: commands.answer(self, turn, event),
-            t.MachinesSeen: provided.seen,
+            t.MachinesSeen: provided.machines_seen,
             t.JournalFailed: self._on_journal_failed,
             t.Measured: thinking.measured,
             t.PlanMade: lambda turn, event: commands.plan_made(self, turn, event),
@@ -137,9 +281,9 @@ class Loop:
         window = window_of(intake, now.mono_ns, k.settings.window_s)
         lags, cap_tps = lags_of(k, now.wall_ns), cap_of(k, now.wall_ns)
         verdict = stability(lag.under_cap(window, lags, cap_tps), in_force_s or 0.0)
-        self._following = self._following or Following(topology, season=k.settings.season)
+        self._following = self._following or RateFollower(topology, season=k.settings.season)
         need = self._following.need(k, self.members, window, lags, cap_tps, now)
-        if behind := lag.alarm(k.alarms.get("lag", ""), lags, window):
+        if behind := lag.lag_alarm(k.alarms.get("lag", ""), lags, window):
             alarms.raise_alarm(turn, "lag", behind)
         else:
             alarms.clear_alarm(turn, "lag", "the lag is over: rows are read as they come")
@@ -155,7 +299,7 @@ class Loop:
         self._accounts.look(turn, window, verdict, slots)
         off_models = correcting.named(turn, self._accounts)
         late = self._paths.look(turn, self.members, lambda seconds: window_of(intake, now.mono_ns, seconds))
-        judge(turn, self.members, verdict, window)
+        judge_probation(turn, self.members, verdict, window)
         diagnosis = diagnose(
             DiagnosisInput(
                 window=window,
@@ -176,7 +320,7 @@ class Loop:
         )
         if diagnosis.kind == "none":  # nothing is more urgent
             lesser = recoding.found(turn) or first_rows.measured(turn, window)
-            diagnosis = lesser or unread_spools.found(turn, self.members) or diagnosis
+            diagnosis = lesser or unread_spools_found(turn, self.members) or diagnosis
         if diagnosis.kind == "none" or diagnosis.reason == "overloaded":  # so wrong models look like
             known = correcting.found(turn, off_models, need) or offers.found(turn, need)
             diagnosis = known or diagnosis
@@ -238,7 +382,7 @@ class Loop:
         """Whatever happened: enact, end, tell."""
         k = self.knowledge
         told = k.desired
-        recovery.adopted(turn, self.members)
+        adopted(turn, self.members)
         spare_profiles.watch(turn, self.members, self.ending.stage)
         first_profiles.go_on(turn, event, self.members, self.ending.stage, self.submit)
         if self.ending.stage not in ("leaving", "over"):  # agents that were told to go are not lost
@@ -261,7 +405,7 @@ class Loop:
     def _on_started(self, turn: Turn, event: t.Started) -> None:
         self._born = event
         self.finished = FinishedRows(event.tallies.finished if event.tallies else None)
-        if not recovery.begin_life(turn, self.members, self.ending, event):
+        if not begin_life(turn, self.members, self.ending, event):
             return
         run = self.knowledge.durable.run
         if run is not None:
@@ -300,7 +444,7 @@ class Loop:
                 if member is not None and member.report is message:
                     self.again.hear(turn, message)
                     run = self.knowledge.durable.run
-                    if clocks.stepped(turn, before, message) and run is not None:
+                    if clocks.clock_stepped(turn, before, message) and run is not None:
                         self.intake, self._roster = Intake(run.topology), -1
                     if before is None and self.ending.stage == "running":
                         deciding.first_plan(turn, self.members)  # maybe it was the last one waited for
@@ -310,8 +454,8 @@ class Loop:
                 return hearing.letters(turn, members, message)
             case Profiled():
                 changes = hearing.told(turn, members, members.heard(message.vm, turn.now))
-                if not first_profiles.heard(turn, message):
-                    spare_profiles.heard(turn, message)
+                if not first_profiles.first_profile_heard(turn, message):
+                    spare_profiles.spare_profile_heard(turn, message)
             case m.PackageAt():
                 return  # the shell's matter
             case m.Goodbye():

@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
-from headgate.controller.knowledge.arrivals import PartitionArrivals
-from headgate.controller.knowledge.config import ControllerSettings
-from headgate.controller.knowledge.hot_keys import HotKey
-from headgate.controller.knowledge.letters import Letters
-from headgate.controller.knowledge.models import Model
-from headgate.controller.knowledge.plans import Plan
-from headgate.controller.knowledge.records import Durable, HandedOver
-from headgate.controller.knowledge.run_view import PlanProposal
-from headgate.controller.knowledge.tallies import FinishedTally, SourceTally, Tallies
-from headgate.controller.knowledge.thoughts import Thoughts
-from headgate.controller.knowledge.traffic import MeasuredTraffic
-from headgate.controller.knowledge.turns import Now
-from headgate.topology_runtime.cluster import Slot
-from headgate.topology_runtime.key_counts import KeysSeen
-from headgate.topology_runtime.latency_buckets import BUCKETS
-from headgate.topology_runtime.messages import (
+from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.knowledge.dead_letters import Letters
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.journal_records import Durable, HandedOver, Record, fold
+from headgate.controller.knowledge.loop_events import Command, Instruction, Now, Persist, Say, Trace
+from headgate.controller.knowledge.offered_load import PartitionArrivals
+from headgate.controller.knowledge.run_tallies import FinishedTally, SourceTally, Tallies
+from headgate.controller.knowledge.run_view import HotKey, PlanProposal
+from headgate.controller.models.plans import MeasuredTraffic, Plan
+from headgate.controller.models.task_models import Model
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+from headgate.topology_runtime.wire.dead_letter_messages import VmStrikes
+from headgate.topology_runtime.wire.messages import (
     DesiredState,
     Report,
     SourceStatus,
@@ -35,10 +35,49 @@ from headgate.topology_runtime.messages import (
     Token,
     WorkerStatus,
 )
-from headgate.topology_runtime.profiles import ProfileSpec
-from headgate.topology_runtime.struck import VmStrikes
-from headgate.topology_runtime.topology import Topology
-from headgate.topology_runtime.utc import utc_iso
+from headgate.topology_runtime.wire.report_messages import KeysSeen, ProfileSpec
+from headgate.topology_runtime.wording import utc_iso
+
+# ── What is being planned beside the loop, and what came of it last. Plain values ───────────────────────
+
+
+@dataclass(slots=True)
+class OrderedPlan:
+    """A plan that the shell was told to make for `request`, when `next_epoch` was the next one. diagnosis: that waits
+    for it (None: a command does). urgent: it does not wait for what is not."""
+
+    number: int
+    request: Any
+    since_ns: int
+    next_epoch: int
+    diagnosis: Diagnosis | None
+    urgent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlan:
+    """What came of a request: a plan and why it is for less, or an error."""
+
+    request: Any
+    plan: Plan | None
+    degraded: str
+    error: HeadgateError | None
+
+
+@dataclass(slots=True)
+class BackgroundJobs:
+    """asked: what is waited for; found: what was made last. rest_until_ns: nothing but what is urgent is asked before.
+    parked: commands that wait for a plan. took_s: (epoch, how long its plan was made beside the loop)."""
+
+    asked: OrderedPlan | None = None
+    found: FoundPlan | None = None
+    number: int = 0
+    rest_until_ns: int = 0
+    parked: list[Command] = field(default_factory=list)
+    took_s: tuple[int, float] = (0, 0.0)
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
 
@@ -327,7 +366,7 @@ class Knowledge:
     )  # VM → when and why its version was refused
 
     # what was thought
-    thoughts: Thoughts = field(default_factory=Thoughts)
+    thoughts: BackgroundJobs = field(default_factory=BackgroundJobs)
     considered: frozenset[str] = frozenset()  # VMs that were there when it was planned last
     proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable
     windows_bad: int = 0  # of the probation under way
@@ -428,3 +467,59 @@ class Knowledge:
     @property
     def enacting(self) -> bool:
         return self.durable.waiting is not None or self.durable.phase in ("prepared", "switched")
+
+
+# ── What one turn of the controller does to the world, collected while it thinks ────────────────────────
+#
+# Records change `knowledge.durable` at once; they come out as one Persist in front of everything else, so
+# nothing is sent that the journal does not know.
+
+
+class Turn:
+    """One turn at `now`."""
+
+    def __init__(self, knowledge: Knowledge, now: Now) -> None:
+        self.knowledge, self.now = knowledge, now
+        self._records: list[Record] = []
+        self._instructions: list[Instruction] = []
+
+    def record(self, record: Record) -> None:
+        """Journal this, and know it from now on."""
+        self.knowledge.durable = fold(self.knowledge.durable, record)
+        self._records.append(record)
+
+    def do(self, instruction: Instruction) -> None:
+        self._instructions.append(instruction)
+
+    def event(self, kind: str, text: str, level: str = "info", **more: Any) -> None:
+        """Something happened that people may want to know: a flat record, and a line on stderr."""
+        k = self.knowledge
+        k.event_number += 1
+        k.events.append(
+            {
+                "number": k.event_number,
+                "time": utc_iso(self.now.wall_ns),
+                "kind": kind,
+                "epoch": k.epoch,
+                "text": text,
+                **more,
+            }
+        )
+        self.do(Say(level, text))
+
+    def decided(self, decision: dict[str, Any], plan: Plan | None = None) -> None:
+        """A decision for the trace, `explain` and `status`; the `plan` that it is about."""
+        self.knowledge.last_decision = decision
+        if decision["action"] != "none":
+            self.knowledge.actions.append(decision)
+        fresh = plan is not None and self.knowledge.remember(plan)
+        self.do(Trace("decision", decision, plan if fresh else None))
+
+    @property
+    def writes(self) -> bool:
+        return bool(self._records)
+
+    def instructions(self) -> list[Instruction]:
+        if not self._records:
+            return self._instructions
+        return [Persist(tuple(self._records)), *self._instructions]

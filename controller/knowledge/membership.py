@@ -16,10 +16,17 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from headgate.controller.knowledge.turns import Now
-from headgate.topology_runtime.cluster import Slot, Vm
-from headgate.topology_runtime.faults.words import counted
-from headgate.topology_runtime.messages import Hello, Report, SourceStatus, ThreadStatus, Token, WorkerStatus
+from headgate.controller.knowledge.loop_events import Now
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.wire.messages import (
+    Hello,
+    Report,
+    SourceStatus,
+    ThreadStatus,
+    Token,
+    WorkerStatus,
+)
+from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000
 SILENT_NS = 2 * NS

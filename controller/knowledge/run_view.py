@@ -7,14 +7,14 @@ events, the run's summary and the trace's rates are functions of it, and of noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
 
-from headgate.controller.knowledge.arrivals import Lag
+from headgate.controller.knowledge.dead_letters import Letter
 from headgate.controller.knowledge.diagnoses import (
     Demand,
     PathStanding,
@@ -24,17 +24,58 @@ from headgate.controller.knowledge.diagnoses import (
     TaskLoad,
     Violation,
 )
-from headgate.controller.knowledge.hot_keys import HotKey
-from headgate.controller.knowledge.letters import Letter
-from headgate.controller.knowledge.models import Model
-from headgate.controller.knowledge.placed_threads import NOWHERE, PlacedThreads
-from headgate.controller.knowledge.plans import Plan
-from headgate.controller.knowledge.records import Rollout, RolloutStarted
-from headgate.controller.knowledge.windows import SlotWindow, Window
-from headgate.topology_runtime.cluster import Slot, Vm
-from headgate.topology_runtime.latency_buckets import BUCKETS, lowest_ns, percentile_ns
-from headgate.topology_runtime.profiles import ProfileSpec
-from headgate.topology_runtime.topology import Topology
+from headgate.controller.knowledge.journal_records import Rollout, RolloutStarted
+from headgate.controller.knowledge.measured_window import SlotWindow, Window
+from headgate.controller.knowledge.offered_load import Lag
+from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan
+from headgate.controller.models.task_models import Model
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS, lowest_ns, percentile_ns
+from headgate.topology_runtime.wire.report_messages import KeysSeen, ProfileSpec
+
+# ── Keys that many rows of a task have: what the threads that send to it told, put together. Pure ───────
+
+SHOWN_LEAST = 0.2  # of a task's rows
+
+
+class HotKey(msgspec.Struct, frozen=True):
+    """A key of a task, by the begin of its repr ("": not to be told), its range and its share of the task's rows."""
+
+    task: str
+    key: str
+    key_range: int
+    share: float
+
+    @property
+    def words(self) -> str:
+        return f"key {self.key} (range {self.key_range})" if self.key else f"a key of range {self.key_range}"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.share:.0%} of the rows of {self.task} are of {self.words}"
+
+
+def hot_keys(seen: Iterable[KeysSeen], topology: Topology) -> tuple[HotKey, ...]:
+    """Of each task the keys that have SHOWN_LEAST of its rows, the largest first. What a thread counted stands for all
+    that it sent; a key is the same to all of them by its text and range."""
+    rows: dict[str, int] = {}
+    of_key: dict[tuple[str, str, int], float] = {}
+    for one in seen:
+        if not (0 <= one.edge < len(topology.edges) and 0 < one.looked_at <= one.rows):
+            continue
+        task = topology.edges[one.edge].target
+        rows[task] = rows.get(task, 0) + one.rows
+        for top in one.top:
+            place = task, top.key, top.key_range
+            of_key[place] = of_key.get(place, 0.0) + one.rows * min(top.rows, one.looked_at) / one.looked_at
+    found = (HotKey(*place, count / rows[place[0]]) for place, count in of_key.items())
+    return tuple(
+        sorted((key for key in found if key.share >= SHOWN_LEAST), key=lambda key: (-key.share, key.task))
+    )
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 NS, MS = 1e9, 1e6
 LATELY_S = 2.0  # what is emitted and acked now, beside what is offered now
@@ -143,7 +184,7 @@ class RolloutUnderWay(msgspec.Struct, frozen=True):
 
 class TupleCounts(msgspec.Struct, frozen=True):
     """Since the run began. lost: read and nowhere now, always 0 or something is wrong. left_on_vms: events that were
-    accepted and lie where nothing reads them, `events_gone.py`. The last five: `copies.py`."""
+    accepted and lie where nothing reads them, `spooled_events.py`. The last five: `view_builder.py`."""
 
     offered: int
     emitted: int

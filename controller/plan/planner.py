@@ -9,32 +9,106 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from headgate.controller.knowledge.certainty import Sure
-from headgate.controller.knowledge.models import EPSILON, Model, missing_models
-from headgate.controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
-from headgate.controller.knowledge.traffic import MeasuredTraffic, TaskFlow
+from headgate.controller.models.plan_data import models_digest, with_id
+from headgate.controller.models.plans import (
+    Allocation,
+    MeasuredTraffic,
+    Placement,
+    Plan,
+    SlotCount,
+    Sure,
+    TaskFlow,
+)
+from headgate.controller.models.task_models import EPSILON, Model, at_worst, has_spread, missing_models, peak
 from headgate.controller.plan.acquire import Acquire, exact
-from headgate.controller.plan.flows import flows_at, flows_of
-from headgate.controller.plan.identity import models_digest, with_id
-from headgate.controller.plan.links import overfull, refuse_narrow
-from headgate.controller.plan.load import load_of
-from headgate.controller.plan.margins import MOST_MARGIN, margin_of
-from headgate.controller.plan.predict import INTERFERENCES, ROUTINGS, predict
-from headgate.controller.plan.room import Room, TopologySpread, Weights
+from headgate.controller.plan.mappers.free_slots import Room, TopologySpread, Weights
+from headgate.controller.plan.plan_moves import alternatives, rank
+from headgate.controller.plan.predict.placement_load import load_of
+from headgate.controller.plan.predict.prediction import (
+    INTERFERENCES,
+    ROUTINGS,
+    predict,
+    surely,
+    with_certainty,
+)
+from headgate.controller.plan.predict.vm_links import overfull, refuse_narrow
 from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS, pair_faults
-from headgate.controller.plan.steady import alternatives, rank
-from headgate.controller.plan.surely import surely, with_certainty
-from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
-from headgate.topology_runtime.faults.words import counted, did_you_mean, significant
-from headgate.topology_runtime.patience import begun
-from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.platform.planning_time import begun
+from headgate.topology_runtime.wording import counted, did_you_mean, significant
+
+# ── What tasks send each other at an input rate: as it was measured, or by selectivities. Pure ──────────
+
+
+def flows_at(topology: Topology, traffic: MeasuredTraffic | None, rate_tps: float) -> tuple[TaskFlow, ...]:
+    """What was measured, at the rate in question; a size of rows that the topology gives goes before."""
+    if traffic is None:
+        return ()
+    edges = {(edge.source, edge.target): edge for edge in topology.edges}
+    return tuple(
+        flow
+        if (given := edges[flow.source, flow.target].row_bytes) is None
+        else replace(flow, row_bytes=given)
+        for flow in traffic.flows(rate_tps or 1.0)
+        if (flow.source, flow.target) in edges
+    )
+
+
+def flows_of(topology: Topology, rate_tps: float) -> tuple[TaskFlow, ...]:
+    """What tasks send each other at an input rate, by selectivities; at the rate 0 as at 1."""
+    rates = topology.rates(rate_tps or 1.0)
+    return tuple(
+        TaskFlow(e.source, e.target, rates[e.source] * e.selectivity, e.row_bytes) for e in topology.edges
+    )
+
+
+# ── How much more than the rate is planned for where nobody says so: what the models' spread may take away.
+# Pure
+#
+# Mixes fill slots to the brim, so what a model promises too much is missing at once. The rule: the rate times
+# the largest ratio, of all tasks' models, between the peak of a slot and that peak with every point at the
+# low end of its spread. No spread, no margin.
+
+MOST_MARGIN = 10.0  # times the rate, that may be asked for
+MOST = 1.5  # a model that may be off by more should be measured again
+DIGITS = 4
+NO_SPREAD = "the models have no spread"
+ASKED = "it was asked for"
+
+
+def margin_of(
+    topology: Topology, models: Mapping[str, Model], asked: float | None, brims: bool
+) -> tuple[float, str]:
+    """(times the rate, why): what was asked for, or by the models' spread where slots are filled to the brim."""
+    if asked is not None:
+        return asked, ASKED
+    return by_spread(topology, models) if brims else (1.0, "")
+
+
+def by_spread(topology: Topology, models: Mapping[str, Model]) -> tuple[float, str]:
+    """(times the rate, why)."""
+    largest, why = 1.0, NO_SPREAD
+    for name in dict.fromkeys(task.model_name for task in topology.tasks if task.static is None):
+        model = models[name]
+        if model.unmeasured or not has_spread(model):
+            continue
+        high, low = peak(model)[0], peak(at_worst(model))[0]
+        ratio = min(MOST, high / low if low > 0 else MOST)
+        if why == NO_SPREAD or ratio > largest:
+            largest = ratio
+            why = f"by its spread a slot of {name} may carry {1 - low / high:.1%} less than its model says"
+    return round(largest, DIGITS), why
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MOST_SLOTS = 100_000  # that are acquired for one plan
 MOST_WEIGHT = 1e9  # in a distance: far below what overflows
@@ -437,3 +511,46 @@ def _too_much(request: PlanRequest, usable: int, cause: str) -> Infeasible:
 def _needed(allocation: Allocation) -> str:
     slots = allocation.slots
     return f"{allocation.allocator} needs {counted(slots, 'slot') if slots < 1e12 else f'{slots:.3g} slots'}"
+
+
+# ── A plan that is predicted to carry the rate it is for. Pure ───
+#
+# An allocator may count too few slots, and a mapper may use them badly: LSA takes the rate of one thread
+# times their number, and RSM puts threads where they come too close (paper 0, section 8.5: what such plans
+# carry in fact is less than they are for). Whoever runs one finds out, and asks for more. So does this:
+# threads and slots are counted for a rate that rises by tenths, until what comes of it is predicted to carry
+# the rate in question.
+
+RISE, TRIES = 1.1, 36  # up to thirty times
+COUNTED = ("mba", "sam")  # SAM gives the bundles that MBA counts slots for just these
+ENOUGH = 0.98  # of the rate: models are no more exact
+
+
+def carrying_plan(request: PlanRequest) -> tuple[Plan, str]:
+    """(the plan, ""), or the one that carries most and why it is less. Raises Infeasible as `make_plan`."""
+    best = make_plan(request)
+    enough_tps = ENOUGH * request.rate_tps
+    counted = (request.allocator, request.mapper) == COUNTED or request.sure is not None
+    if counted or best.prediction.rate_tps >= enough_tps:
+        return best, ""
+    for step in range(1, TRIES + 1):
+        try:
+            found = make_plan(replace(request, rate_tps=request.rate_tps * RISE**step))
+        except Infeasible:
+            break
+        if found.prediction.rate_tps > best.prediction.rate_tps:
+            best = found
+        if best.prediction.rate_tps >= enough_tps:
+            return _for_rate(best, request), ""
+    carried = best.prediction.rate_tps
+    why = f"{request.allocator}+{request.mapper} carries {carried:,.1f} of {request.rate_tps:,.1f} tuples/s at most"
+    return _for_rate(best, request), f"{why}, whatever it is asked for"
+
+
+def _for_rate(plan: Plan, request: PlanRequest) -> Plan:
+    """The plan, said to be for the rate in question."""
+    rates = request.topology.rates(request.rate_tps * plan.allocation.margin)
+    tasks = tuple(replace(task, rate_tps=rates[task.task]) for task in plan.allocation.tasks)
+    allocation = replace(plan.allocation, tasks=tasks)
+    prediction = replace(plan.prediction, flows=flows_measured(request))
+    return with_id(replace(plan, rate_tps=request.rate_tps, allocation=allocation, prediction=prediction))

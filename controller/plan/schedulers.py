@@ -10,23 +10,23 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from headgate.controller.knowledge.models import Model
-from headgate.controller.knowledge.plans import Allocation, Placement
-from headgate.controller.plan import mapper_rules as rule
-from headgate.controller.plan.dsm import dsm
-from headgate.controller.plan.fewest_slots import optimal_allocator, optimal_mapper
-from headgate.controller.plan.greedy_matching import greedy_matching
-from headgate.controller.plan.grouped import task_level_mapper, top_down_mapper
-from headgate.controller.plan.lsa import lsa
-from headgate.controller.plan.mba import mba, rising
-from headgate.controller.plan.room import Room
-from headgate.controller.plan.rsm import rsm
-from headgate.controller.plan.sam import sam
-from headgate.controller.plan.topology_based import topology_based
-from headgate.controller.plan.traffic_based import traffic_based
+from headgate.controller.models.plans import Allocation, Placement
+from headgate.controller.models.task_models import Model
+from headgate.controller.plan.allocators.lsa import lsa
+from headgate.controller.plan.allocators.mba import mba, rising
+from headgate.controller.plan.mappers import mapper_rules as rule
+from headgate.controller.plan.mappers.dsm import dsm
+from headgate.controller.plan.mappers.free_slots import Room
+from headgate.controller.plan.mappers.greedy_matching import greedy_matching
+from headgate.controller.plan.mappers.rsm import rsm
+from headgate.controller.plan.mappers.sam import sam
+from headgate.controller.plan.mappers.task_groups import task_level_mapper, top_down_mapper
+from headgate.controller.plan.mappers.topology_based import topology_based
+from headgate.controller.plan.mappers.traffic_based import traffic_based
+from headgate.controller.plan.optimal.fewest_slots import optimal_allocator, optimal_mapper
+from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.faults.words import did_you_mean
-from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.wording import did_you_mean
 
 PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")  # those of paper 0
 

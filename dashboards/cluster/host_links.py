@@ -9,21 +9,23 @@ import asyncio
 import contextlib
 import json
 import shlex
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from headgate.dashboards.cluster.host_failures import HostFailed
+from headgate.dashboards.cluster.host_facts import HostFailed, HostsFailed, lines_of
 from headgate.dashboards.cluster.hosts_file import Reached
-from headgate.topology_runtime.clock import wall_ns
+from headgate.topology_runtime.platform.clock import wall_ns
 
 CONNECT_S, ASK_S, LONG_S = 10.0, 60.0, 1900.0
 KEEPALIVE_S = 5.0
 NOISE_LINES = 200  # that a login shell may print before the first answer
 CLOCK_ROUNDS = 8
 MARK = b"headgate: "
-MODULES = ("doing", "machine", "ports_here", "services_here", "host_side")  # each after those that it imports
+MODULES = ("host_side",)  # each after those that it imports
 PACKAGE = "headgate.dashboards.cluster.on_host"
 NO_PYTHON = "headgate-no-python"
 
@@ -222,3 +224,102 @@ def key_trouble(on: Reached, words: str) -> tuple[str, str]:
     return "its host key has CHANGED, it may be another machine", (
         f"find out why; where it was set up anew: ssh-keygen -R {shlex.quote(name)}, and log in once"
     )
+
+
+# ── What happens on all hosts at once: a live table on a terminal, lines elsewhere; and who failed ──────
+
+T = TypeVar("T")
+FRAMES_PER_S = 8
+
+
+@dataclass
+class HostBoard:
+    """One row per host: the step it is at, or why it failed. quiet: nothing is shown."""
+
+    quiet: bool = False
+    steps: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, HostFailed] = field(default_factory=dict)
+    _live: Any = None
+
+    def step(self, host: str, text: str) -> None:
+        self.steps[host] = text
+        self._show(host, text)
+
+    def fail(self, host: str, failure: HostFailed) -> None:
+        self.failures[host] = failure
+        self._show(host, f"FAILED: {failure.line()}")
+
+    def raise_failures(self) -> None:
+        """Raises HostsFailed when there are any."""
+        if self.failures:
+            failed = len(self.failures)
+            what = f"{failed} of the hosts failed, the others went on"
+            raise HostsFailed(what, lines_of(self.failures), failed)
+
+    def _show(self, host: str, text: str) -> None:
+        if self._live is not None:
+            self._live.update(self.table())
+        elif not self.quiet:
+            sys.stderr.write(f"{host}: {text}\n")
+            sys.stderr.flush()
+
+    def table(self) -> Any:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("host", "", "step"):
+            table.add_column(column, overflow="fold")
+        for host, text in self.steps.items():
+            failure = self.failures.get(host)
+            table.add_row(host, "✗" if failure else "·", failure.line() if failure else text)
+        return table
+
+    def __enter__(self) -> HostBoard:
+        if sys.stderr.isatty() and not self.quiet:
+            from rich.live import Live
+
+            from headgate.topology_runtime.commands.output import console
+
+            self._live = Live(self.table(), console=console(sys.stderr), refresh_per_second=FRAMES_PER_S)
+            self._live.start()
+        return self
+
+    def __exit__(self, *told: object) -> None:
+        if self._live is not None:
+            self._live.update(self.table())
+            self._live.stop()
+            self._live = None
+
+
+@contextlib.asynccontextmanager
+async def all_linked(hosts: Iterable[Reached], board: HostBoard) -> AsyncIterator[dict[str, HostLink]]:
+    """Links to all that let us in; the others are failures on the board."""
+    async with contextlib.AsyncExitStack() as stack:
+        links: dict[str, HostLink] = {}
+
+        async def link(on: Reached) -> None:
+            board.step(on.host, "log in")
+            try:
+                links[on.host] = await stack.enter_async_context(linked(on))
+            except HostFailed as failure:
+                board.fail(on.host, failure)
+
+        wanted = list(hosts)
+        await asyncio.gather(*map(link, wanted))
+        yield {on.host: links[on.host] for on in wanted if on.host in links}
+
+
+async def on_each(
+    links: dict[str, HostLink], board: HostBoard, work: Callable[[HostLink], Awaitable[T]]
+) -> dict[str, T]:
+    """The same work on all hosts at once: what came of it, where it did not fail."""
+    done: dict[str, T] = {}
+
+    async def one(host: str, link: HostLink) -> None:
+        try:
+            done[host] = await work(link)
+        except HostFailed as failure:
+            board.fail(host, failure)
+
+    await asyncio.gather(*(one(host, link) for host, link in links.items() if host not in board.failures))
+    return {host: done[host] for host in links if host in done}

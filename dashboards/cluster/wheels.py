@@ -13,7 +13,7 @@ from pathlib import Path
 
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 
-PACKAGES = ("agent", "controller", "dashboards", "topology_runtime")
+PACKAGES = ("agent", "controller", "dashboards", "scripts/lab", "topology_runtime")
 WHEEL = re.compile(r"headgate-([^-]+)-py3-none-any\.whl")
 BUILD_S = 300.0
 LEFT_OUT = {"__pycache__"}

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headgate.dashboards.analytics.results import SCHEMA, TABLES
+from headgate.dashboards.analytics.storage.result_tables import SCHEMA, TABLES
 from headgate.topology_runtime.errors import InvalidInput
 
 Row = TypeVar("Row", bound=msgspec.Struct)

@@ -1,13 +1,26 @@
 """What was found of slots, tasks and threads, in sentences: slow slots, pairs that disturb each other, memory that only
-grew, threads that took in too much. Where nothing was found it is said, and where nothing could be told, that."""
+grew, threads that took in too much. Where nothing was found it is said, and where nothing could be told, that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from headgate.dashboards.analytics.results import Leak, PairCost, SkewedThread, SlotSpeed, TaskResidual
+from headgate.dashboards.analytics.storage.result_tables import (
+    Episode,
+    Leak,
+    PairCost,
+    RateWindow,
+    Replan,
+    Residuals,
+    RunNote,
+    SkewedThread,
+    SlotSpeed,
+    TaskResidual,
+)
 from headgate.dashboards.report.analysis_files import Analysis
-from headgate.dashboards.report.wording import count, duration, listed, number, percent
+from headgate.dashboards.report.report_wording import count, duration, listed, number, percent
 
 SLOW, DISTURBING = 0.9, 1.1  # of a speed and of a factor: as in docs/figures-of-a-run.md
 
@@ -121,3 +134,164 @@ def skewed_threads(found: list[SkewedThread]) -> Iterator[Finding]:
         )
     if not found:
         yield None, "No thread took in twice what others of its task did."
+
+
+# ── When rows waited for long, who held them up, and what happened meanwhile, in words ──────────────────
+
+BEFORE_S = 10.0  # what happened so long before an episode, or in it, is named with it
+NAMED_MOST = 3
+TROUBLE = (
+    "vm_lost", "vm_restarted", "worker_died", "slot_quarantined", "state_lost", "trouble", "clock_step", "code",
+)  # fmt: skip
+
+
+def episodes_of(analysis: Analysis, run: str) -> list[Episode]:
+    return sorted(analysis.rows(Episode, run), key=lambda one: one.from_s)
+
+
+def hurt_s(episodes: list[Episode]) -> float:
+    """How long rows waited for long on any path."""
+    whole, until = 0.0, float("-inf")
+    for one in sorted(episodes, key=lambda one: one.from_s):
+        whole += max(0.0, one.to_s - max(one.from_s, until))
+        until = max(until, one.to_s)
+    return whole
+
+
+def told(analysis: Analysis, run: str, one: Episode) -> str:
+    """`From 41.7 s to 46.7 s rows waited for up to 1.87 s …` and what came before it."""
+    who = "nobody alone held them up"
+    if one.task is not None:
+        held = f", for {duration(one.held_s)} each on average" if one.held_s is not None else ""
+        where = f" in slot {one.vm}/{one.slot}" if one.vm is not None and one.slot is not None else ""
+        who = f"{one.task}{where} held them up{held}"
+    words = (
+        f"From {duration(one.from_s)} to {duration(one.to_s)} rows took up to {duration(one.peak_s)} (outside of such "
+        f"stretches 9 in 10 took less than {duration(one.usual_s)}): {who}."
+    )
+    happened = around(analysis, run, one)
+    return words + (f" {happened}" if happened else "")
+
+
+def around(analysis: Analysis, run: str, one: Episode) -> str:
+    """What happened shortly before it or in it, as a sentence."""
+    near = sorted([*troubles_near(analysis, run, one), *replans_near(analysis, run, one)])
+    words = listed([f"at {duration(at_s)} {text}" for at_s, text in near], NAMED_MOST)
+    return f"Around that time: {words}." if near else ""
+
+
+def troubles_near(analysis: Analysis, run: str, one: Episode) -> list[tuple[float, str]]:
+    """(when, the controller's words) of what went wrong besides."""
+    notes = [(note.at_s, note.text) for note in analysis.rows(RunNote, run) if note.kind in TROUBLE]
+    return [(at_s, text) for at_s, text in notes if one.from_s - BEFORE_S <= at_s <= one.to_s]
+
+
+def replans_near(analysis: Analysis, run: str, one: Episode) -> list[tuple[float, str]]:
+    plans = [replan for replan in analysis.rows(Replan, run) if replan.reason != "start"]
+    return [
+        (replan.at_s, f"it re-planned (epoch {replan.epoch})")
+        for replan in plans
+        if one.from_s - BEFORE_S <= replan.at_s <= one.to_s
+    ]
+
+
+# ── How good the predictions were, by mean absolute errors: what is signed cancels, and R² alone says
+# little of figures that hardly vary.
+
+GOOD_R2 = 0.95
+GOOD_ERROR = 0.05  # of the slot, or of the rate
+
+
+def trust(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """Of all runs together: the rate, CPU and memory, and where CPU is predicted worst."""
+    yield rate_words(analysis)
+    known = {of: fit for of in ("cpu", "memory") if (fit := fit_of(analysis, of)).get("mae") is not None}
+    if not known:
+        yield (
+            "broke",
+            "How good the predictions of slots were cannot be told: nothing was predicted for what was measured.",
+        )
+        return
+    names = {"cpu": "CPU", "memory": "memory"}
+    parts = [
+        f"{names[of]} by {points(fit['mae'])} of the slot{_r2(analysis, of)}" for of, fit in known.items()
+    ]
+    good = all(fit["mae"] <= GOOD_ERROR or (fit.get("r2") or 0.0) >= GOOD_R2 for fit in known.values())
+    yield "fine" if good else "broke", f"The predictions of slots were off by, in the mean: {listed(parts)}."
+    slots = [
+        row
+        for row in analysis.rows(Residuals)
+        if row.of == "cpu" and row.by == "slot" and row.mae is not None
+    ]
+    if len(slots) > 1 and not good:
+        worst = max(slots, key=lambda row: row.mae or 0.0)
+        yield "broke", errs_most(worst)
+
+
+def errs_most(slot: Residuals) -> str:
+    """By its mean absolute error; and which way it errs, where it does so one way."""
+    mae, mean = slot.mae or 0.0, slot.mean_residual or 0.0
+    if abs(mean) > mae / 2:
+        way = f"on average {points(abs(mean))} {'more' if mean > 0 else 'less'} was used than predicted"
+    else:
+        way = "now more was used than predicted, now less"
+    return (
+        f"CPU was predicted worst in slot {slot.name}, off by {points(mae)} of the slot in the mean: {way}."
+    )
+
+
+def fit_of(analysis: Analysis, of: str) -> dict[str, Any]:
+    """What analysis.json says of a kind of prediction."""
+    found = analysis.document.get(of)
+    return found if isinstance(found, dict) else {}
+
+
+def points(share: float | None) -> str:
+    """`12.8 points`: hundredths, of a share that is itself in per cent."""
+    return number(None if share is None else 100 * share, "points")
+
+
+def _r2(analysis: Analysis, of: str) -> str:
+    r2 = fit_of(analysis, of).get("r2")
+    rows = (row for row in analysis.rows(Residuals) if row.of == of and row.by == "all")
+    row = next(rows, None)
+    offset = ""
+    without = None if row is None else row.r2_without_offset
+    if row is not None and row.r2 is not None and without is not None and without >= row.r2 + 0.1:
+        offset = f", {number(without)} once its mean residual is taken off"
+    return "" if r2 is None else f" (R² {number(r2)}{offset})"
+
+
+def rate_words(analysis: Analysis) -> tuple[str, str]:
+    """Was the predicted rate ever tried, and was it right then?"""
+    windows = [w for w in analysis.rows(RateWindow) if w.predicted_tps]
+    if not windows:
+        return "came", "What rate the plans would carry was not predicted."
+    tried = [(w.predicted_tps or 0.0, w.acked_tps) for w in windows if w.tried and w.acked_tps is not None]
+    if not tried:
+        return "came", f"The predicted rate was never tried: {most_offered(windows)}."
+    predicted = sum(p for p, _ in tried) / len(tried)
+    acked = sum(a for _, a in tried) / len(tried)
+    fit = fit_of(analysis, "rate")
+    error = sum(abs(a - p) for p, a in tried) / len(tried) if fit.get("mae") is None else fit["mae"]
+    r2 = f", R² {number(fit['r2'])}" if fit.get("r2") is not None else ""
+    share = error / acked if acked else None
+    good = share is not None and share <= GOOD_ERROR
+    return (
+        "fine" if good else "broke",
+        f"Where the plans were tried to their limit ({count(len(tried), 'window')}), {number(acked)} tuples/s came "
+        f"through in the mean and {number(predicted)} were predicted (mean error {number(error)}, "
+        f"{percent(share, 2)} of what came{r2}).",
+    )
+
+
+def most_offered(windows: list[RateWindow]) -> str:
+    """`at most 80 % of it was offered (120 of 151 tuples/s)`."""
+    shares = [
+        (w.offered_tps / w.predicted_tps, w) for w in windows if w.predicted_tps and w.offered_tps is not None
+    ]
+    if not shares:
+        return "how much was offered was not recorded"
+    share, window = max(shares, key=lambda one: one[0])
+    whole = f"{number(window.offered_tps)} of {number(window.predicted_tps)} tuples/s"
+    return f"at most {percent(share, 2)} of it was offered ({whole})"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headgate.topology_runtime.commands.output import Format, emit, format_options
 from headgate.topology_runtime.errors import InvalidInput, UsageError
-from headgate.topology_runtime.faults.words import counted
-from headgate.topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headgate.dashboards.analytics.results import LeftOut
+    from headgate.dashboards.analytics.storage.result_tables import LeftOut
     from headgate.dashboards.tables.trace_files import RunFiles
 
 LEFT_SHOWN = 20
@@ -62,8 +62,8 @@ def sql(
 
     A query reads and never writes. Times are UTC. docs/tables.md tells of every table and column."""
     from headgate.dashboards.tables import trace_files
-    from headgate.dashboards.tables.catalogue import listing, needed
-    from headgate.dashboards.tables.queries import DamagedPage
+    from headgate.dashboards.tables.sql_queries import DamagedPage
+    from headgate.dashboards.tables.table_catalogue import listing, needed
 
     if only_tables:
         emit(output, {"tables": listing()}, listing())
@@ -80,7 +80,7 @@ def sql(
     runs, left = trace_files.found(trace)
     _say(left)
     if on_spark:
-        from headgate.dashboards.tables.spark_views import ask
+        from headgate.dashboards.tables.spark_tables import ask
 
         ask(runs, left, text, master, output)
         return
@@ -117,7 +117,7 @@ def _put(
     names: list[str], batches: Iterator[pa.RecordBatch], output: Format, into: Mapping[str, Path]
 ) -> None:
     if not into:
-        from headgate.dashboards.tables.answers import lines_of, show
+        from headgate.dashboards.tables.sql_queries import lines_of, show
 
         show(output, names, lines_of(batches))
         return
@@ -133,7 +133,7 @@ def _begun_without_damage(
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Once more without what cannot be read, if that shows before anything is printed."""
     from headgate.dashboards.tables import trace_files
-    from headgate.dashboards.tables.queries import DamagedPage, cannot
+    from headgate.dashboards.tables.sql_queries import DamagedPage, cannot
 
     try:
         return _begun(runs, left, text, wanted)
@@ -148,9 +148,8 @@ def _begun_without_damage(
 def _begun(
     runs: Sequence[RunFiles], left: Sequence[LeftOut], text: str, wanted: set[str]
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    from headgate.dashboards.tables.answers import begun
-    from headgate.dashboards.tables.duckdb_views import connected
-    from headgate.dashboards.tables.queries import answer
+    from headgate.dashboards.tables.duckdb_tables import connected
+    from headgate.dashboards.tables.sql_queries import answer, begun
 
     names, batches = answer(connected(runs, left, wanted), text)
     return names, begun(batches)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import msgspec
 
-from headgate.dashboards.analytics import trace_runs
-from headgate.dashboards.analytics.data_places import DataPlace, place
-from headgate.dashboards.analytics.judging import Segment, judged
-from headgate.dashboards.analytics.manifest import Manifest, folder_of
-from headgate.dashboards.analytics.results import LeftOut
-from headgate.dashboards.analytics.trace_runs import TraceRun, run_of
+from headgate.dashboards.analytics.analyses.replan_analyses import epochs_of
+from headgate.dashboards.analytics.curation.trace_segments import Manifest, Segment, folder_of, judged
+from headgate.dashboards.analytics.storage import trace_runs
+from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
+from headgate.dashboards.analytics.storage.result_tables import LeftOut
+from headgate.dashboards.analytics.storage.trace_runs import (
+    COUNTED,
+    PublishedViews,
+    TraceRun,
+    lines_of,
+    run_of,
+    view_parts,
+    weights_of,
+)
+from headgate.dashboards.tables.table_catalogue import TraceTable, tables
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.trace_tables import TABLES
+from headgate.topology_runtime.traces.trace_tables import DECISIONS, PLANS, RUN_FILE, TABLES, VIEWS
+from headgate.topology_runtime.wording import counted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -127,3 +142,232 @@ def _span(file: str) -> tuple[int, int] | None:
     times = pq.read_table(file, columns=["time"], partitioning=None)["time"]
     ends: Any = pc.min_max(times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
     return None if ends["min"].as_py() is None else (ends["min"].as_py(), ends["max"].as_py())
+
+
+# ── What a trace has as JSON, as rows of the raw tables: its head, decisions, plans and what the controller
+# counted
+
+Rows = list[dict[str, Any]]
+
+
+def head_tables(runs: Sequence[RunFiles], left: Sequence[LeftOut], wanted: set[str]) -> dict[str, pa.Table]:
+    """Those of the wanted raw tables that are no Parquet files; what cannot be read of them is added to `left_out`."""
+    more: list[LeftOut] = []
+    rows: dict[str, Rows] = {
+        name: [] for name in tables() if tables()[name].sql is None and name not in TABLES
+    }
+    for one in runs:
+        for name, of in _of_run(one, wanted, more).items():
+            rows[name] += [{"run": one.run.key, **row} for row in of]
+    rows["left_out"] = [_left_row(runs, why) for why in (*left, *more)]
+    return {name: _arrow(tables()[name], of) for name, of in rows.items() if name in wanted}
+
+
+def _left_row(runs: Sequence[RunFiles], why: LeftOut) -> dict[str, Any]:
+    run = next((one.run.key for one in runs if why.file.startswith(one.run.place.uri + "/")), None)
+    return {"run": run, "file": why.file, "kind": why.kind, "reason": why.reason, "rows": why.rows}
+
+
+def _of_run(one: RunFiles, wanted: set[str], left: list[LeftOut]) -> dict[str, Rows]:
+    head = _head(one.run.place)
+    found = {
+        "runs": [_run_row(one, head)],
+        "tasks": _tasks(head),
+        "edges": _edges(head),
+        "models": _models(head),
+    }
+    plans: Rows = []
+    if wanted & {"plan_slots", "vms"}:
+        plans = list(_lines(one.run.place / PLANS, lambda raw: msgspec.json.decode(raw)["plan"], left))
+    found["vms"] = _vms([head, *plans])
+    found["plan_slots"] = [row for plan in plans for row in _plan_slots(plan)]
+    if "decisions" in wanted:
+        found["decisions"] = _decisions(list(_lines(one.run.place / DECISIONS, _object, left)))
+    if "counts" in wanted:
+        found["counts"] = _counts(one.run.place, left)
+    return found
+
+
+def _head(run: DataPlace) -> dict[str, Any]:
+    """{} where there is none that can be read; that it is missing was said when the run was found."""
+    try:
+        head = json.loads((run / RUN_FILE).read())
+    except (OSError, ValueError):
+        return {}
+    return head if isinstance(head, dict) else {}
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    return msgspec.json.decode(raw, type=dict[str, Any])
+
+
+def _lines(file: DataPlace, decode: Callable[[bytes], Any], left: list[LeftOut]) -> Iterator[Any]:
+    """What each line says. A torn one is said once."""
+    try:
+        content = file.read()
+    except FileNotFoundError:
+        left.append(LeftOut(file.uri, "missing", "there is no such file", None))
+        return
+    torn = 0
+    for raw in content.splitlines():
+        try:
+            yield decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+            torn += 1
+    if torn:
+        left.append(_torn(file.uri, torn))
+
+
+def _torn(uri: str, lines: int) -> LeftOut:
+    return LeftOut(uri, "truncated", f"cannot be read: {counted(lines, 'line')}", lines)
+
+
+def _run_row(one: RunFiles, head: dict[str, Any]) -> dict[str, Any]:
+    settings = head.get("settings") or {}
+    spare = settings.get("spare") or {}
+    return {
+        "topology": one.run.topology,
+        "name": one.run.name,
+        **{name: settings.get(name) for name in ("allocator", "mapper", "routing", "mode")},
+        "headgate": head.get("headgate"),
+        "started": _of_us(one.run.started_us),
+        "begun": _of_us(one.begin_us),
+        "ended": _of_us(one.end_us),
+        **{
+            f"spare_{name}": spare.get(name)
+            for name in ("slots", "slot_cores", "slot_memory_bytes", "usd_per_hour")
+        },
+    }
+
+
+def _vms(documents: Sequence[dict[str, Any]]) -> Rows:
+    """Each once, as it was named first."""
+    names = ("vm", "slots", "slot_cores", "slot_memory_bytes", "usd_per_hour")
+    every = [vm for document in documents for vm in document.get("vms") or []]
+    return list({vm["vm"]: {name: vm.get(name) for name in names} for vm in reversed(every)}.values())
+
+
+def _tasks(head: dict[str, Any]) -> Rows:
+    topology = head.get("topology") or {}
+    sources, weights = weights_of(topology)
+    senders = {edge["from"] for edge in topology.get("edges") or []}
+    return [
+        {
+            "task": task["name"],
+            "kind": task.get("kind") or ("map" if task["name"] in senders else "sink"),
+            "code": task.get("run"),
+            "static": bool(task.get("static")),
+            "weight": weights.get(task["name"]),
+            "is_source": task["name"] in sources,
+            "is_sink": task["name"] not in senders,
+        }
+        for task in topology.get("tasks") or []
+    ]
+
+
+def _edges(head: dict[str, Any]) -> Rows:
+    return [
+        {
+            "from_task": edge["from"],
+            "to_task": edge["to"],
+            "grouping": edge.get("grouping", "shuffle"),
+            "selectivity": float(edge.get("selectivity", 1.0)),
+        }
+        for edge in (head.get("topology") or {}).get("edges") or []
+    ]
+
+
+def _models(head: dict[str, Any]) -> Rows:
+    names = ("threads", "rate_tps", "cpu", "memory")
+    return [
+        {"task": model.get("task"), **{name: point.get(name) for name in names}}
+        for model in head.get("models") or []
+        for point in model.get("points") or []
+    ]
+
+
+def _plan_slots(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for slot in plan.get("placement") or []:
+        for task, threads in (slot.get("threads") or {}).items():
+            yield {
+                "plan": plan["id"],
+                "vm": slot["vm"],
+                "slot": slot["slot"],
+                "task": task,
+                "threads": threads,
+            }
+
+
+def _decisions(lines: Sequence[dict[str, Any]]) -> Rows:
+    rows: Rows = []
+    plans = [line for line in lines if line.get("action") == "plan" and isinstance(line.get("epoch"), int)]
+    own_of = dict(zip(map(id, plans), epochs_of([line["epoch"] for line in plans]), strict=True))
+    for number, line in enumerate(lines, 1):
+        plan, came, epoch = line.get("plan") or {}, line.get("enacted") or {}, line.get("epoch")
+        rows.append(
+            {
+                "number": number,
+                "time": _of_text(line.get("time")),
+                "epoch": epoch,
+                "plan_epoch": own_of.get(id(line)),
+                **{name: line.get(name) for name in ("trigger", "action", "text")},
+                "evidence": json.dumps(line.get("evidence") or {}, sort_keys=True),
+                "plan": plan.get("id"),
+                **{
+                    name: plan.get(name)
+                    for name in ("rate_tps", "predicted_tps", "limited_by", "limited_by_slot")
+                },
+                **{name: plan.get(name) for name in ("slots", "moves")},
+                "enacted_epoch": came.get("epoch"),
+                "enacted_s": came.get("enacted_s"),
+                "pause_ms": came.get("pause_ms"),
+            }
+        )
+    return rows
+
+
+def _counts(run: DataPlace, left: list[LeftOut]) -> Rows:
+    """A row for each line of the views, of all their parts, that says something of tuples. Torn ones are said once."""
+    if not view_parts(run):
+        left.append(LeftOut((run / VIEWS).uri, "missing", "there is no such file", None))
+    rows: Rows = []
+    views = PublishedViews(lines_of(run))
+    for view in views:
+        if view.counts:
+            tuples = view.tuples or {}
+            values = {name: tuples.get(name) for name in COUNTED}
+            rows.append({"number": len(rows) + 1, "time": _of_text(view.now), **values})
+    if views.torn:
+        left.append(_torn((run / VIEWS).uri, views.torn))
+    return rows
+
+
+def _of_us(us: int | None) -> datetime | None:
+    return None if us is None else datetime.fromtimestamp(us / 1e6, UTC)
+
+
+def _of_text(text: Any) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text).replace("Z", "+00:00"))
+    except ValueError:
+        return None
+
+
+def _arrow(table: TraceTable, rows: Rows) -> pa.Table:
+    """A value that is not of its column's kind is null."""
+    import pyarrow as pa
+
+    kinds: dict[str, tuple[Any, tuple[type, ...]]] = {
+        "timestamp": (pa.timestamp("us", tz="UTC"), (datetime,)),
+        "string": (pa.string(), (str,)),
+        "bigint": (pa.int64(), (int,)),
+        "double": (pa.float64(), (int, float)),
+        "boolean": (pa.bool_(), (bool,)),
+    }
+    arrays, fields = [], []
+    for column in table.columns:
+        kind, allowed = kinds[column.type]
+        values = [row.get(column.name) for row in rows]
+        arrays.append(pa.array([v if isinstance(v, allowed) else None for v in values], kind))
+        fields.append((column.name, kind))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
-from headgate.dashboards.terminal.live_view import headline
+from headgate.dashboards.runs.live_view import headline
 from headgate.dashboards.terminal.top_rows import VIEWS, SortOrder, StatusReading, table
 
 EVERY_S = 1.0

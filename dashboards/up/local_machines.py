@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.dashboards.up.supervisor import Child
-from headgate.topology_runtime.cluster import Vm
-from headgate.topology_runtime.faults.words import counted
+from headgate.dashboards.up.child_processes import Child
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000
 PATIENCE_S = 5.0  # an agent that gives its VM back ends its workers first

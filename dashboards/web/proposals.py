@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from headgate.topology_runtime.errors import Conflict
-from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.wording import counted, significant
 
 NS = 1_000_000_000
 EXPIRES_S = 300

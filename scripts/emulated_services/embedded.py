@@ -20,8 +20,7 @@ from typing import Any
 
 import msgspec
 
-from emulated_services.contents import COLUMNS
-from emulated_services.heads import (
+from emulated_services.http_heads import (
     BACKLOG,
     END,
     HEAD_MOST_BYTES,
@@ -33,10 +32,10 @@ from emulated_services.heads import (
     range_of,
     refusal,
 )
-from emulated_services.limits import Gate, Terms
-from emulated_services.seeding import blob_folder, table_file
-from headgate.topology_runtime.services.addresses import HOST
-from headgate.topology_runtime.services.names import CONTAINER, TABLE
+from emulated_services.request_limits import Gate, Terms
+from emulated_services.seeding import COLUMNS, blob_folder, table_file
+from headgate.topology_runtime.tasks.ready_made import CONTAINER, TABLE
+from headgate.topology_runtime.tasks.service_addresses import HOST
 
 BLOB_PATH = re.compile(rf"/{CONTAINER}/([A-Za-z0-9_-]{{1,64}})")
 ROW_PATH = re.compile(rf"/{TABLE}/([0-9]{{1,12}})")

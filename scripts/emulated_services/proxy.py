@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from emulated_services.heads import (
+from emulated_services.http_heads import (
     BACKLOG,
     END,
     HEAD_MOST_BYTES,
@@ -27,8 +27,8 @@ from emulated_services.heads import (
     head_of,
     refusal,
 )
-from emulated_services.limits import Gate, Terms
-from headgate.topology_runtime.services.addresses import HOST
+from emulated_services.request_limits import Gate, Terms
+from headgate.topology_runtime.tasks.service_addresses import HOST
 
 PAUSE_S = 0.1  # before another connection is taken when one could not be
 

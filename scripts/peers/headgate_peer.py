@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.data_plane import FRAME_ROWS
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
-from headgate.topology_runtime.wire_version import VERSION
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.run_options import FRAME_ROWS
+from headgate.topology_runtime.wire.wire_version import VERSION
 from headgate.topology_runtime.worker.rig import Rig
 from peers import work
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.topology_runtime.logic import Exhausted, Source, any_thread
+from headgate.topology_runtime.api.logic import Exhausted, Source, any_thread
 from peers import work
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -48,7 +49,7 @@ class Trial:
         command = [
             sys.executable,
             "-m",
-            "headgate.dashboards.cli",
+            "headgate",
             "up",
             "topology.json",
             "--models",
@@ -73,10 +74,10 @@ class Trial:
             "schema": "headgate/topology/v1",
             "name": "trial",
             "tasks": [
-                {"name": "source", "kind": "source", "run": f"{tasks}.counter:Counter", "static": static},
-                {"name": "work", "run": f"{tasks}.spin:Spin", "params": {"cpu_ms": 1.0}},
-                {"name": "wait", "run": f"{tasks}.wait:Wait", "params": {"ms": 20.0}},
-                {"name": "store", "run": f"{tasks}.collect_to_file:CollectToFile", "static": static}
+                {"name": "source", "kind": "source", "run": f"{tasks}.row_sources:Counter", "static": static},
+                {"name": "work", "run": f"{tasks}.computing:Spin", "params": {"cpu_ms": 1.0}},
+                {"name": "wait", "run": f"{tasks}.waiting:Wait", "params": {"ms": 20.0}},
+                {"name": "store", "run": f"{tasks}.sinks:CollectToFile", "static": static}
                 | {"params": {"path": str(self.folder.resolve() / "stored.txt")}},
             ],
             "edges": [
@@ -198,3 +199,105 @@ def trial(folder: Path, rates: str, seconds: float, options: Sequence[str] = ())
         yield running
     finally:
         running.end()
+
+
+# ── Who takes the time in which a run begins: its processes, when each was there and what CPU it took until
+# a moment
+
+SIGNS = {**ROLES, "loader": "headgate.topology_runtime.api.loading", "up": " up "}
+LOOK_S = 0.01
+
+
+@dataclass
+class Began:
+    """at_s: when it was seen first, after the run's start."""
+
+    at_s: float
+    role: str = "other"
+    cpu_s: float = 0.0
+
+
+def watched(running: Trial, timeout_s: float = 30.0) -> tuple[float, list[Began]]:
+    """Until its first row is stored: how long that took, and all its processes meanwhile, itself the first."""
+    began_s, seen = time.monotonic(), dict[int, Began]()
+    while not running.stored():
+        now_s = time.monotonic() - began_s
+        if now_s > timeout_s:
+            raise TimeoutError(f"no tuple in {timeout_s:g} s:\n{running.log()[-3000:]}")
+        for pid in (running.process.pid, *running.everyone()):
+            _look(pid, seen.setdefault(pid, Began(now_s)))
+        time.sleep(LOOK_S)
+    return time.monotonic() - began_s, list(seen.values())
+
+
+def _look(pid: int, one: Began) -> None:
+    with contextlib.suppress(psutil.Error):  # it has ended: what was seen of it stays
+        process = psutil.Process(pid)
+        words = " ".join(process.cmdline())  # until it runs its own program, its parent's
+        one.role = next((role for role, sign in SIGNS.items() if sign in words), one.role)
+        times = process.cpu_times()
+        one.cpu_s = times.user + times.system
+
+
+# ── Ends processes that a test or a trial has started ───────────────────────────────────────────────────
+
+
+def end(children: Sequence[subprocess.Popen[Any]], seconds: float = 20.0) -> None:
+    """The last one first, all at once, each in this time; what has not ended then is killed."""
+    for child in reversed(children):
+        child.terminate()
+    for child in children:
+        try:
+            child.wait(seconds)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+# ── Faults done to a running `up`: kills and stops of its processes, chosen by a seed ───────────────────
+
+STOPPED_S = {"worker": 4.0, "agent": 1.5, "controller": 3.0}  # stopped so long, then it goes on
+
+
+class Faults:
+    """`KIND ROLE`, as in `kill worker` or `stop controller`. `spare_first_agent`: the oldest one is stopped but
+    never killed, so that there is an agent as old as the run."""
+
+    def __init__(self, running: Trial, seed: int, spare_first_agent: bool = False) -> None:
+        self._running, self._choose = running, random.Random(seed)
+        self._spare_first_agent = spare_first_agent
+        self._stopped: list[tuple[float, psutil.Process]] = []
+        self.done: Counter[str] = Counter()
+
+    def inflict(self, fault: str) -> int:
+        """On a process of that role; its pid, 0 when there is none now."""
+        kind, role = fault.split()
+        pids = self._running.pids(role)
+        if kind == "kill" and role == "agent" and self._spare_first_agent:
+            pids = pids[1:]
+        if not pids:
+            return 0
+        try:
+            process = psutil.Process(self._choose.choice(pids))
+            if kind == "kill":
+                process.kill()
+            else:
+                process.suspend()
+                self._stopped.append((time.monotonic() + STOPPED_S[role], process))
+        except psutil.Error:
+            return 0  # it ended meanwhile
+        self.done[fault] += 1
+        return process.pid
+
+    def any_of(self, faults: Sequence[str]) -> str:
+        return self._choose.choice(faults)
+
+    def heal(self, at_s: float = float("inf")) -> None:
+        """Processes that were stopped long enough by then go on."""
+        due = [entry for entry in self._stopped if entry[0] <= at_s]
+        self._stopped = [entry for entry in self._stopped if entry[0] > at_s]
+        for _, process in due:
+            try:
+                process.resume()
+            except psutil.Error:
+                continue  # it was killed meanwhile

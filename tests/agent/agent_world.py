@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from headgate.agent import events as e
-from headgate.agent.state import AgentState
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.channels import encode
-from headgate.topology_runtime.cluster import Slot
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.agent.core import agent_events as e
+from headgate.agent.core.agent_state import AgentState
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.channels import encode
 
 NS = 1_000_000_000
 BOOT = 1_700_000_000 * NS

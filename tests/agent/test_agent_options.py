@@ -6,17 +6,20 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from headgate.agent import config as c
-from headgate.agent import doctor, start_up
-from headgate.agent.cli import run
-from headgate.topology_runtime.disk import DiskTroubles
+from headgate.agent.agent_cli import run
+from headgate.agent.process import agent_config as c
+from headgate.agent.process import agent_doctor as doctor
+from headgate.agent.process import agent_startup as start_up
+from headgate.agent.process.agent_startup import lock
 from headgate.topology_runtime.errors import Conflict, HeadgateError, UsageError
-from headgate.topology_runtime.logs import KEPT_BYTES, open_log
+from headgate.topology_runtime.platform.disk import DiskTroubles
+from headgate.topology_runtime.platform.process_logs import KEPT_BYTES, open_log
 
 GOOD = c.AgentConfig("tcp://127.0.0.1:5000", "vm1", 4, 0.2, 512 << 20, "state", key="vm1.key")
 
@@ -97,7 +100,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_not_our_parent_does_not_own_us() -> None:
-    code = "from agent import start_up; start_up.end_with(1 if __import__('os').getppid() != 1 else 2)"
+    code = "from headgate.agent.process import agent_startup; agent_startup.end_with(1 if __import__('os').getppid() != 1 else 2)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "is not the owner of this agent" in done.stderr
 
@@ -123,7 +126,7 @@ def test_a_long_log_makes_room_for_a_new_one(tmp_path: Path) -> None:
 
 
 def test_the_agent_imports_nothing_heavy() -> None:
-    code = "import headgate.agent.agent, headgate.agent.cli, sys; print(*sys.modules)"
+    code = "import headgate.agent.agent_process, headgate.agent.agent_cli, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(done.stdout.split())
     loaded = {name.split(".")[0] for name in modules}
@@ -131,7 +134,9 @@ def test_the_agent_imports_nothing_heavy() -> None:
     assert "importlib.metadata" not in modules
 
 
-@pytest.mark.parametrize("module", ["headgate.agent.agent", "headgate.topology_runtime.worker.worker"])
+@pytest.mark.parametrize(
+    "module", ["headgate.agent.agent_process", "headgate.topology_runtime.worker.process.worker_process"]
+)
 def test_what_every_start_waits_for_imports_no_event_loop(module: str) -> None:
     code = f"import {module}, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -146,3 +151,22 @@ def test_the_doctor_names_what_there_is_and_leaves_nothing_behind() -> None:
     assert all(check.text for check in checks.values())
     left = [path for path in Path("/sys/fs/cgroup").glob("*/headgate-doctor-*")]
     assert left == []
+
+
+# ── One agent has a folder at a time; one that is still ending is waited for ────────────────────────────
+
+
+def test_another_agent_is_refused(tmp_path: Path) -> None:
+    held = lock(str(tmp_path), "vm1")
+    with pytest.raises(Conflict) as refused:
+        lock(str(tmp_path), "vm1", patience_s=0.0)
+    assert "another agent of vm1 is running" in refused.value.what
+    os.close(held)
+
+
+def test_one_that_ends_is_waited_for(tmp_path: Path) -> None:
+    held = lock(str(tmp_path), "vm1")
+    ending = threading.Timer(0.1, os.close, (held,))
+    ending.start()
+    os.close(lock(str(tmp_path), "vm1", patience_s=30.0))
+    ending.join()

@@ -1,14 +1,22 @@
-"""The agent's mind (agent/state.py), in virtual time."""
+"""The agent's mind (agent/core/agent_state.py), in virtual time."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from agent_world import BOOT, NS, VM, Mind, only, slot, thread
 from msgspec.structs import replace
 
-from headgate.agent import events as e
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.wire_version import WIRE
+from headgate.agent.core import agent_events as e
+from headgate.agent.core.agent_state import VmLease
+from headgate.agent.process.agent_files import left_over
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.channels import encode
+from headgate.topology_runtime.wire.dead_letter_messages import SendAgain, SentAgain
+from headgate.topology_runtime.wire.messages import LEASE_NS, MARGIN_NS, OVER_NS, is_over, may_begin
+from headgate.topology_runtime.wire.wire_version import WIRE
+from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, folder_of
 
 
 def source_now(number: int, emitted: int, acked: int, **more: int | bool) -> m.SourceStatus:
@@ -564,3 +572,134 @@ def test_sources_that_are_desired_no_more_are_forgotten() -> None:
         mind.up()
         mind.report(sources=(m.SourceStatus("source", 0, number, 10, 5, 0, 5, 0),))
     assert [now.thread for now in mind.told().sources] == [49]
+
+
+# ── The lease of a VM: from when the answered report was sent, told to workers with exclusive threads ───
+
+
+def test_it_lasts_from_when_the_answered_report_was_sent() -> None:
+    lease = VmLease()
+    for sequence in (1, 2, 3):
+        lease.sent(sequence, sequence * NS)
+    assert lease.answered(2) and lease.until_ns == 2 * NS + LEASE_NS
+    assert not lease.answered(1) and not lease.answered(2), "an answer that was overtaken, or came twice"
+    assert lease.until_ns == 2 * NS + LEASE_NS
+    assert not lease.answered(7), "a report that was never sent"
+    assert lease.until_ns == 2 * NS + LEASE_NS
+
+
+def test_reports_older_than_a_lease_are_forgotten() -> None:
+    lease = VmLease()
+    for sequence in range(1, 10_001):
+        lease.sent(sequence, sequence * NS // 200)
+    assert len(lease.unanswered) == LEASE_NS // (NS // 200)
+    assert not lease.answered(1)
+
+
+def test_at_its_very_end_nothing_may_begin_and_it_is_not_over_a_moment_early() -> None:
+    until_ns = 20 * NS
+    assert may_begin(until_ns - MARGIN_NS - 1, until_ns) and not may_begin(until_ns - MARGIN_NS, until_ns)
+    assert is_over(7 + OVER_NS, 7) and not is_over(6 + OVER_NS, 7)
+    assert OVER_NS - LEASE_NS * 105 // 100 == NS // 10
+
+
+def exclusive(mind: Mind, *threads: m.ThreadSpec) -> m.DesiredState:
+    """A desired state in which `work` is exclusive, obeyed."""
+    state = mind.state.desired
+    assert state is not None
+    tasks = tuple(replace(task, exclusive=task.name == "work") for task in state.topology.tasks)
+    topology = replace(state.topology, tasks=tasks)
+    return replace(state, token=m.Token(1, 1, state.token.counter + 1), topology=topology, threads=threads)
+
+
+def granted(mind: Mind, boot: int = BOOT) -> list[e.Instruction]:
+    return mind.tell(m.Welcome(1, "run", BOOT, leased=(boot, mind.state.sequence)))
+
+
+def test_workers_with_exclusive_threads_are_told_after_the_desired_state() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0), thread(2, 1, "store"))
+    state = exclusive(mind, thread(1, 0), thread(2, 1, "store"))
+    mind.tell(e.WantedArrived(state, encode(state)))
+    mind.up(0)
+    mind.up(1)
+    mind.tell(e.Tick(), 1.0)
+    sent_ns = mind.now_ns
+    mind.now_ns += NS // 4
+    (told,) = only(granted(mind), e.SendLease)
+    assert (told.slot.number, told.until_ns) == (0, sent_ns + LEASE_NS), "store needs none"
+    again = mind.tell(e.WantedArrived(state, encode(state)))
+    kinds = [type(one) for one in again if isinstance(one, e.ForwardWanted | e.SendLease)]
+    assert kinds == [e.ForwardWanted, e.SendLease, e.ForwardWanted]
+
+
+def test_an_answer_to_an_earlier_life_of_this_agent_grants_nothing() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.tell(e.Tick(), 1.0)
+    granted(mind, BOOT - 1)
+    assert mind.state.lease.until_ns == 0
+
+
+def test_a_worker_that_comes_up_later_is_told_too() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    state = exclusive(mind, thread(1, 0))
+    mind.tell(e.WantedArrived(state, encode(state)))
+    mind.tell(e.Tick(), 1.0)
+    assert not only(granted(mind), e.SendLease), "it is not there yet"
+    assert len(only(mind.up(0), e.SendLease)) == 1
+
+
+# ── What a controller has a source thread send again passes through its agent, and what comes of it ─────
+
+
+def test_what_is_to_be_sent_again_goes_to_the_worker_that_it_is_for() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    boot, here = mind.state.controller_boot, mind.incarnation()
+    said = SendAgain(boot, slot(0), here, 1, (3,))
+    assert only(mind.tell(said), e.PassOn) == [e.PassOn(slot(0), here, said)]
+    for other in (SendAgain(boot - 1, slot(0), here, 1, ()), SendAgain(boot, slot(0), here - 1, 1, ())):
+        assert not only(mind.tell(other), e.PassOn)
+
+
+def test_what_became_of_it_is_told_with_the_worker_and_gone_with_it() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    again = (SentAgain(1, 7, (3,), (4,)),)
+    (sent,) = only([*mind.report(again=again), *mind.tick(0.1)], e.SendReport)
+    assert sent.report.workers[0].again == again and sent.report.boot == BOOT
+    mind.dies()
+    assert not mind.told().workers[0].again
+
+
+# ── What is left in a VM's spools when a worker ends: a controller must know before it has somebody else
+# read on
+
+LEFT = (m.SpoolLeft("source", 0, 40, 42, "run", 1),)
+
+
+def test_a_report_tells_of_them_from_the_moment_a_worker_ended() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up()
+    assert mind.told().spools == ()
+    mind.tell(e.WorkerExited(slot(0), mind.incarnation(), "signal 9", spools=LEFT))
+    assert mind.told().spools == LEFT
+    mind.tell(e.WorkerExited(slot(0), mind.incarnation(), "it cannot be started: no memory"))
+    assert mind.told().spools == LEFT, "nobody has read it since"
+
+
+def test_they_are_read_from_the_disk(tmp_path: Path) -> None:
+    assert left_over(str(tmp_path)) == ()
+    Spool(folder_of(str(tmp_path), Owner("source", 0, "run", 1)), 40).append([1, 2])
+    (tmp_path / "spools" / "source~0~run~1" / "acked").write_text("40")
+    assert left_over(str(tmp_path)) == LEFT
+
+
+def test_a_spool_that_cannot_be_read_ends_no_agent(tmp_path: Path) -> None:
+    (tmp_path / "spools" / "source~0~run~1" / "acked").mkdir(parents=True)
+    assert left_over(str(tmp_path)) == ()

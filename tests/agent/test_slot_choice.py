@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from headgate.topology_runtime import one_core
-from headgate.topology_runtime.slots import affinity, cgroup2, cgroups
-from headgate.topology_runtime.slots.binding import choose
-from headgate.topology_runtime.slots.cgroups import ControlGroup
-from headgate.topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime.platform import cgroups
+from headgate.topology_runtime.platform import cgroups as cgroup2
+from headgate.topology_runtime.platform import slot_binding as affinity
+from headgate.topology_runtime.platform import slot_size as one_core
+from headgate.topology_runtime.platform.cgroups import ControlGroup
+from headgate.topology_runtime.platform.slot_binding import choose
+from headgate.topology_runtime.platform.slot_size import SlotSize
 
 CORES, MEMORY_BYTES = 0.2, 128 * 1024 * 1024
 

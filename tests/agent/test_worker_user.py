@@ -11,11 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from headgate.agent import containment_checks, worker_folders, worker_user
-from headgate.agent.config import AgentConfig
-from headgate.topology_runtime.containment.own_user import WorkerUser, faults
-from headgate.topology_runtime.disk import open_plain, text_of, write_note
+from headgate.agent.process import (
+    agent_doctor as containment_checks,
+)
+from headgate.agent.process import (
+    worker_user,
+)
+from headgate.agent.process import (
+    worker_user as worker_folders,
+)
+from headgate.agent.process.agent_config import AgentConfig
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.platform.containment import WorkerUser, faults
+from headgate.topology_runtime.platform.disk import open_plain, text_of, write_note
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has other users")
 UID = worker_user.RANGES[0][-1]
@@ -146,7 +154,7 @@ def test_what_others_wrote_is_read_only_when_it_is_a_plain_file(tmp_path: Path) 
 
 SEEN = """
 import json, os, sys
-from headgate.topology_runtime.containment import own_view
+from headgate.topology_runtime.platform.containment import own_view
 uid, folder, shown = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 own_view.show(shown, uid, uid)
 os.setgroups([]), os.setresgid(uid, uid, uid), os.setresuid(uid, uid, uid)
@@ -218,10 +226,10 @@ def test_doctor_tells_each_part_and_what_to_try_where_it_lacks() -> None:
         "what tasks leave running",
     ]
     for binding in ("cgroup1", "affinity", "none"):
-        found = containment_checks.checks(binding)
+        found = containment_checks.containment_checks(binding)
         assert [check.name for check in found] == names
         assert all(check.ok is not False and check.text for check in found)
         if not binding.startswith("cgroup"):
             assert all("control groups" in check.text for check in found[2:])
-    user = containment_checks.checks("none")[0]
+    user = containment_checks.containment_checks("none")[0]
     assert (user.ok is True) == (os.geteuid() == 0) or "--workers-as agent" in user.text

@@ -10,9 +10,9 @@ import numpy as np
 from msgspec.structs import astuple
 
 from headgate.controller.analyze.demand import HEADROOM, demand, offer_of
-from headgate.controller.core.following import QUEUE_S, Following
+from headgate.controller.core.rate_following import QUEUE_S, RateFollower
 from headgate.controller.knowledge.diagnoses import Demand, Past
-from headgate.controller.knowledge.windows import (
+from headgate.controller.knowledge.measured_window import (
     HISTORY_S,
     SERIES_STEP_S,
     Latency,
@@ -22,11 +22,11 @@ from headgate.controller.knowledge.windows import (
     TaskWindow,
     Window,
 )
-from headgate.topology_runtime.cluster import Slot, Vm
-from headgate.topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
-from headgate.topology_runtime.schedule import NS, Schedule
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.rates.schedule import NS, Schedule
 from headgate.topology_runtime.stability.slopes import Floats
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.wire.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
 
 VM1, VM2 = Vm("vm1", 4, 0.2, 1_000_000_000), Vm("vm2", 4, 0.2, 1_000_000_000)
 START_NS = 1_000_000 * NS
@@ -128,7 +128,7 @@ class Replan:
 
 def needed_for(progress: ProgressSeries, planned_tps: float, past: Past, **given: float) -> Demand:
     """What is to be planned for after this progress, of which every second was heard as it came."""
-    following = Following(line_topology())
+    following = RateFollower(line_topology())
     points = len(progress.at_s)
     for end in range(1 + (points - 1) % 2, points + 1, 2):
         if end >= 3:
@@ -156,7 +156,7 @@ class DemandRun:
     last: Demand | None = None
     _knots_s: Floats = field(default_factory=lambda: np.zeros(0))
     _knots: Floats = field(default_factory=lambda: np.zeros(0))
-    _following: Following = field(default_factory=lambda: Following(line_topology()))
+    _following: RateFollower = field(default_factory=lambda: RateFollower(line_topology()))
 
     def go(self, seconds: float, first_tps: float | None = None) -> DemandRun:
         planned = (self._rate(0.0) if first_tps is None else first_tps) * HEADROOM

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.topology_runtime.stability.evidence import Bin
-from headgate.topology_runtime.stability.trial import Finding, Looks, Trial, looks_for
+from headgate.topology_runtime.stability.trial_evidence import Bin, Finding, Looks, Trial, looks_for
 
 BIN_S, LOOKS = 0.25, 5
 

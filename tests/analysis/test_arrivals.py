@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 from analysis_made import history, line_topology, needed_for, window_of
 
-from headgate.controller.analyze import lag
+from headgate.controller.analyze import demand as lag
 from headgate.controller.analyze.demand import HEADROOM, demand, offer_of
-from headgate.controller.core.following import Following
-from headgate.controller.knowledge.arrivals import STALE_NS, Lag, PartitionArrivals
+from headgate.controller.core.rate_following import RateFollower
 from headgate.controller.knowledge.diagnoses import Demand, Past
-from headgate.controller.knowledge.windows import ProgressSeries, Window
-from headgate.topology_runtime.messages import SourceStatus
+from headgate.controller.knowledge.measured_window import ProgressSeries, Window
+from headgate.controller.knowledge.offered_load import STALE_NS, Lag, PartitionArrivals
+from headgate.topology_runtime.wire.messages import SourceStatus
 
 S = 1_000_000_000
 OLD = Past(since_plan_s=1e6)
@@ -99,7 +99,7 @@ def follow(times: list[float], seconds: float, first_tps: float) -> list[tuple[f
         -1e9,
         -1e9,
     )
-    following = Following(line_topology())
+    following = RateFollower(line_topology())
     for now in range(3, int(seconds)):
         past = Past(now - change_s, now - up_s, now - down_s, sum(now - at < 60 for at, _ in plans))
         offer = offer_of(window_of(progress(times, now)), 0.0)
@@ -204,10 +204,10 @@ def test_rows_that_wait_their_turn_are_no_lag() -> None:
 
 def test_a_lag_that_grows_is_an_alarm_until_it_is_gone() -> None:
     window, growing = window_of(history(lambda s: 100 * s, 60.0)), slowly(0.5)
-    said = lag.alarm("", (Lag("in", 500, 6.0),), growing)
+    said = lag.lag_alarm("", (Lag("in", 500, 6.0),), growing)
     assert said.startswith("lag growing: in is 500 rows and 6 s behind")
-    assert lag.alarm("", (Lag("in", 500, 6.0),), window) == "", "it does not grow"
-    assert lag.alarm("", (Lag("in", 500, 3.0),), growing) == "", "not for so little"
-    assert lag.alarm(said, (Lag("in", 400, 3.0),), window) == said, "not gone yet"
-    assert lag.alarm(said, (Lag("in", 10, 0.5),), window) == ""
-    assert lag.alarm(said, (), window) == ""
+    assert lag.lag_alarm("", (Lag("in", 500, 6.0),), window) == "", "it does not grow"
+    assert lag.lag_alarm("", (Lag("in", 500, 3.0),), growing) == "", "not for so little"
+    assert lag.lag_alarm(said, (Lag("in", 400, 3.0),), window) == said, "not gone yet"
+    assert lag.lag_alarm(said, (Lag("in", 10, 0.5),), window) == ""
+    assert lag.lag_alarm(said, (), window) == ""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.controller.analyze.demand import HEADROOM, planned_for
 from headgate.controller.knowledge.diagnoses import Demand, Past
-from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.rates.schedule import Schedule
 
 TAXI = Path(__file__).resolve().parents[3] / "shared/data/rates/nyc-taxi-30min.csv"
 OLD = Past(since_plan_s=1e6)

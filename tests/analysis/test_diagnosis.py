@@ -13,8 +13,8 @@ from headgate.controller.analyze.demand import HEADROOM
 from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
 from headgate.controller.analyze.stability import stability
 from headgate.controller.knowledge.diagnoses import Diagnosis, Past, Residual, Stability, Violation
-from headgate.controller.knowledge.windows import Window
-from headgate.topology_runtime.cluster import Slot
+from headgate.controller.knowledge.measured_window import Window
+from headgate.topology_runtime.api.cluster import Slot
 
 PLANNED = 125.0
 

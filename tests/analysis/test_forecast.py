@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.controller.analyze.forecast import MEMORY_S, RateForecast
-from headgate.controller.backtesting.series import MADE, made
+from headgate.lab.rate_policies.backtest_inputs import MADE, made
 
 AHEAD_S = 4
 COVERED = (

@@ -13,14 +13,14 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.controller.knowledge.windows import Window
-from headgate.controller.monitor.intake import Intake
-from headgate.controller.monitor.windows import window_of
-from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.monitor.sample_intake import Intake
+from headgate.controller.monitor.sample_windows import window_of
+from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.errors import BadMessage
-from headgate.topology_runtime.latency_buckets import BUCKETS, bucket_of
-from headgate.topology_runtime.messages import SampleBlock
-from headgate.topology_runtime.schedule import NS
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS, bucket_of
+from headgate.topology_runtime.rates.schedule import NS
+from headgate.topology_runtime.wire.messages import SampleBlock
 
 
 def intake(*vms: Vm) -> Intake:

@@ -14,17 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from queues_made import BIN_S, Queue
 
-from headgate.topology_runtime.stability.evidence import (
+from headgate.topology_runtime.stability.slopes import theil_sen, trend
+from headgate.topology_runtime.stability.trial_evidence import (
+    ERROR,
     UNSTABLE_SLOPE,
     Bin,
     Evidence,
+    Finding,
+    Looks,
+    Trial,
     evidence,
+    looks_for,
     papers_verdict,
     verdict_of,
     warm_up,
 )
-from headgate.topology_runtime.stability.slopes import theil_sen, trend
-from headgate.topology_runtime.stability.trial import ERROR, Finding, Looks, Trial, looks_for
 
 N = count_of(40)  # trials of each kind and load
 TRIALS = count_of(120)  # on the limit itself

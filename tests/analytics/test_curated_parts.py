@@ -7,13 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.dashboards.analytics import curate, manifest, spark
-from headgate.dashboards.analytics.compaction import DAY_US, Done, Job, compact
-from headgate.dashboards.analytics.data_places import place
-from headgate.dashboards.analytics.judging import Segment
-from headgate.dashboards.analytics.manifest import Manifest, TracePart
-from headgate.dashboards.analytics.trace_runs import run_of
-from headgate.topology_runtime.arrow_schema import arrow_schema
+from headgate.dashboards.analytics.curation import curated_tables as curate
+from headgate.dashboards.analytics.curation import trace_segments as manifest
+from headgate.dashboards.analytics.curation.compaction import DAY_US, Done, Job, compact
+from headgate.dashboards.analytics.curation.trace_segments import Manifest, Segment, TracePart
+from headgate.dashboards.analytics.storage import spark_session as spark
+from headgate.dashboards.analytics.storage.data_folders import place
+from headgate.dashboards.analytics.storage.trace_runs import run_of
+from headgate.topology_runtime.traces.arrow_schema import arrow_schema
 
 
 def rows(begin_s, count, table="rates", drop=()):
@@ -149,7 +150,11 @@ def test_a_damaged_part_is_made_again_of_the_segments_that_are_there(tmp_path, r
 
 
 def test_what_spark_is_sent_is_all_that_its_tasks_import(tmp_path):
-    words = [sys.executable, "-c", "import headgate.dashboards.analytics.compaction as c; print(c.__file__)"]
+    words = [
+        sys.executable,
+        "-c",
+        "import headgate.dashboards.analytics.curation.compaction as c; print(c.__file__)",
+    ]
     packed = spark.packed(tmp_path)
     said = subprocess.run(
         words, env={"PYTHONPATH": str(packed)}, cwd=tmp_path, capture_output=True, text=True, check=False

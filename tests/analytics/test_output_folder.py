@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -13,15 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from headgate.dashboards.analytics import output_folder
-from headgate.dashboards.analytics.data_places import DataPlace, place
-from headgate.dashboards.analytics.output_folder import default_output, disk_told, drafted, held
+from headgate.dashboards.analytics.curation import unchanged_inputs as unchanged
+from headgate.dashboards.analytics.curation.trace_segments import Segment
+from headgate.dashboards.analytics.storage import output_folder
+from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
+from headgate.dashboards.analytics.storage.output_folder import default_output, disk_told, drafted, held
+from headgate.dashboards.analytics.storage.result_tables import SCHEMA, TABLES, LeftOut
+from headgate.dashboards.analytics.storage.trace_runs import TraceRun, run_of
 from headgate.topology_runtime.errors import Conflict, HeadgateError
 
 HOLDS = """
 import sys
-from headgate.dashboards.analytics.data_places import place
-from headgate.dashboards.analytics.output_folder import held
+from headgate.dashboards.analytics.storage.data_folders import place
+from headgate.dashboards.analytics.storage.output_folder import held
 with held(place(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -147,3 +152,54 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     assert "make room" in (told.value.hint or "")
     with pytest.raises(FileNotFoundError), disk_told(place(tmp_path)):
         raise FileNotFoundError(errno.ENOENT, "else")
+
+
+# ── What has not changed is told again ──────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> TraceRun:
+    folder = tmp_path / "demo" / "one"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    (folder / "decisions.jsonl").write_text("")
+    return run_of(place(folder), {})
+
+
+def segment(name: str, digest: str = "d") -> Segment:
+    return Segment(place(f"/x/{name}"), "rates", 1, 0, 1, digest)
+
+
+def test_whatever_counts_changes_the_mark(run: TraceRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def mark(*segments: Segment, left: tuple[LeftOut, ...] = ()) -> str:
+        return unchanged.mark_of([(run, segments)], left)
+
+    first = mark(segment("1"))
+    assert mark(segment("1")) == first
+    marks = {first, mark(segment("1"), segment("2")), mark(segment("1", "e")), mark(segment("2"))}
+    marks.add(mark(segment("1"), left=(LeftOut("f", "empty", "why", 0),)))
+    lines = Path(run.place.path, "decisions.jsonl")
+    lines.write_text("a line\n")
+    marks.add(mark(segment("1")))
+    os.utime(lines, (0, 0))
+    marks.add(mark(segment("1")))
+    monkeypatch.setattr(unchanged, "code_mark", lambda: "other code")
+    marks.add(mark(segment("1")))
+    assert len(marks) == 8
+
+
+def test_only_a_whole_analysis_of_the_same_is_told(tmp_path: Path) -> None:
+    to = place(tmp_path)
+    assert unchanged.reused_analysis(to, "m", False) is None
+    (tmp_path / "results").mkdir()
+    for name in TABLES:
+        (tmp_path / "results" / f"{name}.json").write_text("[]")
+    analysis = {"schema": SCHEMA, unchanged.MARK: "m", "left_out": [{"file": "f"}]}
+    (tmp_path / "analysis.json").write_text(json.dumps(analysis))
+    assert unchanged.reused_analysis(to, "m", False) == analysis
+    assert unchanged.reused_analysis(to, "other", False) is None
+    assert unchanged.reused_analysis(to, "m", True) is None, "--strict says what was left out"
+    (tmp_path / "results" / "cost.json").unlink()
+    assert unchanged.reused_analysis(to, "m", False) is None
+    (tmp_path / "analysis.json").write_text("torn")
+    assert unchanged.reused_analysis(to, "m", False) is None

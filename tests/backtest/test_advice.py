@@ -18,21 +18,17 @@ from click.testing import CliRunner, Result
 from enactment_world import World
 from prometheus_made import MadeServer, made_server, real_server
 
-from headgate.controller.advise_cli import advise
-from headgate.controller.advising.advisor import Advice, Advisor
-from headgate.controller.advising.offered import KEPT_S
-from headgate.controller.advising.prometheus import PrometheusServer
-from headgate.controller.advising.server_follower import RateAsked, ServerFollower
-from headgate.controller.backtest_cli import HEADROOM
-from headgate.controller.backtesting.questions import question_of
-from headgate.controller.backtesting.series import RateSeries, made, of_rates
-from headgate.controller.backtesting.trying import BacktestTrial
-from headgate.controller.backtesting.world import BacktestQuestion
-from headgate.controller.core.tracing import run_of
-from headgate.dashboards.cli import only_advises
+from headgate.controller.core.decisions import run_of
+from headgate.dashboards.headgate_command import only_advises
+from headgate.lab.rate_policies.advise_command import advise
+from headgate.lab.rate_policies.advisor import KEPT_S, Advice, Advisor
+from headgate.lab.rate_policies.backtest_command import HEADROOM, BacktestTrial
+from headgate.lab.rate_policies.backtest_inputs import RateSeries, made, of_rates, question_of
+from headgate.lab.rate_policies.backtest_world import BacktestQuestion
+from headgate.lab.rate_policies.prometheus_rates import PrometheusServer, RateAsked, ServerFollower
 from headgate.topology_runtime.errors import InvalidInput, Unreachable, UsageError
-from headgate.topology_runtime.rates import read
-from headgate.topology_runtime.utc import utc_iso
+from headgate.topology_runtime.rates.offered_rates import read
+from headgate.topology_runtime.wording import utc_iso
 
 QUESTION: BacktestQuestion = question_of(
     {"topology": "linear", "models": None, "paths": (), "enact_s": 1.0, "machine_s": 2.0}

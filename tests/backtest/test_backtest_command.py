@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from headgate.controller.backtest_cli import backtest
+from headgate.lab.rate_policies.backtest_command import backtest
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
 
 RATES = "0,100\n60,300\n120,100\n180,100\n"

@@ -7,25 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headgate.controller.backtesting.deciders import DECIDERS, DeciderQuestion
-from headgate.controller.backtesting.series import RateSeries, made
-from headgate.controller.backtesting.trying import BacktestTrial, ranked, series_rows
-from headgate.controller.backtesting.world import BacktestQuestion, FluidWorld
 from headgate.controller.core.loop import Loop
-from headgate.controller.knowledge.config import ControllerSettings
-from headgate.controller.knowledge.models import Model, ModelSlot, Point
-from headgate.controller.knowledge.records import Submitted
-from headgate.controller.knowledge.season_data import SCHEMA, LearnedFrom, LearnedSeason
-from headgate.controller.offline.season_commands import by_second
-from headgate.controller.offline.season_learning import learned_of
-from headgate.controller.replaying.exact_replay import decisions_of
-from headgate.controller.replaying.ideal_account import IdealAccount
-from headgate.controller.replaying.world import Delays, IdealWorld
-from headgate.topology_runtime.cluster import Vm
+from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.knowledge.journal_records import Submitted
+from headgate.controller.knowledge.offered_load import SCHEMA, LearnedFrom, LearnedSeason
+from headgate.controller.models.task_models import Model, ModelSlot, Point
+from headgate.controller.replay.exact_replay import decisions_of
+from headgate.controller.replay.ideal_machines import Delays, IdealAccount, IdealWorld
+from headgate.lab.rate_policies.backtest_command import BacktestTrial, ranked, series_rows
+from headgate.lab.rate_policies.backtest_inputs import RateSeries, made
+from headgate.lab.rate_policies.backtest_world import BacktestQuestion, FluidWorld
+from headgate.lab.rate_policies.policy_rules import DECIDERS, DeciderQuestion
+from headgate.lab.rate_policies.season_command import by_second
+from headgate.lab.rate_policies.season_learning import learned_of
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
-from headgate.topology_runtime.rates import Rates
-from headgate.topology_runtime.schedule import Schedule
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.rates.offered_rates import Rates
+from headgate.topology_runtime.rates.schedule import Schedule
 
 TOPOLOGY = Topology(
     "small",

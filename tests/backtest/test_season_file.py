@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from headgate.controller.backtest_cli import backtest
-from headgate.controller.cli import season_of
+from headgate.controller.controller_cli import season_of
 from headgate.controller.files.season_files import read_season, write_season
-from headgate.controller.offline.season_commands import learn, show, topology_of
-from headgate.controller.offline.season_learning import learned_of
+from headgate.lab.rate_policies.backtest_command import backtest
+from headgate.lab.rate_policies.season_command import learn, show, topology_of
+from headgate.lab.rate_policies.season_learning import learned_of
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
 
 PERIOD_S = 90

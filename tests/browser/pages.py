@@ -17,19 +17,18 @@ import msgspec
 import uvicorn
 from feed_made import example, models, plain
 
-from headgate.controller.core.decide import PlanQuestion
-from headgate.controller.core.rate_question import rates_asked, side_by_side, whatif
-from headgate.controller.knowledge.models import Model, ModelSlot, Point
-from headgate.controller.knowledge.plans import Plan
+from headgate.controller.core.plan_choice import PlanQuestion, rates_asked, side_by_side, whatif
+from headgate.controller.models.plans import Plan
+from headgate.controller.models.task_models import Model, ModelSlot, Point
+from headgate.controller.plan.plan_moves import threads_of
 from headgate.controller.plan.planner import PlanRequest, make_plan
-from headgate.controller.plan.steady import threads_of
-from headgate.dashboards.feeding.items import Change, Document, Item, Whole
-from headgate.dashboards.web.server import Web, application, hosts_of, listening
-from headgate.topology_runtime.cluster import Vm
-from headgate.topology_runtime.patience import clocked
-from headgate.topology_runtime.picturing.merge_patch import APART, advanced, patch_between
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
-from headgate.topology_runtime.utc import utc_iso
+from headgate.dashboards.web.feed_items import Change, Document, Item, Whole
+from headgate.dashboards.web.page_server import Web, application, hosts_of, listening
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.platform.planning_time import clocked
+from headgate.topology_runtime.wire.run_snapshot import APART, advanced, patch_between
+from headgate.topology_runtime.wording import utc_iso
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (

@@ -14,11 +14,11 @@ from feed_made import NOW_S, example, plain
 from msgspec.structs import replace
 from pages import TOKEN, Asked, MadeFeed, in_force, question, served
 
-from headgate.controller.knowledge.plan_data import plan_data
+from headgate.controller.models.plan_data import plan_data
 from headgate.controller.plan.planner import make_plan
 from headgate.controller.plan.schedulers import each_once
-from headgate.dashboards import cli
-from headgate.topology_runtime.cluster import Vm
+from headgate.dashboards import headgate_command as cli
+from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.errors import Infeasible
 
 pytestmark = pytest.mark.live

@@ -16,12 +16,12 @@ import pytest
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate"]
 LIMIT_S = 60.0
 
 FLOW = """
-from headgate.topology_runtime.builder import topology
-from headgate.topology_runtime.logic import Source
+from headgate.topology_runtime.api.builder import topology
+from headgate.topology_runtime.api.logic import Source
 
 class Count(Source):
     def read(self, position, limit):

@@ -7,10 +7,11 @@ from collections import Counter
 
 import pytest
 
-from headgate.controller.simulation import coverage, runs
-from headgate.controller.simulation.runs import Sum
-from headgate.dashboards.cli import main
-from headgate.topology_runtime.worker.ledger import Ledger
+from headgate.dashboards.headgate_command import main
+from headgate.lab.simulation import simulated_seeds as coverage
+from headgate.lab.simulation import simulated_seeds as runs
+from headgate.lab.simulation.simulated_seeds import Sum
+from headgate.topology_runtime.worker.sources.source_ledger import Ledger
 
 FEW = ["sim", "--shape", "line", "--from", "1", "--seeds", "3", "-o", "json"]
 

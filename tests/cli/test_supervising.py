@@ -11,20 +11,20 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from headgate.dashboards.up.local_machines import LocalMachines, want
-from headgate.dashboards.up.places import remove_state
-from headgate.dashboards.up.supervisor import (
+from headgate.dashboards.runs.run_places import remove_state
+from headgate.dashboards.up.child_processes import (
     NS,
-    BegunAhead,
     Child,
     ChildRefused,
     GaveUp,
+    Prestarted,
     RestartLimit,
     stop_all,
 )
-from headgate.topology_runtime.clock import monotonic_ns
-from headgate.topology_runtime.cluster import Vm
-from headgate.topology_runtime.slots.cgroups import parents_of, remove_run
+from headgate.dashboards.up.local_machines import LocalMachines, want
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.platform.cgroups import parents_of, remove_run
+from headgate.topology_runtime.platform.clock import monotonic_ns
 
 
 def child(tmp_path, script: str, name: str = "child") -> Child:
@@ -67,7 +67,7 @@ ECHO = "import json, sys; print(sys.argv[1:], json.load(sys.stdin), flush=True);
 class Begun:
     """One begun ahead, its process, and the child that it is to be."""
 
-    ahead: BegunAhead
+    ahead: Prestarted
     process: psutil.Process
     child: Child
 
@@ -76,7 +76,7 @@ class Begun:
 def begun(tmp_path) -> Iterator[Begun]:
     command = [sys.executable, "-c", ECHO]
     before = set(psutil.Process().children())  # other tests' Spark and services may be among them
-    ahead = BegunAhead(command, ["--run", "r"], tmp_path / "child.log")
+    ahead = Prestarted(command, ["--run", "r"], tmp_path / "child.log")
     (process,) = set(psutil.Process().children()) - before
     yield Begun(ahead, process, Child("child", [*command, "--all", "words"], tmp_path / "child.log", ahead))
     ahead.end()

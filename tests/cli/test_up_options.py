@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from headgate.dashboards.up.preparation import check_input, demo_scaled, rates_of, with_input
-from headgate.dashboards.up.settings import UpSettings, check, parse_rate_scale, parse_slots
-from headgate.topology_runtime.errors import InvalidInput, UsageError
-from headgate.topology_runtime.rates import FIRST_ARRIVALS_TPS, words_of
+from headgate.dashboards.runs import run_places as places
+from headgate.dashboards.runs.run_places import Places
+from headgate.dashboards.runs.up_settings import (
+    DEMO_SECONDS,
+    UpSettings,
+    check,
+    parse_rate_scale,
+    parse_slots,
+)
+from headgate.dashboards.up.up_preparation import (
+    Work,
+    check_input,
+    demo_scaled,
+    keep,
+    latest,
+    options_again,
+    places_again,
+    rates_of,
+    resumable,
+    settings_now,
+    with_input,
+)
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
+from headgate.topology_runtime.rates.offered_rates import FIRST_ARRIVALS_TPS, words_of
 from headgate.topology_runtime.tasks import demo
-from headgate.topology_runtime.topology import Edge, Task, Topology
 
 
 def reader(*sources: str, **params: str) -> Topology:
@@ -128,3 +153,121 @@ def test_a_source_that_is_read_at_a_rate_needs_one():
     with pytest.raises(UsageError, match="the input rate of flow is missing") as refused:
         rates_of(UpSettings(topology="t.json"), nothing_known, flow_of(True, False))
     assert refused.value.cause and refused.value.cause.startswith("in1:")
+
+
+# ── The demo ends after its day; other runs last until Ctrl-C unless told otherwise ─────────────────────
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        (UpSettings(), DEMO_SECONDS),
+        (UpSettings(seconds=20.0), 20.0),
+        (UpSettings(seconds=float("inf")), None),
+        (UpSettings(rates="50"), None),
+        (UpSettings(topology="mine.py:flow", rates="50"), None),
+        (UpSettings(topology="mine.py:flow", rates="50", seconds=7.0), 7.0),
+    ],
+)
+def test_a_run_lasts(settings: UpSettings, seconds: float | None) -> None:
+    assert settings.ends_after_s == seconds
+
+
+# ── Ports that `up` names before anybody listens on them ────────────────────────────────────────────────
+
+
+def test_ports_are_apart_from_each_other_and_from_those_of_connections() -> None:
+    """A port that the kernel may give to a connection of anybody could be gone before the controller listens."""
+    first = int(places.CONNECTIONS.read_text("ascii").split()[0])
+    ports = places.free_ports(20)
+    assert len(set(ports)) == 20
+    assert all(places.LOWEST <= port < first for port in ports)
+    for port in ports:
+        socket.create_server((places.HOST, port)).close()
+
+
+def test_where_none_is_left_below_any_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "LOWEST", 1 << 16)
+    assert len(set(places.free_ports(3))) == 3
+
+
+def test_a_port_that_is_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server((places.HOST, 0)) as server:
+        taken: int = server.getsockname()[1]
+        monkeypatch.setattr(places, "candidates", lambda beyond: iter([taken, taken]))
+        assert places.free_ports(1) != [taken]
+
+
+def test_processes_that_begin_at_once_do_not_choose_the_same() -> None:
+    """Nobody listens on these ports yet, so none sees that they are given."""
+    program = "from headgate.dashboards.runs.run_places import free_ports as f; print(*f(3), *f(1))"
+    started = [
+        subprocess.Popen([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE) for _ in range(6)
+    ]
+    ports = [int(port) for one in started for port in one.communicate(timeout=30)[0].split()]
+    assert len(ports) == len(set(ports)) == 24
+
+
+# ── What `up --resume` goes on with, and what it refuses ────────────────────────────────────────────────
+
+WORK = Work(Topology("flow", (Task("in", kind="source", static=Static()),), ()), ("/code",))
+OPTIONS = ["--port", "1", "--command-port", "2", "--rate", "5"]
+
+
+def kept(state: Path, **settings: object) -> UpSettings:
+    state.mkdir(parents=True, exist_ok=True)
+    made = UpSettings(
+        topology="flow.py:flow", models=Path("models"), rate_scale="auto", slots=(4, 2), **settings
+    )  # type: ignore[arg-type]
+    keep(Places("run", state, Path("traces"), 1, 2, 3), made, OPTIONS, WORK)
+    return made
+
+
+def test_what_is_kept_reads_back(tmp_path: Path) -> None:
+    made = kept(tmp_path / "state", state_dir=tmp_path / "state")
+    found = resumable(tmp_path / "state")
+    assert found.settings == made and (found.topology, found.user_paths) == ("flow", ("/code",))
+    places = places_again(found, tmp_path / "state")
+    words = options_again(found, places)
+    assert words[:4] == ["--port", str(places.control_port), "--command-port", str(places.command_port)]
+
+
+def test_only_how_it_is_looked_at_may_differ(tmp_path: Path) -> None:
+    kept(tmp_path)
+    found = resumable(tmp_path)
+    assert settings_now(found, {"dashboard": True, "metrics": 9100, "state_dir": tmp_path}).dashboard
+    with pytest.raises(HeadgateError) as refused:
+        settings_now(found, {"slots": "4", "topology": "other.py:flow"})
+    assert "--slots, TOPOLOGY cannot be given" in refused.value.what
+
+
+def test_the_latest_unfinished_one_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="no run to resume"):
+        latest()
+    for name in ("a", "b", "c"):
+        kept(Path(".headgate") / name)
+    (Path(".headgate") / "c" / "summary.json").touch()
+    for at, name in enumerate("ab"):
+        os.utime(Path(".headgate") / name / "up.json", (1000 - at, 1000 - at))
+    assert latest() == Path(".headgate") / "a"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"schema": 3}', b"\xff\xfe", b"[]"])
+def test_a_damaged_note_is_told(tmp_path: Path, damage: bytes) -> None:
+    kept(tmp_path)
+    (tmp_path / "up.json").write_bytes(damage)
+    with pytest.raises(InvalidInput, match="damaged"):
+        resumable(tmp_path)
+
+
+def test_of_another_version_or_over(tmp_path: Path) -> None:
+    kept(tmp_path)
+    note = json.loads((tmp_path / "up.json").read_text())
+    (tmp_path / "up.json").write_text(json.dumps(note | {"schema": "headgate/up/v9"}))
+    with pytest.raises(InvalidInput, match="another version"):
+        resumable(tmp_path)
+    kept(tmp_path)
+    (tmp_path / "summary.json").touch()
+    with pytest.raises(Conflict, match="has ended"):
+        resumable(tmp_path)

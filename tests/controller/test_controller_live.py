@@ -17,9 +17,9 @@ import psutil
 import pytest
 from keys_made import agent, operator
 
-from headgate.topology_runtime import channels
-from headgate.topology_runtime import messages as m
 from headgate.topology_runtime.keys.keyring import Keyring
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire import messages as m
 
 pytestmark = pytest.mark.live
 
@@ -33,7 +33,9 @@ class Process:
         words = ["controller", "run", "--state-dir", str(state), "--run", "test", *options]
         self.state = state
         self.popen = subprocess.Popen(
-            [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words], stderr=subprocess.PIPE, text=True
+            [sys.executable, "-P", "-m", "headgate", *words],
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def where(self) -> dict[str, Any]:
@@ -130,7 +132,15 @@ def test_a_corrupt_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == broken
 
 
-AHEAD = [sys.executable, "-P", "-m", "headgate.dashboards.cli", "controller", "run", "--begin-ahead"]
+AHEAD = [
+    sys.executable,
+    "-P",
+    "-m",
+    "headgate",
+    "controller",
+    "run",
+    "--begin-ahead",
+]
 
 
 def test_one_that_is_begun_ahead_runs_by_the_words_it_is_told(tmp_path: Path) -> None:
@@ -181,7 +191,7 @@ def test_it_dies_with_its_owner(tmp_path: Path) -> None:
         sys.executable,
         "-P",
         "-m",
-        "headgate.dashboards.cli",
+        "headgate",
         "controller",
         "run",
         "--state-dir",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from headgate.controller.core.copies import copies_of, rebuilt_sinks
-from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.core.view_builder import copies_of, rebuilt_sinks
+from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.knowledge.journal_records import Durable, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge
-from headgate.controller.knowledge.records import Durable, Submitted
-from headgate.topology_runtime.messages import SourceStatus
-from headgate.topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.api.topology import Edge, Task, Topology
+from headgate.topology_runtime.wire.messages import SourceStatus
 
 TOPOLOGY = Topology(
     "two",

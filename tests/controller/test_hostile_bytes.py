@@ -14,16 +14,16 @@ import msgspec
 import pytest
 
 from headgate.controller.core.loop import Loop
-from headgate.controller.knowledge import turns as t
-from headgate.controller.knowledge.config import ControllerSettings
-from headgate.controller.knowledge.records import Submitted
-from headgate.controller.monitor.border import check
-from headgate.controller.simulation.topologies import SHAPES
-from headgate.topology_runtime import channels
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.cluster import Slot
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.knowledge.journal_records import Submitted
+from headgate.controller.monitor.admission import check
+from headgate.lab.simulation.simulated_topologies import SHAPES
+from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.errors import BadMessage
-from headgate.topology_runtime.profiles import Profiled
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.report_messages import Profiled
 
 MIB = 1 << 20
 MEMORY_MOST, SECONDS_MOST = 64 * MIB, 0.25  # of CPU; 50 ms is the promise, on a free machine

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.controller.files import journal as j
-from headgate.controller.knowledge.folding import fold_all
-from headgate.controller.knowledge.records import Booted, Draining, HeldDead, Record
+from headgate.controller.knowledge.journal_records import Booted, Draining, HeldDead, Record, fold_all
 from headgate.topology_runtime.errors import Conflict, InvalidInput
 
 BOOTED, HELD, DRAINING = Booted(1, 10), HeldDead(("vm2",)), Draining("stop", 20)

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.controller.files.machines import FileMachines, Listing, Machines, NoMachines
-from headgate.topology_runtime.cluster import Vm
+from headgate.controller.files.machine_providers import FileMachines, Listing, Machines, NoMachines
+from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.errors import Infeasible
 
 VM = Vm("vm3", 4, 0.2)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Membership, natural
-from headgate.controller.knowledge.turns import Now
-from headgate.topology_runtime.cluster import Vm
-from headgate.topology_runtime.messages import Hello, Report, Token
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.wire.messages import Hello, Report, Token
 
 S = 1_000_000_000
 

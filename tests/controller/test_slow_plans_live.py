@@ -12,11 +12,12 @@ import pytest
 from keys_made import agent
 from test_controller_live import controller
 
-from headgate.controller.files.model_files import read_models
-from headgate.controller.knowledge.model_data import model_data
-from headgate.topology_runtime import channels, examples
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.files.planning_inputs import read_models
+from headgate.controller.models.model_data import model_data
+from headgate.topology_runtime.api import shipped_examples as examples
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire import messages as m
 
 pytestmark = pytest.mark.live
 

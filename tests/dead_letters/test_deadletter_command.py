@@ -10,13 +10,19 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from headgate.controller.knowledge.letters import Letters
-from headgate.dashboards.terminal.dead_letters import from_trace, length, rows_from_trace
-from headgate.dashboards.terminal.deadletter import drop, list_letters, show
-from headgate.dashboards.terminal.replay_letters import replay
-from headgate.dashboards.up.run_summary import check_dead, next_steps
+from headgate.controller.knowledge.dead_letters import Letters
+from headgate.dashboards.terminal.deadletter_commands import (
+    drop,
+    from_trace,
+    length,
+    list_letters,
+    replay,
+    rows_from_trace,
+    show,
+)
+from headgate.dashboards.up.up_run import check_dead, next_steps
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError
-from headgate.topology_runtime.letters import AGAIN_PARTITION, DeadLetter
+from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION, DeadLetter
 
 
 @pytest.fixture

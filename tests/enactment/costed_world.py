@@ -11,11 +11,11 @@ from enactment_world import MODELS, S, World, ints
 from msgspec.structs import replace
 
 from headgate.controller.core.loop import Loop
-from headgate.controller.knowledge import turns as t
-from headgate.controller.knowledge.models import Model, Point, cpu, peak_rate
-from headgate.controller.knowledge.prediction_ledger import LedgerEntry
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.cluster import Slot
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.models.prediction_ledger import LedgerEntry
+from headgate.controller.models.task_models import Model, Point, cpu, peak_rate
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.wire import messages as m
 
 TASK = "work"
 BY_CPU = replace(

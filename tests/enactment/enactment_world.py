@@ -1,4 +1,4 @@
-"""The made world (controller/replaying/world.py) with knobs for what goes wrong: workers that die or do not get
+"""The made world (controller/replay/ideal_machines.py) with knobs for what goes wrong: workers that die or do not get
 ready, ledgers with open rows, agents that are silent, machines that never come, a controller that dies, a journal
 that is full. What is known is checked against the journal after every event."""
 
@@ -13,19 +13,24 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.controller.core.loop import Loop
-from headgate.controller.knowledge import turns as t
-from headgate.controller.knowledge.config import ControllerSettings
-from headgate.controller.knowledge.folding import fold_all
-from headgate.controller.knowledge.letters import LetterRecord
-from headgate.controller.knowledge.models import Model, ModelSlot, Point
-from headgate.controller.knowledge.plans import Plan
-from headgate.controller.knowledge.records import Durable, Record, RolloutStarted, Submitted
-from headgate.controller.knowledge.tallies import Tallies
-from headgate.controller.replaying.ideal_account import IdealAccount
-from headgate.controller.replaying.world import Delays, IdealVm, IdealWorld, latency_rows, quiet_block
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.cluster import Slot, Vm
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.knowledge.dead_letters import LetterRecord
+from headgate.controller.knowledge.journal_records import Durable, Record, RolloutStarted, Submitted, fold_all
+from headgate.controller.knowledge.run_tallies import Tallies
+from headgate.controller.models.plans import Plan
+from headgate.controller.models.task_models import Model, ModelSlot, Point
+from headgate.controller.replay.ideal_machines import (
+    Delays,
+    IdealAccount,
+    IdealVm,
+    IdealWorld,
+    latency_rows,
+    quiet_block,
+)
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.wire import messages as m
 
 S = 1_000_000_000
 WALL0 = 1_700_000_000 * S

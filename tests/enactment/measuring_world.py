@@ -11,12 +11,12 @@ from enactment_world import FakeVm, S, World, vm
 from msgspec.structs import replace
 
 from headgate.controller.core.loop import Loop
-from headgate.controller.knowledge import turns as t
-from headgate.controller.knowledge.models import Model
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.cluster import Vm
-from headgate.topology_runtime.profiles import ProfileAt, Profiled, ProfileSpec
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.models.task_models import Model
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.report_messages import ProfileAt, Profiled, ProfileSpec
 
 NAMES = ("a", "b", "c")
 CHAIN = Topology(

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from watched_runs.failpoints import MOMENTS, PHASES, POINTS, share_of
+from watched_runs.failpoint_runs import MOMENTS, PHASES, POINTS, share_of
 
 ROOT = Path(__file__).resolve().parents[2]
 POINT = "worker.switched-heard"
-SHELLS = {"controller": ("controller/controller.py", "controller/ports.py"), "agent": ("agent/agent.py",)}
-SHELLS |= {"worker": ("topology_runtime/worker/worker.py",)}
+SHELLS = {
+    "controller": ("controller/controller_process.py", "controller/controller_ports.py"),
+    "agent": ("agent/agent_process.py",),
+}
+SHELLS |= {"worker": ("topology_runtime/worker/process/worker_process.py",)}
 
 
 def reach(epoch: int, folder: Path | None) -> int:

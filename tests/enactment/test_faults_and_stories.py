@@ -1,18 +1,31 @@
 """What goes wrong while plans are enacted: VMs and workers die in every phase, journals fail, and the
-stories B1, B2 and B6 of the protocol."""
+stories B1, B2 and B6 of the protocol.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from enactment_world import World, vm
+from msgspec.structs import replace
 
-from headgate.controller.knowledge import turns as t
-from headgate.controller.knowledge.folding import fold_all
-from headgate.controller.knowledge.records import PhaseEntered, RolloutStarted
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.cluster import Slot
+from headgate.controller.knowledge import journal_records as folding
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.knowledge.journal_records import (
+    Durable,
+    PhaseEntered,
+    Record,
+    RolloutStarted,
+    SoFar,
+    fold,
+    fold_all,
+)
+from headgate.controller.views.controller_metrics import replans_of
+from headgate.controller.views.run_documents import summary
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.wire import messages as m
 
 S = 1_000_000_000
 THREE = (vm("vm1"), vm("vm2"), vm("vm3"))
@@ -405,3 +418,51 @@ def test_threads_that_leave_come_back_when_the_rate_rises_again(up_tps: float, d
     placed = sum(bundle.threads for bundle in world.rollout.plan.placement.bundles)
     assert world.rollout.plan.rate_tps >= up_tps and {t.slot for t in staying} == high
     assert len(staying) == placed, "what the plan says is what runs"
+
+
+# ── A run of months: what is journaled stays as small as what is known, and what is known stays bounded ───
+
+
+def busy() -> World:
+    """Two plans were in force, and a third is on its way."""
+    world = World(rate_tps=100.0).start().until("committed")
+    assert world.ask("rate_set", rate_tps=500.0).error is None
+    world.run(30)
+    assert world.durable.next_epoch > 2
+    assert world.ask("rate_set", rate_tps=50.0).error is None
+    return world.run(1)
+
+
+def test_what_records_add_up_to_is_written_and_read_without_a_change() -> None:
+    known = Durable()
+    for record in busy().journal:
+        known = fold(known, record)
+        written = msgspec.msgpack.encode((SoFar(known),))
+        assert fold_all(msgspec.msgpack.decode(written, type=tuple[Record, ...])) == known
+
+
+def test_a_controller_goes_on_from_a_shortened_journal() -> None:
+    world = busy()
+    world.journal[:] = [SoFar(fold_all(tuple(world.journal)))]
+    world.restart_controller()
+    world.run(60)
+    assert world.durable.phase == "committed"
+    assert world.durable.boot == 2
+
+
+def test_of_many_plans_the_first_and_the_newest_are_known_and_the_others_counted() -> None:
+    world = World(rate_tps=100.0).start().until("committed")
+    (planned,) = (record for record in world.journal if isinstance(record, RolloutStarted))
+    known, more = world.durable, folding.REIGNS_KEPT + 200
+    for epoch in range(2, more):
+        reason = "rate_changed" if epoch % 3 else "operator"
+        known = fold(known, replace(planned, epoch=epoch, reason=reason))
+    assert len(known.rollouts) == folding.REIGNS_KEPT
+    assert known.rollouts[0].reason == "start"
+    assert known.rollouts[-1].epoch == more - 1
+    world.loop.knowledge.durable = known
+    told = replans_of(world.loop.view(world.now))
+    assert told["rate_changed"] == sum(1 for epoch in range(2, more) if epoch % 3)
+    assert told["operator"] == sum(1 for epoch in range(2, more) if not epoch % 3)
+    found = summary(world.loop.view(world.now))
+    assert len(found["plans"]) + found["plans_dropped"] == more - 1

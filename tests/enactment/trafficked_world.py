@@ -11,10 +11,10 @@ from enactment_world import MEMORY, FakeVm, World, ints, vm
 from msgspec.structs import replace
 
 from headgate.controller.core.loop import Loop
-from headgate.controller.knowledge import turns as t
-from headgate.controller.knowledge.models import Model, ModelSlot, Point
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.models.task_models import Model, ModelSlot, Point
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.wire import messages as m
 
 RATE = 100
 PIPE = Topology(

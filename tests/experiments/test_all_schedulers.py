@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from experiments import all_schedulers as a
-from experiments.scheduler_page import OURS, USUAL, page
-from headgate.dashboards import cli
+from headgate.dashboards import headgate_command as cli
+from headgate.lab.reproduction import all_schedulers as a
+from headgate.lab.reproduction.all_schedulers import OURS, USUAL, page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 Data = dict[str, Any]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import bench_peers
-from peers import table, work
-from peers.goals import GOALS, MEASURES, SHOWN
-from peers.table import CHAINED, OURS, Run
+from benchmarks import bench_peers
+from peers import peers_table as table
+from peers import work
+from peers.peers_table import CHAINED, GOALS, MEASURES, OURS, SHOWN, Run
 
 BENCH = Path(bench_peers.__file__)
 RUNS = [

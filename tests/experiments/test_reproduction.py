@@ -12,16 +12,17 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
-from experiments import reproduce, scores
-from experiments.reproducing import answers, ends
-from experiments.reproducing import cells as c
-from experiments.reproducing.page import page
-from experiments.reproducing.pictures import draw
-from experiments.reproducing.stair import Pace, Stair
-from experiments.reproducing.store import Store
-from experiments.reproducing.writing import judged, models_at
-from headgate.controller.files.model_files import read_models
-from headgate.controller.plan.predict import predict
+from headgate.controller.files.planning_inputs import read_models
+from headgate.controller.plan.predict.prediction import predict
+from headgate.lab.predictions import prediction_scores as scores
+from headgate.lab.reproduction import reproduce
+from headgate.lab.reproduction import reproduction_answers as answers
+from headgate.lab.reproduction import reproduction_cells as c
+from headgate.lab.reproduction import reproduction_runs as ends
+from headgate.lab.reproduction.rate_stair import Pace, Stair
+from headgate.lab.reproduction.reproduction_page import page
+from headgate.lab.reproduction.reproduction_runs import Store
+from headgate.lab.reproduction.reproduction_writing import draw, judged, models_at
 from headgate.topology_runtime.errors import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.controller.files.model_files import read_models
+from headgate.controller.files.planning_inputs import read_models
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,7 @@ def test_the_short_form_runs_two_pairs_and_writes_a_page(tmp_path: Path) -> None
     command = [
         sys.executable,
         "-P",
-        str(ROOT / "scripts" / "experiments" / "reproduce.py"),
+        str(ROOT / "scripts" / "lab" / "reproduction" / "reproduce.py"),
         "--short",
         "--work",
         str(tmp_path),

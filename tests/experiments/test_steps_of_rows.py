@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import bench_steps as steps
-from headgate.topology_runtime.worker import garbage
+from benchmarks.data_plane import bench_steps as steps
+from headgate.topology_runtime.worker.process import garbage
 
 
 @pytest.fixture(autouse=True)

@@ -16,11 +16,11 @@ from keys_made import MadeKeys
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.controller.knowledge import turns as t
-from headgate.controller.publisher import Publisher
-from headgate.controller.views.metrics import families
-from headgate.dashboards.terminal.status import print_status
-from headgate.topology_runtime.messages import SampleBlock
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.viewers import Publisher
+from headgate.controller.views.controller_metrics import families
+from headgate.dashboards.terminal.status_commands import print_status
+from headgate.topology_runtime.wire.messages import SampleBlock
 
 Labels = frozenset[tuple[str, str]]
 

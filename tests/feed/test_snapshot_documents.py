@@ -14,14 +14,20 @@ from feed_made import NOW_S, example, plain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.controller.analyze.nearness import ThreadsInSlot, grows, loads
+from headgate.controller.analyze.residuals import ThreadsInSlot, load_grows, loads
 from headgate.controller.knowledge.diagnoses import TaskLoad
-from headgate.controller.views.figures import figure, share
-from headgate.controller.views.figures import plain as flat
-from headgate.controller.views.sentences import diff_of, header_of
-from headgate.topology_runtime.picturing.history import FINE_S, HistoryRing
-from headgate.topology_runtime.picturing.merge_patch import advanced, appended, patch_between, patched
-from headgate.topology_runtime.snapshot import HISTORY_S, Snapshot
+from headgate.controller.views.sentences import diff_of, figure, header_of, share
+from headgate.controller.views.sentences import plain as flat
+from headgate.topology_runtime.wire.run_snapshot import (
+    FINE_S,
+    HISTORY_S,
+    HistoryRing,
+    Snapshot,
+    advanced,
+    appended,
+    patch_between,
+    patched,
+)
 
 EXAMPLE = Path(__file__).parent / "example_snapshot.json"
 
@@ -182,7 +188,7 @@ def test_a_task_is_as_loaded_as_where_it_is_nearest_to_a_peak_or_a_full_slot() -
 def test_rows_pile_up_only_where_the_run_does_not_keep_up(
     verdict: str, growth: float, expected: bool
 ) -> None:
-    assert grows(verdict, growth, 100.0) is expected
+    assert load_grows(verdict, growth, 100.0) is expected
 
 
 def test_evidence_becomes_one_flat_object() -> None:

@@ -14,13 +14,11 @@ import msgspec
 import pytest
 from trace_made import BEGAN_S, SECONDS, STEPS, recorded
 
-from headgate.controller import publisher
-from headgate.dashboards.feeding.items import Change, Whole
-from headgate.dashboards.feeding.recorded_views import RecordedViews
-from headgate.dashboards.feeding.trace_feed import TraceFeed
+from headgate.controller import viewers as publisher
+from headgate.dashboards.web.feed_items import Change, Whole
+from headgate.dashboards.web.trace_feed import RecordedViews, TraceFeed
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.picturing.merge_patch import advanced
-from headgate.topology_runtime.snapshot import Snapshot
+from headgate.topology_runtime.wire.run_snapshot import Snapshot, advanced
 
 FAST = 1e6  # the whole trace between two items
 APART = ("history", "number", "boot", "origin", "replay")  # which a trace has of its own

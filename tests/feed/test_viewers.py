@@ -12,9 +12,9 @@ from enactment_world import World
 from keys_made import MadeKeys
 
 from headgate.controller.viewers import WAITING_MOST, Viewers
-from headgate.topology_runtime.channels import Waker
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.messages import Reply
+from headgate.topology_runtime.wire.channels import Waker
+from headgate.topology_runtime.wire.messages import Reply
 
 ANSWER_S = 30.0
 

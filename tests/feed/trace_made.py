@@ -13,12 +13,11 @@ import msgspec
 from keys_made import MadeKeys
 from recorded_runs import settings, submitted
 
+from headgate.controller.core.decisions import run_of
 from headgate.controller.core.loop import Loop
-from headgate.controller.core.tracing import run_of
-from headgate.controller.knowledge import turns as t
-from headgate.controller.publisher import Publisher
-from headgate.controller.replaying.ideal_account import IdealAccount
-from headgate.controller.replaying.world import IdealWorld
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.replay.ideal_machines import IdealAccount, IdealWorld
+from headgate.controller.viewers import Publisher
 
 BEGAN_S = 1_790_000_001
 SECONDS = 150.0

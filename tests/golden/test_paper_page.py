@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from experiments.paper_claims import Claim, claims
-from experiments.paper_tables import filled, tables
+from headgate.lab.reproduction.paper_tables import Claim, claims, filled, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 
 PAGE = (ROOT / "docs" / "paper.md").read_text("utf-8")
-REDO = "scripts/experiments/paper_tables.py --write"
+REDO = "scripts/lab/reproduction/paper_tables.py --write"
 
 
 def test_every_table_of_the_page_is_as_computed():

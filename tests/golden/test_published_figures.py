@@ -6,19 +6,48 @@ import math
 
 import pytest
 from msgspec.structs import replace
-from published import FIVE_D3, MODELS, SIZES, diamond, linear, request, star
 
-from headgate.controller.knowledge.models import memory, peak_rate
-from headgate.controller.knowledge.plans import Allocation, Bundle, Placement, Plan, TaskAllocation
-from headgate.controller.plan.highest import highest_plan
-from headgate.controller.plan.lsa import lsa
-from headgate.controller.plan.mba import mba
-from headgate.controller.plan.planner import make_plan, plan_acquiring
-from headgate.controller.plan.predict import predict
-from headgate.controller.plan.verify import faults_of
-from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.controller.files.planning_inputs import read_models
+from headgate.controller.models.plans import Allocation, Bundle, Placement, Plan, TaskAllocation
+from headgate.controller.models.task_models import memory, peak_rate
+from headgate.controller.plan.allocators.lsa import lsa
+from headgate.controller.plan.allocators.mba import mba
+from headgate.controller.plan.planner import PlanRequest, make_plan, plan_acquiring
+from headgate.controller.plan.predict.prediction import predict
+from headgate.controller.plan.scaling import highest_plan
+from headgate.controller.plan.verifier import faults_of
+from headgate.topology_runtime.api import shipped_examples as examples
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.loading import load
+from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.errors import Infeasible
-from headgate.topology_runtime.topology import Task, Topology
+
+# ── The micro topologies of paper 0 (section 8.3) and the authors' own performance models, as shipped ───
+
+MODELS = read_models(examples.MODELS)
+SIZES = tuple(Vm(f"D{size}", size, usd_per_hour=0.098 * size) for size in (4, 2, 1))
+FIVE_D3 = tuple(Vm(f"vm{number}", 4, usd_per_hour=0.392) for number in range(1, 6))
+WHOLE = {name: load(name).topology for name in ("linear", "diamond", "star")}
+LOGIC = {name: examples.logic_alone(topology) for name, topology in WHOLE.items()}
+
+
+def linear(ends: bool = False) -> Topology:
+    return (WHOLE if ends else LOGIC)["linear"]
+
+
+def diamond(ends: bool = False) -> Topology:
+    return (WHOLE if ends else LOGIC)["diamond"]
+
+
+def star(ends: bool = False) -> Topology:
+    return (WHOLE if ends else LOGIC)["star"]
+
+
+def request(topology: Topology, rate_tps: float, vms: tuple[Vm, ...] = (), **more: str) -> PlanRequest:
+    return PlanRequest(topology, MODELS, rate_tps, vms, **more)  # type: ignore[arg-type]
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def totals(allocation: Allocation) -> tuple[float, float]:

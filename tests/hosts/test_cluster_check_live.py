@@ -55,7 +55,7 @@ def check(made: Bed, path: Path) -> tuple[int, dict[str, Any], str]:
         sys.executable,
         "-P",
         "-m",
-        "headgate.dashboards.cli",
+        "headgate",
         "cluster",
         "check",
         str(path),

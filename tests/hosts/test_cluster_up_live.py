@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from watched_runs.bed_cluster import PYTHON, Cluster, arrived
-from watched_runs.host_bed import bed, leftovers, missing, wait_for
-from watched_runs.wheelhouse import wheelhouse
+from watched_runs.host_bed import PYTHON, Cluster, arrived, bed, leftovers, missing, wait_for, wheelhouse
 
 pytestmark = [
     pytest.mark.live,

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 from keys_made import MadeKeys
 
-from headgate.dashboards.terminal import context as command
-from headgate.dashboards.terminal import contexts
-from headgate.dashboards.terminal.connection import contact_of
+from headgate.dashboards.runs import connection as contexts
+from headgate.dashboards.runs.connection import contact_of
+from headgate.dashboards.terminal import access_commands as command
 from headgate.topology_runtime.errors import Conflict, InvalidInput, Unreachable, UsageError
 
 HERE, THERE = "tcp://10.0.0.1:7312", "tcp://[fd00::1]:7312"
@@ -37,7 +37,7 @@ def said(what: click.Command, *words: str) -> Result:
 
 def test_the_last_that_was_added_is_used_until_another_is(key: str) -> None:
     for name, address in (("here", HERE), ("there", THERE)):
-        assert said(command.add, name, "--address", address, "--key", key).exit_code == 0
+        assert said(command.add_context, name, "--address", address, "--key", key).exit_code == 0
     assert contact_of(None).endpoint == THERE and contact_of("here").endpoint == HERE
     assert said(command.use, "here").exit_code == 0
     assert contact_of(None).endpoint == HERE
@@ -52,7 +52,7 @@ def test_the_last_that_was_added_is_used_until_another_is(key: str) -> None:
 
 
 def test_the_file_is_its_owners_alone_and_no_secret_is_printed(key: str) -> None:
-    said(command.add, "here", "--address", HERE, "--key", key)
+    said(command.add_context, "here", "--address", HERE, "--key", key)
     assert stat.S_IMODE(contexts.path().stat().st_mode) == 0o600
     assert stat.S_IMODE(contexts.path().parent.stat().st_mode) == 0o700
     secret = json.loads(Path(key).read_text())["secret"]
@@ -63,7 +63,7 @@ def test_the_file_is_its_owners_alone_and_no_secret_is_printed(key: str) -> None
 
 
 def test_what_cannot_be_is_refused_and_changes_nothing(key: str) -> None:
-    said(command.add, "here", "--address", HERE, "--key", key)
+    said(command.add_context, "here", "--address", HERE, "--key", key)
     before = contexts.path().read_bytes()
     for error, words in (
         (Conflict, ["here", "--address", THERE, "--key", key]),
@@ -72,10 +72,10 @@ def test_what_cannot_be_is_refused_and_changes_nothing(key: str) -> None:
         (UsageError, ["more", "--address", "tcp://h:99999", "--key", key]),
         (InvalidInput, ["more", "--address", HERE, "--key", "none.key"]),
     ):
-        assert isinstance(said(command.add, *words).exception, error), words
+        assert isinstance(said(command.add_context, *words).exception, error), words
     assert isinstance(said(command.use, "more").exception, InvalidInput)
     assert contexts.path().read_bytes() == before
-    assert said(command.add, "here", "--address", THERE, "--key", key, "--replace").exit_code == 0
+    assert said(command.add_context, "here", "--address", THERE, "--key", key, "--replace").exit_code == 0
     assert contact_of("here").endpoint == THERE
 
 

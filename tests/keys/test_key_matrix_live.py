@@ -20,11 +20,11 @@ import psutil
 import pytest
 from keys_made import agent, operator
 
-from headgate.topology_runtime import channels as c
-from headgate.topology_runtime import curve
-from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.keys import curve
+from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Who, contact_at
 from headgate.topology_runtime.keys.keyring import Keyring, read_key
-from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.wire import channels as c
+from headgate.topology_runtime.wire import messages as m
 
 pytestmark = pytest.mark.live
 
@@ -35,9 +35,9 @@ import json, os, sys, time
 from pathlib import Path
 from topology_runtime import channels as c, curve, messages as m
 from headgate.topology_runtime.errors import HeadgateError
-from headgate.topology_runtime.keys.pairs import Contact, contact_at
+from headgate.topology_runtime.keys.key_pairs import Contact, contact_at
 where, state, uid, gid = json.loads(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-from headgate.topology_runtime.containment import own_view
+from headgate.topology_runtime.platform.containment import own_view
 own_view.show((sys.prefix, sys.base_prefix, *filter(os.path.exists, sys.path)), uid, gid)  # what is root's alone
 os.setgroups([]), os.setgid(gid), os.setuid(uid)
 found = {"uid": os.getuid(), "read": [], "answers": []}
@@ -84,8 +84,8 @@ class Run:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("guarded")
     (folder / "flow.py").write_text(
-        "from headgate.topology_runtime.builder import topology\n"
-        "from headgate.topology_runtime.logic import Source\n"
+        "from headgate.topology_runtime.api.builder import topology\n"
+        "from headgate.topology_runtime.api.logic import Source\n"
         "class Ids(Source):\n"
         "    def read(self, position, limit):\n        return list(range(position, position + limit))\n"
         "def twice(row):\n    return row * 2\n"
@@ -106,7 +106,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         "120",
     ]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words],
+        [sys.executable, "-P", "-m", "headgate", *words],
         cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     one = Run(process, folder / "state")
@@ -296,3 +296,26 @@ class false_agent:
 
     def __exit__(self, *_: object) -> None:
         self.channel.close(0)
+
+
+# ── A link that goes on breaking after its watch has ended: ZeroMQ's own thread waits for whoever reads
+# what it tells of a link, and with it every socket of the process, so there must be nobody to tell.
+
+OWN, STRANGE_PAIR, KNOWN = (curve.new_pair() for _ in range(3))
+BREAKS_S, WAIT_S = 2.5, 5.0  # refused after 0.7 s, and then again and again
+
+
+def test_the_other_sockets_of_the_process_go_on() -> None:
+    refusing = c.PullChannel(KeyGuard(OWN, {}.get, later=True))
+    push = c.PushChannel(contact_at(refusing.endpoint, STRANGE_PAIR))
+    push.watch.end(push.socket)
+    time.sleep(BREAKS_S)
+    guard = KeyGuard(OWN, {KNOWN.public: Who("operator", "ann")}.get)
+    server: c.ServerChannel[m.Reply, m.Request] = c.ServerChannel(c.requests, guard)
+    client: c.ClientChannel[m.Request, m.Reply] = c.ClientChannel(
+        c.replies, Contact(server.endpoint, KNOWN, OWN.public)
+    )
+    client.send(m.Request("ping"))
+    assert c.Waiter([server]).wait(WAIT_S) and server.receive() is not None
+    for each in (client, server, push, refusing):
+        each.close(0)

@@ -12,9 +12,9 @@ import pytest
 pytestmark = [pytest.mark.live]
 
 FLOW = """
-from headgate.topology_runtime.builder import topology
-from headgate.topology_runtime.tasks.counter import Counter
-from headgate.topology_runtime.topology import Static
+from headgate.topology_runtime.api.builder import topology
+from headgate.topology_runtime.tasks.row_sources import Counter
+from headgate.topology_runtime.api.topology import Static
 
 half = Static(1, 0.1, 0.01)
 
@@ -45,7 +45,7 @@ def latencies(folder: Path) -> list[tuple[float, float]]:
         sys.executable,
         "-P",
         "-m",
-        "headgate.dashboards.cli",
+        "headgate",
         "sql",
         str(head.parent),
         query,
@@ -65,7 +65,7 @@ def test_buffers_are_made_to_leave_in_time_and_no_row_is_lost(tmp_path: Path) ->
         "--state-dir", str(state), "--mode", "advise", "-o", "json",
     ]  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words],
+        [sys.executable, "-P", "-m", "headgate", *words],
         cwd=tmp_path, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.topology import Edge, Grouping, Static, Task, Topology
-from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.api.topology import Edge, Grouping, Static, Task, Topology
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.rig import Rig
 
 pytestmark = pytest.mark.live

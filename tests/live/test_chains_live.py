@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
-from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.rig import Rig
 
 pytestmark = pytest.mark.live

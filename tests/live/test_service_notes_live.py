@@ -16,7 +16,7 @@ from headgate.topology_runtime.keys.keyring import Keyring
 
 pytestmark = pytest.mark.live
 EVERY_US = 900_000
-HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate"]
 
 
 @pytest.fixture

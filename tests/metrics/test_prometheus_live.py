@@ -17,8 +17,8 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from test_grafana_boards import BOARDS, expressions
-from told import CONTRACT, ROOT
+from scraped_metrics import CONTRACT, ROOT
+from test_prometheus_files import BOARDS, expressions
 
 from watched_runs.trials import trial
 

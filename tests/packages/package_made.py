@@ -5,9 +5,15 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from headgate.topology_runtime.packages import archive, building
-from headgate.topology_runtime.packages.manifest import PackagedFile, PackageManifest, encoded
-from headgate.topology_runtime.packages.signing import public_of, signed
+from headgate.topology_runtime.packages import package_archive as archive
+from headgate.topology_runtime.packages import package_building as building
+from headgate.topology_runtime.packages.package_manifest import (
+    PackagedFile,
+    PackageManifest,
+    encoded,
+    public_of,
+    signed,
+)
 from headgate.topology_runtime.packages.signing_keys import SigningKey
 
 SECRET = hashlib.sha256(b"a key for tests").hexdigest()

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from package_made import FILES, digest_of, package_of
 
-from headgate.controller.shelf import Shelf
-from headgate.topology_runtime import channels
-from headgate.topology_runtime.messages import Request
-from headgate.topology_runtime.packages.wire import (
+from headgate.controller.package_shelf import PackageShelf
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire.messages import (
     BROUGHT_BYTES,
     PART_BYTES,
     PackageAt,
     PackageOffer,
     PackagePart,
+    Request,
 )
 
 WHOLE = package_of({**FILES, "large.bin": os.urandom(PART_BYTES)})
@@ -29,7 +29,7 @@ class Asked:
     def __init__(self, folder: Path, folders: bool = True) -> None:
         self.sent: list[tuple[str, Any]] = []
         self.folder = folder
-        self.shelf = Shelf(folder, folders, lambda vm, message: self.sent.append((vm, message)))
+        self.shelf = PackageShelf(folder, folders, lambda vm, message: self.sent.append((vm, message)))
 
     def ask(self, command: str, **arguments: Any) -> Any:
         return self.shelf.answer(Request(command, arguments), ["vm2", "vm1"])

@@ -5,25 +5,33 @@ from __future__ import annotations
 import hashlib
 import io
 import os.path
+import sys
 import tarfile
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from package_made import FILES, KEY, SECRET, archive_of, package_of
+from package_made import FILES, KEY, SECRET, archive_of, folder, package_of
 
-from headgate.topology_runtime.packages.archive import MANIFEST, SIGNATURE, Reading, header
-from headgate.topology_runtime.packages.manifest import (
+from headgate.agent.slots.agent_packages import displaced_installs, needed_install
+from headgate.topology_runtime.packages.package_archive import MANIFEST, SIGNATURE, Reading, header
+from headgate.topology_runtime.packages.package_manifest import (
     PACKAGE_MOST_BYTES,
     BadPackage,
     PackagedFile,
     PackageManifest,
+    Signature,
     encoded,
     fault_of_path,
     faults_of,
+    faults_of_lines,
     manifest_of,
+    missing,
+    public_of,
+    signed,
 )
-from headgate.topology_runtime.packages.signing import Signature, public_of, signed
 
 WHOLE = package_of(FILES)
 
@@ -234,3 +242,54 @@ def test_a_manifest_has_one_way_of_being_written() -> None:
         manifest_of(data.replace(b'"n"', b' "n"'))
     with pytest.raises(BadPackage):
         manifest_of(data[:-1] + b',"more":1}')
+
+
+# ── What a package needs beside its code: which lines count, and what contradicts headgate's own ────────
+
+HASH = "--hash=sha256:" + "ab" * 32
+
+
+def manifest(*lines: str) -> PackageManifest:
+    return PackageManifest("n", (PackagedFile("a.py", 0, "0" * 64),), "0.1.0", "3.11", lines)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [f"six==1.16 {HASH}", f"A.b_c[x,y]==1!2.0rc1+local {HASH} {HASH}", f"six==1.16 ; python_version >= '3' {HASH}",
+     f"six == 1.16 {HASH}", f"six==1.16; sys_platform == 'linux' {HASH}"],
+)  # fmt: skip
+def test_lines_as_pip_compile_writes_them_count(line: str) -> None:
+    assert list(faults_of_lines([line])) == []
+    assert missing([line], {}) == ([line], [])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["six", "six==1.16", f"six>=1 {HASH}", f"six==1.* {HASH}", f"-e . {HASH}", f"--index-url http://x {HASH}",
+     f"six @ http://x {HASH}", f"./six.whl {HASH}", f"six==1 --hash=md5:{'a' * 32}", f"six==1 {HASH} --pre",
+     f"six==1 --global-option=x {HASH}", f"six==1 ; --pre {HASH}", "six==1 --hash=sha256:zz"],
+)  # fmt: skip
+def test_lines_that_could_become_something_else_do_not(line: str) -> None:
+    assert len(list(faults_of_lines([line]))) == 1
+
+
+def test_what_stands_beside_headgate_is_used_in_its_version_and_refused_in_another() -> None:
+    lines = [f"Some_Thing==1.0 {HASH}", f"msgspec=={version('msgspec')} {HASH}", f"Py.YAML==0.1 {HASH}"]
+    assert missing(lines[:2], {"msgspec": version("msgspec")}) == (lines[:1], [])
+    found, faults = missing(lines, {"py-yaml": "6.0", "msgspec": version("msgspec")})
+    assert found == lines[:1] and faults == [
+        "it needs py-yaml 0.1, and headgate stands beside py-yaml 6.0 there"
+    ]
+    assert needed_install(manifest()) == []
+    assert needed_install(manifest(*lines[:2])) == lines[:1]
+    with pytest.raises(BadPackage, match="contradict"):
+        needed_install(manifest(f"msgspec==0.0.1 {HASH}"))
+
+
+def test_modules_that_would_take_anothers_place_are_named(tmp_path: Path) -> None:
+    names = ("agent/__init__.py", "json/__init__.py", "msgspec.py", "own/__init__.py", "own.dist-info/METADATA",
+             "bin/tool", "_own.cpython-311-x86_64-linux-gnu.so", "typing.py", "notes.txt")  # fmt: skip
+    site = folder(tmp_path / "site", dict.fromkeys(names, b""))
+    assert displaced_installs(site) == ["agent", "json", "msgspec", "typing"]
+    assert displaced_installs(tmp_path / "nothing") == []
+    assert "json" in sys.stdlib_module_names

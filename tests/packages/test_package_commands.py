@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from package_made import folder
 
-from headgate.dashboards import cli
+from headgate.dashboards import headgate_command as cli
 from headgate.topology_runtime.packages.signing_keys import read_key
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from package_made import FILES, digest_of, package_of
 
 from headgate.topology_runtime.errors import Conflict
-from headgate.topology_runtime.packages.manifest import BadPackage
-from headgate.topology_runtime.packages.store import KEPT_MOST, KEPT_NS, PARTS_MOST, PackageStore
+from headgate.topology_runtime.packages.package_manifest import BadPackage
+from headgate.topology_runtime.packages.package_store import KEPT_MOST, KEPT_NS, PARTS_MOST, PackageStore
 
 WHOLE = package_of(FILES)
 DIGEST = digest_of(WHOLE)

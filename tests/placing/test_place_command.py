@@ -8,8 +8,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from headgate.controller.offline.place import place
-from headgate.dashboards import cli
+from headgate.dashboards import headgate_command as cli
+from headgate.lab.placing.place_command import place
 
 SMALL = {
     "groups": [{"id": "a", "tasks": 10, "cost": 1.2}, {"id": "b", "tasks": 20, "cost": 0.6}],

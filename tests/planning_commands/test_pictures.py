@@ -12,28 +12,32 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from headgate.controller.files.model_files import read_models
-from headgate.controller.knowledge.models import Model, ModelSlot, Point, Spread
-from headgate.controller.offline.pictures import (
-    comparison,
+from headgate.controller.files.planning_inputs import read_models
+from headgate.controller.models.task_models import Model, ModelSlot, Point, Spread
+from headgate.controller.pictures import (
     comparison_picture,
     drawing,
     format_of,
     model_pairs_picture,
     model_picture,
     plan_picture,
-    whatif,
     whatif_picture,
 )
-from headgate.controller.offline.pictures import plan as plan_pictures
-from headgate.controller.offline.pictures.slot_map import EACH_SLOT, MAP_IN, MOST_KINDS, SMALL_PT, slot_map
+from headgate.controller.pictures import plan_picture as plan_pictures
+from headgate.controller.pictures import (
+    rate_pictures as comparison,
+)
+from headgate.controller.pictures import (
+    rate_pictures as whatif,
+)
+from headgate.controller.pictures.plan_picture import EACH_SLOT, MAP_IN, MOST_KINDS, SMALL_PT, slot_map
 from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
-from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.loading import load
+from headgate.topology_runtime.api.shipped_examples import MODELS as FOLDER
+from headgate.topology_runtime.api.shipped_examples import example
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.errors import InvalidInput, UsageError
-from headgate.topology_runtime.examples import MODELS as FOLDER
-from headgate.topology_runtime.examples import example
-from headgate.topology_runtime.loading import load
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 MODELS = read_models(FOLDER)
 LINEAR = load(str(example("linear"))).topology
@@ -104,7 +108,7 @@ def test_a_picture_that_cannot_be_written_leaves_nothing_behind(tmp_path):
 def test_matplotlib_comes_when_a_picture_is_drawn_and_pyplot_never(tmp_path):
     code = f"""
 import sys
-from headgate.controller.offline.pictures import comparison_picture
+from headgate.controller.pictures import comparison_picture
 assert "matplotlib" not in sys.modules
 row = {{"pair": "mba+sam", "rate_tps": 5.0, "slots": {{"total": 2}}, "weighted_tps": 5.0, "shuffle_tps": 4.0}}
 comparison_picture([row], {str(tmp_path / "p.svg")!r})
@@ -272,14 +276,14 @@ def test_a_comparison_prefers_what_carries_most_and_says_what_does_not_fit(tmp_p
         compared("mba+sam", 100.0, 8, 100.0),
         compared("mba+sam", 200.0, None, None),
     ]
-    words = comparison.headline(rows)
+    words = comparison.pairs_headline(rows)
     assert words == (
         "At 100 tuples/s mba+sam takes 8 slots and carries 100 %, lsa+rsm takes 13 slots and carries 50 %"
     )
     comparison_picture(rows, tmp_path / "c.svg")
     text = drawn_text(tmp_path / "c.svg")
     assert {"lsa+rsm", "mba+dsm", "mba+sam", "13"} <= set(text) and " no plan" in text
-    assert comparison.headline(rows[-1:]) == "No pair has a plan that fits"
+    assert comparison.pairs_headline(rows[-1:]) == "No pair has a plan that fits"
 
 
 def test_a_pair_without_a_row_at_a_rate_is_not_said_to_have_no_plan(tmp_path):
@@ -302,10 +306,10 @@ def asked(rate_tps, slots, usd, predicted_tps, other=None):
 def test_whatif_tells_slots_and_cost_over_rates(tmp_path):
     rows = [asked(100.0, 7, 0.7, 100.0, 13), asked(50.0, 4, 0.4, 50.0, 7), asked(200.0, 15, 1.5, 180.0)]
     ordered = sorted(rows, key=lambda row: row["rate_tps"])
-    assert whatif.headline(ordered) == (
+    assert whatif.rates_headline(ordered) == (
         "From 50 to 200 tuples/s it takes 4 to 15 slots, $0.4 to $1.5 per hour"
     )
-    assert whatif.headline(ordered[:1]) == "At 50 tuples/s it takes 4 slots, $0.4 per hour"
+    assert whatif.rates_headline(ordered[:1]) == "At 50 tuples/s it takes 4 slots, $0.4 per hour"
     whatif_picture(rows, tmp_path / "w.svg")
     assert {"$ per hour", "lsa+rsm", "falls short"} <= set(drawn_text(tmp_path / "w.svg"))
 

@@ -14,10 +14,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from sources import nodes_of, text_of, tree_of
+from project_sources import nodes_of, text_of, tree_of
 
-from headgate.dashboards import cli
-from headgate.topology_runtime import wire_version
+from headgate.dashboards import headgate_command as cli
+from headgate.topology_runtime.wire import wire_version
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("agent", "controller", "dashboards", "topology_runtime")

@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from planted.plants import PLANTS
+
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ROOT / "scripts"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-for part in (
-    "planting",
-    "plants_of_rows",
-    "plants_of_plans",
-    "plants_of_state",
-    "plants_of_packages",
-    "plants_of_measuring",
-    "plants_of_moves",
-):
-    load(part)
-PLANTS = load("plants").PLANTS
 
 
 def test_their_names_tell_them_apart():

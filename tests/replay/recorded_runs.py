@@ -8,18 +8,17 @@ from typing import Any
 
 import msgspec
 
+from headgate.controller.core.decisions import run_of
 from headgate.controller.core.loop import Loop
-from headgate.controller.core.tracing import run_of
-from headgate.controller.knowledge import turns as t
-from headgate.controller.knowledge.config import ControllerSettings
-from headgate.controller.knowledge.models import Model, ModelSlot, Point
-from headgate.controller.knowledge.records import Submitted
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.knowledge.journal_records import Submitted
+from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.controller.recording.recorder import input_line
-from headgate.controller.replaying.exact_replay import Moment, decisions_of
-from headgate.controller.replaying.ideal_account import IdealAccount
-from headgate.controller.replaying.world import IdealWorld
-from headgate.topology_runtime.cluster import Vm
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.replay.exact_replay import Moment, decisions_of
+from headgate.controller.replay.ideal_machines import IdealAccount, IdealWorld
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 
 WALL_NS = 1_790_000_000 * 1_000_000_000
 STEPS = ((0.0, 30.0), (6.0, 90.0))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from recorded_runs import moments, write
 
-from headgate.controller.replaying.exact_replay import Moment
-from headgate.controller.replaying.trace_reading import Recording
+from headgate.controller.replay.exact_replay import Moment
+from headgate.controller.replay.trace_reading import Recording
 from headgate.topology_runtime.errors import InvalidInput
 
 

@@ -8,16 +8,15 @@ import pytest
 from recorded_runs import WALL_NS, settings, write
 
 from headgate.controller.core.loop import Loop
-from headgate.controller.knowledge.config import TrafficTriggers
-from headgate.controller.knowledge.models import Model, ModelSlot, Point
-from headgate.controller.knowledge.records import Submitted
-from headgate.controller.knowledge.traffic import MeasuredTraffic
-from headgate.controller.replaying.ideal_account import IdealAccount
-from headgate.controller.replaying.policies import PolicyQuestion, PolicyTrial, policies_of, trial_of
-from headgate.controller.replaying.trace_reading import Recording
-from headgate.controller.replaying.world import Delays, IdealWorld
-from headgate.topology_runtime.cluster import Vm
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge.controller_config import TrafficTriggers
+from headgate.controller.knowledge.journal_records import Submitted
+from headgate.controller.models.plans import MeasuredTraffic
+from headgate.controller.models.task_models import Model, ModelSlot, Point
+from headgate.controller.replay.ideal_machines import Delays, IdealAccount, IdealWorld
+from headgate.controller.replay.replay_policies import PolicyQuestion, PolicyTrial, policies_of, trial_of
+from headgate.controller.replay.trace_reading import Recording
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 
 SECONDS, NAMES = 60.0, ("source", "a", "b", "c", "d", "sink")
 ENDS = tuple(zip(NAMES, NAMES[1:], strict=False))

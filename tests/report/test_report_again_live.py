@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from generate_trace import Wanted, generate
+from made_traces.generate_trace import Wanted, generate
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 400
@@ -53,7 +53,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
         sys.executable,
         "-P",
         "-m",
-        "headgate.dashboards.cli",
+        "headgate",
         "analyze",
         str(run),
         "--output",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,14 @@ import pytest
 from msgspec.structs import replace
 from report_made import END_S, RUN, tables, write
 
-from headgate.dashboards.analytics import results as r
+from headgate.dashboards.analytics.storage import result_tables as r
+from headgate.dashboards.analytics.storage.result_tables import NOISE, PolicyTried, RunChange
 from headgate.dashboards.report.analysis_files import Analysis, read
-from headgate.dashboards.report.answers import answers
-from headgate.dashboards.report.building import sections_of
-from headgate.dashboards.report.findings import findings
-from headgate.dashboards.report.head import head_of
-from headgate.dashboards.report.story import story
-from headgate.dashboards.report.trust import errs_most
+from headgate.dashboards.report.comparisons import FIGURES
+from headgate.dashboards.report.findings import errs_most, findings
+from headgate.dashboards.report.report_page import sections_of
+from headgate.dashboards.report.report_story import answers, head_of, story
+from headgate.dashboards.report.report_wording import cell, count, duration, listed, number, percent
 
 Tables = dict[str, list[Any]]
 
@@ -375,3 +376,176 @@ def test_counts_that_were_not_recorded_are_unknown(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, found)
     assert answer(analysis, "Was anything lost")[0] == "unknown"
     assert head_of(analysis).numbers["lost"] == "N/A"
+
+
+# ── What the report says has changed since the run before, held to the rows that it is made of ──────────
+
+CHANGES_QUESTION = "What changed since the last run?"
+BEFORE = "demo/run-0"
+
+
+def row(figure: str, value: float | None, before: float | None, differs: bool | None = True) -> RunChange:
+    return RunChange(RUN, BEFORE, figure, NOISE[figure].unit, value, before, differs)
+
+
+def changes_analysis(folder: Path, *rows: RunChange) -> Analysis:
+    return read(write(folder / "a", tables() | {"run_changes": list(rows)}))
+
+
+def changes_answer(folder: Path, *rows: RunChange) -> list[str]:
+    found = [a for a in answers(changes_analysis(folder, *rows), RUN) if a.question == CHANGES_QUESTION]
+    assert all(a.kind == "plain" for a in found)
+    return [line for a in found for line in a.text.splitlines()]
+
+
+def test_without_a_run_before_nothing_is_said(tmp_path: Path) -> None:
+    assert changes_answer(tmp_path) == []
+    assert "changes" not in {section.name for section in sections_of(read(tmp_path / "a"))}
+
+
+def test_what_differs_is_told_with_what_it_was(tmp_path: Path) -> None:
+    assert changes_answer(
+        tmp_path,
+        row("offered_tps", 120.0, 60.0),
+        row("p95_s", 0.25, 1.0),
+        row("waited_s", 12.0, 0.0),
+        row("lost", 3, 0),
+        row("replans", 0, 2),
+        row("usd", None, 0.5, None),
+        row("slots", 4.0, 4.05, False),
+        row("slot_hours", 0.4, 0.404, False),
+    ) == [
+        f"Against {BEFORE} (the other 2 figures differ by no more than runs differ anyway):",
+        "Offered: 120 tuples/s, was 60 tuples/s (+100 %).",
+        "95 % of the tuples took at most: 250 ms, was 1 s (−75 %).",
+        "Rows waited for long for: 12 s, was not at all.",
+        "Lost tuples: 3, was none.",
+        "Re-plans: none, was 2.",
+    ]
+
+
+def test_that_nothing_differs_is_said_with_how_much_was_compared(tmp_path: Path) -> None:
+    rows = [row("slots", 4.0, 4.0, False), row("lost", 0, 0, False), row("usd", None, None, None)]
+    [line] = changes_answer(tmp_path, *rows)
+    assert line == f"Nothing by more than runs differ anyway, against {BEFORE} (2 figures compared)."
+
+
+def test_all_figures_are_in_a_table_of_their_own(tmp_path: Path) -> None:
+    found = changes_analysis(tmp_path, row("slots", 4.0, 4.05, False), row("usd", None, 0.5, None))
+    [section] = [section for section in sections_of(found) if section.name == "changes"]
+    assert [line["value"] for line in section.tables[0].rows] == [4.0, None]
+    assert [line["differs"] for line in section.tables[0].rows] == [False, None]
+
+
+@pytest.mark.parametrize("figure", list(NOISE))
+def test_every_figure_has_words(figure: str, tmp_path: Path) -> None:
+    assert set(FIGURES) == set(NOISE)
+    assert changes_answer(tmp_path, row(figure, 2, 1))[1].startswith(FIGURES[figure][0])
+
+
+# ── What the report says of policies that were tried, held to the rows that it is made of ───────────────
+
+POLICIES_QUESTION = "What would other policies have done?"
+OWN = PolicyTried(RUN, "recorded", None, 0.2, 0.01, 5.4, 172.0, 10_000.0, 4, 12, 10.0, 205.0)
+LARGE = PolicyTried(RUN, "static-max", 1, 0.25, 0.02, 0.0, 0.0, 10_000.0, 0, 0)
+FAILING = PolicyTried(RUN, "lsa+rsm", 2, 0.167, None, 98.0, 7_704.0, 10_000.0, 1, 3, note="it began so")
+NEVER = PolicyTried(RUN, "lsa+dsm", None, 0.0, None, 0.0, 0.0, 0.0, 0, 0, why="no plan came into force")
+
+
+def policies_analysis(folder: Path, *rows: PolicyTried) -> Analysis:
+    return read(write(folder / "a", tables() | {"policies_tried": list(rows)}))
+
+
+def policies_answer(folder: Path, *rows: PolicyTried) -> list[str]:
+    found = [a for a in answers(policies_analysis(folder, *rows), RUN) if a.question == POLICIES_QUESTION]
+    return [line for a in found for line in a.text.splitlines()]
+
+
+def test_nothing_is_said_where_none_was_tried(tmp_path: Path) -> None:
+    assert policies_answer(tmp_path) == []
+    assert "policies" not in {section.name for section in sections_of(read(tmp_path / "a"))}
+
+
+def test_what_would_have_helped_is_told_with_what_it_costs(tmp_path: Path) -> None:
+    assert policies_answer(tmp_path, OWN, NEVER, FAILING, LARGE) == [
+        "static-max would have fallen short by 172 fewer tuples than the run's plans, for 25 % more slot-hours.",
+        "The run, by its plans: 0.2 slot-hours, 0.01 USD, short for 5.4 s (172 of 10,000 tuples), 4 re-plans; measured"
+        ": 10 s, 205 tuples.",
+        "1. static-max: 0.25 slot-hours, 0.02 USD, never short, no re-plans.",
+        "2. lsa+rsm: 0.167 slot-hours, short for 98 s (7,704 of 10,000 tuples), 1 re-plan.",
+        "lsa+dsm: not begun (no plan came into force).",
+    ]
+
+
+def test_one_that_needs_less_is_told_by_how_much(tmp_path: Path) -> None:
+    [first, *_] = policies_answer(tmp_path, OWN, replace(LARGE, slot_hours=0.15))
+    assert first == "static-max carries what was offered with 25 % fewer slot-hours than the run's plans."
+
+
+def test_that_none_needs_less_is_said(tmp_path: Path) -> None:
+    fine = replace(OWN, violations_s=0.0, violated_tuples=0.0)
+    [first, *_] = policies_answer(tmp_path, fine, LARGE)
+    assert (
+        first
+        == "None carries what was offered with fewer slot-hours than the run's plans; the next is static-max."
+    )
+
+
+def test_that_none_carries_it_is_said(tmp_path: Path) -> None:
+    [first, *_] = policies_answer(tmp_path, OWN, replace(FAILING, rank=1))
+    assert first == "No policy carries what was offered; lsa+rsm falls short by least."
+    write_over = policies_answer(tmp_path / "none", OWN, NEVER)
+    assert write_over[0] == "No policy could begin."
+
+
+def test_what_was_not_measured_is_said_to_be_unknown(tmp_path: Path) -> None:
+    lines = policies_answer(tmp_path, replace(OWN, measured_s=None, measured_tuples=None), LARGE)
+    assert lines[1].endswith("; what it really failed to finish was not recorded.")
+
+
+def test_the_ranking_is_a_table(tmp_path: Path) -> None:
+    found = policies_analysis(tmp_path, OWN, LARGE, FAILING, NEVER)
+    [section] = [section for section in sections_of(found) if section.name == "policies"]
+    rows = section.tables[0].rows
+    assert [(row["rank"], row["policy"]) for row in rows] == [
+        (None, "recorded"), (1, "static-max"), (2, "lsa+rsm"), (None, "lsa+dsm"),
+    ]  # fmt: skip
+    assert [row["remark"] for row in rows] == ["", "", "it began so", "no plan came into force"]
+    assert rows[0]["measured, tuples"] == 205.0
+
+
+# ── Numbers and lists as they are said ──────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "N/A"), (math.nan, "N/A"), (math.inf, "N/A"), (0.0, "0"), (1234.5, "1,234"), (12.345, "12.3"),
+        (100.0, "100"), (0.012345, "0.0123"), (-0.5, "-0.5"), (1e-12, "0"), (999.9, "1000"),
+    ],
+)  # fmt: skip
+def test_numbers(value: float | None, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "N/A"), (0.04, "40 ms"), (1.25, "1.25 s"), (125, "125 s"), (3600, "60 min"), (7200, "2 h"),
+     (200_000, "2.31 days"), (0, "0 ms")],
+)  # fmt: skip
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_shares_counts_and_lists() -> None:
+    assert percent(0.1234) == "12.3 %" and percent(None) == "N/A"
+    assert [count(n, "slot") for n in (0, 1, 2000)] == ["no slots", "1 slot", "2,000 slots"]
+    assert listed([]) == "" and listed(["a"]) == "a" and listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(list("abcdefgh"), 2) == "a, b and 6 more"
+    assert [cell(v) for v in (None, True, 1.23456, 12000, ["x", None])] == [
+        "N/A",
+        "yes",
+        "1.235",
+        "12,000",
+        "x, N/A",
+    ]

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
-HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate"]
 LIMIT_S = 60.0
 FLOW = """
 import os
 
-from headgate.topology_runtime.builder import topology
-from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
-from headgate.topology_runtime.tasks.count import CountByKey
-from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.api.builder import topology
+from headgate.topology_runtime.tasks.sinks import CollectToFile
+from headgate.topology_runtime.tasks.stateful import CountByKey
+from headgate.topology_runtime.tasks.row_sources import Counter
 
 
 def mark(number):

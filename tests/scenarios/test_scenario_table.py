@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from scenarios import virtual
-from scenarios.course import Course, Raised, row, waits_of
-from scenarios.shapes import PUBLIC, SCENARIOS, Scenario, steps
+from scenarios import virtual_scenario as virtual
+from scenarios.scenario_course import Course, Raised, row, waits_of
+from scenarios.scenario_shapes import PUBLIC, SCENARIOS, Scenario, steps
 
-BENCH = Path(__file__).resolve().parents[2] / "scripts/bench_scenarios.py"
+BENCH = Path(__file__).resolve().parents[2] / "scripts/benchmarks/live_runs/bench_scenarios.py"
 
 
 def course(**given: object) -> Course:
@@ -85,7 +85,7 @@ def test_a_vm_that_takes_half_a_minute_is_used() -> None:
 def test_a_public_series_that_is_not_there_is_skipped_with_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("scenarios.shapes.PUBLIC", PUBLIC / "nowhere")
+    monkeypatch.setattr("scenarios.scenario_shapes.PUBLIC", PUBLIC / "nowhere")
     with pytest.raises(FileNotFoundError, match="nowhere"):
         SCENARIOS["day"].rates(False, 10)
 

@@ -13,10 +13,11 @@ import psutil
 import pytest
 from keys_made import operator
 
-from headgate.topology_runtime import channels
-from headgate.topology_runtime.messages import Request
-from headgate.topology_runtime.slots import cgroup1, cgroup2
-from headgate.topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime.platform import cgroups as cgroup1
+from headgate.topology_runtime.platform import cgroups as cgroup2
+from headgate.topology_runtime.platform.slot_size import SlotSize
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire.messages import Request
 from watched_runs.trials import Trial, trial
 
 SIZE = SlotSize("spare-probe", "vm1", 1, 0.12, 1 << 28)
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.live
 
 def bound() -> bool:
     """Can slots be bound by control groups here? Nothing is profiled where they cannot."""
-    for probe in (cgroup2.probe, cgroup1.probe):
+    for probe in (cgroup2.probe_cgroup2, cgroup1.probe_cgroup1):
         binding, _ = probe(SIZE)
         if binding is not None:
             binding.cleanup()

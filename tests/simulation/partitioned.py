@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import sys
 
-from headgate.controller.simulation.clock import S
-from headgate.controller.simulation.world import Options, SimWorld
+from headgate.lab.simulation.simulated_world import Options, SimWorld
+from headgate.lab.simulation.virtual_time import S
 
 TROUBLE_S = 30  # from the first cut until lines and machines are whole again
 WHOLE_S = 25  # until then the task works once more

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from headgate.controller.knowledge.spools import unread
-from headgate.controller.simulation.clock import MS, S
-from headgate.controller.simulation.thread import SimSource
-from headgate.controller.simulation.topologies import turned
-from headgate.controller.simulation.world import Options, SimWorld
-from headgate.topology_runtime.messages import Frame
+from headgate.controller.knowledge.spooled_events import unread
+from headgate.lab.simulation.simulated_thread import SimSource
+from headgate.lab.simulation.simulated_topologies import turned
+from headgate.lab.simulation.simulated_world import Options, SimWorld
+from headgate.lab.simulation.virtual_time import MS, S
+from headgate.topology_runtime.wire.messages import Frame
 
 SEED = 4
 CALM = Options(shape="live", faults=0, rate_tps=8.0, parted=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.controller.simulation.world import REPLANS_LEAST, SimWorld
+from headgate.lab.simulation.simulated_world import REPLANS_LEAST, SimWorld
 
 HERE = Path(__file__).parent
 TRAIL_SHOWN = 60
@@ -51,7 +51,7 @@ def test_different_seeds_give_different_hashes() -> None:
 def test_another_process_with_other_hash_seeds_gives_the_same_hash() -> None:
     """Nothing depends on the order of sets of strings, on addresses or on the real clock."""
     program = (
-        "import sys; from headgate.controller.simulation.world import SimWorld; "
+        "import sys; from headgate.lab.simulation.simulated_world import SimWorld; "
         "print(SimWorld(int(sys.argv[1])).run().clock.hash)"
     )
     there = subprocess.run(

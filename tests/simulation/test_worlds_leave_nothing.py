@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 
-from headgate.controller.simulation.clock import S
-from headgate.controller.simulation.world import Options, SimWorld
+from headgate.lab.simulation.simulated_world import Options, SimWorld
+from headgate.lab.simulation.virtual_time import S
 
 
 def test_a_world_that_nobody_has_any_more_leaves_no_folder() -> None:

@@ -13,14 +13,14 @@ from typing import Any
 
 import psutil
 
-HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate"]
 LIMIT_S = 90.0
 FLOW = """
 import time
 
-from headgate.topology_runtime.builder import topology
-from headgate.topology_runtime.tasks.counter import Counter
-from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.api.builder import topology
+from headgate.topology_runtime.tasks.row_sources import Counter
+from headgate.topology_runtime.tasks.sinks import CollectToFile
 
 def double(row):
     if row == 13:

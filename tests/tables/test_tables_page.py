@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from generate_trace import Wanted, generate
 from headgate.dashboards.tables import trace_files
-from headgate.dashboards.tables.catalogue import TYPES, needed, tables
-from headgate.topology_runtime.trace_tables import TABLES
-from write_tables_page import PAGE, written
+from headgate.dashboards.tables.table_catalogue import TYPES, needed, tables
+from headgate.topology_runtime.traces.trace_tables import TABLES
+from made_traces.generate_trace import Wanted, generate
+from makers.write_tables_page import PAGE, written
 
 UNITS = {"_s": "s", "_bytes": "bytes", "_tps": "tuples/s", "_ms": "ms"}
 
 
 def test_the_page_is_what_the_code_says() -> None:
     text = PAGE.read_text("utf-8")
-    assert text == written(text), "run scripts/write_tables_page.py"
+    assert text == written(text), "run scripts/makers/write_tables_page.py"
 
 
 def test_raw_tables_are_those_that_are_recorded() -> None:
@@ -48,7 +48,7 @@ def test_what_a_query_needs_is_what_it_names_and_what_that_reads() -> None:
 
 def test_duckdb_has_every_column_as_it_is_told(tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
-    from headgate.dashboards.tables.duckdb_views import connected
+    from headgate.dashboards.tables.duckdb_tables import connected
 
     generate(tmp_path / "traces", Wanted(rows=2_000, threads=20, slots=8, epochs=2, segment_rows=1_000))
     runs, left = trace_files.found(str(tmp_path / "traces"))

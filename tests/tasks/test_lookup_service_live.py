@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.topology_runtime.tasks.lookup import Lookup
-from headgate.topology_runtime.tasks.service import latency_of, weight_of
+from headgate.topology_runtime.tasks.lookup_service import latency_of, weight_of
+from headgate.topology_runtime.tasks.waiting import Lookup
 
 LATENCY_MS, LIMIT = 20, 4
 Service = subprocess.Popen[str]
@@ -27,7 +27,7 @@ def start(port: int = 0, *more: str) -> tuple[Service, int]:
         sys.executable,
         "-P",
         "-m",
-        "headgate.topology_runtime.tasks.service",
+        "headgate.topology_runtime.tasks.lookup_service",
         "--port",
         str(port),
         *more,
@@ -116,7 +116,7 @@ def test_a_line_without_end_is_cut_off(service: tuple[Service, int]) -> None:
 def test_ends_with_its_owner_and_when_told() -> None:
     code = (
         "import os, subprocess, sys\n"
-        "p = subprocess.Popen([sys.executable, '-P', '-m', 'headgate.topology_runtime.tasks.service',"
+        "p = subprocess.Popen([sys.executable, '-P', '-m', 'headgate.topology_runtime.tasks.lookup_service',"
         " '--owner', str(os.getpid())], stdout=subprocess.PIPE, text=True)\n"
         "print(p.pid, p.stdout.readline().strip(), flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
@@ -142,7 +142,7 @@ def test_a_busy_port_is_one_line(service: tuple[Service, int]) -> None:
         sys.executable,
         "-P",
         "-m",
-        "headgate.topology_runtime.tasks.service",
+        "headgate.topology_runtime.tasks.lookup_service",
         "--port",
         str(service[1]),
     ]

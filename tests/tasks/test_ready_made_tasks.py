@@ -20,27 +20,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.topology_runtime import tasks as ready_made_tasks
+from headgate.topology_runtime.api.logic import Context, Exhausted
+from headgate.topology_runtime.api.task_functions import build
+from headgate.topology_runtime.api.topology import Task
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.instances import build
-from headgate.topology_runtime.logic import Context, Exhausted
-from headgate.topology_runtime.tasks.archive import Archive
-from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
-from headgate.topology_runtime.tasks.count import CountByKey
-from headgate.topology_runtime.tasks.counter import Counter
-from headgate.topology_runtime.tasks.file_lines import FileLines
-from headgate.topology_runtime.tasks.join import Join
-from headgate.topology_runtime.tasks.lookup import Lookup
-from headgate.topology_runtime.tasks.parse import parse
-from headgate.topology_runtime.tasks.parse_json import parse_json
-from headgate.topology_runtime.tasks.parse_senml import parse_senml
+from headgate.topology_runtime.tasks.computing import Score, Spin, tag, tail
+from headgate.topology_runtime.tasks.machine_telemetry import Telemetry
+from headgate.topology_runtime.tasks.parsers import parse, parse_json, parse_senml
 from headgate.topology_runtime.tasks.ready_made import READY_MADE
-from headgate.topology_runtime.tasks.score import Score, tail
-from headgate.topology_runtime.tasks.spin import Spin
-from headgate.topology_runtime.tasks.tag import tag
-from headgate.topology_runtime.tasks.telemetry import Telemetry
-from headgate.topology_runtime.tasks.wait import Wait
-from headgate.topology_runtime.topology import Task
-from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.tasks.row_sources import Counter, FileLines
+from headgate.topology_runtime.tasks.sinks import Archive, CollectToFile
+from headgate.topology_runtime.tasks.stateful import CountByKey, Join
+from headgate.topology_runtime.tasks.waiting import Lookup, Wait
+from headgate.topology_runtime.worker.calls.batches import call_of, rows_read
+from headgate.topology_runtime.worker.rows import row_values as wire
 
 
 def context(tmp_path: Path, partition: int = 0, partitions: int = 1) -> Context:
@@ -102,7 +95,7 @@ class TestFileLines:
         source.close()
 
     def test_lines_across_chunks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("headgate.topology_runtime.tasks.file_lines.CHUNK_BYTES", 3)
+        monkeypatch.setattr("headgate.topology_runtime.tasks.row_sources.CHUNK_BYTES", 3)
         source = self.lines(tmp_path, b"abcdefg\nhi\njklm\n")
         assert [line for _, line in source.read(0, 3)] == ["abcdefg", "hi", "jklm"]
         source.close()
@@ -362,11 +355,11 @@ class TestCollectToFile:
 @pytest.mark.parametrize(
     ("run", "params", "bad", "good", "out"),
     [
-        ("parse:parse", {}, [(1, "<a>"), (1, '{"a"'), (1, None), "text", None], (1, "x"),
+        ("parsers:parse", {}, [(1, "<a>"), (1, '{"a"'), (1, None), "text", None], (1, "x"),
          {"text": "x", "id": 1, "time_ms": None, "subject": "x"}),
-        ("parse_json:parse_json", {}, ["{", b"\xff", None, 3, (1,), (1, 2)], "[1]", [1]),
-        ("score:Score", {"steps": 2}, [None, 3, "text", (1, 2)], {"on": True}, {"on": True, "score": 0.0}),
-        ("tag:tag", {}, [None, 3, {"score": "a", "weight": 3}], {"score": 1}, {"score": 1, "level": "unknown"}),
+        ("parsers:parse_json", {}, ["{", b"\xff", None, 3, (1,), (1, 2)], "[1]", [1]),
+        ("computing:Score", {"steps": 2}, [None, 3, "text", (1, 2)], {"on": True}, {"on": True, "score": 0.0}),
+        ("computing:tag", {}, [None, 3, {"score": "a", "weight": 3}], {"score": 1}, {"score": 1, "level": "unknown"}),
     ],
 )  # fmt: skip
 def test_a_bad_row_raises_and_the_next_one_is_done(
@@ -386,7 +379,9 @@ def test_a_row_without_a_subject_is_not_looked_up() -> None:
 
 
 class TestTheList:
-    NO_TASKS = ("__init__", "demo", "event_number", "ready_made", "representative", "service")
+    NO_TASKS = (
+        "__init__", "demo", "lookup_service", "ready_made", "representative", "service_addresses", "service_clients",
+    )  # fmt: skip
 
     def text(self) -> str:
         return Path(__file__).parents[2].joinpath("docs", "tasks.md").read_text("utf-8")
@@ -438,3 +433,43 @@ def test_telemetry_gives_ever_new_documents_that_parse(tmp_path: Path) -> None:
     us = next(row for row in parsed if row["pid"] == os.getpid())
     assert us["rss_bytes"] > 1e6 and us["threads"] >= 1 and us["user_s"] >= 0
     assert abs(us["time_ms"] - time.time() * 1000) < 60_000
+
+
+# ── What docs/tasks.md shows of batched tasks runs ──────────────────────────────────────────────────────
+
+GUIDE = Path(__file__).parents[2].joinpath("docs", "tasks.md").read_text("utf-8")
+
+
+def blocks() -> list[str]:
+    """The Python in its part about batched tasks."""
+    part = GUIDE.split("\n## Batched tasks\n")[1].split("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", part, re.DOTALL)
+
+
+def names(block: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    exec(block, found)
+    return found
+
+
+def test_the_score_of_each_row_is_that_of_the_row_alone() -> None:
+    score = names(blocks()[0])["score"]
+    rows = [{"speed": n / 7, "load": n % 3, "age": 1 / (n + 1)} for n in range(20)]
+    alone = [score([row])[0] for row in rows]
+    assert [row["score"] for row in score(rows)] == pytest.approx([row["score"] for row in alone])
+    assert all(0 < row["score"] < 1 for row in score(rows))
+
+
+def test_columns_go_through_the_tasks_of_the_guide() -> None:
+    found = names(blocks()[1])
+    rows = rows_read(found["Sensors"](), 100, 200)
+    task = call_of(found["mean"])
+    assert task is not None and len(rows) == 200
+    means = task(rows)
+    assert [row["sensor"] for row in means] == [n % 50 for n in range(100, 300)]
+    kept = means.where(list(call_of(found["unusual"])(means)))
+    graded = list(call_of(found["Graded"]())(kept))
+    assert 0 < len(graded) < 200 and [row["mean"] for row in graded] == [row["mean"] for row in kept]
+    assert {row["grade"] for row in graded} == {"high", "low"}
+    assert all((row["grade"] == "high") == (abs(row["mean"]) > 0.1) for row in graded)
+    assert task.one({"sensor": 3, "waves": [1.0, 2.0]}) == {"sensor": 3, "mean": 1.5}

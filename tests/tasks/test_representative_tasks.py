@@ -19,22 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from headgate.topology_runtime.api.loading import load
+from headgate.topology_runtime.api.logic import Context, Keyed
+from headgate.topology_runtime.api.shipped_examples import NAMES
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, Unreachable
-from headgate.topology_runtime.examples import NAMES
-from headgate.topology_runtime.loading import load
-from headgate.topology_runtime.logic import Context, Keyed
 from headgate.topology_runtime.tasks import representative
-from headgate.topology_runtime.tasks.blob_download import BlobDownload
-from headgate.topology_runtime.tasks.bloom_filter import DropSeen, bucket, size_of
-from headgate.topology_runtime.tasks.event_number import number_of, scattered
-from headgate.topology_runtime.tasks.file_write import FileWrite
-from headgate.topology_runtime.tasks.http_call import HttpCall
-from headgate.topology_runtime.tasks.kalman import Kalman, step
-from headgate.topology_runtime.tasks.parse_xml import ParseXml, XmlReader, text_of
-from headgate.topology_runtime.tasks.pi import Pi, viete
-from headgate.topology_runtime.tasks.sliding_window import SlidingMean
-from headgate.topology_runtime.tasks.sql_query import SqlQuery
-from headgate.topology_runtime.tasks.table_query import TableQuery
+from headgate.topology_runtime.tasks.computing import Pi, viete
+from headgate.topology_runtime.tasks.parsers import ParseXml, XmlReader, text_of
+from headgate.topology_runtime.tasks.ready_made import number_of, scattered
+from headgate.topology_runtime.tasks.service_calls import BlobDownload, HttpCall, SqlQuery, TableQuery
+from headgate.topology_runtime.tasks.sinks import FileWrite
+from headgate.topology_runtime.tasks.stateful import DropSeen, Kalman, SlidingMean, bucket, size_of, step
 
 ROWS = (7, -7, (7, "a"), [7], {"id": 7, "x": 1}, "seven", 7.5, None, b"7", True, (), {"x": 7})
 

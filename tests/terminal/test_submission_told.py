@@ -1,4 +1,4 @@
-"""What `headgate submit` says while tasks are measured, and what it keeps (dashboards/terminal/measuring.py)."""
+"""What `headgate submit` says while tasks are measured, and what it keeps (dashboards/terminal/submit_commands.py)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from headgate.dashboards.terminal import measuring
-from headgate.dashboards.terminal.live_view import notes
+from headgate.dashboards.runs.live_view import notes
+from headgate.dashboards.terminal import submit_commands as measuring
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.errors import HeadgateError, Unreachable
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 LINE = Topology(
     "line",

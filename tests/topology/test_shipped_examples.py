@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from headgate.controller.files.model_files import read_models
+from headgate.controller.files.planning_inputs import read_models
 from headgate.controller.plan.planner import PlanRequest, plan_acquiring
-from headgate.controller.plan.verify import faults_of
-from headgate.topology_runtime.cluster import Vm
+from headgate.controller.plan.verifier import faults_of
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.loading import load
+from headgate.topology_runtime.api.shipped_examples import DEMO, MODELS, NAMES, example, logic_alone
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.commands.topology_cli import topology as topology_commands
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.examples import DEMO, MODELS, NAMES, example, logic_alone
-from headgate.topology_runtime.loading import load
-from headgate.topology_runtime.topology import Topology
-from headgate.topology_runtime.topology_cli import topology as topology_commands
 
 PUBLISHED = read_models(MODELS)
 SIZES = tuple(Vm(f"D{slots}", slots, usd_per_hour=0.098 * slots) for slots in (4, 2, 1))

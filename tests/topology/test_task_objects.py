@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.faults.drafts import draft_of
-from headgate.topology_runtime.instances import filled
-from headgate.topology_runtime.loading import build, key_function
-from headgate.topology_runtime.logic import (
+from headgate.topology_runtime.api.builder import topology
+from headgate.topology_runtime.api.drafts import draft_of
+from headgate.topology_runtime.api.loading import build, key_function, load
+from headgate.topology_runtime.api.logic import (
     Hold,
     Keyed,
     Source,
     batched,
     batched_of,
+    effects,
+    effects_of,
     flat_map,
     keep_if,
     kind_of,
+    no_effects,
 )
-from headgate.topology_runtime.signatures import call_faults, gives_of, takes_of
-from headgate.topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.api.task_functions import call_faults, filled, gives_of, takes_of
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.errors import InvalidInput
 
 HERE = __name__
 
@@ -329,3 +334,89 @@ def test_keys_are_tried_too() -> None:
         f"edges[0].key '{HERE}:doubel': {__file__} has no 'doubel'; did you mean 'double'?",
         f"edges[1].key '{HERE}:nothing': takes no row",
     ]
+
+
+# ── Which tasks are not run on sample rows: sinks, tasks that are marked, and what is behind them ───────
+
+CODE = """
+from headgate.topology_runtime.api.builder import topology
+from headgate.topology_runtime.api.logic import Source, effects, no_effects
+
+class Numbers(Source):
+    def read(self, position, limit):
+        return range(position, position + limit)
+
+def plain(row):
+    return row
+
+@effects
+def pay(row):
+    return row
+
+@no_effects
+class Count:
+    def __call__(self, row):
+        return row
+
+flow = topology("flow")
+flow.source("numbers", Numbers) >> flow.task("before", plain) >> flow.task("pay", pay) >> flow.task("after", plain)
+"""
+
+
+def chained(*tasks: Task) -> Topology:
+    edges = tuple(Edge(a.name, b.name) for a, b in zip(tasks, tasks[1:], strict=False))
+    return Topology("t", tasks, edges)
+
+
+def test_a_sink_has_effects_unless_it_says_otherwise():
+    numbers, work = Task("numbers", "source", static=Static()), Task("work")
+    assert chained(numbers, work, Task("store")).unsampled == ("store",)
+    assert chained(numbers, work, Task("store", effects=False)).unsampled == ()
+    assert chained(numbers, Task("alone", effects=False)).unsampled == ()
+    assert chained(numbers).unsampled == ()  # a source is read
+
+
+def test_samples_go_no_further_than_a_task_with_effects():
+    numbers = Task("numbers", "source", static=Static())
+    found = chained(numbers, Task("a"), Task("pay", effects=True), Task("b"), Task("c", effects=False))
+    assert found.unsampled == ("pay", "b", "c")
+
+
+def test_a_mark_stays_beside_others():
+    @effects
+    @flat_map
+    def both(row):
+        return [row]
+
+    assert effects_of(both) is True and effects_of(no_effects(lambda row: row)) is False
+    assert effects_of(lambda row: row) is None
+    assert both.__headgate_kind__ == "flat_map"
+
+
+@pytest.mark.parametrize("form", ["python", "json"])
+def test_marks_of_the_code_are_found_however_the_topology_is_written(tmp_path: Path, form: str):
+    (tmp_path / "shop.py").write_text(CODE)
+    reference = f"{tmp_path / 'shop.py'}:flow"
+    if form == "json":
+        tasks = [{"name": "numbers", "kind": "source", "run": "shop:Numbers"}, {"name": "before", "run": "shop:plain"},
+                 {"name": "pay", "run": "shop:pay"}, {"name": "after", "run": "shop:Count"}]  # fmt: skip
+        edges = [{"from": a["name"], "to": b["name"]} for a, b in zip(tasks, tasks[1:], strict=False)]
+        document = {"schema": "headgate/topology/v1", "name": "flow", "tasks": tasks, "edges": edges}
+        (tmp_path / "flow.json").write_text(json.dumps(document))
+        reference = str(tmp_path / "flow.json")
+    found = load(reference, runs=True).topology
+    assert found.by_name["pay"].effects is True and found.by_name["before"].effects is None
+    assert found.unsampled == ("pay", "after")
+
+
+def test_a_task_says_so_itself():
+    flow = topology("flow")
+    flow.source("numbers") >> flow.task("work").effects() >> flow.task("sink").effects(False)
+    assert flow.build().unsampled == ("work", "sink")
+    assert flow.build().digest == chained_again().digest  # what it is, not what it does
+
+
+def chained_again() -> Topology:
+    flow = topology("flow")
+    flow.source("numbers") >> flow.task("work") >> flow.task("sink")
+    return flow.build()

@@ -12,10 +12,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from headgate.controller.knowledge.prediction_ledger import LedgerEntry, RateKept, SlotKept, TaskKept
-from headgate.controller.recording import ledger_file
-from headgate.controller.recording.ledger_file import LedgerFile, read_ledger
+from headgate.controller.controller_cli import ledger_of
+from headgate.controller.knowledge.journal_records import Submitted
+from headgate.controller.models.prediction_ledger import LedgerEntry, RateKept, SlotKept, TaskKept, version_of
+from headgate.controller.models.task_models import Model, ModelSlot, Point
+from headgate.controller.recording import prediction_ledger_file as ledger_file
+from headgate.controller.recording.prediction_ledger_file import LEARNED_FROM, LedgerFile, read_ledger
+from headgate.topology_runtime.api.topology import Task, Topology
 
 
 def entry(run: str = "r1", epoch: int = 1, cost: float = 1.0, **changes: Any) -> LedgerEntry:
@@ -140,3 +145,28 @@ def test_what_a_full_disk_does_not_take_waits_for_the_next_entry(
     assert [e.epoch for e in read_ledger(path).entries] == [1] and not read_ledger(path).faults
     file.append(entry(epoch=3))
     assert [e.epoch for e in read_ledger(path).entries] == [1, 2, 3]
+
+
+# ── What a controller is handed of the prediction ledger when it starts ─────────────────────────────────
+
+MODEL = Model("work", ModelSlot(), (Point(1, 100.0, 0.5, 0.1),))
+SUBMITTED = Submitted(Topology("line", (Task("work"),), ()), (MODEL,), ((0.0, 1.0),), 0.0, (), 0)
+
+
+def test_it_is_what_speaks_of_its_models_and_what_is_spoiled_is_told(tmp_path: Path) -> None:
+    ledger = LedgerFile(tmp_path / "line" / "ledger.jsonl")
+    (tmp_path / "line").mkdir()
+    for run in range(LEARNED_FROM + 5):
+        found = entry(run=f"r{run}")
+        ledger.append(replace(found, tasks=(replace(found.tasks[0], version=version_of(MODEL)),)))
+    ledger.append(entry(run="of another version"))
+    with open(tmp_path / "line" / "ledger.jsonl", "ab") as file:
+        file.write(b"torn\n" * 5)
+    given = ledger_of(tmp_path / "line" / "run", SUBMITTED)
+    assert [one.run for one in given["ledger"]] == [f"r{run}" for run in range(5, LEARNED_FROM + 5)]
+    assert given["ledger_trouble"].count("no entry") == 3 and given["ledger_trouble"].endswith(" …")
+
+
+def test_without_a_trace_a_topology_or_a_ledger_there_is_none(tmp_path: Path) -> None:
+    assert ledger_of(None, SUBMITTED) == ledger_of(tmp_path / "line" / "run", None) == {}
+    assert ledger_of(tmp_path / "line" / "run", SUBMITTED) == {"ledger": (), "ledger_trouble": ""}

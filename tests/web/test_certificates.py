@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from certificates_made import made_by_openssl, openssl
 
-from headgate.topology_runtime.addresses import Listening
-from headgate.topology_runtime.certificates import (
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.platform.addresses import Listening
+from headgate.topology_runtime.platform.certificates import (
     DAYS,
     RENEWED_DAYS,
     given_certificate,
@@ -19,8 +20,7 @@ from headgate.topology_runtime.certificates import (
     own_certificate,
     server_context,
 )
-from headgate.topology_runtime.errors import InvalidInput, UsageError
-from headgate.topology_runtime.http_options import certificate_of, names_of
+from headgate.topology_runtime.platform.http_options import certificate_of, names_of
 
 NAMES = ("10.0.0.5", "page.example", "fd00::1")
 pytestmark = pytest.mark.skipif(

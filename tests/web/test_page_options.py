@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.dashboards.cli import run
-from headgate.dashboards.up.settings import UpSettings, check
-from headgate.dashboards.web.cli import token_of
+from headgate.dashboards.headgate_command import run
+from headgate.dashboards.runs.up_settings import UpSettings, check
+from headgate.dashboards.web.dashboard_command import token_of
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
 
 

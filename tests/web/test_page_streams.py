@@ -15,10 +15,10 @@ from feed_made import example, plain
 from page_made import HOST, LIMIT_S, MadeFeed, Page, page
 from starlette.websockets import WebSocketDisconnect
 
-from headgate.dashboards.feeding.items import Change, Stale, Whole
-from headgate.dashboards.feeding.trace_feed import TraceFeed
-from headgate.dashboards.web.hub import QUEUE_MOST, Client, Hub
-from headgate.topology_runtime.picturing.merge_patch import advanced
+from headgate.dashboards.web.feed_items import Change, Stale, Whole
+from headgate.dashboards.web.page_stream import QUEUE_MOST, Client, Hub
+from headgate.dashboards.web.trace_feed import TraceFeed
+from headgate.topology_runtime.wire.run_snapshot import advanced
 
 STREAM = f"ws://{HOST}/api/stream"
 SENSELESS = (

@@ -9,7 +9,7 @@ import pytest
 from feed_made import example, plain
 from page_made import MadeFeed, Page, page
 
-from headgate.dashboards.feeding.items import Whole
+from headgate.dashboards.web.feed_items import Whole
 from headgate.dashboards.web.proposals import EXPIRES_S, NS, WAITING_MOST, PageProposal, Proposals
 from headgate.topology_runtime.errors import Conflict, Infeasible, InvalidInput, Unreachable
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from freeze_wire import CHANNELS, FOLDER, RAISE, Frozen, breaks, described, example, frozen
-from headgate.topology_runtime import channels, wire_version
-from headgate.topology_runtime.messages import FromAgent, Hello, Request, Topology, Welcome
-from headgate.topology_runtime.worker import rows
+from headgate.topology_runtime.wire import channels, wire_version
+from headgate.topology_runtime.wire.messages import FromAgent, Hello, Request, Topology, Welcome
+from headgate.topology_runtime.worker.rows import row_values as rows
+from makers.freeze_wire import CHANNELS, FOLDER, RAISE, Frozen, breaks, described, example, frozen
 
 DECODERS = {name: msgspec.msgpack.Decoder(union) for name, union in CHANNELS.items()}
 VERSIONS = (wire_version.OLDEST, wire_version.WIRE)
@@ -46,7 +46,9 @@ def test_nothing_breaks_for_whoever_speaks_either_version(before: Frozen, now: T
 
 def test_what_is_said_is_what_is_written_down(now: Told) -> None:
     same = json.loads(json.dumps(now)) == frozen(wire_version.WIRE).told
-    assert same, "no fault yet: `python -P scripts/freeze_wire.py` writes it down, or says what would break"
+    assert same, (
+        "no fault yet: `python -P scripts/makers/freeze_wire.py` writes it down, or says what would break"
+    )
 
 
 def test_what_the_other_version_says_is_read_and_loses_nothing(before: Frozen) -> None:

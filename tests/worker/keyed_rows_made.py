@@ -6,16 +6,16 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from headgate.topology_runtime.cluster import Slot
-from headgate.topology_runtime.logic import Keyed
-from headgate.topology_runtime.messages import Route
-from headgate.topology_runtime.topology import KEY_RANGES, Edge
-from headgate.topology_runtime.worker.burial import Around
-from headgate.topology_runtime.worker.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.outputs import Outputs
-from headgate.topology_runtime.worker.ranges import Standing
-from headgate.topology_runtime.worker.router import Router
-from headgate.topology_runtime.worker.user_code import Results, UserCode
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.logic import Keyed
+from headgate.topology_runtime.api.topology import KEY_RANGES, Edge
+from headgate.topology_runtime.wire.messages import Route
+from headgate.topology_runtime.worker.calls.dead_lettering import Around
+from headgate.topology_runtime.worker.calls.output_buffers import Outputs
+from headgate.topology_runtime.worker.calls.router import Router
+from headgate.topology_runtime.worker.calls.user_code import Results, UserCode
+from headgate.topology_runtime.worker.keyed_state.key_ranges import Standing
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 
 HERE = Slot("vm", 0)
 

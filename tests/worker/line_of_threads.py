@@ -10,20 +10,18 @@ from typing import Any
 
 import pytest
 
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.clock import wall_ns
-from headgate.topology_runtime.cluster import Slot
-from headgate.topology_runtime.disk import DiskTroubles
-from headgate.topology_runtime.logic import Source
-from headgate.topology_runtime.schedule import Schedule
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
-from headgate.topology_runtime.worker import meter as mt
-from headgate.topology_runtime.worker.frames import FrameWork
-from headgate.topology_runtime.worker.held_lease import HeldLease
-from headgate.topology_runtime.worker.orders import orders_of
-from headgate.topology_runtime.worker.source_reader import SourceWork
-from headgate.topology_runtime.worker.switchboard import Switchboard
-from headgate.topology_runtime.worker.threads import Host, TaskThread
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.logic import Source
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.platform.clock import wall_ns
+from headgate.topology_runtime.platform.disk import DiskTroubles
+from headgate.topology_runtime.rates.schedule import Schedule
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.worker.links.switchboard import Switchboard
+from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.orders.thread_orders import orders_of
+from headgate.topology_runtime.worker.process.source_thread import SourceWork
+from headgate.topology_runtime.worker.process.task_thread import FrameWork, HeldLease, Host, TaskThread
 
 NAMES = ("numbers", "pairs", "marked", "sink")
 ROWS, SLOT, INCARNATION = 100, Slot("vm", 0), 7

@@ -16,23 +16,23 @@ from typing import Any
 import msgspec
 from plane_tasks import MS, Batch, Pairs, Row, S, Seen, Spec, copies, expected, passes
 
-from headgate.topology_runtime.cluster import Slot
-from headgate.topology_runtime.logic import To
-from headgate.topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route, Tuples, WireFrame
-from headgate.topology_runtime.topology import KEY_RANGES, Edge
-from headgate.topology_runtime.worker import rows as wire
-from headgate.topology_runtime.worker import runs as r
-from headgate.topology_runtime.worker.acks import Addressed, BufferedRow
-from headgate.topology_runtime.worker.burial import Around
-from headgate.topology_runtime.worker.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.keyed_snapshots import added, read, whole
-from headgate.topology_runtime.worker.ledger import Ledger, Root
-from headgate.topology_runtime.worker.outputs import Outputs
-from headgate.topology_runtime.worker.ranges import Standing
-from headgate.topology_runtime.worker.router import Router, range_of
-from headgate.topology_runtime.worker.thread_core import MapTask
-from headgate.topology_runtime.worker.user_code import Results, UserCode
-from headgate.topology_runtime.worker.windows import WindowRows
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.logic import To
+from headgate.topology_runtime.api.topology import KEY_RANGES, Edge
+from headgate.topology_runtime.wire.messages import Ack, Frame, RootKey, RootPart, Route, Tuples, WireFrame
+from headgate.topology_runtime.worker.calls.dead_lettering import Around
+from headgate.topology_runtime.worker.calls.output_buffers import Outputs
+from headgate.topology_runtime.worker.calls.router import Router, range_of
+from headgate.topology_runtime.worker.calls.user_code import Results, UserCode
+from headgate.topology_runtime.worker.keyed_state.key_ranges import Standing
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import added, read, whole
+from headgate.topology_runtime.worker.operators.thread_core import MapTask
+from headgate.topology_runtime.worker.operators.window_task import WindowRows
+from headgate.topology_runtime.worker.rows import row_runs as r
+from headgate.topology_runtime.worker.rows import row_values as wire
+from headgate.topology_runtime.worker.rows.acks import Addressed, BufferedRow
+from headgate.topology_runtime.worker.sources.source_ledger import Ledger, Root
 
 IDLE_STEPS = 4  # events without anything on its way before time makes a leap
 Where = tuple[int, int, int, int]  # source, partition, position, variant

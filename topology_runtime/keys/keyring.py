@@ -13,20 +13,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from headgate.topology_runtime.curve import new_pair
 from headgate.topology_runtime.errors import Conflict, InvalidInput
-from headgate.topology_runtime.faults.words import NAME, name_faults
-from headgate.topology_runtime.keys.pairs import GIVEN, Contact, KeyPair, Role
+from headgate.topology_runtime.keys.curve import new_pair
+from headgate.topology_runtime.keys.key_pairs import GIVEN, Admits, Contact, KeyPair, Role, Who
 from headgate.topology_runtime.packages.signing_keys import PUBLIC, read_signer
-from headgate.topology_runtime.utc import utc_iso
+from headgate.topology_runtime.wording import NAME, name_faults, utc_iso
 
 KEY_SCHEMA, TRUST_SCHEMA = "headgate/key/v1", "headgate/trust/v1"
 TRUST, CONTROLLER = "trust.json", "controller.key"
@@ -260,3 +260,59 @@ def read_whole(path: Path, kind: type[T]) -> T:
         raise InvalidInput(f"{path} cannot be read", cause=error.strerror) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} is no file of keys", cause=str(error)) from error
+
+
+# ── Who may come in now: a folder's `trust.json` in memory, read again when it changes ──────────────────
+
+
+class Trust:
+    """Asked by any thread. trouble: why the last change could not be read; what was known counts on."""
+
+    def __init__(self, ring: Keyring) -> None:
+        """Raises InvalidInput when it cannot be read."""
+        self._ring, self._lock = ring, threading.Lock()
+        self._seen = self._stamp()
+        self._known = self._read()
+        self._gone = False
+        self.trouble = ""
+
+    def admits(self, *roles: str) -> Admits:
+        """Those of these roles. Somebody new is known at once, somebody who is gone after the next `look`."""
+        return lambda public: self._of(public, roles)
+
+    def look(self) -> bool:
+        """Read it again if it has changed; True when somebody may come in no more since the last time."""
+        with self._lock:
+            self._read_again()
+            gone, self._gone = self._gone, False
+            return gone
+
+    def _of(self, public: str, roles: Collection[str]) -> Who | None:
+        who = self._known.get(public)
+        if who is None:
+            with self._lock:
+                self._read_again()
+            who = self._known.get(public)
+        return who if who is not None and who.role in roles else None
+
+    def _read_again(self) -> None:
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        try:
+            known = self._read()
+        except InvalidInput as error:  # a broken file lets nobody in anew and throws nobody out
+            self.trouble = str(error)
+            return
+        self._gone = self._gone or bool(self._known.keys() - known.keys())
+        self._seen, self._known, self.trouble = stamp, known, ""
+
+    def _read(self) -> dict[str, Who]:
+        return {key.public: Who(key.role, key.name) for key in self._ring.trust().keys if not key.revoked}
+
+    def _stamp(self) -> tuple[int, int, int]:
+        try:
+            found = os.stat(self._ring.folder / TRUST)
+        except OSError:
+            return 0, 0, 0
+        return found.st_ino, found.st_mtime_ns, found.st_size

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
-from headgate.topology_runtime.curve import new_pair
-from headgate.topology_runtime.keys.pairs import KeyGuard, KeyPair, Who, keyed
+from headgate.topology_runtime.keys.curve import new_pair
+from headgate.topology_runtime.keys.key_pairs import KeyGuard, KeyPair, Who, keyed
 
 
 class WorkerKeys:
@@ -31,3 +33,30 @@ class WorkerKeys:
         names = {f"{vm}/{slot}#{incarnation}" for vm, slot, incarnation in living}
         for public in [public for public, who in self._whose.items() if who.name not in names]:
             del self._whose[public]
+
+
+# ── A worker's key, for its life only: handed to it by a pipe, so that no file, command line or environment
+# holds it
+
+PAIR_BYTES = 80  # two keys of 40 characters: a pipe takes them at once
+
+
+@contextmanager
+def handing(pair: KeyPair) -> Iterator[int]:
+    """The descriptor that a child inherits while it is started."""
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, f"{pair.public}{pair.secret}".encode("ascii"))
+        os.close(writer)
+        yield reader
+    finally:
+        os.close(reader)
+
+
+def handed(descriptor: int) -> KeyPair:
+    """In the child. Raises ValueError when it was handed none."""
+    with os.fdopen(descriptor, "rb") as pipe:
+        words = pipe.read(PAIR_BYTES + 1).decode("ascii")
+    if len(words) != PAIR_BYTES:
+        raise ValueError(f"{len(words)} characters are no pair of keys")
+    return KeyPair(words[: PAIR_BYTES // 2], words[PAIR_BYTES // 2 :])

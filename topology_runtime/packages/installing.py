@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from headgate.topology_runtime.owner import die_with
+from headgate.topology_runtime.platform.processes import die_with
 
 if __name__ == "__main__":
     die_with(int(sys.argv[1]))

@@ -16,8 +16,8 @@ from typing import TypeVar
 import msgspec
 
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
-from headgate.topology_runtime.faults.words import name_faults
-from headgate.topology_runtime.packages.signing import KEY, public_of
+from headgate.topology_runtime.packages.package_manifest import KEY, public_of
+from headgate.topology_runtime.wording import name_faults
 
 KEY_SCHEMA, SIGNER_SCHEMA = "headgate/signing-key/v1", "headgate/signer/v1"
 SECRET, PUBLIC = "signing.key", "signing.pub"

@@ -17,26 +17,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headgate.topology_runtime.builder import topology as topology
-    from headgate.topology_runtime.logic import Context as Context
-    from headgate.topology_runtime.logic import Exhausted as Exhausted
-    from headgate.topology_runtime.logic import Hold as Hold
-    from headgate.topology_runtime.logic import Keyed as Keyed
-    from headgate.topology_runtime.logic import LiveSource as LiveSource
-    from headgate.topology_runtime.logic import Source as Source
-    from headgate.topology_runtime.logic import To as To
-    from headgate.topology_runtime.logic import any_thread as any_thread
-    from headgate.topology_runtime.logic import batched as batched
-    from headgate.topology_runtime.logic import effects as effects
-    from headgate.topology_runtime.logic import flat_map as flat_map
-    from headgate.topology_runtime.logic import keep_if as keep_if
-    from headgate.topology_runtime.logic import no_effects as no_effects
-    from headgate.topology_runtime.topology import Static as Static
+    from headgate.topology_runtime.api.builder import topology as topology
+    from headgate.topology_runtime.api.logic import Context as Context
+    from headgate.topology_runtime.api.logic import Exhausted as Exhausted
+    from headgate.topology_runtime.api.logic import Hold as Hold
+    from headgate.topology_runtime.api.logic import Keyed as Keyed
+    from headgate.topology_runtime.api.logic import LiveSource as LiveSource
+    from headgate.topology_runtime.api.logic import Source as Source
+    from headgate.topology_runtime.api.logic import To as To
+    from headgate.topology_runtime.api.logic import any_thread as any_thread
+    from headgate.topology_runtime.api.logic import batched as batched
+    from headgate.topology_runtime.api.logic import effects as effects
+    from headgate.topology_runtime.api.logic import flat_map as flat_map
+    from headgate.topology_runtime.api.logic import keep_if as keep_if
+    from headgate.topology_runtime.api.logic import no_effects as no_effects
+    from headgate.topology_runtime.api.topology import Static as Static
 
-_LOGIC = "headgate.topology_runtime.logic"
+_LOGIC = "headgate.topology_runtime.api.logic"
 _PLACES = {
-    "topology": "headgate.topology_runtime.builder",
-    "Static": "headgate.topology_runtime.topology",
+    "topology": "headgate.topology_runtime.api.builder",
+    "Static": "headgate.topology_runtime.api.topology",
     "Context": _LOGIC,
     "Exhausted": _LOGIC,
     "Hold": _LOGIC,

@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 
 HERE = "headgate.topology_runtime.tasks"
-RATES_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "taxi_day.csv")
+RATES_FILE = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "examples", "taxi_day.csv"
+)
 RATE_SCALE = 0.006  # the day's most, 25,838 passengers a half hour, becomes 155 events/s
 TIME_SCALE = 720.0  # a day becomes 120 s
 
@@ -39,12 +41,12 @@ def topology(service: str, input: str | None, directory: str, slot_cores: float 
         name="demo",
         tasks=(
             _events(input, source),
-            Task("parse", run=f"{HERE}.parse:parse"),
-            Task("score", run=f"{HERE}.score:Score", params={"steps": SCORE_STEPS}),
-            Task("lookup", run=f"{HERE}.lookup:Lookup", params={"service": service}),
-            Task("join", "hold", f"{HERE}.join:Join", {"fields": ["score", "weight"]}),
-            Task("tag", run=f"{HERE}.tag:tag"),
-            Task("archive", "hold", f"{HERE}.archive:Archive", _archive(directory), static=sink),
+            Task("parse", run=f"{HERE}.parsers:parse"),
+            Task("score", run=f"{HERE}.computing:Score", params={"steps": SCORE_STEPS}),
+            Task("lookup", run=f"{HERE}.waiting:Lookup", params={"service": service}),
+            Task("join", "hold", f"{HERE}.stateful:Join", {"fields": ["score", "weight"]}),
+            Task("tag", run=f"{HERE}.computing:tag"),
+            Task("archive", "hold", f"{HERE}.sinks:Archive", _archive(directory), static=sink),
         ),
         edges=(
             Edge("events", "parse"),
@@ -60,9 +62,9 @@ def topology(service: str, input: str | None, directory: str, slot_cores: float 
 
 def _events(input: str | None, static: Static) -> Task:
     if input is None:
-        return Task("events", "source", f"{HERE}.telemetry:Telemetry", static=static)
+        return Task("events", "source", f"{HERE}.machine_telemetry:Telemetry", static=static)
     path = os.path.abspath(input)
-    return Task("events", "source", f"{HERE}.file_lines:FileLines", {"path": path}, static=static)
+    return Task("events", "source", f"{HERE}.row_sources:FileLines", {"path": path}, static=static)
 
 
 def _archive(directory: str) -> dict[str, Any]:

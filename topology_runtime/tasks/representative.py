@@ -17,12 +17,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.services.names import BLOBS, ROWS
-from headgate.topology_runtime.tasks.ready_made import HERE, READY_MADE
-from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.tasks.ready_made import BLOBS, HERE, READY_MADE, ROWS
 
-RUNS = {**READY_MADE, "source": f"{HERE}.counter:Counter", "sink": f"{HERE}.representative:sink"}
+RUNS = {**READY_MADE, "source": f"{HERE}.row_sources:Counter", "sink": f"{HERE}.representative:sink"}
 
 
 def linear() -> Topology:
@@ -55,8 +54,10 @@ def sink(row: Any) -> None:
 
 def _with_code(name: str) -> Topology:
     """The shipped example with code: each task runs the one whose model it has."""
-    from headgate.topology_runtime.examples import example  # workers, which import `sink`, need none of it
-    from headgate.topology_runtime.loading import load
+    from headgate.topology_runtime.api.loading import load
+    from headgate.topology_runtime.api.shipped_examples import (
+        example,  # workers, which import `sink`, need none of it
+    )
 
     planned, params = load(str(example(name))).topology, _params()
     tasks = tuple(

@@ -6,10 +6,16 @@ import argparse
 import os
 import sys
 
-from headgate.topology_runtime.addresses import LOOPBACK, Listening
-from headgate.topology_runtime.cluster import Slot
-from headgate.topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
-from headgate.topology_runtime.containment.own_user import become, check, read
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.platform.addresses import LOOPBACK, Listening
+from headgate.topology_runtime.platform.containment import (
+    NOT_CONTAINED,
+    NotContained,
+    become,
+    check,
+    give_up,
+    read,
+)
 
 
 def main() -> int:
@@ -36,9 +42,9 @@ def main() -> int:
     except NotContained as error:
         print(f"headgate worker: {error}", file=sys.stderr)
         return NOT_CONTAINED
-    from headgate.topology_runtime.keys.handing import handed
-    from headgate.topology_runtime.keys.pairs import contact_at
-    from headgate.topology_runtime.worker.worker import WorkerPlace, run
+    from headgate.topology_runtime.keys.key_pairs import contact_at
+    from headgate.topology_runtime.keys.worker_keys import handed
+    from headgate.topology_runtime.worker.process.worker_process import WorkerPlace, run
 
     return run(
         WorkerPlace(

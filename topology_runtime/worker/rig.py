@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from headgate.topology_runtime import channels, proc
-from headgate.topology_runtime import messages as m
-from headgate.topology_runtime.channels import ServerChannel, Waiter
-from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.topology import KEY_RANGES, Topology
 from headgate.topology_runtime.errors import EnactmentFailed
-from headgate.topology_runtime.keys.handing import handing
-from headgate.topology_runtime.keys.worker_keys import WorkerKeys
-from headgate.topology_runtime.latency_buckets import BUCKETS
-from headgate.topology_runtime.schedule import Schedule
-from headgate.topology_runtime.topology import KEY_RANGES, Topology
-from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.keys.worker_keys import WorkerKeys, handing
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.rates.schedule import Schedule
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.channels import ServerChannel, Waiter
+from headgate.topology_runtime.worker.meters import meter as mt
 
 VM = "rig"
 LEASED_UNTIL_NS = 1 << 62  # nobody else has a thread of its exclusive tasks

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headgate.controller.plan.placing.board import Board
-from headgate.controller.plan.placing.problem import Counts, Problem, significance
+from headgate.controller.plan.placing.placement_problem import Bins, Counts, Problem, significance
 
 NOWHERE = -1
 
@@ -17,8 +16,8 @@ NOWHERE = -1
 def task_level(problem: Problem) -> Counts:
     """How many tasks of each group go where; tasks that fit nowhere are left out."""
     if not problem.nodes:
-        return Board(problem).counts
-    board = Board(problem)
+        return Bins(problem).counts
+    board = Bins(problem)
     where = [[NOWHERE] * group.tasks for group in problem.groups]
     last = NOWHERE
     for flow in significance(problem):

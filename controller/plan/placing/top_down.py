@@ -8,13 +8,12 @@ one's tasks, where there is room; the paper leaves it to later pairs and Alg. 3.
 
 from __future__ import annotations
 
-from headgate.controller.plan.placing.board import Board
-from headgate.controller.plan.placing.problem import Counts, Problem, significance
+from headgate.controller.plan.placing.placement_problem import Bins, Counts, Problem, significance
 
 
 def top_down(problem: Problem) -> Counts:
     """How many tasks of each group go where; tasks that fit nowhere are left out."""
-    board = Board(problem)
+    board = Bins(problem)
     if not problem.nodes:
         return board.counts
     left, at = board.left, board.at
@@ -36,7 +35,7 @@ def top_down(problem: Problem) -> Counts:
     return board.counts
 
 
-def _both(board: Board, a: int, b: int) -> None:
+def _both(board: Bins, a: int, b: int) -> None:
     """Alg. 5, mode both: neither group is all placed, and what is left of them goes together, node after node."""
     left, each, slack = board.left, board.each, board.slack
     while left[a] and left[b]:
@@ -58,7 +57,7 @@ def _both(board: Board, a: int, b: int) -> None:
         board.put(large, node, others)
 
 
-def _beside(board: Board, placed: int, group: int) -> None:
+def _beside(board: Bins, placed: int, group: int) -> None:
     """Alg. 5, mode second: to the nodes of a group that is placed, where most is saved first."""
     at = board.at[placed]
     for node in sorted(at, key=at.__getitem__, reverse=True):

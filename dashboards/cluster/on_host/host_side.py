@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -23,16 +24,236 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headgate.dashboards.cluster.on_host.doing import ANSWER_MOST, NotDone, hint_of, run, told
-from headgate.dashboards.cluster.on_host.machine import (
-    boot_id,
-    control_groups,
-    importable,
-    nearest_folder,
-    writable_fault,
-)
-from headgate.dashboards.cluster.on_host.ports_here import greet, unreached
-from headgate.dashboards.cluster.on_host.services_here import ServicesHere
+# ── Commands of the host, run for a request, and how one of them is refused ─────────────────────────────
+
+INSTALL_S = 1800.0
+ANSWER_MOST = 1024 * 1024  # bytes of a log or of a command's output
+
+
+class NotDone(Exception):
+    """What went wrong, and what to try."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.what, self.hint = what, hint
+
+
+def hint_of(error: OSError) -> str:
+    if error.errno in (28, 122):  # ENOSPC, EDQUOT
+        return "make room there, or name another directory in hosts.toml"
+    return "name another directory in hosts.toml" if error.errno in (13, 30) else ""  # EACCES, EROFS
+
+
+def run(command: list[str], what: str) -> None:
+    """What it makes, workers of any user may read. Raises NotDone with the last line that it printed."""
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=INSTALL_S,
+        umask=0o022,
+    )
+    if done.returncode:
+        lines = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+        telling = [line for line in lines if "error" in line.lower()] or lines or ["it said nothing"]
+        missing = "No matching distribution" in telling[-1]
+        hint = f"is its wheel in the wheelhouse, for Python {platform.python_version()}?" if missing else ""
+        raise NotDone(f"cannot {what}: {telling[-1].strip()[:300]}", hint)
+
+
+def told(command: list[str]) -> str:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60
+    )
+    return done.stdout[-ANSWER_MOST:].decode("utf-8", "replace")
+
+
+# ── What kind of machine this host is, and whether its disk takes anything ──────────────────────────────
+
+
+def nearest_folder(path: Path) -> Path:
+    """Itself, or the one above it that is there."""
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
+
+
+def writable_fault(folder: Path) -> str:
+    """Why a file cannot be written there; "": it can."""
+    probe = folder / f".headgate-probe-{os.getpid()}"
+    try:
+        with open(probe, "wb") as file:
+            file.write(b"\0" * 65536)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        probe.unlink(missing_ok=True) if os.access(probe, os.F_OK) else None
+    return ""
+
+
+def control_groups() -> str:
+    """What keeps a process to its slot here: v2, v1 or none."""
+    root = Path("/sys/fs/cgroup")
+    if (root / "cgroup.controllers").exists():
+        return "v2" if os.access(root, os.W_OK) else "none"
+    cpu = root / "cpu"
+    return "v1" if cpu.is_dir() and os.access(cpu, os.W_OK) else "none"
+
+
+def boot_id() -> str:
+    """Another one on each machine, and after each start of it."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
+def importable(name: str) -> bool:
+    try:
+        __import__(name)
+    except ImportError:
+        return False
+    return True
+
+
+# ── Whether a port of one host can be reached from another: listening there, connecting here ────────────
+
+
+def greet(listening: socket.socket, word: str) -> None:
+    """The word to whoever connects, until the socket is closed."""
+    while True:
+        try:
+            peer, _ = listening.accept()
+        except OSError:
+            return
+        with peer:
+            peer.settimeout(2.0)
+            try:
+                peer.sendall(word.encode())
+            except OSError:
+                continue
+
+
+def unreached(address: str, port: int, word: str, timeout_s: float) -> str | None:
+    """Why this port of that address does not answer with its word; None: it does."""
+    try:
+        with socket.create_connection((address, port), timeout_s) as peer:
+            peer.settimeout(timeout_s)
+            got = b""
+            while len(got) < len(word):
+                part = peer.recv(64)
+                if not part:
+                    break
+                got += part
+    except TimeoutError:
+        return "no answer"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None if got.decode("utf-8", "replace") == word else "something else listens there"
+
+
+# ── The services of a cluster on this host: units where systemd runs, else keepers of ours ──────────────
+
+UNITS = Path("/etc/systemd/system")
+START_S, STOP_S = 10.0, 40.0
+KEPT = ("json", "state", "lock")  # files of a service
+
+
+class ServicesHere:
+    """home: the cluster's folder on this host, named like the cluster."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.cluster = home, home.name
+
+    def state(self, name: str) -> dict[str, Any]:
+        """What is known of one: does it run, and with which settings?"""
+        if self.unit(name).exists():
+            shown = told(["systemctl", "show", self.unit(name).name, "-p", "ActiveState,MainPID,NRestarts"])
+            lines = dict(line.partition("=")[::2] for line in shown.splitlines())
+            text = self.unit(name).read_bytes()
+            return {
+                "running": lines.get("ActiveState") == "active",
+                "pid": int(lines.get("MainPID", "0")),
+                "restarts": int(lines.get("NRestarts", "0")),
+                "digest": hashlib.sha256(text).hexdigest(),
+            }
+        keeper = self.keeper(name)
+        try:
+            state: dict[str, Any] = json.loads((self.home / "services" / f"{name}.state").read_bytes())
+        except (FileNotFoundError, ValueError):
+            state = {}
+        return {**state, "running": bool(keeper), "keeper": keeper}
+
+    def others(self, known: list[str]) -> list[str]:
+        there = {path.stem for path in self.home.glob("services/*.json")}
+        prefix = f"headgate-{self.cluster}-"
+        units = {path.stem.removeprefix(prefix) for path in UNITS.glob(f"{prefix}*.service")}
+        return sorted((there | units) - set(known))
+
+    def unit(self, name: str) -> Path:
+        return UNITS / f"headgate-{self.cluster}-{name}.service"
+
+    def keeper(self, name: str) -> int:
+        """The process that holds the service's lock; 0: none."""
+        try:
+            lock = os.open(self.home / "services" / f"{name}.lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return 0
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(os.read(lock, 32) or b"0")
+        finally:
+            os.close(lock)
+        return 0
+
+    def start(self, name: str, systemd: bool) -> int:
+        """By a unit that is written already, or by a keeper of ours that outlives this link; its process. Raises
+        NotDone."""
+        if systemd:
+            run(["systemctl", "daemon-reload"], "read the units")
+            run(["systemctl", "enable", "--quiet", self.unit(name).name], "enable the unit")
+            run(["systemctl", "restart", self.unit(name).name], "start the unit")
+            return int(self.state(name)["pid"])
+        self.stop_keeper(name)
+        (self.home / "services" / f"{name}.state").unlink(missing_ok=True)
+        settings = self.home / "services" / f"{name}.json"
+        command = [sys.executable, "-P", str(self.home / "keeper.py"), str(settings)]
+        log = os.open(self.home / "log" / f"{name}.keeper", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        streams = [(os.POSIX_SPAWN_DUP2, nothing, 0), *((os.POSIX_SPAWN_DUP2, log, n) for n in (1, 2))]
+        os.posix_spawn(sys.executable, command, dict(os.environ), file_actions=streams, setsid=True)
+        os.close(log)
+        os.close(nothing)
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            if self.keeper(name) and (pid := self.state(name).get("pid")):
+                return int(pid)
+            time.sleep(0.02)
+        raise NotDone(f"{name} did not start within {START_S:g} s")
+
+    def stop(self, name: str) -> None:
+        """And it does not come again, nor is anything of it kept but its log. Raises NotDone."""
+        if self.unit(name).exists():
+            run(["systemctl", "disable", "--now", "--quiet", self.unit(name).name], "stop the unit")
+            self.unit(name).unlink()
+            run(["systemctl", "daemon-reload"], "read the units")
+        self.stop_keeper(name)
+        for suffix in KEPT:
+            (self.home / "services" / f"{name}.{suffix}").unlink(missing_ok=True)
+
+    def stop_keeper(self, name: str) -> None:
+        for number, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, START_S)):
+            keeper = self.keeper(name)
+            if not keeper:
+                return
+            os.kill(keeper, number)
+            deadline = time.monotonic() + patience_s
+            while self.keeper(name) == keeper and time.monotonic() < deadline:
+                time.sleep(0.02)
+        if self.keeper(name):
+            raise NotDone(f"{name} does not stop")
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 Data = dict[str, Any]
 
@@ -260,7 +481,10 @@ class HostSide:
             [*pip, *words, *where, "--no-cache-dir", "--find-links", str(wheels), *wanted],
             "install",
         )
-        run([python, "-P", "-c", "import headgate.dashboards.cli, zmq, pyarrow"], "import what was installed")
+        run(
+            [python, "-P", "-c", "import headgate.dashboards.headgate_command, zmq, pyarrow"],
+            "import what was installed",
+        )
 
     def do_switch(self, request: Data) -> Data:
         """`current` leads to this version from one moment to the next."""

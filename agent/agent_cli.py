@@ -1,0 +1,85 @@
+"""`headgate agent run`: the agent of one VM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from headgate.topology_runtime.platform.http_options import metrics_at, metrics_options
+
+
+@click.command("run")
+@click.option("--controller", required=True, metavar="tcp://HOST:PORT", help="Where the controller listens.")
+@click.option("--vm", required=True, metavar="NAME", help="This VM's name, unique in the run.")
+@click.option("--key", default="", metavar="FILE", help="Its key: `headgate keys add agent VM` makes one.")
+@click.option("--slots", type=int, default=4, show_default=True, help="How many slots it has.")
+@click.option("--slot-cores", type=float, default=1.0, show_default=True, help="Cores of each, at most 1.")
+@click.option("--slot-memory", metavar="BYTES|512M", help="Memory of each [default: equal parts of 80 %].")
+@click.option("--directory", help="The agent's own folder [default: .headgate/RUN/agents/VM].")
+@click.option("--run", default="local", show_default=True, help="The run's name, for control groups.")
+@click.option(
+    "--trust-signer",
+    "signers",
+    multiple=True,
+    metavar="FILE",
+    help="A public key (signing.pub) whose packages are run here too; several may be given [those of its key].",
+)
+@click.option(
+    "--allow-folders", is_flag=True, help="Run code of folders too: not only what a trusted signer signed."
+)
+@click.option(
+    "--package-index",
+    default="",
+    metavar="URL",
+    help="Where pip finds what packages require [only wheels that travel in them].",
+)
+@click.option("--packages", default="", metavar="DIR", help="Where packages are kept [DIRECTORY/packages].")
+@click.option(
+    "--workers-as",
+    default="",
+    metavar="own|agent|USER",
+    help="Whom your tasks run as: a user of their own, whoever the agent is, or a user of this machine [root: own].",
+)
+@click.option("--listen", "--host", metavar="HOST", help="Address for tuples between workers [loopback].")
+@click.option("--advertise", metavar="HOST", help="Under which other VMs reach it [as --listen].")
+@click.option("--rack", default="", metavar="NAME", help="Where it stands, for plans [r1].")
+@click.option(
+    "--usd-per-hour", type=click.FloatRange(0, 1e6), default=0.0, metavar="X", help="What it costs."
+)
+@click.option(
+    "--bandwidth-mbps",
+    type=float,
+    default=0.0,
+    metavar="X",
+    help="Mbit/s of its link, each way: plans keep below [not known].",
+)
+@metrics_options
+@click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
+def run(
+    slot_memory: str | None, directory: str | None, listen: str | None, advertise: str | None, **options: Any
+) -> None:
+    """Keep one VM as the controller wants it: workers in slots, watched and sampled.
+
+    `headgate up` starts agents by itself; this is for VMs of your own."""
+    from headgate.agent.process import agent_config as c
+    from headgate.topology_runtime.platform.addresses import listening
+
+    config = c.AgentConfig(
+        metrics=metrics_at(options),
+        slot_memory_bytes=c.parse_bytes(slot_memory) if slot_memory else c.default_memory(options["slots"]),
+        at=listening(listen, advertise),
+        directory=directory or c.default_directory(options["run"], options["vm"]),
+        **options,
+    )
+    checked = c.checked(config)
+    import logging
+    import time
+
+    from headgate.agent.agent_process import Agent
+    from headgate.topology_runtime.platform.process_logs import hold_out
+
+    hold_out()
+    logging.Formatter.converter = time.gmtime
+    logging.basicConfig(level=logging.INFO, format="%(asctime)sZ %(levelname)-7s %(message)s")
+    Agent(checked).run()

@@ -1,0 +1,275 @@
+"""What an agent hears (events) and does about it (instructions): the words of `state.AgentState`.
+
+Messages of the controller and of workers are events as they are; the rest is here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headgate.agent.core.worker_failures import UnderWay
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.wire.dead_letter_messages import Poisoned, Struck
+from headgate.topology_runtime.wire.messages import (
+    DeadLetter,
+    DeadLetters,
+    DesiredState,
+    Goodbye,
+    Hello,
+    LettersTaken,
+    Report,
+    SendAgain,
+    Shutdown,
+    SourceStatus,
+    SpoolLeft,
+    Welcome,
+    WorkerHello,
+    WorkerReport,
+)
+from headgate.topology_runtime.wire.report_messages import Profiled, ProfileSpec
+
+# ── events ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class WantedArrived(msgspec.Struct, frozen=True):
+    """A desired state, decoded and as the bytes that workers are sent; those of older code by its number."""
+
+    desired: DesiredState
+    data: bytes
+    older: dict[int, bytes] = {}
+
+
+class SourcesRead(msgspec.Struct, frozen=True):
+    """The source records of one worker's meter, while it lives or after its end."""
+
+    slot: Slot
+    incarnation: int
+    sources: tuple[SourceStatus, ...]
+
+
+class WorkerExited(msgspec.Struct, frozen=True):
+    """A worker's process has ended and was reaped. clean: it ended itself in order. how: a few words for people.
+    by_itself: nobody ended it, nor was it about to end. calls: of user code that were under way. unlogged: rows
+    that its sinks were at and had not logged. letters: that it had not told. spools: what is left in the VM's then
+    (None: as before)."""
+
+    slot: Slot
+    incarnation: int
+    how: str
+    clean: bool = False
+    by_itself: bool = False
+    calls: tuple[UnderWay, ...] = ()
+    unlogged: int = 0
+    letters: tuple[DeadLetter, ...] = ()
+    spools: tuple[SpoolLeft, ...] | None = None
+
+
+class WorkerHung(msgspec.Struct, frozen=True):
+    """A worker makes no progress (worker_failures.py). thread: the one whose call takes too long, if that is why."""
+
+    slot: Slot
+    incarnation: int
+    why: str
+    thread: int = -1
+
+
+class ProfileEnded(msgspec.Struct, frozen=True):
+    """Nothing of profile `number` runs any more. model: what it measured, as JSON; error: why it failed."""
+
+    number: int
+    model: bytes = b""
+    error: str = ""
+    of_task: bool = False  # not of this host
+
+
+class ProfileStands(msgspec.Struct, frozen=True):
+    """Profile `number` has measured so many of about so many points."""
+
+    number: int
+    done: int
+    of: int
+
+
+class DiskSeen(msgspec.Struct, frozen=True):
+    """What the agent's own disk does not take now, and spools that hold events (None: as before)."""
+
+    troubles: tuple[str, ...]
+    spools: tuple[SpoolLeft, ...] | None = None
+
+
+class StopAsked(msgspec.Struct, frozen=True):
+    """A signal asks the agent to end; the second time: at once."""
+
+    reason: str
+
+
+class OwnerGone(msgspec.Struct, frozen=True):
+    """The process that the agent is to end with has ended. The kernel's signal that says so may be on its way yet."""
+
+
+class Tick(msgspec.Struct, frozen=True):
+    """Time has passed; due at `AgentState.wake_ns` at the latest."""
+
+
+Event = (
+    WantedArrived
+    | Shutdown
+    | Welcome
+    | LettersTaken
+    | SendAgain
+    | WorkerHello
+    | WorkerReport
+    | SourcesRead
+    | WorkerExited
+    | WorkerHung
+    | ProfileEnded
+    | ProfileStands
+    | DiskSeen
+    | StopAsked
+    | OwnerGone
+    | Tick
+)
+
+# ── instructions ────────────────────────────────────────────────────────────────────────────────
+
+
+class SpawnWorker(msgspec.Struct, frozen=True):
+    slot: Slot
+    incarnation: int
+
+
+class DumpWorker(msgspec.Struct, frozen=True):
+    """Have the worker write the stacks of its threads into its log."""
+
+    slot: Slot
+    incarnation: int
+
+
+class KillWorker(msgspec.Struct, frozen=True):
+    slot: Slot
+    incarnation: int
+    why: str
+
+
+class ForwardWanted(msgspec.Struct, frozen=True):
+    slot: Slot
+    incarnation: int
+    data: bytes
+
+
+class SendQuit(msgspec.Struct, frozen=True):
+    slot: Slot
+    incarnation: int
+    reason: str
+
+
+class PassOn(msgspec.Struct, frozen=True):
+    """Tell this worker what the controller says to one of its source threads."""
+
+    slot: Slot
+    incarnation: int
+    message: SendAgain
+
+
+class SendLease(msgspec.Struct, frozen=True):
+    """Exclusive threads of this worker may work until then (monotonic ns)."""
+
+    slot: Slot
+    incarnation: int
+    until_ns: int
+
+
+class SendPoisoned(msgspec.Struct, frozen=True):
+    """To the slot's worker: what it must not meet again."""
+
+    slot: Slot
+    incarnation: int
+    message: Poisoned
+
+
+class SaveStruck(msgspec.Struct, frozen=True):
+    """Keep this on disk: all that was struck."""
+
+    struck: tuple[Struck, ...]
+
+
+class SendHello(msgspec.Struct, frozen=True):
+    hello: Hello
+
+
+class SendReport(msgspec.Struct, frozen=True):
+    report: Report
+
+
+class SendDeadLetters(msgspec.Struct, frozen=True):
+    letters: DeadLetters
+
+
+class ForgetLetters(msgspec.Struct, frozen=True):
+    """The controller has all that workers which are no more have left on this VM's disk."""
+
+
+class StartProfile(msgspec.Struct, frozen=True):
+    profile: ProfileSpec
+    topology: Topology
+    user_paths: tuple[str, ...]
+
+
+class EndProfile(msgspec.Struct, frozen=True):
+    """Kill all of it; ProfileEnded says what it measured."""
+
+    number: int
+
+
+class SendProfiled(msgspec.Struct, frozen=True):
+    profiled: Profiled
+
+
+class ControllerChanged(msgspec.Struct, frozen=True):
+    """Another life of the controller: what counts only once is told from its beginning."""
+
+    boot: int
+
+
+class SendGoodbye(msgspec.Struct, frozen=True):
+    """The last message: before it, everything measured so far is sent."""
+
+    goodbye: Goodbye
+
+
+class Exit(msgspec.Struct, frozen=True):
+    """The agent ends: `error` is why the controller refused it, empty when all is well."""
+
+    reason: str
+    error: str = ""
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something people should read in the agent's log."""
+
+    text: str
+
+
+Instruction = (
+    SpawnWorker
+    | DumpWorker
+    | KillWorker
+    | ForwardWanted
+    | SendQuit
+    | SendLease
+    | PassOn
+    | SendPoisoned
+    | SaveStruck
+    | SendHello
+    | SendReport
+    | SendDeadLetters
+    | ForgetLetters
+    | StartProfile
+    | EndProfile
+    | SendProfiled
+    | ControllerChanged
+    | SendGoodbye
+    | Exit
+    | Note
+)

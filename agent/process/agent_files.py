@@ -1,0 +1,59 @@
+"""What was struck, on the agent's disk: another life of the agent goes on counting where this one ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+
+import msgspec
+
+from headgate.topology_runtime.wire.dead_letter_messages import Struck
+from headgate.topology_runtime.wire.messages import SpoolLeft
+
+STRUCK_FILE = "struck.json"
+
+log = logging.getLogger("headgate.agent")
+
+
+class Saved(msgspec.Struct):
+    run: str
+    struck: tuple[Struck, ...]
+
+
+def save_struck(directory: str, run: str, struck: tuple[Struck, ...]) -> None:
+    """Raises OSError."""
+    path = os.path.join(directory, STRUCK_FILE)
+    with open(f"{path}.new", "wb") as file:
+        file.write(msgspec.json.encode(Saved(run, struck)))
+    os.replace(f"{path}.new", path)
+
+
+def load_struck(directory: str, run: str) -> tuple[Struck, ...]:
+    """What was struck in this run; nothing when there is no such file, or another run's, or a torn one."""
+    path = os.path.join(directory, STRUCK_FILE)
+    try:
+        with open(path, "rb") as file:
+            saved = msgspec.json.decode(file.read(), type=Saved)
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.DecodeError) as error:
+        log.error("%s cannot be read: %s", path, error)
+        return ()
+    return saved.struck if saved.run == run else ()
+
+
+# ── Spools that workers left on this VM's disk ──────────────────────────────────────────────────────────
+
+
+def left_over(directory: str) -> tuple[SpoolLeft, ...]:
+    """Events on this VM's disk that a worker accepted and that are not done."""
+    if not os.path.isdir(os.path.join(directory, "spools")):
+        return ()
+    from headgate.topology_runtime.worker.sources import (
+        source_spool as spool,  # takes long to import, and is seldom needed
+    )
+
+    with suppress(OSError):  # whoever opens it to read says so
+        return spool.left_over(directory)
+    return ()

@@ -1,0 +1,198 @@
+"""One worker's meter as its agent reads it: deltas since the last reading, and where the sources are.
+
+Reading is a copy of the records in use; nothing that the worker does is disturbed. Buckets only grow, so the
+difference of two histograms is the difference of two long integers; of its 160 words a handful is not 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headgate.agent.core.worker_failures import Call, HangReading, UnderWay
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+from headgate.topology_runtime.wire.messages import SourceStatus
+from headgate.topology_runtime.worker.meters import meter as mt
+
+RECORD_BYTES = mt.THREAD_WORDS * 8
+FIELDS = struct.Struct(f"<{mt.FIELDS}q")
+FIELDS_BYTES = mt.FIELDS * 8
+BUCKET_BITS = 64
+LATENCY_END = FIELDS_BYTES + BUCKETS * 8
+LINK = struct.Struct(f"<{mt.LINK_WORDS}q")
+LINK_COUNTS = mt.L_STATE  # words before it
+LINK_BYTES = mt.LINK_WORDS * 8
+LINKS_AT = (mt.HEADER + mt.THREADS * mt.THREAD_WORDS) * 8
+STOPPED_BIT, EXHAUSTED_BIT = 1, 2  # SOURCE_STATE
+
+Counts = tuple[int, ...]
+Buckets = list[tuple[int, int]]  # (bucket, how many more), buckets ascending
+
+
+class ThreadDelta(NamedTuple):
+    """A thread's record now, and what was added since the last reading."""
+
+    now: Counts
+    before: Counts
+    latency: Buckets
+    end_to_end: Buckets
+
+
+NOTHING = (bytes(RECORD_BYTES), (0,) * mt.FIELDS)
+NO_LINK: Counts = (0,) * mt.LINK_WORDS
+
+
+class MeterReader:
+    """Maps a meter for reading; `fd` may be closed afterwards."""
+
+    def __init__(self, fd: int) -> None:
+        self._meter = mt.Meter(fd)
+        self._bytes = self._meter.words.cast("B")
+        self._records: list[tuple[bytes, Counts]] = []
+        self._links: list[Counts] = []
+        self._ended_sources: list[Counts] = []  # freed since they were asked for
+
+    def close(self) -> None:
+        self._bytes.release()
+        self._meter.close()
+
+    def threads(self) -> list[ThreadDelta]:
+        """Every thread that runs or did anything since the last reading. Records of threads that have ended
+        are free from now on."""
+        used = self._meter.words[mt.H_THREADS]
+        self._records += [NOTHING] * (used - len(self._records))
+        return [delta for i in range(used) if (delta := self._thread(i)) is not None]
+
+    def _thread(self, i: int) -> ThreadDelta | None:
+        at = mt.HEADER * 8 + i * RECORD_BYTES
+        record = self._bytes[at : at + RECORD_BYTES].tobytes()
+        now = FIELDS.unpack_from(record)
+        before, last = self._records[i]
+        self._records[i] = (record, now) if now[mt.STATE] != mt.FREE else NOTHING
+        if not now[mt.THREAD]:
+            return None
+        if now[mt.STATE] == mt.ENDED:
+            if now[mt.SOURCE_PARTITION]:
+                self._ended_sources.append(now)
+            self._records[i] = NOTHING
+            self._meter.free_thread(mt.HEADER + i * mt.THREAD_WORDS)
+        latency = added(before[FIELDS_BYTES:LATENCY_END], record[FIELDS_BYTES:LATENCY_END])
+        return ThreadDelta(now, last, latency, added(before[LATENCY_END:], record[LATENCY_END:]))
+
+    def links(self, most: int) -> list[tuple[Counts, Counts]]:
+        """(now, at the last reading) of links over which something went, at most so many; what is left out
+        comes with the next reading."""
+        used = self._meter.words[mt.H_LINKS]
+        self._links += [NO_LINK] * (used - len(self._links))
+        records = LINK.iter_unpack(self._bytes[LINKS_AT : LINKS_AT + used * LINK_BYTES])
+        changed = [
+            (i, now, before)
+            for i, (now, before) in enumerate(zip(records, self._links, strict=True))
+            if now != before and now[mt.L_STATE] != mt.FREE
+        ][:most]
+        for i, now, _ in changed:
+            self._links[i] = now
+            if now[mt.L_STATE] == mt.ENDED:
+                self._links[i] = NO_LINK
+                self._meter.free_link(LINKS_AT // 8 + i * mt.LINK_WORDS)
+        return [(now, before) for _, now, before in changed if now[:LINK_COUNTS] != before[:LINK_COUNTS]]
+
+    def sources(self, names: tuple[str, ...]) -> tuple[SourceStatus, ...]:
+        """Where the source threads are. `names`: of the topology's tasks, by number."""
+        words = self._meter.words
+        found = [_source(now, names) for now in self._ended_sources]
+        self._ended_sources = []
+        for i in range(words[mt.H_THREADS]):
+            at = mt.HEADER + i * mt.THREAD_WORDS
+            if words[at + mt.SOURCE_PARTITION]:
+                found.append(_source(FIELDS.unpack_from(self._bytes, at * 8), names))
+        return tuple(found)
+
+    def reading(self, now_ns: int, state: str, ran_ns: int) -> HangReading:
+        """What `hang.HangWatch` wants to see."""
+        words = self._meter.words
+        queued, calls = 0, []
+        for i in range(words[mt.H_THREADS]):
+            at = mt.HEADER + i * mt.THREAD_WORDS
+            if words[at + mt.STATE] != mt.ENDED:
+                queued += words[at + mt.QUEUE]
+                if words[at + mt.CALL_STARTED_NS]:
+                    calls.append(self._call(at))
+        return HangReading(now_ns, state, words[mt.H_PROGRESS], ran_ns, queued, tuple(calls))
+
+    def _call(self, at: int) -> Call:
+        words = self._meter.words
+        kind = mt.KINDS[words[at + mt.CALL_KIND] % len(mt.KINDS)]
+        number, task = words[at + mt.THREAD] - 1, words[at + mt.TASK]
+        return Call(number, task, kind, words[at + mt.CALL_STARTED_NS], words[at + mt.CALL_MOVED])
+
+    # ── user code, at a worker's end ────────────────────────────────────────────────────────────
+
+    @property
+    def ending(self) -> bool:
+        """Did the worker begin to end by itself?"""
+        return bool(self._meter.words[mt.H_ENDING])
+
+    @property
+    def unlogged(self) -> int:
+        """Rows that its sinks began and had not logged."""
+        words = self._meter.words
+        first = mt.HEADER + mt.UNLOGGED
+        return sum(words[first + i * mt.THREAD_WORDS] for i in range(words[mt.H_THREADS]))
+
+    def be_careful(self, careful: bool) -> None:
+        """Have the worker name each row before user code is called for it."""
+        self._meter.words[mt.H_CAREFUL] = int(careful)
+
+    def under_way(self, names: Sequence[str], sources: Sequence[str]) -> tuple[UnderWay, ...]:
+        """The call that the worker named, and the sources that are in a read. `names`: of the topology's
+        tasks by number; `sources`: those of its sources."""
+        words = self._meter.words
+        found = []
+        for i in range(words[mt.H_THREADS]):
+            at = mt.HEADER + i * mt.THREAD_WORDS
+            thread, ident = words[at + mt.THREAD], words[at + mt.IDENT]
+            if not thread or words[at + mt.STATE] == mt.ENDED or words[at + mt.TASK] >= len(names):
+                continue
+            task = names[words[at + mt.TASK]]
+            if thread == words[mt.H_ROW_THREAD] and words[mt.H_ROW_SOURCE] < len(sources):
+                source, kind = sources[words[mt.H_ROW_SOURCE]], mt.KINDS[words[mt.H_ROW_KIND]]
+                place = words[mt.H_ROW_PARTITION], words[mt.H_ROW_POSITION], words[mt.H_ROW_VARIANT]
+                found.append(UnderWay(thread - 1, ident, task, source, *place, kind))
+            elif words[at + mt.CALL_STARTED_NS] and words[at + mt.CALL_KIND] == mt.READ:
+                place = words[at + mt.SOURCE_PARTITION] - 1, words[at + mt.SOURCE_EMITTED], 0
+                found.append(UnderWay(thread - 1, ident, task, task, *place, "read"))
+        return tuple(found)
+
+
+def added(before: bytes, now: bytes) -> Buckets:
+    """Which buckets of a histogram have grown, and by how much."""
+    if now == before:
+        return []
+    grown = int.from_bytes(now, "little") - int.from_bytes(before, "little")
+    if grown < 0:
+        return []  # no worker of ours wrote this
+    first = ((grown & -grown).bit_length() - 1) // BUCKET_BITS
+    last = (grown.bit_length() - 1) // BUCKET_BITS
+    words = (grown >> first * BUCKET_BITS).to_bytes((last - first + 1) * 8, "little")
+    return [(bucket, more) for bucket, more in enumerate(memoryview(words).cast("Q"), first) if more]
+
+
+def _source(now: Counts, names: tuple[str, ...]) -> SourceStatus:
+    state = now[mt.SOURCE_STATE]
+    return SourceStatus(
+        task=names[now[mt.TASK]],
+        partition=now[mt.SOURCE_PARTITION] - 1,
+        thread=now[mt.THREAD] - 1,
+        emitted=now[mt.SOURCE_EMITTED],
+        acked=now[mt.SOURCE_ACKED],
+        acked_above=now[mt.SOURCE_ACKED_ABOVE],
+        in_flight=now[mt.SOURCE_IN_FLIGHT],
+        replayed=now[mt.SOURCE_REPLAYED],
+        stopped=bool(state & STOPPED_BIT),
+        exhausted=bool(state & EXHAUSTED_BIT),
+        arrived=now[mt.SOURCE_ARRIVED],
+        oldest_ns=now[mt.SOURCE_OLDEST_NS],
+        seen_ns=now[mt.SOURCE_SEEN_NS],
+    )

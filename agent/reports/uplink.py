@@ -1,0 +1,111 @@
+"""The agent's connection to its controller.
+
+What is sent to a controller that is away queues without bound, and arrives as old news. So a connection
+over which nothing has come for 3 s is replaced by a fresh one, and what was queued in the old one is gone:
+reports are repeated anyway, gaps in samples show by their numbers, finished rows are sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from headgate.agent.core.clock_offset import ClockOffset
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.keys.key_pairs import Contact
+from headgate.topology_runtime.platform import clock
+from headgate.topology_runtime.platform.clock import monotonic_ns
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire.channels import LINGER_MS, ClientChannel
+from headgate.topology_runtime.wire.messages import FromAgent, FromController, Report, Welcome
+
+NS = 1_000_000_000
+SILENT_NS = 3 * NS
+LOST_NS = 2 * NS  # after a silence this long, messages may have been lost on the way
+IN_DOUBT_NS = 2 * NS  # those sent up to so long before the silence, too
+FELT_NS = NS // 1000  # a change of the clock's offset that workers are told
+READ_MOST = 64  # messages taken in one turn
+
+log = logging.getLogger("headgate.agent")
+
+
+class Uplink:
+    """One controller's endpoint, by one connection at a time. bad: messages that could not be read."""
+
+    def __init__(self, contact: Contact, now_ns: int) -> None:
+        self._contact = contact
+        self.clock = ClockOffset()
+        self.told_ns = 0  # what this process adds to its machine's clock
+        self.bad = 0
+        self._heard_ns = self._opened_ns = now_ns
+        self._ever_heard = False
+        self.channel = self._open()
+
+    def _open(self) -> ClientChannel[FromAgent, FromController]:
+        return ClientChannel(channels.from_controller, self._contact)
+
+    def send(self, message: FromAgent) -> None:
+        """What is too long for the controller would cost the connection: it is left out, and said."""
+        data = channels.encode(message)
+        if len(data) > channels.FROM_AGENT_MAX_BYTES:
+            log.error("a %s of %d bytes is too long and is not sent", type(message).__name__, len(data))
+            return
+        if isinstance(message, Report):
+            self.clock.sent((message.boot, message.sequence), monotonic_ns())
+        self.channel.send(data)
+
+    def receive(self) -> list[tuple[FromController, bytes]]:
+        """What has come, decoded and as bytes."""
+        came: list[tuple[FromController, bytes]] = []
+        for _ in range(READ_MOST):
+            data = self.channel.receive_bytes()
+            if data is None:
+                break
+            try:
+                message = self.channel.decode(data)
+            except BadMessage as error:
+                if not self.bad:
+                    log.error("a message of the controller could not be read: %s", error.cause)
+                self.bad += 1
+                continue
+            if isinstance(message, Welcome):
+                self.clock.answered(message.report, message.wall_ns, monotonic_ns())
+            came.append((message, data))
+        return came
+
+    def correct_clock(self) -> bool:
+        """Go by the controller's clock; True when that is a change which others must be told."""
+        offset_ns, _ = self.offset_ns()
+        if abs(offset_ns - self.told_ns) < FELT_NS and (offset_ns == 0) == (self.told_ns == 0):
+            return False
+        log.info("this machine's clock is %.3f s from the controller's", -offset_ns / NS)
+        self.told_ns = offset_ns
+        clock.correct(offset_ns)
+        return True
+
+    def offset_ns(self) -> tuple[int, int]:
+        """What is to be added to this machine's clock, and by how much that may be wrong."""
+        return self.clock.offset_ns(monotonic_ns(), time.time_ns())
+
+    def heard(self, now_ns: int) -> int | None:
+        """The controller was heard: since when messages may have been lost, None when they were not."""
+        silence_ns, since_ns = now_ns - self._heard_ns, self._heard_ns - IN_DOUBT_NS
+        self._heard_ns, self._ever_heard = now_ns, True
+        return since_ns if silence_ns >= LOST_NS else None
+
+    def refresh(self, now_ns: int) -> bool:
+        """Replace the connection if nothing has come for too long; True when it was."""
+        if now_ns - max(self._heard_ns, self._opened_ns) < SILENT_NS:
+            return False
+        if self._opened_ns <= self._heard_ns:  # the first time in this silence
+            why = "does not let this key in" if self.channel.refused else "does not answer"
+            log.warning("the controller at %s %s", self._contact.endpoint, why)
+        self.channel.close(linger_ms=0)
+        self.channel = self._open()
+        self._opened_ns = now_ns
+        return True
+
+    def close(self) -> None:
+        """Lets the last words leave, if there is somebody to hear them."""
+        silent = monotonic_ns() - self._heard_ns >= SILENT_NS or not self._ever_heard
+        self.channel.close(linger_ms=0 if silent else LINGER_MS)

@@ -1,1 +1,0 @@
-"""What headgate would do with a deployment that it does not run: `headgate advise`."""

@@ -1,0 +1,182 @@
+"""Where agents and clients reach a controller: two sockets, who may come in by which, and who is at the other end.
+
+What comes in is checked here, as far as one message alone can be: by whose key, of what size and sense, how often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.monitor.admission import (
+    CLIENTS,
+    AdmissionGate,
+    Conduct,
+    check,
+    check_name,
+    foreign,
+    refused_to,
+)
+from headgate.controller.package_shelf import PackageShelf
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.keys.key_pairs import KeyGuard
+from headgate.topology_runtime.keys.keyring import Keyring, Trust
+from headgate.topology_runtime.platform import processes as failpoints
+from headgate.topology_runtime.platform.addresses import Listening
+from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire.messages import (
+    DesiredState,
+    FromAgent,
+    FromController,
+    PackageAt,
+    Reply,
+    Request,
+    Welcome,
+    refusal,
+)
+from headgate.topology_runtime.wire.wire_version import VERSION, WIRE
+
+MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
+CONNECTED_NS = 3 * 1_000_000_000
+LINGER_MS = 200  # last words to agents and clients are given this long to leave
+
+
+class ControllerPorts:
+    """Lives in the controller's thread. do: takes an event. clients: who may ask and look.
+
+    Raises InvalidInput without keys, Unreachable when a port cannot be had."""
+
+    def __init__(
+        self,
+        ring: Keyring,
+        at: Listening,
+        control: int,
+        commands: int,
+        packages: Path,
+        do: Callable[[t.Event], None],
+    ) -> None:
+        self._trust, self._do, own = Trust(ring), do, ring.controller()
+        agents = KeyGuard(own, self._trust.admits("agent"))
+        self.clients = KeyGuard(own, self._trust.admits(*CLIENTS))
+        self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(
+            channels.from_agent, agents, at, control, max_bytes=channels.FROM_AGENT_MAX_BYTES
+        )
+        self._commands: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
+            channels.requests, self.clients, at, commands, max_bytes=channels.REQUEST_MAX_BYTES, untyped=True
+        )
+        self.channels = self._control, self._commands
+        self.endpoints = {"commands": self._commands.endpoint, "control": self._control.endpoint}
+        self._peers: dict[str, bytes] = {}
+        self._asked_by: dict[int, bytes] = {}
+        self._asked = 0
+        self._told = ""
+        self._shelf, self._heard_ns = PackageShelf(packages, not at.off_loopback, self.send), dict[str, int]()
+        self._conduct, self._gate = Conduct(), AdmissionGate()
+        self._encoded: tuple[DesiredState | None, bytes] = (None, b"")
+
+    def hear_agents(self, view: RunView | None) -> None:
+        for _ in range(MESSAGES_A_TURN):
+            peer = b""
+            try:
+                received = self._control.receive()
+                if received is None:
+                    return
+                peer, who, message = received
+                if self._conduct.banned(peer, monotonic_ns()):
+                    continue
+                check(message)
+                check_name(message, who)
+                if not self._gate.admits(message, monotonic_ns()):
+                    continue
+            except BadMessage as error:
+                self._blame(error.peer or peer, error.what, view)
+                continue
+            self._peers[message.vm], self._heard_ns[message.vm] = peer, monotonic_ns()
+            if not isinstance(message, PackageAt):
+                self._do(t.FromVm(message))
+            elif trouble := self._shelf.heard(message):
+                self._do(t.Troubled("packages", trouble))
+
+    def hear_clients(self, snapshot: Callable[[], Reply]) -> None:
+        """snapshot: the picture whole; it is no matter of the core."""
+        for _ in range(MESSAGES_A_TURN):
+            try:
+                received = self._commands.receive()
+            except BadMessage as error:
+                self._commands.send(error.peer, refusal(error))
+                continue
+            if received is None:
+                return
+            client, who, request = received
+            if (no := foreign(request, VERSION) or refused_to(who, request.command)) is not None:
+                self._commands.send(client, refusal(no))
+            elif request.command == "snapshot":
+                self._commands.send(client, snapshot())
+            elif (reply := self._shelf.answer(request, self._connected())) is not None:
+                self._commands.send(client, reply)
+            else:
+                self._asked += 1
+                self._asked_by[self._asked] = client
+                self._do(t.Command(self._asked, request))
+
+    def look_at_keys(self) -> bool:
+        """True when somebody may come in no more: he is heard no more from here on, nor told anything."""
+        gone = self._trust.look()
+        if gone:
+            self._peers.clear()  # who may come in still is known again with his next message
+        if self._trust.trouble != self._told:
+            self._told = self._trust.trouble
+            self._do(t.Troubled("keys", self._told or "they can be read again"))
+        return gone
+
+    def offer_packages(self) -> None:
+        self._shelf.tick(self._connected())
+
+    def _connected(self) -> list[str]:
+        """VMs that were heard lately: agents say something twice a second."""
+        since_ns = monotonic_ns() - CONNECTED_NS
+        return [vm for vm in self._peers if self._heard_ns[vm] >= since_ns]
+
+    def know(self, view: RunView) -> None:
+        """Which VMs are known now."""
+        self._gate.know(view.known, len(view.vms))
+
+    def distrust(self, vm: str, why: str, view: RunView | None) -> None:
+        """What this VM said cannot be."""
+        self._blame(self._peers.get(vm, b""), why, view)
+
+    def send(self, vm: str, message: FromController) -> None:
+        """To a VM that is not connected: nothing; it gets the newest state when it is back."""
+        peer = self._peers.get(vm)
+        if peer is None:
+            return
+        if not isinstance(message, DesiredState):
+            self._control.send(peer, message)
+            return
+        self._shelf.runs(message.package)
+        if self._encoded[0] is not message:
+            self._encoded = message, channels.encode(message)
+        self._control.send(peer, self._encoded[1])
+        failpoints.reach(f"controller.{message.phase}-told-one", message.token.epoch)
+
+    def answer(self, number: int, reply: Reply) -> None:
+        client = self._asked_by.pop(number, None)
+        if client is not None:
+            self._commands.send(client, reply)
+
+    def close(self) -> None:
+        self._shelf.close()
+        self._control.close(LINGER_MS)
+        self._commands.close(LINGER_MS)
+
+    def _blame(self, peer: bytes, why: str, view: RunView | None) -> None:
+        """A bad message is dropped and counted; too many: its peer is told why and not heard for a while."""
+        if self._conduct.blame(peer, why, monotonic_ns()):
+            boot, run = (view.boot, view.run) if view is not None else (0, "")
+            words = f"too many bad messages ({why}): not heard for a minute"
+            said = Welcome(boot, run, wall_ns(), words, protocol=WIRE, version=VERSION)
+            self._control.send(peer, said)
+            self._do(t.Troubled("messages of agents", f"of peer {peer!r}: {why}"))

@@ -1,0 +1,537 @@
+"""From a diagnosis to what is done about it, and the record of why. Pure.
+
+`decide.choose` says what plan; this file knows what there is to plan with, what mode the controller is
+in, and when it must keep its hands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from headgate.controller.analyze.model_bias import spread_of
+from headgate.controller.core import background_planning as thinking
+from headgate.controller.core import rolling_upgrade as recoding
+from headgate.controller.core.alarms import clear_alarm, raise_alarm
+from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, standing
+from headgate.controller.execute.plan_diff import ThreadChanges, diff
+from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable, sight_of
+from headgate.controller.execute.rollout_steps import ObservedState
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.journal_records import Adopted, Durable, Rollout, Submitted
+from headgate.controller.knowledge.knowledge import Knowledge, OrderedPlan, Partition, Turn
+from headgate.controller.knowledge.loop_events import Finish, MachinesSeen, ReleaseMachine, RequestMachine
+from headgate.controller.knowledge.membership import Membership, natural
+from headgate.controller.knowledge.run_view import PlanProposal
+from headgate.controller.knowledge.spooled_events import without_reader
+from headgate.controller.models.model_data import model_data
+from headgate.controller.models.plans import Plan, Sure, ThreadAt
+from headgate.controller.plan.planner import PlanRequest
+from headgate.controller.plan.predict.vm_links import crossings_of
+from headgate.controller.plan.schedulers import MAPPERS
+from headgate.controller.plan.verifier import faults_of
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
+from headgate.topology_runtime.traces.trace_tables import SCHEMA
+from headgate.topology_runtime.wording import counted, significant, utc_iso
+
+# ── What goes into the trace beside samples: `run.json`, and in decisions what came of the plan before.
+# Pure
+
+NS_PER_S, NS_PER_MS = 1e9, 1e6
+
+
+def run_of(k: Knowledge, submitted: Submitted) -> dict[str, Any]:
+    """What `run.json` holds: topology, models, the VMs from the start, settings."""
+    return {
+        "schema": SCHEMA,
+        "run": k.settings.run,
+        "topology": msgspec.to_builtins(submitted.topology),
+        "models": [model_data(model) for model in submitted.models],
+        "vms": [msgspec.to_builtins(vm) for vm in k.settings.initial],
+        "settings": msgspec.to_builtins(k.settings),
+        "schedule": {"steps": submitted.steps, "period_s": submitted.period_s}
+        | ({"uncapped": True} if submitted.uncapped else {}),
+        "headgate": k.settings.version,
+        "started": utc_iso(submitted.wall_ns),
+    }
+
+
+def enacted_of(d: Durable) -> dict[str, Any] | None:
+    """The newest plan that came into force: `decided` (the time of its decision) and `in_force` (UTC),
+    its plan and reason, enacted_s between them, pause_ms from the order to switch until the last sender had switched:
+    a moved thread was without input for no longer than that. None before the first."""
+    rollout = next((rollout for rollout in reversed(d.rollouts) if rollout.in_force_ns), None)
+    return None if rollout is None else _enacted(rollout)
+
+
+@lru_cache(maxsize=4)
+def _enacted(rollout: Rollout) -> dict[str, Any]:
+    return {
+        "epoch": rollout.epoch,
+        "plan": rollout.plan,
+        "reason": rollout.reason,
+        "rate_tps": rollout.rate_tps,
+        "slots": rollout.slots,
+        "decided": utc_iso(rollout.decided_ns),
+        "in_force": utc_iso(rollout.in_force_ns),
+        "enacted_s": round((rollout.in_force_ns - rollout.decided_ns) / NS_PER_S, 3),
+        "pause_ms": round((rollout.in_force_ns - rollout.switched_ns) / NS_PER_MS, 1),
+    }
+
+
+# ── VMs of the machines provider: which may be asked for, and what it lists. Pure ───
+#
+# It is asked for what is journaled, under names of ours; a VM is given back when no thread is left on it and
+# it has been had for as long as it was to be (`execute/rollout.py`).
+
+MACHINES_ALARM = "machines"
+CENT = 1e-9  # what sums of prices may be off by
+
+
+def addable(k: Knowledge, members: Membership, here: tuple[Vm, ...]) -> tuple[Vm, ...]:
+    """VMs that may be asked of the provider: as many as number and cost may be, by the lowest free names."""
+    spare = k.settings.spare
+    if spare is None:
+        return ()
+    taken = {m.vm.vm for m in members.members.values() if m.state != "left"}
+    taken |= {*k.durable.held_dead, *k.machines_desired, *k.machines_running}
+    taken |= {vm.vm for vm in (*k.settings.initial, *k.durable.machines)}
+    had = {vm.vm: vm for vm in (*here, *k.durable.machines)}
+    room = min(k.settings.max_vms - len(had), affordable(k, tuple(had.values())))
+    names = (f"vm{n}" for n in range(1, k.settings.max_vms + len(taken) + 1))
+    free = [name for name in names if name not in taken][: max(0, room)]
+    return tuple(replace(spare, vm=name) for name in free)
+
+
+def affordable(k: Knowledge, had: tuple[Vm, ...]) -> int:
+    """How many VMs more may be had for the most that all of them may cost per hour."""
+    cap, spare = k.settings.max_usd_per_hour, k.settings.spare
+    if cap is None or spare is None or spare.usd_per_hour <= 0:
+        return k.settings.max_vms
+    left = cap - sum(vm.usd_per_hour for vm in had)
+    return max(0, int((left + CENT) / spare.usd_per_hour))
+
+
+def machines_seen(turn: Turn, event: MachinesSeen) -> None:
+    """Make the provider's list match what is journaled: nothing leaks, nothing is forgotten."""
+    k = turn.knowledge
+    k.machines_desired, k.machines_running = event.desired, event.running
+    mine = {vm.vm for vm in k.durable.machines}
+    for vm in k.durable.machines:
+        if vm.vm not in event.desired:
+            turn.do(RequestMachine(vm))
+    for name in event.desired:
+        if name in k.durable.released and name not in mine:
+            turn.do(ReleaseMachine(name))
+    if event.trouble:
+        raise_alarm(turn, MACHINES_ALARM, event.trouble)
+    else:
+        clear_alarm(turn, MACHINES_ALARM, "machines are had and given back as they should be")
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+DECISION_SCHEMA = "headgate/decision/v1"
+NS = 1_000_000_000
+GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be there
+GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
+FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
+FAULTS = ("slot_quarantined", "vm_lost")
+MUST_GO = (*FAULTS, "vm_drained", recoding.REASON)  # what runs cannot stay as it is
+
+
+# ── the decision ────────────────────────────────────────────────────────────────────────────────
+
+
+def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
+    """Do what the diagnosis asks for, as far as mode and enactment allow; record it in any case."""
+    k, given = turn.knowledge, diagnosis
+    if diagnosis.kind == "none" or diagnosis.rate_tps is None:
+        advise(turn, "")
+        clear_alarm(turn, "plan", "no other plan is needed any more")
+        _record(turn, members, diagnosis, "none", diagnosis.text)
+        return
+    if why := why_held(k, diagnosis):
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {why}")
+        return
+    still = why_still(k, diagnosis, turn.now.mono_ns)
+    if still:
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
+        return
+    if (held := k.durable.held_plan) is not None and k.mode != "advise":
+        text = f"{diagnosis.text}; the plan that is held was for {held.rate_tps:,.1f} t/s"
+        diagnosis = replace(diagnosis, rate_tps=held.rate_tps, text=text)
+    rate_tps = diagnosis.rate_tps or 0.0
+    try:
+        choice = _choice(turn, members, rate_tps, given)
+    except thinking.NotYet as why_not:
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {why_not}")
+        return
+    except HeadgateError as error:
+        raise_alarm(turn, "plan", f"no plan for {rate_tps:,.1f} tuples/s: {error.what}")
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
+        return
+    clear_alarm(turn, "plan", "there is a plan")
+    k.considered = frozenset(vm.vm for vm in present(k, members))
+    act(turn, members, diagnosis, choice)
+
+
+def _choice(turn: Turn, members: Membership, rate_tps: float, given: Diagnosis) -> PlanChoice:
+    k = turn.knowledge
+    if given.reason == recoding.REASON:
+        here = present(k, members)
+        return recoding.choice(k, members, here, addable(k, members, here))
+    make = thinking.planned_in_background(turn, given, given.reason in FAULTS)
+    return choose(question(k, members, rate_tps, given.reason), make)
+
+
+def decide_made(turn: Turn, members: Membership, asked: OrderedPlan) -> None:
+    """Use a plan that was made beside the loop for what it was asked for, if that is as it was; else drop it."""
+    k, diagnosis = turn.knowledge, asked.diagnosis
+    if diagnosis is None:  # a command had asked
+        return
+    reason = "" if diagnosis.reason == "start" else diagnosis.reason
+    now = question(k, members, asked.request.rate_tps, reason).request
+    if changed := thinking.changes(asked.request, now):
+        what = f"the plan made for {now.rate_tps:,.1f} tuples/s is not used: {changed} changed meanwhile"
+        turn.event("plan_dropped", what)
+        k.next_turn_ns = 0
+    elif k.durable.rollout is None:
+        first_plan(turn, members)
+    else:
+        decide(turn, members, diagnosis)
+
+
+def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoice) -> None:
+    """Enact, adopt or propose what was chosen."""
+    k = turn.knowledge
+    plan = choice.plan
+    if plan is None or choice.action == "none":
+        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {choice.text}", choice)
+    elif choice.action == "adopt":
+        turn.record(Adopted(k.epoch, plan, choice.degraded, turn.now.wall_ns))
+        _record(turn, members, diagnosis, "adopt", f"{diagnosis.text} – {choice.text}", choice)
+    elif k.mode == "advise":
+        advise(turn, choice.text, plan.slots.used)
+        _record(turn, members, diagnosis, "advise", f"{diagnosis.text} – advice: {choice.text}", choice)
+    elif k.mode == "approve" and diagnosis.reason not in MUST_GO:
+        k.proposal = PlanProposal(plan, diagnosis.reason, choice.text, k.epoch, choice.asked, choice.degraded)
+        _record(
+            turn,
+            members,
+            diagnosis,
+            "propose",
+            f"{diagnosis.text} – waits for approval: {choice.text}",
+            choice,
+        )
+    else:
+        bring(turn, members, diagnosis, choice)
+
+
+def bring(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoice) -> None:
+    """Begin the enactment of what was chosen, by the controller or an operator; record it. What runs already ("adopt")
+    is recorded alone."""
+    assert choice.plan is not None
+    turn.knowledge.proposal = None
+    if choice.action == "enact":
+        text = f"{diagnosis.text}; {choice.text}"
+        order = Enactment(choice.plan, diagnosis.reason, text, choice.asked, 0, choice.degraded)
+        begin(turn, members, order)
+    action = "plan" if choice.action == "enact" else "adopt"
+    _record(turn, members, diagnosis, action, f"{diagnosis.text} – {choice.text}", choice)
+
+
+def change_to(k: Knowledge, members: Membership, plan: Plan) -> tuple[ThreadChanges, int]:
+    """(what bringing this plan into force would change, how many leaving threads would come back)."""
+    rollout, topology = k.durable.rollout, k.topology
+    assert topology is not None
+    sight = sight_of(members)
+    threads = movable(k, sight, dead_slots(k, members, sight))
+    change = diff(threads, plan.placement, topology, k.durable.next_thread)
+    leaving = {thread.thread for thread in rollout.leaving} if rollout is not None else set()
+    return change, sum(thread.thread in leaving for thread in change.keep)
+
+
+def why_held(k: Knowledge, diagnosis: Diagnosis) -> str:
+    """Why no plan is made by itself though one is called for; in mode advise nothing is, so advice goes on."""
+    if k.mode == "advise":
+        return ""
+    if k.settings.plan is not None:
+        return "the plan was given and is held"
+    return f"{k.hold} (`headgate resume`)" if k.durable.held_plan and diagnosis.reason not in FAULTS else ""
+
+
+def advise(turn: Turn, text: str, slots: int = 0) -> None:
+    """What would be done now; told once for each number of slots. Empty: nothing."""
+    k = turn.knowledge
+    if text and slots != k.advised_slots:
+        turn.event("advice", f"advice: {text}")
+    k.advice, k.advised_slots = text, slots
+
+
+def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:
+    """Why nothing may be begun now; empty when it may."""
+    if now_ns < k.journal_retry_ns:
+        return "the journal takes no records"
+    if diagnosis.reason in FAULTS:
+        return ""
+    if k.enacting:
+        return f"plan {k.durable.next_epoch - 1} is being enacted"
+    rises = (
+        diagnosis.reason == "rate_changed"
+        and k.plan is not None
+        and (diagnosis.rate_tps or 0) > k.plan.rate_tps
+    )
+    if k.durable.phase == "probation" and k.durable.before is not None and not rises:
+        return f"plan {k.epoch} is on probation"
+    return ""
+
+
+def _record(
+    turn: Turn,
+    members: Membership,
+    diagnosis: Diagnosis,
+    action: str,
+    text: str,
+    choice: PlanChoice | None = None,
+) -> None:
+    k = turn.knowledge
+    plan = choice.plan if choice else None
+    turn.decided(
+        {
+            "schema": DECISION_SCHEMA,
+            "time": utc_iso(turn.now.wall_ns),
+            "epoch": k.epoch,
+            "trigger": diagnosis.reason,
+            "evidence": diagnosis.evidence,
+            "alternatives": [*diagnosis.alternatives, *(choice.rejected if choice else ())],
+            "action": action,
+            "text": text,
+            "plan": _plan(plan, choice, k) if plan and choice else None,
+            "enacted": enacted_of(k.durable),
+        },
+        plan,
+    )
+
+
+def _plan(plan: Plan, choice: PlanChoice, k: Knowledge) -> dict[str, Any]:
+    traffic = crossings_of(plan, k.topology) if plan.prediction.flows and k.topology is not None else None
+    return {
+        "id": plan.id,
+        "rate_tps": plan.rate_tps,
+        "predicted_tps": plan.prediction.rate_tps,
+        "limited_by": plan.prediction.limited_by,
+        "limited_by_slot": plan.prediction.limited_by_slot,
+        "slots": plan.slots.used,
+        "moves": choice.moves,
+        "asked": [vm.vm for vm in choice.asked],
+        "degraded": choice.degraded or None,
+        **({"traffic": asdict(traffic), "flows": [*map(asdict, plan.prediction.flows)]} if traffic else {}),
+        **({"chance": round(plan.prediction.sure.chance, 4)} if plan.prediction.sure is not None else {}),
+    }
+
+
+# ── what there is to plan with ──────────────────────────────────────────────────────────────────
+
+
+def question(
+    k: Knowledge,
+    members: Membership,
+    rate_tps: float,
+    reason: str = "",
+    without: AbstractSet[str] = frozenset(),
+) -> PlanQuestion:
+    """What `choose` is asked, for this reason. After a fault nothing is waited for: it plans with what is there.
+    without: VMs to leave out that are not cordoned."""
+    run, s = k.durable.run, k.settings
+    if run is None:
+        raise InvalidInput("there is no topology to plan for", hint="`headgate submit`")
+    sight = sight_of(members)
+    dead = dead_slots(k, members, sight)
+    here = tuple(vm for vm in present(k, members) if vm.vm not in without)
+    request = PlanRequest(
+        topology=run.topology,
+        models=k.models,
+        rate_tps=rate_tps,
+        vms=here,
+        may_add=() if reason in FAULTS else addable(k, members, here),
+        excluded=frozenset(sight.quarantined),
+        pinned=pins(k, sight, dead, here, without),
+        allocator=s.allocator,
+        mapper=(s.triggers.first if k.durable.rollout is None else "") or s.mapper,
+        routing=s.routing,
+        interference=s.interference,
+        base_epoch=k.epoch or None,
+        margin=s.margin,
+        sure=Sure(s.sure, spread_of(k.models, s.ledger), strict=False) if s.sure else None,
+        traffic=k.traffic.measured if s.mapper in MAPPERS and MAPPERS[s.mapper].by_traffic else None,
+        in_force=standing(k.plan, dead) if s.mapper in MAPPERS and MAPPERS[s.mapper].steady else None,
+    )
+    threads = movable(k, sight, dead)
+    rollout = k.durable.rollout
+    leaving = frozenset(t.thread for t in rollout.leaving) if rollout is not None else frozenset()
+    closed = frozenset(k.open_circuits)
+    forced, ordered = reason in FAULTS, reason in MUST_GO
+    return PlanQuestion(request, threads, k.plan, forced, closed, k.durable.next_thread, leaving, ordered)
+
+
+def present(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
+    """VMs to plan with, in order of preference: those that shall be there first, then by name."""
+    first = {vm.vm: place for place, vm in enumerate(k.settings.initial)}
+    apart = {*k.durable.held_dead, *k.durable.cordoned}
+    there = [m.vm for m in members.up() if m.vm.vm not in apart]
+    return tuple(sorted(there, key=lambda vm: (first.get(vm.vm, len(first)), natural(vm.vm))))
+
+
+def pins(
+    k: Knowledge,
+    sight: ObservedState,
+    dead: frozenset[Slot],
+    here: tuple[Vm, ...],
+    without: AbstractSet[str] = frozenset(),
+) -> dict[str, tuple[Slot, ...]]:
+    """Where threads of tasks of fixed size are to stay: where they are, if that is on a VM from the
+    beginning; sources on the VM where events of theirs wait that nobody reads."""
+    topology = k.topology
+    assert topology is not None
+    kept = ({vm.vm for vm in k.settings.initial} or {vm.vm for vm in here}) - {*k.durable.cordoned, *without}
+    threads = movable(k, sight, dead)
+    drained = _where_unread(k, threads, sight.quarantined, here)
+    found: dict[str, tuple[Slot, ...]] = {}
+    for task in topology.tasks:
+        if task.static is None:
+            continue
+        now = {t.partition: t.slot for t in threads if t.task == task.name}
+        slots = {p: slot for p, slot in now.items() if slot.vm in kept and slot not in drained.values()}
+        slots |= {p: slot for (name, p), slot in drained.items() if name == task.name}
+        if slots:
+            found[task.name] = tuple(slots[p] for p in sorted(slots))
+    return found
+
+
+def _where_unread(
+    k: Knowledge, threads: tuple[ThreadAt, ...], quarantined: AbstractSet[Slot], here: tuple[Vm, ...]
+) -> dict[Partition, Slot]:
+    """Where partitions of sources are to go since events of theirs wait there that nobody reads: into a slot
+    without threads if there is one."""
+    found: dict[Partition, Slot] = {}
+    used = {thread.slot for thread in threads}
+    slots = {vm.vm: [slot for slot in vm.all_slots() if slot not in quarantined] for vm in here}
+    for place, vm in sorted(without_reader(k)):
+        free = sorted(slots.get(vm, ()), key=lambda slot: (slot in used, slot))
+        if free and place not in found:
+            found[place] = free[0]
+            used.add(free[0])
+    return found
+
+
+# ── the first plan ──────────────────────────────────────────────────────────────────────────────
+
+
+def first_plan(turn: Turn, members: Membership) -> None:
+    """Plan for the rate at which the run begins, once the VMs are there."""
+    k = turn.knowledge
+    run = k.durable.run
+    if k.durable.rollout is not None or k.adopting_until_ns:
+        return
+    if run is None or turn.now.mono_ns < k.journal_retry_ns or not gathered(turn, members):
+        return
+    if k.durable.waiting is not None:
+        return  # it is made already and waits for its machines
+    if k.settings.plan is not None:
+        return _begin_given(turn, members, k.settings.plan)
+    rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
+    diagnosis = Diagnosis("replan", "start", _first_words(run), rate_tps, {}, ())
+    try:
+        choice = choose(question(k, members, rate_tps), thinking.planned_in_background(turn, diagnosis))
+        if choice.plan is None:
+            raise Infeasible("the first plan was not made", cause=choice.text)
+        if choice.plan.prediction.rate_tps < run.steps[0][1]:
+            raise Infeasible(
+                f"no plan carries the {significant(run.steps[0][1], 6)} tuples/s that are offered from the start",
+                cause=choice.degraded,
+                hint="allow more VMs (`--max-vms`), larger slots (`--slot-cores`), or offer less",
+            )
+    except thinking.NotYet:
+        return
+    except HeadgateError as error:
+        _no_first_plan(turn, error)
+        return
+    k.considered = frozenset(vm.vm for vm in present(k, members))
+    text = f"{diagnosis.text}; {choice.text}"
+    begin(turn, members, Enactment(choice.plan, "start", text, choice.asked, 0, choice.degraded))
+    _record(turn, members, diagnosis, "plan", text, choice)
+
+
+def _first_words(run: Submitted) -> str:
+    rate = f"{significant(run.steps[0][1], 6)} tuples/s"
+    if run.uncapped:
+        return f"how many rows will come is not known yet: {rate} to begin with"
+    return f"at most {rate} are read" if run.topology.arriving else f"{rate} are offered"
+
+
+def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
+    """The plan of the settings as it is, on the VMs of its names."""
+    k = turn.knowledge
+    assert k.topology is not None
+    here = {vm.vm: vm for vm in present(k, members)}
+    faults = [
+        f"there is no VM {vm.vm!r} with {counted(vm.slots, 'slot')}"
+        for vm in plan.vms
+        if vm.vm not in here or here[vm.vm].slots < vm.slots
+    ]
+    faults += faults_of(plan, k.topology, k.models)
+    if faults:
+        _no_first_plan(turn, InvalidInput(f"plan {plan.id} cannot be run here", faults=faults))
+        return
+    plan = replace(plan, vms=tuple(here[vm.vm] for vm in plan.vms))
+    text = f"the plan that was given: {counted(plan.slots.used, 'slot')} for {significant(plan.rate_tps, 6)} tuples/s"
+    begin(turn, members, Enactment(plan, "start", text))
+    diagnosis = Diagnosis("replan", "start", text, plan.rate_tps, {}, ())
+    _record(turn, members, diagnosis, "plan", text, PlanChoice("enact", text, plan))
+
+
+def gathered(turn: Turn, members: Membership) -> bool:
+    """Are the VMs there that shall be, or was long enough waited for them?"""
+    k = turn.knowledge
+    there = {m.vm.vm for m in members.up() if m.boot}
+    waited_ns = turn.now.mono_ns - k.gathering_since_ns
+    expected = {vm.vm for vm in k.settings.initial}
+    if not expected:
+        return bool(there) and waited_ns >= GATHER_ANY_NS
+    return expected <= there or (bool(there) and waited_ns >= GATHER_NS)
+
+
+def _no_first_plan(turn: Turn, error: HeadgateError) -> None:
+    """Without a first plan there is no run; a controller that waits for VMs goes on waiting."""
+    k = turn.knowledge
+    if k.settings.initial or isinstance(error, InvalidInput):
+        turn.do(Finish(None, error))
+        return
+    raise_alarm(turn, "plan", f"no first plan: {error.what}")
+    k.gathering_since_ns = turn.now.mono_ns
+
+
+def enact_proposal(turn: Turn, members: Membership) -> None:
+    """An operator approved the plan that waits. Raises Conflict when it cannot be enacted any more."""
+    k = turn.knowledge
+    found = k.proposal
+    assert found is not None
+    there = {vm.vm for vm in (*present(k, members), *found.asked)}
+    missing = sorted({bundle.slot.vm for bundle in found.plan.placement.bundles} - there)
+    k.proposal = None
+    if missing:
+        raise Conflict(f"plan {found.plan.id} is stale: VM {missing[0]} is gone")
+    text = f"approved; {found.text}"
+    begin(turn, members, Enactment(found.plan, found.reason, text, found.asked, 0, found.degraded))
+
+
+def close_circuits(k: Knowledge, now_ns: int) -> None:
+    """Plans that failed long enough ago may be tried again."""
+    for name in [name for name, until_ns in k.open_circuits.items() if until_ns <= now_ns]:
+        del k.open_circuits[name]

@@ -1,0 +1,245 @@
+"""From "plan for this rate" to what will be done: plan, verify, relabel, compare. Pure.
+
+The same question gives the same answer, live, in replay and in simulation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from headgate.controller.execute.plan_diff import ThreadChanges, diff
+from headgate.controller.execute.rollout import circuit_of
+from headgate.controller.models.plans import Placement, Plan, ThreadAt
+from headgate.controller.plan.plan_moves import relabel
+from headgate.controller.plan.planner import PlanRequest, allocated, best_plan, carrying_plan, make_plan
+from headgate.controller.plan.scaling import (
+    BASELINE,
+    Row,
+    Supply,
+    compared,
+    comparison_document,
+    comparison_row,
+    glance,
+    scaling_analysis,
+    scaling_row,
+    whatif_document,
+)
+from headgate.controller.plan.schedulers import each_once
+from headgate.controller.plan.verifier import faults_of
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.wording import counted
+
+BETTER = 1.02  # a degraded plan must carry this much more than the present one to be worth its moves
+
+Action = Literal["enact", "adopt", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanQuestion:
+    """What there is to plan with. threads: existing ones that may stay. present: the plan agents are held
+    to. forced: something of it is dead, so it cannot stay as it is. closed: plans that failed lately. leaving: those
+    of `threads` that are on their way out. ordered: another must take its place, also one for less."""
+
+    request: PlanRequest
+    threads: tuple[ThreadAt, ...]
+    present: Plan | None
+    forced: bool
+    closed: frozenset[str]
+    next_thread: int = 0
+    leaving: frozenset[int] = frozenset()
+    ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """What to do, and why. asked: VMs to get first. rejected: what else was thought of."""
+
+    action: Action
+    text: str
+    plan: Plan | None = None
+    asked: tuple[Vm, ...] = ()
+    degraded: str = ""
+    moves: int = 0
+    rejected: tuple[str, ...] = ()
+
+
+def choose(
+    question: PlanQuestion, make: Callable[[PlanRequest], tuple[Plan, str]] | None = None
+) -> PlanChoice:
+    """The plan for the rate asked for, or the best one that fits. Raises Infeasible when none does. make: what plans
+    are made by (left out: `planned`)."""
+    request = question.request
+    plan, degraded = (make or planned)(request)
+    plan = relabel(plan, question.threads, request.excluded, request.pinned)
+    faults = faults_of(plan, request.topology, request.models, _replaced(question))
+    if faults:
+        return PlanChoice(
+            "none", f"the planner's plan is faulty and was not used: {faults[0]}", rejected=tuple(faults)
+        )
+    if circuit_of(plan) in question.closed and not question.forced:
+        return PlanChoice(
+            "none", "the plan for this rate failed lately and is not tried again yet", degraded=degraded
+        )
+    if degraded and not (question.forced or question.ordered) and not _better(plan, question.present):
+        return PlanChoice("none", f"nothing better fits: {degraded}", degraded=degraded)
+    change = diff(question.threads, plan.placement, request.topology, question.next_thread)
+    here = {vm.vm for vm in request.vms}
+    asked = tuple(vm for vm in plan.vms if vm.vm not in here)
+    moves = moves_of(question, change)
+    if not moves and not question.forced:
+        return PlanChoice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
+    return PlanChoice(
+        "enact", describe(plan, change, _back(question, change), asked), plan, asked, degraded, moves
+    )
+
+
+def moves_of(question: PlanQuestion, change: ThreadChanges) -> int:
+    """Threads that start, leave, or were leaving and stay."""
+    return len(change.start) + len(change.leave) + _back(question, change)
+
+
+def _back(question: PlanQuestion, change: ThreadChanges) -> int:
+    return sum(thread.thread in question.leaving for thread in change.keep)
+
+
+def standing(present: Plan | None, dead: Collection[Slot]) -> Placement | None:
+    """What the plan in force has in slots that are not dead."""
+    if present is None:
+        return None
+    return Placement(tuple(bundle for bundle in present.placement.bundles if bundle.slot not in dead))
+
+
+def planned(request: PlanRequest) -> tuple[Plan, str]:
+    """(the plan, why it is for less than was asked for or "")."""
+    try:
+        return carrying_plan(request)
+    except Infeasible as error:
+        best = best_plan(request)
+        why = f"{best.rate_tps:,.1f} of {request.rate_tps:,.1f} tuples/s: {error.cause or error.what}"
+        return best, why
+
+
+def moving_little(asked: PlanQuestion, make: Callable[[PlanRequest], Plan] = make_plan) -> Plan:
+    """What would be planned; raises Infeasible."""
+    request = asked.request
+    return relabel(make(request), asked.threads, request.excluded, request.pinned)
+
+
+def _replaced(question: PlanQuestion) -> Plan | None:
+    """The present plan, if it could stay as it is."""
+    present, request = question.present, question.request
+    if present is None or question.forced:
+        return None
+    usable = {slot for vm in request.vms for slot in vm.all_slots()} - request.excluded
+    return present if all(bundle.slot in usable for bundle in present.placement.bundles) else None
+
+
+def _better(plan: Plan, present: Plan | None) -> bool:
+    return present is None or plan.prediction.rate_tps > BETTER * present.prediction.rate_tps
+
+
+def describe(plan: Plan, change: ThreadChanges, back: int, asked: tuple[Vm, ...]) -> str:
+    """The plan in a sentence. back: threads that were leaving and stay."""
+    start, leave = len(change.start), len(change.leave)
+    moves = f"{counted(start, 'thread')} {_verb('start', start)}, {leave} {_verb('leave', leave)}"
+    moves += f", {back} {_verb('come', back)} back" if back else ""
+    margin = f" with a margin of {plan.allocation.margin - 1:.1%}" if plan.allocation.margin > 1 else ""
+    used = counted(plan.slots.used, "slot")
+    text = f"{used} for {plan.rate_tps:,.1f} tuples/s{margin}{_surely(plan)} ({moves})"
+    text += f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else ""
+    return text + (f"; {plan.allocation.gap_words}" if plan.allocation.gap_words else "")
+
+
+def _surely(plan: Plan) -> str:
+    sure = plan.prediction.sure
+    if sure is None:
+        return ""
+    asked = f" ({sure.probability:g} was asked for)" if sure.chance < sure.probability else ""
+    return f" with a probability of {sure.told}{asked}"
+
+
+def _verb(do: str, number: int) -> str:
+    return f"{do}s" if number == 1 else do
+
+
+# ── What other input rates would need, of the topology and the VMs that run: rows for a slider. Pure ────
+#
+# VMs that may be had are used first; beyond them as many of their size as it takes, and the row says so.
+
+RATES_MOST = 40  # in one request
+RATE_MOST_TPS = 1e9
+MORE_SLOTS_MOST = 2000  # beyond what may be had nothing larger is thought of
+ROUNDING_SLOTS = 8  # slots more than are counted, for what a mapper cannot fill
+
+
+def rates_asked(arguments: dict[str, Any]) -> tuple[float, ...]:
+    """`{"rates": [100, 200]}` → the rates. Raises InvalidInput with every fault."""
+    given = arguments.get("rates")
+    if not isinstance(given, list) or not 1 <= len(given) <= RATES_MOST:
+        raise InvalidInput(f"rates must be a list of 1 to {RATES_MOST} rates")
+    faults = [
+        f"rates[{n}]: {rate!r:.40} is no rate"
+        for n, rate in enumerate(given)
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= RATE_MOST_TPS
+    ]
+    if faults:
+        raise InvalidInput("the rates are not all rates", faults=faults, hint="tuples per second, above 0")
+    return tuple(float(rate) for rate in given)
+
+
+def whatif(request: PlanRequest, rates: Sequence[float], full: bool) -> Row:
+    """A row per rate to plan for. `full`: also how far its slots reach and what one slot more would buy."""
+    reachable = frozenset(vm.vm for vm in (*request.vms, *request.may_add))
+    rows = [_row(_widened(request, rate), rate, reachable, full) for rate in rates]
+    return whatif_document(request, rows, True, ())
+
+
+def side_by_side(question: PlanQuestion, rates: Sequence[float]) -> Row:
+    """Every allocator and mapper at each rate, the pair that runs first: as `headgate compare` tells it, with the
+    threads that would start and end."""
+    request = replace(question.request, in_force=standing(question.present, ()))
+
+    def moves(plan: Plan) -> int:
+        there = relabel(plan, question.threads, request.excluded, request.pinned)
+        return moves_of(
+            question, diff(question.threads, there.placement, request.topology, question.next_thread)
+        )
+
+    pairs = dict.fromkeys((f"{request.allocator}+{request.mapper}", *each_once()))
+    rows = []
+    for rate_tps in rates:
+        supply = Supply(_widened(request, rate_tps), moves=moves if question.present is not None else None)
+        rows += [comparison_row(compared(supply, pair, rate_tps)) for pair in pairs]
+    return comparison_document(request, rows, False)
+
+
+def _widened(request: PlanRequest, rate_tps: float) -> PlanRequest:
+    """With as many VMs more as the rate may take by any allocator that is compared."""
+    present = (*request.vms, *request.may_add)
+    if not present:
+        raise InvalidInput("there is no VM to plan for", hint="`headgate status` shows who has joined")
+    size = present[-1]
+    counts = []
+    for allocator in (request.allocator, BASELINE.split("+")[0]):
+        try:
+            counts.append(allocated(replace(request, rate_tps=rate_tps, allocator=allocator)).slots)
+        except Infeasible:
+            counts.append(0)
+    have = sum(vm.slots for vm in present)
+    missing = min(MORE_SLOTS_MOST, max(counts) + ROUNDING_SLOTS - have)
+    extra = max(0, math.ceil(missing / size.slots))
+    names = {vm.vm for vm in present}
+    fresh = [name for n in range(1, extra + len(names) + 1) if (name := f"vm{n}") not in names][:extra]
+    more = tuple(replace(size, vm=name) for name in fresh)
+    return replace(request, rate_tps=rate_tps, may_add=(*request.may_add, *more))
+
+
+def _row(request: PlanRequest, rate_tps: float, reachable: frozenset[str], full: bool) -> Row:
+    supply = Supply(request)
+    return scaling_row(scaling_analysis(supply, rate_tps) if full else glance(supply, rate_tps), reachable)

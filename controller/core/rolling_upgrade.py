@@ -1,0 +1,245 @@
+"""Other code takes the place of what runs, slot by slot: `replace`, and what follows from it second by second. Pure.
+
+A worker runs one code, so threads of another one begin in slots that are free, take over as in any other enactment
+(reason `code_replaced`), and what they left is free for the next ones. In between rows go from tasks of the one code to
+tasks of the other. When a step fails (tasks cannot be built, probation finds it bad), the code before comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.controller.core.plan_choice import PlanChoice
+from headgate.controller.execute.plan_drift import outdated_slots
+from headgate.controller.execute.rollout import CIRCUIT_NS, sight_of
+from headgate.controller.execute.run_end import Ending
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.journal_records import Recoded, Rollout
+from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.models.plans import Placement, Plan
+from headgate.controller.models.task_models import Model
+from headgate.controller.plan.plan_reuse import reused_plan
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.errors import Conflict, Infeasible, InvalidInput
+from headgate.topology_runtime.packages.package_manifest import SHORT
+from headgate.topology_runtime.wire.messages import TaskCode
+from headgate.topology_runtime.wire.wire_version import REMEDY
+from headgate.topology_runtime.wording import counted
+
+# ── Where a controller plans nothing by itself, what an operator orders would be waited for in vain. Pure ───
+
+
+def refuse_held(k: Knowledge) -> None:
+    """Raises Conflict where nothing would be moved, so that nobody waits for it."""
+    if k.mode == "advise":
+        raise Conflict("nothing is moved in mode advise", hint="`headgate resume --mode auto`")
+    if k.settings.plan is not None:
+        raise Conflict("the plan was given and is held, so nothing is moved")
+    if k.durable.held_plan is not None:
+        raise Conflict(f"nothing is moved: {k.hold}", hint="`headgate resume` ends it")
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+REASON: Literal["code_replaced"] = "code_replaced"
+CODES_WIRE = 3  # agents of this wire version know of more than one code
+NO_SLOT = "no slot is free for the other code"
+Arguments = dict[str, Any]
+
+
+class RecodedRun(Protocol):
+    """What these commands ask of the loop."""
+
+    knowledge: Knowledge
+    members: Membership
+    ending: Ending
+
+
+class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Arguments of `replace`: the same topology with other code, params or models. back: the code before comes back."""
+
+    topology: Topology | None = None
+    models: tuple[Model, ...] = ()
+    user_paths: tuple[str, ...] = ()
+    package: str = ""
+    back: bool = False
+
+
+def replaced(
+    run: RecodedRun, turn: Turn, arguments: Arguments, vms: tuple[Sequence[Vm], Sequence[Vm]]
+) -> Any:
+    """Have other code take the place of what runs. vms: to plan with, and that may be asked for."""
+    k = run.knowledge
+    try:
+        given = msgspec.convert(arguments, Replacement, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput("that is no code that could be run", cause=str(error)) from error
+    if k.durable.rollout is None or k.topology is None or run.ending.stage != "running":
+        raise Conflict("nothing runs whose code could be replaced", hint="`headgate submit`")
+    refuse_held(k)
+    if old := sorted(m.vm.vm for m in run.members.up() if 0 < m.spoken[0] < CODES_WIRE):
+        raise Conflict(f"{', '.join(old)}: an agent of before codes could be replaced", hint=REMEDY)
+    left = outdated_slots(k)
+    if left and not given.back:
+        raise Conflict(
+            f"another replacement goes on: {counted(len(left), 'slot')} to change",
+            hint="wait (`headgate status`), or `headgate replace --back`",
+        )
+    code = _before(k) if given.back else _new(k, given)
+    if not left and not _pairs(k, run.members, sorted(k.durable.rollout.staying_slots), *vms)[0]:
+        raise Conflict(
+            NO_SLOT,
+            cause="threads of the one code begin elsewhere before those of the other end",
+            hint="add a VM or allow more (`--max-vms`), or `headgate stop` and `headgate submit`",
+        )
+    why = "an operator brought the code before back" if given.back else "an operator gives other code"
+    turn.record(Recoded(code, given.models, why, turn.now.wall_ns))
+    k.next_turn_ns = 0
+    slots = len(outdated_slots(k))
+    turn.event("code", f"{why}: {counted(slots, 'slot')} to change")
+    return {"run": k.settings.run, "code": code.number, "package": code.package or None, "slots": slots}
+
+
+def _new(k: Knowledge, given: Replacement) -> TaskCode:
+    """Raises InvalidInput where it is of another topology."""
+    assert k.topology is not None
+    if given.topology is None:
+        raise InvalidInput("no topology is given")
+    if faults := differences(k.topology, given.topology):
+        raise InvalidInput(
+            f"{given.topology.name!r} cannot take the place of {k.topology.name!r}",
+            faults=faults,
+            cause="tasks and edges stay as they are; code, and params of tasks that are no sources, may change",
+            hint="`headgate stop` and `headgate submit`",
+        )
+    if given.package and k.durable.run is not None and given.package == k.durable.run.package:
+        raise Conflict(f"package {given.package[:SHORT]} is what runs already")
+    return TaskCode(k.durable.codes_made, given.topology, given.user_paths, given.package)
+
+
+def _before(k: Knowledge) -> TaskCode:
+    if not k.durable.codes:
+        raise Conflict("no code was replaced yet, so none can come back")
+    return k.durable.codes[-1]
+
+
+def differences(now: Topology, then: Topology) -> list[str]:
+    """What keeps threads of the one from working with threads of the other."""
+    if now.name != then.name:
+        return [f"it is named {then.name!r}"]
+    names, others = [t.name for t in now.tasks], [t.name for t in then.tasks]
+    if names != others:
+        return [f"its tasks are {', '.join(others)}, not {', '.join(names)}"]
+    faults = []
+    sources = {task.name for task in now.sources}
+    for task, other in zip(now.tasks, then.tasks, strict=True):
+        same = replace(other, params=task.params, run=task.run)
+        if task.name in sources:
+            same = other
+        if same != task:
+            what = "params, code and settings of a source" if task.name in sources else "its settings"
+            faults.append(f"task {task.name!r}: {what} have to stay as they are")
+    if now.edges != then.edges:
+        faults.append("its edges are others")
+    return faults
+
+
+# ── second by second ────────────────────────────────────────────────────────────────────────────
+
+
+def found(turn: Turn) -> Diagnosis | None:
+    """Do slots have code that is to be replaced, and may that go on now?"""
+    k, now = turn.knowledge, turn.now
+    slots = outdated_slots(k)
+    if not slots or k.plan is None or k.enacting:
+        return None
+    failed = _failed_last(k)
+    if failed is not None and not k.durable.given_up_code:
+        before = _before(k)
+        why = "the other code did not prove itself, the code before comes back"
+        turn.record(Recoded(before, (), why, now.wall_ns, by_itself=True))
+        turn.event("code", f"plan {failed.epoch} failed: {why}", level="warning")
+        return None
+    if failed is not None and now.wall_ns - failed.decided_ns < CIRCUIT_NS:
+        return None
+    text = f"{counted(len(slots), 'slot')} to change to other code"
+    evidence = {"slots": [str(slot) for slot in slots], "code": k.durable.code}
+    return Diagnosis("replan", REASON, text, k.plan.rate_tps, evidence, ())
+
+
+def _failed_last(k: Knowledge) -> Rollout | None:
+    """The newest step, if it was undone and is of this code."""
+    steps = [one for one in k.durable.rollouts if one.reason == REASON]
+    if not steps or not (steps[-1].rolled_back or steps[-1].abandoned):
+        return None
+    return steps[-1] if steps[-1].decided_ns >= k.durable.recoded_ns else None
+
+
+def choice(k: Knowledge, members: Membership, here: Sequence[Vm], may_add: Sequence[Vm]) -> PlanChoice:
+    """The present placement, with as many slots of the code before as possible in free ones. Raises Infeasible."""
+    assert k.plan is not None and k.topology is not None
+    pairs, free = _pairs(k, members, outdated_slots(k), here, may_add)
+    if not pairs:
+        rollout = k.durable.rollout
+        if free or (rollout is not None and rollout.leaving):
+            return PlanChoice("none", "the next slots are free in a moment")
+        raise Infeasible(NO_SLOT, cause="all slots are used, and no VM may be added")
+    asked = tuple(vm for vm in may_add if any(slot.vm == vm.vm for slot in pairs.values()))
+    plan = reused_plan(
+        _moved(k.plan, pairs, (*here, *asked), k.topology), k.topology, k.models, (*here, *asked)
+    )
+    moves = ", ".join(f"{one} → {other}" for one, other in pairs.items())
+    return PlanChoice("enact", f"other code: {moves}", plan, asked, "", 2 * len(pairs))
+
+
+def _pairs(
+    k: Knowledge, members: Membership, old: Sequence[Slot], here: Sequence[Vm], may_add: Sequence[Vm]
+) -> tuple[dict[Slot, Slot], bool]:
+    """(slot → a free one at least as large, on its own VM if there is one; was any slot free?). A VM is only asked for
+    where none is free."""
+    rollouts = [one for one in (k.durable.rollout, k.durable.waiting) if one is not None]
+    sight = sight_of(members)
+    used = {slot for one in rollouts for slot in one.slots} | set(sight.quarantined)
+    used |= {slot for slot, worker in sight.workers.items() if worker.state in ("starting", "running")}
+    if k.profiles.desired is not None:
+        used.add(k.profiles.desired.slot)
+    vms = {vm.vm: vm for vm in (*here, *may_add)}
+    for offer in (here, may_add[:1]):
+        free = [slot for vm in offer for slot in vm.all_slots() if slot not in used]
+        pairs: dict[Slot, Slot] = {}
+        for slot in old:
+            fit = [one for one in free if slot.vm not in vms or _suits(vms[one.vm], vms[slot.vm])]
+            if fit:
+                pairs[slot] = min(fit, key=lambda one: (one.vm != slot.vm, free.index(one)))
+                free.remove(pairs[slot])
+        if pairs:
+            return pairs, True
+    return {}, False
+
+
+def _suits(vm: Vm, was: Vm) -> bool:
+    return (
+        vm.slot_cores >= was.slot_cores
+        and vm.slot_memory_bytes >= was.slot_memory_bytes
+        and vm.speed >= was.speed
+    )
+
+
+def _moved(plan: Plan, to: dict[Slot, Slot], vms: Sequence[Vm], topology: Topology) -> Plan:
+    """Its bundles in other slots; the rest is worked out anew."""
+    bundles = [replace(one, slot=to.get(one.slot, one.slot)) for one in plan.placement.bundles]
+    placement = Placement(tuple(sorted(bundles, key=lambda one: one.slot)))
+    used = {one.slot.vm for one in bundles}
+    return replace(
+        plan,
+        placement=placement,
+        vms=tuple(vm for vm in vms if vm.vm in used),
+        topology_digest=topology.digest,
+        models_digest="",
+    )

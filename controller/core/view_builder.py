@@ -1,0 +1,277 @@
+"""Makes the view of a run that everybody who looks at it gets (`knowledge/run_view.py`). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.controller.core.profiling import measuring
+from headgate.controller.execute.desired_state import first_specs
+from headgate.controller.execute.plan_drift import cordon_of, outdated_slots
+from headgate.controller.execute.rollout import sight_of, stand_of
+from headgate.controller.execute.rollout_steps import waits_for
+from headgate.controller.execute.run_end import Ending, offered_of
+from headgate.controller.knowledge.dead_letters import Letters
+from headgate.controller.knowledge.knowledge import Knowledge, RunCounts
+from headgate.controller.knowledge.loop_events import Now
+from headgate.controller.knowledge.membership import Member, Membership, natural
+from headgate.controller.knowledge.offered_load import cap_of, lags_of, offered_now, source_kind
+from headgate.controller.knowledge.run_view import (
+    AlarmNow,
+    LettersNow,
+    LoopResult,
+    RolloutUnderWay,
+    RunView,
+    SlotStatus,
+    TupleCounts,
+    VmStatus,
+)
+from headgate.controller.knowledge.spooled_events import left_on_vms
+from headgate.controller.monitor.sample_intake import Intake
+from headgate.controller.monitor.vm_reports import in_flight, lost_ranges
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.wording import counted
+
+# ── Rows that a sink got more than once, sink by sink: how many, and why there may be more. Pure ────────
+
+BySink = Mapping[str, tuple[int, int]]  # sink → (rows, distinct)
+
+
+def copies_of(k: Knowledge, by_sink: BySink) -> dict[str, Any]:
+    """Of all sinks and of each. What is not exact is at least so many; `duplicates_why` says why."""
+    rebuilt = rebuilt_sinks(k.topology) if k.topology is not None and k.counts.sent_again else {}
+    unlogged = _unlogged(k)
+    why = [*unlogged, *(f"{sink}: {reason}" for sink, reason in rebuilt.items())]
+    return {
+        "duplicates": sum(rows - distinct for rows, distinct in by_sink.values()),
+        "duplicates_exact": not why,
+        "duplicates_why": why,
+        "finished_dropped": k.counts.finished_dropped,
+        "sinks": {
+            sink: {
+                "rows": rows,
+                "duplicates": rows - distinct,
+                "duplicates_exact": not unlogged and sink not in rebuilt,
+            }
+            for sink, (rows, distinct) in sorted(by_sink.items())
+        },
+    }
+
+
+def _unlogged(k: Knowledge) -> list[str]:
+    """Why a row that reached a sink may be in no log that was read, or there under another name."""
+    found = []
+    if rows := k.counts.finished_dropped:
+        found.append(f"{counted(rows, 'row')} that may have reached a sink, in no log")
+    found += [f"{vm}: its agent was killed, and its sinks with it" for vm in _agents_killed(k.counts)]
+    found += [f"{vm}: lost, and its logs with it" for vm in sorted(k.durable.held_dead)]
+    found += [f"{source}: events that were accepted anew" for source in sorted(k.counts.anew)]
+    return found
+
+
+def _agents_killed(counts: RunCounts) -> list[str]:
+    """VMs that were reported of by more than one life of an agent, but for those that ended as they should."""
+    return sorted({vm for vm, _ in counts.unlogged if len(counts.lives(vm)) > 1})
+
+
+def rebuilt_sinks(topology: Topology) -> dict[str, str]:
+    """Sinks below a task that keeps rows in buckets: what comes of rows that were sent again is named after the
+    rows that it met there this time, and so is no copy of anything."""
+    found: dict[str, str] = {}
+    keepers = [task.name for task in topology.tasks if task.kind == "hold"]
+    for keeper in keepers:
+        below, todo = set[str](), [keeper]
+        while todo:
+            for _, edge in topology.out_edges(todo.pop()):
+                if edge.target not in below:
+                    below.add(edge.target)
+                    todo.append(edge.target)
+        for sink in topology.sinks:
+            if sink.name in below:
+                found.setdefault(sink.name, f"rows sent again may meet others in the buckets of {keeper}")
+    return found
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NS = 1e9
+LETTERS_SHOWN = 5
+
+
+def view_of(
+    k: Knowledge, members: Membership, ending: Ending, by_sink: BySink, intake: Intake | None,
+    result: LoopResult | None, now: Now,
+) -> RunView:  # fmt: skip
+    """Of all that is known. `result`: of the last turn of the loop. by_sink: rows that reached the sinks."""
+    d, topology, cap_tps = k.durable, k.topology, cap_of(k, now.wall_ns)
+    return RunView(
+        mono_ns=now.mono_ns,
+        wall_ns=now.wall_ns,
+        run=k.settings.run,
+        trace=k.settings.trace,
+        boot=d.boot,
+        version=k.settings.version,
+        pid=k.pid,
+        stage=stage_of(k, ending.stage),
+        mode=k.mode,
+        held=k.hold,
+        advice=k.advice,
+        ended=k.ending_reason,
+        topology=topology,
+        package=d.run.package if d.run is not None else "",
+        code=(d.code, len(outdated_slots(k))),
+        models=d.run.models if d.run else (),
+        rollout=d.rollout,
+        phase=d.phase,
+        under_way=_under_way(k, members, now),
+        proposal=k.proposal,
+        rollouts=d.rollouts,
+        rollouts_dropped=d.rollouts_dropped,
+        waiting=d.waiting,
+        planning_s=k.counts.planning_s,
+        started_ns=d.started_ns,
+        intake_ended_ns=ending.intake_ended_ns,
+        result=result,
+        vms=_vms(k, members),
+        known=frozenset(members.members) | frozenset(members.known),
+        profile=k.profiles.desired,
+        profile_s=(now.mono_ns - k.profiles.began_ns) / NS if k.profiles.desired else 0.0,
+        measuring=measuring(k, members, now),
+        source_kind=source_kind(k),
+        offered_tps=offered_now(k, now.wall_ns),
+        lags=lags_of(k, now.wall_ns),
+        cap_tps=cap_tps if math.isfinite(cap_tps) else None,
+        tuples=_tuples(k, members, by_sink, ending.intake_ended_ns or now.wall_ns),
+        by_source=_by_source(k, ending.intake_ended_ns or now.wall_ns),
+        letters=_letters(k.counts.letters),
+        lost_ranges=lost_ranges(d.state_lost),
+        applied_again=sum(k.counts.applied_again.values()),
+        latency={pair: tuple(counts) for pair, counts in k.counts.latency.items()},
+        in_task=intake.in_task.totals() if intake is not None else {},
+        alarms=_alarms(k, now),
+        hot_keys=k.hot_keys,
+        troubled="disk the controller" in k.alarms,
+        troubles=dict(sorted(k.troubles.items())),
+        events=tuple(k.events),
+        event_number=k.event_number,
+        actions=tuple(k.actions),
+        decision=k.last_decision,
+    )
+
+
+def _alarms(k: Knowledge, now: Now) -> tuple[AlarmNow, ...]:
+    since_ns = k.alarm_since_ns
+    return tuple(AlarmNow(what, k.alarms[what], since_ns.get(what, now.wall_ns)) for what in sorted(k.alarms))
+
+
+def stage_of(k: Knowledge, ending: str) -> str:
+    """One word for where the run is."""
+    d = k.durable
+    if ending != "running":
+        return ending
+    if k.adopting_until_ns:
+        return "adopting"
+    if d.run is None:
+        return "measuring" if d.taken is not None else "idle"
+    if d.rollout is None:
+        return "gathering"
+    if k.enacting:
+        return "starting" if d.schedule is None else "enacting"
+    return d.phase
+
+
+def _under_way(k: Knowledge, members: Membership, now: Now) -> RolloutUnderWay | None:
+    stand = stand_of(k, sight_of(members), now.mono_ns)
+    if stand is None:
+        return None
+    return RolloutUnderWay(
+        stand.planned.epoch,
+        stand.phase,
+        (now.mono_ns - stand.since_ns) / NS,
+        waits_for(stand),
+        len(stand.planned.leaving),
+        len(stand.planned.fresh),
+    )
+
+
+def _vms(k: Knowledge, members: Membership) -> tuple[VmStatus, ...]:
+    """Every VM ever heard of, those that left too, in natural order of their names."""
+    provided = {vm.vm for vm in k.durable.machines}
+    in_order = sorted(members.members.values(), key=lambda member: natural(member.vm.vm))
+    return tuple(_vm(k, member, member.vm.vm in provided) for member in in_order)
+
+
+def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
+    name = member.vm.vm
+    workers = {worker.slot: worker for worker in member.workers()}
+    profiled = {spec.slot for spec in (k.profiles.desired, *first_specs(k)) if spec is not None}
+    slots = []
+    for slot in member.vm.all_slots():
+        worker = workers.get(slot)
+        state = member.state if not member.up else worker.state if worker else "empty"
+        slots.append(
+            SlotStatus(slot, "profiling" if slot in profiled else state, worker.crashes if worker else 0)
+        )
+    return VmStatus(
+        member.vm,
+        "held_dead" if name in k.durable.held_dead else member.state,
+        member.up,
+        member.binding,
+        member.pid,
+        provided,
+        f"disk {name}" in k.alarms,
+        tuple(slots),
+        member.spoken,
+        member.report.clock if member.report is not None else (0, 0),
+        cordon_of(k, member),
+        member.machine,
+        member.workers_as,
+    )
+
+
+def _tuples(k: Knowledge, members: Membership, by_sink: BySink, until_ns: int) -> TupleCounts:
+    return TupleCounts(
+        offered=offered_of(k, until_ns),
+        emitted=k.counts.emitted,
+        acked=k.counts.acked,
+        in_flight=in_flight(members.up()),
+        lost=_lost(k, members),
+        left_on_vms=left_on_vms(k),
+        dead_lettered=k.counts.letters.count,
+        replayed=k.counts.replayed,
+        **copies_of(k, by_sink),
+    )
+
+
+def _by_source(k: Knowledge, until_ns: int) -> dict[str, tuple[int, int, int]]:
+    """Positions of each source, of all its partitions."""
+    sources = k.topology.sources if k.topology is not None else ()
+    found = {}
+    for task in sources:
+        mine = [known for (name, _), known in k.counts.sources.items() if name == task.name]
+        emitted, done = sum(one.emitted for one in mine), sum(one.done for one in mine)
+        found[task.name] = offered_of(k, until_ns) // len(sources), emitted, done
+    return found
+
+
+def _lost(k: Knowledge, members: Membership) -> int:
+    """Positions that were read and are nowhere now: not done, in no ledger, and behind the position at
+    which their source reads on. Always 0, or something is wrong."""
+    sources = sight_of(members).sources.values()
+    lost = 0
+    for (task, partition), known in k.counts.sources.items():
+        present = [now for now in sources if (now.task, now.partition) == (task, partition)]
+        if present:
+            to_read_again = known.emitted - max(now.emitted for now in present)
+            lost += max(0, known.emitted - known.done - to_read_again - sum(now.in_flight for now in present))
+    return lost
+
+
+def _letters(letters: Letters) -> LettersNow:
+    return LettersNow(
+        tuple(letters.newest(LETTERS_SHOWN)),
+        letters.counts(),
+        letters.replayed,
+        max(0, letters.mended),
+    )

@@ -1,0 +1,124 @@
+"""How the world differs from what the plan in force takes for granted: VMs lost, slots quarantined, VMs
+that came or came back; and the times and positions that analysis asks for. Pure."""
+
+from __future__ import annotations
+
+from headgate.controller.execute.desired_state import HAND_OVER_NS
+from headgate.controller.execute.rollout import IN_FORCE
+from headgate.controller.knowledge import spooled_events as events_gone
+from headgate.controller.knowledge.diagnoses import Past
+from headgate.controller.knowledge.journal_records import HeldDead
+from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.controller.knowledge.loop_events import Now
+from headgate.controller.knowledge.membership import Member, Membership
+from headgate.controller.knowledge.offered_load import looked_ns, positions_at
+from headgate.topology_runtime.api.cluster import Slot
+
+NS = 1_000_000_000
+
+
+def planned_slots(k: Knowledge) -> frozenset[Slot]:
+    """Slots that the newest enactment cannot do without: those of threads that shall stay and, until it is
+    SWITCHED, of those that leave too: rows still go there, and their workers must be ready."""
+    newest = k.durable.waiting or k.durable.rollout
+    if newest is None:
+        return frozenset()
+    switched = k.durable.waiting is None and k.durable.phase != "prepared"
+    return newest.staying_slots if switched else frozenset(newest.slots)
+
+
+def lost_vms(k: Knowledge, members: Membership) -> tuple[str, ...]:
+    """VMs with threads of the plan that are lost, or left."""
+    return tuple(sorted({slot.vm for slot in planned_slots(k)} & set(members.gone())))
+
+
+def draining_vms(k: Knowledge) -> tuple[str, ...]:
+    """VMs that shall be empty and that the newest plan has threads on."""
+    newest = k.durable.waiting or k.durable.rollout
+    if newest is None or not k.durable.cordoned:
+        return ()
+    used = {slot.vm for slot in newest.staying_slots}
+    return tuple(sorted(vm for vm, drains in k.durable.cordoned.items() if drains and vm in used))
+
+
+def outdated_slots(k: Knowledge) -> tuple[Slot, ...]:
+    """Slots whose threads shall stay and run another code than they should."""
+    newest = k.durable.waiting or k.durable.rollout
+    if newest is None or k.durable.codes_made == 1:
+        return ()
+    return tuple(sorted({t.slot for t in newest.threads if not t.leaving and t.code != k.durable.code}))
+
+
+def cordon_of(k: Knowledge, member: Member) -> str:
+    """ "cordoned", "draining", "drained": nothing of any plan is left there, nor could come back; else empty."""
+    drains = k.durable.cordoned.get(member.vm.vm)
+    if drains is None:
+        return ""
+    rollout, waiting = k.durable.rollout, k.durable.waiting
+    slots = {*(rollout.slots if rollout is not None else ()), *(waiting.slots if waiting is not None else ())}
+    held = member.up and any(slot.vm == member.vm.vm for slot in slots)
+    over = not held and k.durable.phase in ("none", "committed") and (not member.up or is_empty(member))
+    return ("drained" if over else "draining") if drains else "cordoned"
+
+
+def quarantined_now(k: Knowledge, members: Membership) -> tuple[Slot, ...]:
+    """Quarantined slots with threads of the plan."""
+    return tuple(sorted(planned_slots(k) & members.quarantined)) if members.quarantined else ()
+
+
+def unplanned_vms(k: Knowledge, members: Membership, now: Now) -> tuple[str, ...]:
+    """VMs that were not there when it was planned last, and that do not flap."""
+    known = {
+        *k.considered,
+        *k.durable.held_dead,
+        *k.durable.cordoned,
+        *(slot.vm for slot in planned_slots(k)),
+    }
+    names = (m.vm.vm for m in members.up())
+    return tuple(vm for vm in names if vm not in known and not members.flaps(vm, now))
+
+
+def take_back(turn: Turn, members: Membership) -> None:
+    """A VM held dead that is heard again, and on which no worker is left, is a VM as any other: nothing
+    there can still believe in the old plan. An enactment is not disturbed by it, unless it waits for VMs
+    that were lost meanwhile: then this one may be all there is to plan with."""
+    k = turn.knowledge
+    held = k.durable.held_dead
+    if not held or turn.now.mono_ns < k.journal_retry_ns or (k.enacting and not lost_vms(k, members)):
+        return
+    back = tuple(m.vm.vm for m in members.up() if m.vm.vm in held and is_empty(m))
+    if back:
+        turn.record(HeldDead(tuple(vm for vm in held if vm not in back)))
+        for vm in back:
+            events_gone.events_taken_back(turn, members, vm)
+        turn.event("vm_back", f"VM {', '.join(back)} is back and empty: it may be planned with again")
+
+
+def is_empty(member: Member) -> bool:
+    """Does it say that no worker is left there?"""
+    report = member.report
+    return report is not None and all(w.state in ("exited", "quarantined") for w in report.workers)
+
+
+def hand_over_waited(k: Knowledge, now: Now) -> bool:
+    """Had a leaving source its time to run empty?"""
+    return k.durable.phase in IN_FORCE and now.mono_ns - k.switched_ns >= HAND_OVER_NS
+
+
+def past_of(k: Knowledge, now: Now) -> Past:
+    """How long ago plans came into force and were decided; by the journal, so it outlives a restart."""
+    rollouts = [rollout for rollout in k.durable.rollouts if not rollout.abandoned]
+    plans = [(max(0.0, (now.wall_ns - rollout.decided_ns) / NS), rollout.rate_tps) for rollout in rollouts]
+    return Past.of(k.in_force_s(now) or 0.0, plans)
+
+
+def progress_of(k: Knowledge, wall_ns: int) -> tuple[int, float, int, int] | None:
+    """(at, offered, emitted, done) per source: positions at the input rate Ω, of which each source takes all. `at`:
+    UTC, now; where rows are taken as they come, when that was looked at last (None: never)."""
+    schedule, topology = k.durable.schedule, k.topology
+    if schedule is None or topology is None:
+        return None
+    sources = len(topology.sources)
+    at_ns = looked_ns(k, wall_ns) if topology.arriving else wall_ns
+    offered = positions_at(k, at_ns) / sources if topology.arriving else schedule.offered(wall_ns)
+    return (at_ns, offered, k.counts.emitted // sources, k.counts.done // sources) if at_ns else None

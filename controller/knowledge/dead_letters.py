@@ -1,0 +1,357 @@
+"""Dead letters of a run: which source positions they are, exactly; the letters themselves, as far as they are
+kept. Pure.
+
+Positions are intervals per source partition and task, so that many cost little. Of each task the first letters
+are kept whole (row, error, traceback), up to a number and a size; of the others there are the positions alone.
+What is new since the last look comes out as records that are only ever appended, to a file of the controller's
+(`run_state_files.py`), from which the next life reads them, and to the trace.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import msgspec
+
+from headgate.controller.knowledge.run_tallies import Spans
+from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION, DeadLetter
+
+LETTERS_MOST, BYTES_MOST = 2000, 8 << 20  # kept whole, of each task
+
+GONE_MOST = 10_000  # letters that are gone of which it is remembered what they were
+
+Place = tuple[str, str, int]  # task, source, partition
+Key = tuple[str, str, int, int, int]  # task, source, partition, position, variant
+Origin = tuple[str, int, int]  # source, partition, position
+
+
+class Letter(msgspec.Struct, frozen=True, tag_field="record", tag="letter"):
+    """A letter that is kept whole. number: what commands know it by. wall_ns: when it was heard, UTC.
+
+    variant, feeder, shape, data: see DeadLetter. of: the letter whose row was sent again and came to this. run: the
+    earlier run that it is of, where it was number `of`. What has an `of` is no position of this run's sources."""
+
+    number: int
+    wall_ns: int
+    task: str
+    thread: int
+    source: str
+    partition: int
+    position: int
+    row: str
+    error: str
+    traceback: str
+    variant: int = 0
+    feeder: str = ""
+    shape: int = 0
+    data: bytes = b""
+    of: int = 0
+    run: str = ""
+
+    @property
+    def key(self) -> Key:
+        if self.of:
+            return self.task, self.run, AGAIN_PARTITION, self.of, self.variant
+        return self.task, self.source, self.partition, self.position, self.variant
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.row) + len(self.error) + len(self.traceback) + len(self.data)
+
+
+class Dead(msgspec.Struct, frozen=True, tag_field="record", tag="dead"):
+    """Positions `begin` … `end` − 1 of which a row died in `task`."""
+
+    task: str
+    source: str
+    partition: int
+    begin: int
+    end: int
+
+
+class Dropped(msgspec.Struct, frozen=True, tag_field="record", tag="dropped"):
+    """A letter that an operator had forgotten; its position stays counted."""
+
+    number: int
+
+
+class ReplayAsked(msgspec.Struct, frozen=True, tag_field="record", tag="asked"):
+    """The row of this letter is to be sent again."""
+
+    number: int
+
+
+class LetterReplayed(msgspec.Struct, frozen=True, tag_field="record", tag="replayed"):
+    """It was sent again and is done; its position stays counted."""
+
+    number: int
+
+
+class DiedAgain(msgspec.Struct, frozen=True, tag_field="record", tag="died_again"):
+    """It was sent again, and made its task raise three times once more."""
+
+    number: int
+    error: str
+    traceback: str
+
+
+class Sums(msgspec.Struct, frozen=True, tag_field="record", tag="sums"):
+    """How many there were before what follows was written whole."""
+
+    dropped: int
+    replayed: int
+    mended: int
+
+
+LetterRecord = Letter | Dead | Dropped | ReplayAsked | LetterReplayed | DiedAgain | Sums
+
+
+@dataclass
+class Letters:
+    """count: distinct source positions. dropped: letters that operators had forgotten; replayed: that were sent
+    again and are done; mended: so many of this run's own rows that died are done after all; asked: that are to be sent
+    again, in this order, each with the serial of this sending."""
+
+    count: int = 0
+    dropped: int = 0
+    replayed: int = 0
+    mended: int = 0
+    asked: dict[int, int] = field(default_factory=dict)
+    kept: dict[int, Letter] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)  # number → how often it died, in this life
+    _numbers: dict[Key, int] = field(default_factory=dict)
+    _gone: dict[Key, int] = field(default_factory=dict)  # the same, of those that are gone, the newest
+    _were: dict[int, Origin] = field(default_factory=dict)  # number → what it came of, of those
+    _all: defaultdict[tuple[str, int], Spans] = field(default_factory=lambda: defaultdict(Spans))
+    _of: defaultdict[Place, Spans] = field(default_factory=lambda: defaultdict(Spans))
+    _counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _size: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    next_number: int = 1
+    _serial: int = 0
+    _fresh: defaultdict[Place, Spans] = field(default_factory=lambda: defaultdict(Spans))
+    _records: list[LetterRecord] = field(default_factory=list)
+
+    # ── what comes ──────────────────────────────────────────────────────────────────────────────
+
+    def bury(self, letter: DeadLetter, wall_ns: int) -> bool:
+        """True for the first letter of a source position. One that is known already is counted only."""
+        if letter.of:
+            self._bury_again(letter, wall_ns)
+            return False
+        key = (letter.task, letter.source, letter.partition, letter.position, letter.variant)
+        if key in self._numbers or key in self._gone:
+            self._once_more(self._numbers.get(key, 0))
+            return False
+        if self.keeps(letter.task):
+            self._keep(letter, wall_ns, (letter.source, letter.partition, letter.position))
+        if not self._of[key[:3]].add(letter.position, letter.position + 1):
+            return False
+        self._fresh[key[:3]].add(letter.position, letter.position + 1)
+        self._counts[letter.task] += 1
+        return self._count(letter.source, letter.partition, letter.position, letter.position + 1)
+
+    def _bury_again(self, letter: DeadLetter, wall_ns: int) -> None:
+        """The row of a letter, or what came of it, once it was sent again. Its position is counted; there is always
+        room for what was there before."""
+        if letter.again:
+            if letter.again in self.asked:
+                self._died_again(DiedAgain(letter.again, letter.error, letter.traceback))
+                self._records.append(DiedAgain(letter.again, letter.error, letter.traceback))
+            else:
+                self._once_more(letter.again)
+            return
+        key = (letter.task, "", AGAIN_PARTITION, letter.of, letter.variant)
+        if key in self._numbers or key in self._gone:
+            self._once_more(self._numbers.get(key, 0))
+            return
+        before = self.kept.get(letter.of)
+        origin = (before.source, before.partition, before.position) if before else None
+        self._keep(letter, wall_ns, origin or self._were.get(letter.of, (letter.source, -1, -1)))
+
+    def _once_more(self, number: int) -> None:
+        if number in self.kept:
+            self.times[number] = self.times.get(number, 1) + 1
+
+    def _count(self, source: str, partition: int, begin: int, end: int) -> bool:
+        new = sum(e - b for b, e in self._all[source, partition].add(begin, end))
+        self.count += new
+        return new > 0
+
+    def _keep(self, letter: DeadLetter, wall_ns: int, origin: Origin) -> None:
+        self._add(
+            Letter(
+                self.next_number,
+                wall_ns,
+                letter.task,
+                letter.thread,
+                *origin,
+                letter.row,
+                letter.error,
+                letter.traceback,
+                letter.variant,
+                letter.feeder,
+                letter.shape,
+                letter.data,
+                letter.of,
+            )
+        )
+
+    def _add(self, letter: Letter) -> None:
+        self.next_number += 1
+        self._put(letter)
+        self._records.append(letter)
+
+    def take_in(self, letter: Letter) -> int:
+        """A letter of an earlier run, number `of` of run `run` there; its number here. One that is here already
+        is not taken twice."""
+        number = self._numbers.get(letter.key)
+        if number is None:
+            number = self.next_number
+            self._add(msgspec.structs.replace(letter, number=number))
+        return number
+
+    def _put(self, letter: Letter) -> None:
+        self.kept[letter.number] = letter
+        self._numbers[letter.key] = letter.number
+        size = self._size[letter.task]
+        size[0], size[1] = size[0] + 1, size[1] + letter.size_bytes
+        self.mended -= bool(letter.of and not letter.run)  # what came of a row that is done is not
+
+    def keeps(self, task: str) -> bool:
+        """Is there room for another whole letter of this task?"""
+        letters, size_bytes = self._size[task]
+        return letters < LETTERS_MOST and size_bytes < BYTES_MOST
+
+    # ── what operators do ───────────────────────────────────────────────────────────────────────
+
+    def drop(self, number: int) -> bool:
+        """Forget this letter; False when there is none."""
+        if number not in self.kept:
+            return False
+        self._remove(number)
+        self.dropped += 1
+        self._records.append(Dropped(number))
+        return True
+
+    def ask(self, number: int) -> bool:
+        """Have the row of this letter sent again; False when it is to be already, or there is none."""
+        if number in self.asked or number not in self.kept:
+            return False
+        self._ask(number)
+        self._records.append(ReplayAsked(number))
+        return True
+
+    def _ask(self, number: int) -> None:
+        self._serial += 1
+        self.asked[number] = self._serial
+
+    def done_again(self, number: int) -> None:
+        """Its row was sent again and is done: it is no letter any more."""
+        if number in self.asked:
+            self._replayed(number)
+            self._records.append(LetterReplayed(number))
+
+    def _replayed(self, number: int) -> None:
+        self.mended += not self.kept[number].run
+        self.replayed += 1
+        self._remove(number)
+
+    def _died_again(self, record: DiedAgain) -> None:
+        self.asked.pop(record.number, None)
+        before = self.kept.get(record.number)
+        if before is not None:
+            after = msgspec.structs.replace(before, error=record.error, traceback=record.traceback)
+            self.kept[record.number] = after
+            self._size[before.task][1] += after.size_bytes - before.size_bytes
+            self._once_more(record.number)
+
+    def _remove(self, number: int) -> None:
+        letter = self.kept.pop(number)
+        del self._numbers[letter.key]
+        self.asked.pop(number, None)
+        self.times.pop(number, None)
+        self._gone[letter.key] = number
+        self._were[number] = letter.source, letter.partition, letter.position
+        if len(self._gone) > GONE_MOST:
+            del self._gone[next(iter(self._gone))], self._were[next(iter(self._were))]
+        size = self._size[letter.task]
+        size[0], size[1] = size[0] - 1, size[1] - letter.size_bytes
+
+    def of(self, task: str | None = None) -> list[Letter]:
+        """Letters that are kept, oldest first."""
+        return [letter for letter in self.kept.values() if task in (None, letter.task)]
+
+    def newest(self, most: int) -> list[Letter]:
+        """The last few, oldest first."""
+        return list(islice(reversed(self.kept.values()), most))[::-1]
+
+    def counts(self) -> dict[str, int]:
+        """Task → rows by their positions, kept whole or not."""
+        return dict(sorted(self._counts.items()))
+
+    # ── what lasts ──────────────────────────────────────────────────────────────────────────────
+
+    def news(self) -> tuple[LetterRecord, ...]:
+        """What is new since the last call, to be appended: whole letters, and positions as intervals."""
+        records, self._records = self._records, []
+        fresh, self._fresh = self._fresh, defaultdict(Spans)
+        return (*_dead(fresh), *records)
+
+    def put_back(self, records: Sequence[LetterRecord]) -> None:
+        """What `news` told did not get to the disk: it is news still."""
+        self._records = [*records, *self._records]
+
+    def whole(self) -> tuple[LetterRecord, ...]:
+        """All that there is, as short as can be; `Dropped` of letters that are gone leave the last number."""
+        last = (
+            (Dropped(self.next_number - 1),)
+            if self.next_number > 1 and self.next_number - 1 not in self.kept
+            else ()
+        )
+        born = sum(
+            bool(letter.of and not letter.run) for letter in self.kept.values()
+        )  # counted again when read
+        sums = Sums(self.dropped, self.replayed, self.mended + born)
+        return (sums, *_dead(self._of), *self.kept.values(), *map(ReplayAsked, self.asked), *last)
+
+    def recall(self, records: Sequence[LetterRecord]) -> None:
+        """Begin from what an earlier life had appended."""
+        for record in records:
+            match record:
+                case Letter():
+                    self._put(record)
+                    self.next_number = max(self.next_number, record.number + 1)
+                case Dead(task, source, partition, begin, end):
+                    fresh = self._of[task, source, partition].add(begin, end)
+                    self._counts[task] += sum(e - b for b, e in fresh)
+                    self._count(source, partition, begin, end)
+                case Dropped(number):
+                    self.next_number = max(self.next_number, number + 1)
+                    if number in self.kept:
+                        self._remove(number)
+                        self.dropped += 1
+                case ReplayAsked(number) if number in self.kept:
+                    self._ask(number)
+                case LetterReplayed(number):
+                    self.next_number = max(self.next_number, number + 1)
+                    if number in self.kept:
+                        self._replayed(number)
+                case DiedAgain():
+                    self._died_again(record)
+                case Sums(dropped, replayed, mended):
+                    self.dropped, self.replayed, self.mended = dropped, replayed, mended
+
+
+def _dead(places: dict[Place, Spans]) -> Iterator[Dead]:
+    for (task, source, partition), spans in sorted(places.items()):
+        for begin, end in spans.all():
+            yield Dead(task, source, partition, begin, end)
+
+
+def records_of(lines: Iterable[bytes]) -> Iterator[LetterRecord]:
+    """Raises msgspec.DecodeError."""
+    decode = msgspec.json.Decoder(LetterRecord).decode
+    return (decode(line) for line in lines if line)

@@ -1,0 +1,702 @@
+"""What the journal keeps, and what it adds up to: records and their fold. Frozen; no I/O.
+
+`Durable` is everything a controller must still know after it was killed. It changes only through
+`fold(durable, record)` (below), live and in recovery alike.
+
+An enactment (`RolloutStarted`) goes through these phases (protocol: Plans; `execute/rollout_steps.py` has the table):
+
+    machines → prepared → switched → probation → committed          (or abandoned, from machines)
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.controller.knowledge.offered_load import LearnedSeason
+from headgate.controller.models.plans import PlacedThreads, Plan, placed
+from headgate.controller.models.task_models import Model
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.rates.schedule import Schedule
+from headgate.topology_runtime.wire.messages import Keepers, Route, TaskCode, ThreadSpec
+from headgate.topology_runtime.worker.keyed_state.key_ranges import of_runs, runs_of
+
+Phase = Literal["none", "machines", "prepared", "switched", "probation", "committed", "abandoned"]
+ALL_GO_BY_IT: frozenset[Phase] = frozenset({"probation", "committed"})  # every sender by its routes
+
+
+class Booted(msgspec.Struct, frozen=True, tag="booted"):
+    """A controller began its life; the first record of each life, written before anything is sent."""
+
+    boot: int
+    wall_ns: int
+
+
+class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
+    """What this controller runs. `steps` and `period_s`: the offered load, before it has a start; to sources whose
+    rows are taken as they come a cap, or, `uncapped`, only what the first plan is made for."""
+
+    topology: Topology
+    models: tuple[Model, ...]
+    steps: tuple[tuple[float, float], ...]
+    period_s: float
+    user_paths: tuple[str, ...]
+    wall_ns: int
+    uncapped: bool = False
+    package: str = ""  # the digest of the package with its code
+
+
+class SubmissionTaken(msgspec.Struct, frozen=True, tag="taken"):
+    """What is to be run once the tasks that have no model are measured. number: of the submission; by: whose it is, in
+    his words; known: measured before, each on one kind of machine."""
+
+    submitted: Submitted
+    number: int
+    by: str = ""
+    known: tuple[Model, ...] = ()
+
+
+class TaskMeasured(msgspec.Struct, frozen=True, tag="task_measured"):
+    """A model that a submission lacked, on one kind of machine."""
+
+    model: Model
+
+
+class SubmissionDropped(msgspec.Struct, frozen=True, tag="dropped"):
+    """It is not run: why, as an error tells it."""
+
+    number: int
+    what: str
+    cause: str = ""
+    hint: str = ""
+
+
+class Modelled(msgspec.Struct, frozen=True, tag="modelled"):
+    """Tasks were measured; these models take the place of those of their names."""
+
+    models: tuple[Model, ...]
+    wall_ns: int
+
+
+class OfferTaken(msgspec.Struct, frozen=True, tag="offer_taken"):
+    """What an analysis of this run offered was taken: `models` in the place of those of their names. seconds, texts:
+    model → how long it was seen at its peak; what changed. season: another than before, for the forecast."""
+
+    models: tuple[Model, ...]
+    seconds: dict[str, float]
+    texts: dict[str, str]
+    season: LearnedSeason | None
+    wall_ns: int
+
+
+class RolloutStarted(msgspec.Struct, frozen=True, tag="planned", dict=True):
+    """A plan was decided; its enactment is number `epoch`.
+
+    threads: all that exist from now on, of the plans before (leaving) and of this one.
+    degraded: why it carries less than was asked for, or "".
+    fresh: those that start with it. already: those that were leaving before.
+    before_number, before_routes: by which rows go until it is SWITCHED.
+    keepers: of keyed tasks, until it is in force (execute/desired_state.py).
+    awaits: VMs asked of the machines provider. undoes: the epoch that it rolls back, or 0."""
+
+    epoch: int
+    plan: Plan
+    reason: str
+    text: str
+    wall_ns: int
+    threads: tuple[ThreadSpec, ...]
+    fresh: tuple[int, ...]
+    already: tuple[int, ...]
+    routes_number: int
+    routes: tuple[Route, ...]
+    before_number: int
+    before_routes: tuple[Route, ...]
+    modelled_tps: dict[int, float]
+    next_thread: int
+    awaits: tuple[str, ...] = ()
+    undoes: int = 0
+    degraded: str = ""
+    keepers: tuple[Keepers, ...] = ()
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Slots with threads, in order."""
+        return tuple(sorted({thread.slot for thread in self.threads}))
+
+    @cached_property
+    def staying_slots(self) -> frozenset[Slot]:
+        """Slots with threads that are not leaving."""
+        return frozenset(thread.slot for thread in self.threads if not thread.leaving)
+
+    @cached_property
+    def by_number(self) -> dict[int, ThreadSpec]:
+        return {thread.thread: thread for thread in self.threads}
+
+    @cached_property
+    def leaving(self) -> tuple[ThreadSpec, ...]:
+        return tuple(thread for thread in self.threads if thread.leaving)
+
+    @cached_property
+    def placed(self) -> PlacedThreads:
+        return placed(self.threads, self.plan)
+
+
+class PhaseEntered(msgspec.Struct, frozen=True, tag="entered"):
+    """The enactment entered a phase; `why` when that is not the way forward."""
+
+    epoch: int
+    phase: Phase
+    wall_ns: int
+    why: str = ""
+
+
+class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
+    """A new plan has the placement that runs already: it is in force as it is."""
+
+    epoch: int
+    plan: Plan
+    degraded: str
+    wall_ns: int
+
+
+class Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """Leaving threads have ended and are no longer desired."""
+
+    epoch: int
+    threads: tuple[int, ...]
+
+
+class Scheduled(msgspec.Struct, frozen=True, tag="scheduled"):
+    """The offered load from now on."""
+
+    schedule: Schedule
+
+
+class Draining(msgspec.Struct, frozen=True, tag="draining"):
+    """The run is ending: sources read no more."""
+
+    reason: str
+    wall_ns: int
+
+
+class HeldDead(msgspec.Struct, frozen=True, tag="held_dead"):
+    """The VMs that are waited for no more (all of them, each time)."""
+
+    vms: tuple[str, ...]
+
+
+class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
+    """A leaving source thread had its time to run empty: its successor reads from `emitted` on, and the positions
+    from `acked` on that are open in its ledger stay its own, until they are done (then `acked` = `emitted`).
+    given_up: or until it is no more, and what it had accepted and not done comes at other positions, if at all."""
+
+    task: str
+    partition: int
+    thread: int
+    acked: int
+    emitted: int
+    given_up: bool = False
+
+
+class StandIn(msgspec.Struct, frozen=True, tag="stand_in"):
+    """A leaving source thread is lost with its VM: from now on `thread`, leaving too, reads again what it had open."""
+
+    thread: ThreadSpec
+    lost: int
+
+
+class Holds(msgspec.Struct, frozen=True, tag="holds"):
+    """From now on this thread is the one of its exclusive task that may work, and no other."""
+
+    task: str
+    thread: int
+    slot: Slot
+
+
+class Joined(msgspec.Struct, frozen=True, tag="joined"):
+    """A VM is there, with these slots."""
+
+    vm: Vm
+
+
+class MachineAsked(msgspec.Struct, frozen=True, tag="machine_asked"):
+    """A VM will be asked of the provider: written before it is, at `wall_ns`."""
+
+    vm: Vm
+    wall_ns: int = 0
+
+
+class MachineReleased(msgspec.Struct, frozen=True, tag="machine_released"):
+    """A VM will be given back: written before it is."""
+
+    vm: str
+    why: str
+
+
+class HoldCleared(msgspec.Struct, frozen=True, tag="seen"):
+    """An operator cleared a hold, or changed the mode."""
+
+    mode: str
+    wall_ns: int
+
+
+class PlanHeld(msgspec.Struct, frozen=True, tag="plan_held"):
+    """An operator brought this plan back, as epoch `epoch`: no other is made by itself until that is cleared."""
+
+    plan: str
+    epoch: int
+    rate_tps: float
+    wall_ns: int
+
+
+class StateLost(msgspec.Struct, frozen=True, tag="state_lost"):
+    """Key ranges of a task, as (first, how many), went on at `thread` without (all of) their state."""
+
+    task: str
+    thread: int
+    ranges: tuple[tuple[int, int], ...]
+    wall_ns: int
+
+
+class EventsGone(msgspec.Struct, frozen=True, tag="events_gone"):
+    """So many events that a VM's sources had accepted are on its disk alone, and it is lost; 0: it is back."""
+
+    vm: str
+    events: int
+    wall_ns: int
+
+
+class Cordoned(msgspec.Struct, frozen=True, tag="cordoned"):
+    """VMs that no plan is made with, by an operator's word, all of them: VM → is it to be drained at once."""
+
+    vms: dict[str, bool]
+    wall_ns: int
+
+
+class Recoded(msgspec.Struct, frozen=True, tag="recoded"):
+    """Other code of the same tasks takes the place of what runs, slot by slot: `code`, new or known already. models: of
+    tasks that others are given for. by_itself: no operator's word, the code before did not prove itself."""
+
+    code: TaskCode
+    models: tuple[Model, ...]
+    why: str
+    wall_ns: int
+    by_itself: bool = False
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """This life ended as it should."""
+
+    wall_ns: int
+
+
+class Rollout(msgspec.Struct, frozen=True):
+    """When a plan was decided, switched to, in force, committed (UTC ns, 0: not yet), for the summary, and for what
+    the next one will take. awaited: it had to wait for VMs. plan: its id."""
+
+    epoch: int
+    reason: str
+    rate_tps: float
+    slots: int
+    decided_ns: int
+    switched_ns: int = 0
+    in_force_ns: int = 0
+    committed_ns: int = 0
+    rolled_back: bool = False
+    abandoned: str = ""
+    awaited: bool = False
+    plan: str = ""
+
+
+class Durable(msgspec.Struct, frozen=True):
+    """Everything a controller must still know after it was killed.
+
+    rollout: the enactment whose desired state agents are held to, in phase `phase`, begun at
+    `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
+    started_ns: when the first tuple was due (UTC). machines: VMs had from the provider, asked for at `asked_ns`
+    (UTC); released: given back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the
+    thread that may work, or that did last. apart: leaving source threads with open positions whose successors read.
+    held_plan: what an operator brought back and nobody let go since.
+    rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
+    state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
+    its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once.
+    refit_s: model → of how many seconds it was refitted last; refits: what changed in those that no plan was made with
+    yet. season: learned from this run, for the forecast.
+    code: the number of the code that all threads shall run, `run` has it; codes: others, that some run or that may
+    come back. codes_made: how many there were. recoded_ns: when that was decided (UTC); given_up_code: by itself."""
+
+    boot: int = 0
+    lives: tuple[tuple[int, int], ...] = ()  # (began, ended as it should or 0) in UTC ns
+    run: Submitted | None = None
+    taken: SubmissionTaken | None = None
+    measured: tuple[Model, ...] = ()
+    dropped: SubmissionDropped | None = None
+    accepted: int = 0
+    rollout: RolloutStarted | None = None
+    phase: Phase = "none"
+    phase_wall_ns: int = 0
+    waiting: RolloutStarted | None = None
+    before: RolloutStarted | None = None
+    schedule: Schedule | None = None
+    started_ns: int = 0
+    draining: str = ""
+    draining_ns: int = 0
+    held_dead: tuple[str, ...] = ()
+    holders: tuple[Holds, ...] = ()
+    apart: tuple[HandedOver, ...] = ()
+    machines: tuple[Vm, ...] = ()
+    asked_ns: dict[str, int] = {}
+    released: tuple[str, ...] = ()
+    joined: tuple[Vm, ...] = ()
+    mode: str = ""
+    cleared_ns: int = 0
+    next_epoch: int = 1
+    next_thread: int = 0
+    next_routes: int = 1
+    rollouts: tuple[Rollout, ...] = ()
+    rollouts_dropped: dict[str, int] = {}
+    held_plan: PlanHeld | None = None
+    state_lost: dict[str, tuple[tuple[int, int], ...]] = {}
+    events_gone: dict[str, int] = {}
+    cordoned: dict[str, bool] = {}
+    code: int = 0
+    codes: tuple[TaskCode, ...] = ()
+    codes_made: int = 1
+    recoded_ns: int = 0
+    given_up_code: bool = False
+    refit_s: dict[str, float] = {}
+    refits: dict[str, str] = {}
+    season: LearnedSeason | None = None
+
+
+class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
+    """What all records before add up to, in their place (journal.py)."""
+
+    durable: Durable
+
+
+Record = (
+    Booted
+    | Submitted
+    | SubmissionTaken
+    | TaskMeasured
+    | SubmissionDropped
+    | Modelled
+    | OfferTaken
+    | RolloutStarted
+    | PhaseEntered
+    | Adopted
+    | Gone
+    | Scheduled
+    | Draining
+    | HandedOver
+    | HeldDead
+    | Holds
+    | Joined
+    | MachineAsked
+    | MachineReleased
+    | HoldCleared
+    | PlanHeld
+    | StandIn
+    | StateLost
+    | EventsGone
+    | Cordoned
+    | Recoded
+    | Ended
+    | SoFar
+)
+
+
+# ── How records add up to what is known: `fold`. Pure ───
+#
+# Live and in recovery alike, so that whatever was journaled is what is known, and taking back a record that
+# could not be written means keeping the value from before.
+
+ENDED_BY_NOW = 64  # boots whose times are kept: enough to see a row of crashes
+REIGNS_KEPT = 1000  # the first and the newest ones; of the others only how many there were
+
+
+def fold(d: Durable, record: Record) -> Durable:
+    """What is known after `record`; knows no clock and no order but that of the records."""
+    after: Durable = _FOLDS[type(record)](d, record)
+    return after
+
+
+def fold_all(records: tuple[Record, ...]) -> Durable:
+    durable = Durable()
+    for record in records:
+        durable = fold(durable, record)
+    return durable
+
+
+def _booted(d: Durable, r: Booted) -> Durable:
+    return replace(d, boot=r.boot, lives=(*d.lives[-ENDED_BY_NOW:], (r.wall_ns, 0)))
+
+
+def _submitted(d: Durable, r: Submitted) -> Durable:
+    number = d.taken.number if d.taken is not None else 0
+    return replace(d, run=r, taken=None, accepted=number)
+
+
+def _taken(d: Durable, r: SubmissionTaken) -> Durable:
+    return replace(d, taken=r, measured=r.known)
+
+
+def _task_measured(d: Durable, r: TaskMeasured) -> Durable:
+    of = r.model.task, r.model.slot.machine
+    others = tuple(model for model in d.measured if (model.task, model.slot.machine) != of)
+    return replace(d, measured=(*others, r.model))
+
+
+def _dropped(d: Durable, r: SubmissionDropped) -> Durable:
+    return replace(d, taken=None, dropped=r)
+
+
+def _planned(d: Durable, r: RolloutStarted) -> Durable:
+    slots, awaited = r.plan.slots.used, bool(r.awaits)
+    rollout = Rollout(r.epoch, r.reason, r.plan.rate_tps, slots, r.wall_ns, awaited=awaited, plan=r.plan.id)
+    rollouts = tuple(
+        replace(known, rolled_back=True) if known.epoch == r.undoes else known for known in d.rollouts
+    )
+    d = replace(
+        _with_rollouts(d, (*rollouts, rollout)),
+        next_epoch=r.epoch + 1,
+        next_thread=r.next_thread,
+        next_routes=r.routes_number + 1,
+    )
+    if r.undoes:
+        d = _held_but(d, r.undoes)
+    if not r.undoes and r.reason != "rollback":  # it was made with the models that there are
+        d = replace(d, refits={})
+    if r.awaits:
+        return replace(d, waiting=r)
+    return _reigning(d, r, r.wall_ns)
+
+
+def _with_rollouts(d: Durable, rollouts: tuple[Rollout, ...]) -> Durable:
+    """A run of months has many: the first, which started it, and the newest are kept."""
+    if len(rollouts) <= REIGNS_KEPT:
+        return replace(d, rollouts=rollouts)
+    first, old, *newest = rollouts
+    dropped = d.rollouts_dropped
+    if not old.abandoned:
+        dropped = {**dropped, old.reason: dropped.get(old.reason, 0) + 1}
+    return replace(d, rollouts=(first, *newest), rollouts_dropped=dropped)
+
+
+def _reigning(d: Durable, r: RolloutStarted, wall_ns: int) -> Durable:
+    """Agents are held to `r` from now on."""
+    before = d.before
+    if d.rollout is not None and d.phase in ALL_GO_BY_IT and d.rollout.epoch != r.undoes:
+        before = d.rollout
+    return replace(d, rollout=r, waiting=None, before=before, phase="prepared", phase_wall_ns=wall_ns)
+
+
+def _entered(d: Durable, r: PhaseEntered) -> Durable:
+    if r.phase == "abandoned":
+        waiting = None if d.waiting is not None and d.waiting.epoch == r.epoch else d.waiting
+        return _mark(_held_but(replace(d, waiting=waiting), r.epoch), r.epoch, abandoned=r.why)
+    if r.phase == "prepared":
+        assert d.waiting is not None and d.waiting.epoch == r.epoch, "only what waits can be prepared"
+        return _reigning(d, _still_there(d.waiting, d.rollout), r.wall_ns)
+    d = replace(d, phase=r.phase, phase_wall_ns=r.wall_ns)
+    stamps = {"switched": "switched_ns", "probation": "in_force_ns", "committed": "committed_ns"}
+    return _mark(d, r.epoch, **{stamps[r.phase]: r.wall_ns})
+
+
+def _still_there(waiting: RolloutStarted, rollout: RolloutStarted | None) -> RolloutStarted:
+    """`waiting` without the leaving threads that ended while it waited for its machines."""
+    there = {thread.thread for thread in rollout.threads} if rollout is not None else set()
+    kept = tuple(t for t in waiting.threads if not t.leaving or t.thread in there)
+    return replace(waiting, threads=kept, already=tuple(n for n in waiting.already if n in there))
+
+
+def _mark(d: Durable, epoch: int, **changes: Any) -> Durable:
+    rollouts = tuple(replace(r, **changes) if r.epoch == epoch else r for r in d.rollouts)
+    return replace(d, rollouts=rollouts)
+
+
+def _adopted(d: Durable, r: Adopted) -> Durable:
+    if d.rollout is None or d.rollout.epoch != r.epoch:
+        return d
+    return replace(d, rollout=replace(d.rollout, plan=r.plan, degraded=r.degraded), refits={})
+
+
+def _gone(d: Durable, r: Gone) -> Durable:
+    if d.rollout is None or d.rollout.epoch != r.epoch:
+        return d
+    gone = set(r.threads)
+    threads = tuple(t for t in d.rollout.threads if t.thread not in gone)
+    modelled = {n: tps for n, tps in d.rollout.modelled_tps.items() if n not in gone}
+    return replace(d, rollout=replace(d.rollout, threads=threads, modelled_tps=modelled))
+
+
+def _modelled(d: Durable, r: Modelled) -> Durable:
+    if d.run is None:
+        return d
+    fresh = {model.task: model for model in r.models}
+    return replace(d, run=replace(d.run, models=tuple(fresh.get(m.task, m) for m in d.run.models)))
+
+
+def _offer_taken(d: Durable, r: OfferTaken) -> Durable:
+    d = _modelled(d, Modelled(r.models, r.wall_ns))
+    season = r.season if r.season is not None else d.season
+    return replace(d, refit_s=d.refit_s | r.seconds, refits=d.refits | r.texts, season=season)
+
+
+def _scheduled(d: Durable, r: Scheduled) -> Durable:
+    return replace(d, schedule=r.schedule, started_ns=d.started_ns or r.schedule.start_ns)
+
+
+def _draining(d: Durable, r: Draining) -> Durable:
+    return replace(d, draining=r.reason, draining_ns=r.wall_ns)
+
+
+def _held_dead(d: Durable, r: HeldDead) -> Durable:
+    return replace(d, held_dead=r.vms)
+
+
+def _handed_over(d: Durable, r: HandedOver) -> Durable:
+    others = tuple(known for known in d.apart if known.thread != r.thread)
+    return replace(d, apart=(*others, r) if r.acked < r.emitted else others)
+
+
+def _stand_in(d: Durable, r: StandIn) -> Durable:
+    if d.rollout is None:
+        return d
+    number = r.thread.thread
+    apart = tuple(replace(gap, thread=number) if gap.thread == r.lost else gap for gap in d.apart)
+    modelled = d.rollout.modelled_tps.get(r.lost)
+    tps = d.rollout.modelled_tps | ({number: modelled} if modelled is not None else {})
+    rollout = replace(d.rollout, threads=(*d.rollout.threads, r.thread), modelled_tps=tps)
+    return replace(d, rollout=rollout, apart=apart, next_thread=number + 1)
+
+
+def _holds(d: Durable, r: Holds) -> Durable:
+    return replace(d, holders=(*(known for known in d.holders if known.task != r.task), r))
+
+
+def _joined(d: Durable, r: Joined) -> Durable:
+    return replace(d, joined=(*(vm for vm in d.joined if vm.vm != r.vm.vm), r.vm))
+
+
+def _machine_asked(d: Durable, r: MachineAsked) -> Durable:
+    return replace(
+        d,
+        machines=(*(vm for vm in d.machines if vm.vm != r.vm.vm), r.vm),
+        asked_ns=d.asked_ns | {r.vm.vm: r.wall_ns},
+        released=tuple(vm for vm in d.released if vm != r.vm.vm),
+    )
+
+
+def _machine_released(d: Durable, r: MachineReleased) -> Durable:
+    return replace(
+        d,
+        machines=tuple(vm for vm in d.machines if vm.vm != r.vm),
+        asked_ns={vm: at_ns for vm, at_ns in d.asked_ns.items() if vm != r.vm},
+        released=(*(vm for vm in d.released if vm != r.vm), r.vm),
+        joined=tuple(vm for vm in d.joined if vm.vm != r.vm),
+        held_dead=tuple(vm for vm in d.held_dead if vm != r.vm),
+        cordoned={vm: drains for vm, drains in d.cordoned.items() if vm != r.vm},
+    )
+
+
+def _seen(d: Durable, r: HoldCleared) -> Durable:
+    return replace(d, mode=r.mode, cleared_ns=r.wall_ns, held_plan=None)
+
+
+def _plan_held(d: Durable, r: PlanHeld) -> Durable:
+    return replace(d, held_plan=r)
+
+
+def _held_but(d: Durable, epoch: int) -> Durable:
+    """The enactment of this number failed: if it was to be held, nothing is."""
+    return replace(d, held_plan=None) if d.held_plan is not None and d.held_plan.epoch == epoch else d
+
+
+def _state_lost(d: Durable, r: StateLost) -> Durable:
+    lost = runs_of(of_runs(d.state_lost.get(r.task, ())) | of_runs(r.ranges))
+    return replace(d, state_lost={**d.state_lost, r.task: lost})
+
+
+def _events_gone(d: Durable, r: EventsGone) -> Durable:
+    others = {vm: events for vm, events in d.events_gone.items() if vm != r.vm}
+    return replace(d, events_gone=others | ({r.vm: r.events} if r.events else {}))
+
+
+def _cordoned(d: Durable, r: Cordoned) -> Durable:
+    return replace(d, cordoned=dict(r.vms))
+
+
+def _recoded(d: Durable, r: Recoded) -> Durable:
+    """The one before is kept, so that it may come back, and those that threads run."""
+    if d.run is None:
+        return d
+    before = TaskCode(d.code, d.run.topology, d.run.user_paths, d.run.package)
+    used = {thread.code for one in (d.rollout, d.waiting) if one is not None for thread in one.threads}
+    kept = (code for code in d.codes if code.number in used)
+    codes = {code.number: code for code in (*kept, before) if code.number != r.code.number}
+    models = {model.task: model for model in (*d.run.models, *r.models)}
+    run = replace(
+        d.run,
+        topology=r.code.topology,
+        user_paths=r.code.user_paths,
+        package=r.code.package,
+        models=tuple(models.values()),
+    )
+    made = max(d.codes_made, r.code.number + 1)
+    return replace(
+        d,
+        run=run,
+        code=r.code.number,
+        codes=tuple(codes.values()),
+        codes_made=made,
+        recoded_ns=r.wall_ns,
+        given_up_code=r.by_itself,
+    )
+
+
+def _ended(d: Durable, r: Ended) -> Durable:
+    if not d.lives:
+        return d
+    return replace(d, lives=(*d.lives[:-1], (d.lives[-1][0], r.wall_ns)))
+
+
+def _so_far(_: Durable, r: SoFar) -> Durable:
+    return r.durable
+
+
+_FOLDS: dict[type, Any] = {
+    Booted: _booted,
+    Submitted: _submitted,
+    SubmissionTaken: _taken,
+    TaskMeasured: _task_measured,
+    SubmissionDropped: _dropped,
+    RolloutStarted: _planned,
+    PhaseEntered: _entered,
+    Adopted: _adopted,
+    Gone: _gone,
+    Scheduled: _scheduled,
+    Modelled: _modelled,
+    OfferTaken: _offer_taken,
+    Draining: _draining,
+    HandedOver: _handed_over,
+    StandIn: _stand_in,
+    HeldDead: _held_dead,
+    Holds: _holds,
+    Joined: _joined,
+    MachineAsked: _machine_asked,
+    MachineReleased: _machine_released,
+    HoldCleared: _seen,
+    PlanHeld: _plan_held,
+    StateLost: _state_lost,
+    EventsGone: _events_gone,
+    Cordoned: _cordoned,
+    Recoded: _recoded,
+    Ended: _ended,
+    SoFar: _so_far,
+}

@@ -1,0 +1,194 @@
+"""What comes at sources whose rows are taken as they come: how many, how many are not read yet, since when. Pure.
+
+The thread that takes them counts at the place where they enter, and says when it looked: rates are of its times, so
+that a report that comes late, or not at all, makes a rate older and not wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from headgate.topology_runtime.wire.messages import SourceStatus
+
+if TYPE_CHECKING:
+    from headgate.controller.knowledge.knowledge import Knowledge
+
+NS = 1_000_000_000
+APART_NS = NS // 5  # two looks that are kept, at least
+KEPT_NS = 5 * NS // 2  # a present rate is the mean over so long
+STALE_NS = 3 * NS  # who has said nothing for so long is not waited for
+EVER_NS = 1 << 63
+SKEW_NS = 2 * NS  # a clock that is further off is not believed
+
+
+class Look(NamedTuple):
+    """At `at_ns` (UTC) so many positions had been taken."""
+
+    at_ns: int
+    arrived: int
+
+
+class Lag(NamedTuple):
+    """Of one source: rows taken and not read yet, and seconds since the oldest of them came (0: there is none)."""
+
+    source: str
+    rows: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class PartitionArrivals:
+    """Of one partition. `thread` says it; `oldest_ns`: UTC, 0 when all is read."""
+
+    thread: int = -1
+    looks: list[Look] = field(default_factory=list)
+    unread: int = 0
+    oldest_ns: int = 0
+
+    @property
+    def arrived(self) -> int:
+        return self.looks[-1].arrived if self.looks else 0
+
+    def hear(self, now: SourceStatus, leaving: bool, wall_ns: int) -> None:
+        """Take in what a thread says, at `wall_ns`. One that leaves is out of date once another takes rows."""
+        at_ns = now.seen_ns if abs(wall_ns - now.seen_ns) <= SKEW_NS else wall_ns
+        if not now.seen_ns or (self.looks and at_ns <= self.looks[-1].at_ns):
+            return
+        if now.thread != self.thread:
+            if now.arrived < self.arrived and (leaving or now.thread < self.thread):
+                return
+            self.thread = now.thread
+        if now.arrived < self.arrived:  # a lost VM took what was not read along
+            self.looks = []
+        if len(self.looks) > 1 and self.looks[-1].at_ns - self.looks[-2].at_ns < APART_NS:
+            self.looks.pop()
+        self.looks.append(Look(at_ns, now.arrived))
+        while len(self.looks) > 2 and at_ns - self.looks[1].at_ns >= KEPT_NS:
+            del self.looks[0]
+        self.unread, self.oldest_ns = max(0, now.arrived - now.emitted), now.oldest_ns
+
+    def arrived_at(self, at_ns: int) -> float:
+        """Positions taken by then, between two looks in proportion."""
+        place = bisect_right(self.looks, at_ns, key=lambda look: look.at_ns)
+        if place == 0 or place == len(self.looks):
+            return float(self.looks[place - 1 if place else 0].arrived) if self.looks else 0.0
+        before, after = self.looks[place - 1], self.looks[place]
+        share = (at_ns - before.at_ns) / (after.at_ns - before.at_ns)
+        return before.arrived + share * (after.arrived - before.arrived)
+
+    @property
+    def rate_tps(self) -> float:
+        """Over the last looks; 0 before there are two."""
+        if len(self.looks) < 2:
+            return 0.0
+        first, last = self.looks[0], self.looks[-1]
+        return (last.arrived - first.arrived) * NS / (last.at_ns - first.at_ns)
+
+
+def looked_ns(k: Knowledge, wall_ns: int) -> int:
+    """By when (UTC) it is known what came, of all that are heard; 0 when none is."""
+    topology = k.topology
+    names = {task.name for task in topology.arriving} if topology else set()
+    known = [s.arrivals for (task, _), s in k.counts.sources.items() if task in names and s.arrivals.looks]
+    times = [one.looks[-1].at_ns for one in known]
+    return min([at_ns for at_ns in times if wall_ns - at_ns < STALE_NS], default=max(times, default=0))
+
+
+def positions_at(k: Knowledge, at_ns: int) -> float:
+    """Positions that came, or were due, by then, of all sources together; not rounded. Once no more is taken, all that
+    came: it did before, whatever two looks make of the time between them."""
+    schedule, topology = k.durable.schedule, k.topology
+    if schedule is None or topology is None:
+        return 0.0
+    arriving = {task.name for task in topology.arriving}
+    by_ns = EVER_NS if 0 < schedule.end_ns <= at_ns else at_ns
+    came = sum(s.arrivals.arrived_at(by_ns) for (task, _), s in k.counts.sources.items() if task in arriving)
+    paced = len(topology.sources) - len(arriving)
+    return came + (paced * schedule.offered(at_ns) if paced else 0.0)
+
+
+def offered_now(k: Knowledge, wall_ns: int) -> float | None:
+    """Tuples/s now, of a source on average: as the schedule says, or as they come. None before the first."""
+    schedule, topology = k.durable.schedule, k.topology
+    if schedule is None or topology is None:
+        return None
+    if not topology.arriving:
+        return schedule.rate_at(wall_ns)
+    arriving = {task.name for task in topology.arriving}
+    came = sum(s.arrivals.rate_tps for (task, _), s in k.counts.sources.items() if task in arriving)
+    paced = (len(topology.sources) - len(arriving)) * schedule.rate_at(wall_ns)
+    return round((came + paced) / len(topology.sources), 3)
+
+
+def lags_of(k: Knowledge, wall_ns: int) -> tuple[Lag, ...]:
+    """Of each arriving source, in file order."""
+    found = []
+    for task in k.topology.arriving if k.topology else ():
+        mine = [s.arrivals for (name, _), s in k.counts.sources.items() if name == task.name]
+        oldest_ns = min((one.oldest_ns for one in mine if one.oldest_ns), default=0)
+        seconds = max(0.0, (wall_ns - oldest_ns) / NS) if oldest_ns else 0.0
+        found.append(Lag(task.name, sum(one.unread for one in mine), round(seconds, 3)))
+    return tuple(found)
+
+
+def cap_of(k: Knowledge, wall_ns: int) -> float:
+    """Rows/s of an arriving source that are read at most; infinite without a cap, and where there is no such source."""
+    schedule, topology = k.durable.schedule, k.topology
+    if schedule is None or topology is None or not topology.arriving:
+        return math.inf
+    return schedule.cap_at(wall_ns)
+
+
+def source_kind(k: Knowledge) -> str | None:
+    """`paced`, `arriving`, or `mixed`; None without a topology."""
+    topology = k.topology
+    if topology is None:
+        return None
+    if not topology.arriving:
+        return "paced"
+    return "arriving" if len(topology.arriving) == len(topology.sources) else "mixed"
+
+
+# ── A season that was learned from what was offered before, as runs are given it. Pure data ───
+#
+# middle, high: the rate that came in each part of a period, in the middle of all periods and at most in 95 of
+# 100.
+
+SCHEMA = "headgate/season/v1"
+
+
+class HeldOut(msgspec.Struct, frozen=True):
+    """How well the first two thirds foresaw the last one: how far it was off on average, and how far what came 15 s
+    before was, both as shares of the mean rate; and the share of the seconds in which no more came than `high`."""
+
+    seconds: float
+    error: float
+    error_of_level: float
+    covered: float
+
+
+class LearnedFrom(msgspec.Struct, frozen=True):
+    """Where it is from. sources: files and traces. seconds: of all of them."""
+
+    sources: tuple[str, ...]
+    seconds: float
+    periods: int
+    time: str
+    version: str
+    held_out: HeldOut
+
+
+class LearnedSeason(msgspec.Struct, frozen=True):
+    """topology: whose rates they were; empty: nobody said."""
+
+    schema: str
+    topology: str
+    period_s: float
+    middle: tuple[float, ...]
+    high: tuple[float, ...]
+    learned: LearnedFrom

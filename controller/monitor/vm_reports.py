@@ -1,0 +1,449 @@
+"""What VMs say, taken into the knowledge: HELLO, reports, dead letters, goodbyes. No clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headgate.controller.knowledge import spooled_events as events_gone
+from headgate.controller.knowledge.dead_letters import LetterRecord
+from headgate.controller.knowledge.journal_records import Joined, StateLost
+from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.controller.knowledge.loop_events import Distrust, KeepLetters, Send
+from headgate.controller.knowledge.membership import Member, Membership, MembershipChange
+from headgate.controller.knowledge.run_view import hot_keys
+from headgate.controller.knowledge.spooled_events import is_of, unread
+from headgate.topology_runtime.rates.schedule import Schedule
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.dead_letter_messages import VmStrikes
+from headgate.topology_runtime.wire.messages import Hello, Report, SourceStatus, SpoolLeft
+from headgate.topology_runtime.wire.wire_version import REMEDY, WIRE, agent_fault, spoken
+from headgate.topology_runtime.worker.keyed_state.key_ranges import of_runs, runs_of
+
+# ── Which positions of sources are believed. Pure ───
+#
+# 1. Only from the VM on which the desired state has that thread, and not from a VM held dead: what goes on
+# there concerns the run no more. (Reports of an agent's earlier boots are out of date before they come here.)
+# 2. acked ≤ emitted ≤ what is offered. A VM that was cut off may read by an older, higher rate, and its clock
+# may be ahead: so `LEAD_S` at the highest rate of this offer and those before it are allowed for, and what is
+# known already. (A thread that was not told yet from where to read has emitted nothing, and says what its
+# predecessor had acked.) Of a source that cannot be read twice: also what it has accepted, and of that no
+# more waits than a spool holds. (Where rows are taken as they come: only that.)
+# 3. What a spool says is believed of the thread that reads, from its VM.
+#
+# What rules 1 and 3 leave out is out of date, what rule 2 forbids is impossible: whoever says it is blamed.
+
+LEAD_S = 60.0
+BEHIND_MOST = 64 * 1024 * 1024  # rows: a spool holds so many bytes
+
+
+def owns_source(k: Knowledge, vm: str, now: SourceStatus) -> bool:
+    """Rule 1."""
+    rollout = k.durable.rollout
+    thread = rollout.by_number.get(now.thread) if rollout is not None else None
+    if thread is None or vm in k.durable.held_dead:
+        return False
+    return (thread.slot.vm, thread.task, thread.partition) == (vm, now.task, now.partition)
+
+
+def claim_fault(k: Knowledge, now: SourceStatus, wall_ns: int) -> str:
+    """Why these positions cannot be (rule 2); empty when they can."""
+    if now.emitted and now.acked + now.acked_above > now.emitted:
+        return f"acked {now.acked} and {now.acked_above} above, emitted {now.emitted}"
+    place = now.task, now.partition
+    task = k.topology.by_name[now.task] if k.topology is not None else None
+    accepted = now.arrived if task is not None and task.spooled else 0
+    if accepted > now.emitted + BEHIND_MOST:
+        return f"{now.arrived} came, {now.emitted} emitted"
+    known = k.counts.sources.get(place)
+    before = max(known.emitted, known.acked) if known is not None else 0
+    offered = 0 if task is not None and task.arriving else _offered(k.durable.schedule, wall_ns)
+    most = max(before, accepted, offered)
+    highest = max(now.emitted, now.acked + now.acked_above)
+    return f"{highest} emitted or acked, offered at most {most}" if highest > most else ""
+
+
+def spool_counts(k: Knowledge, vm: str, spool: SpoolLeft) -> bool:
+    """Rule 3."""
+    rollout = k.durable.rollout
+    thread = rollout.by_number.get(spool.thread) if rollout is not None else None
+    return thread is not None and not thread.leaving and thread.slot.vm == vm and is_of(k, spool, thread)
+
+
+def _offered(schedule: Schedule | None, wall_ns: int) -> int:
+    """Positions that can have been due, of the whole source: so of each of its partitions at most."""
+    if schedule is None:
+        return 0
+    return schedule.due(wall_ns) + int(LEAD_S * schedule.highest_tps) + 1
+
+
+# ── Says which key has most of a task's rows: they all go to one thread, whatever is planned. No clock, no
+# I/O
+
+NS = 1_000_000_000
+HOT, OVER = 0.5, 0.4  # of the rows of a task: above it is an alarm, below it is over
+LASTING_NS = NS  # for so long
+LOOK_NS = NS  # at all VMs so often
+KEYS_FORGOTTEN_NS = 3 * NS  # what a VM told
+MOVED = 0.05  # of the rows: the alarm is worded anew
+
+
+def hear_hot_keys(turn: Turn, report: Report) -> None:
+    """What the threads of a VM sent in the last second."""
+    k, now_ns = turn.knowledge, turn.now.mono_ns
+    if k.topology is None or not (report.keys or report.vm in k.keys_seen):
+        return
+    k.keys_seen[report.vm] = now_ns, report.keys
+    for vm in [vm for vm, (told_ns, _) in k.keys_seen.items() if now_ns - told_ns > KEYS_FORGOTTEN_NS]:
+        del k.keys_seen[vm]
+    if now_ns - k.hot_looked_ns < LOOK_NS:
+        return
+    k.hot_looked_ns = now_ns
+    k.hot_keys = hot_keys((one for _, keys in k.keys_seen.values() for one in keys), k.topology)
+    hottest = {key.task: key for key in reversed(k.hot_keys)}
+    for task in k.topology.by_name:
+        key, what = hottest.get(task), f"hot key {task}"
+        if key is None or key.share < (OVER if what in k.alarms else HOT):
+            k.hot_since.pop(task, None)
+            if k.alarms.pop(what, ""):
+                turn.event("alarm_over", f"no key has half of the rows of {task} any more", what=what)
+            continue
+        since_ns, told = k.hot_since.get(task, (now_ns, key))
+        if what in k.alarms and told.words == key.words and abs(told.share - key.share) < MOVED:
+            continue
+        k.hot_since[task] = since_ns, key
+        if now_ns - since_ns < LASTING_NS:
+            continue
+        text = (
+            f"{key.sentence}: one thread takes them all, and more threads do not help; "
+            "give its rows keys of their own, or count them before they are sent"
+        )
+        if what not in k.alarms:
+            turn.event("alarm", text, level="warning", what=what)
+        k.alarms[what] = text
+
+
+# ── What VMs say of keyed state: ranges whose state was lost, snapshots that cannot be written. No clock,
+# no I/O
+
+STATE_ALARM = "state"
+
+
+def hear_keyed_state(turn: Turn, workers: Iterable[m.WorkerStatus]) -> None:
+    """Journal what is lost as soon as it is known; what is known already is told again and again."""
+    rollout = turn.knowledge.durable.rollout
+    tasks = {t.thread: t.task for t in rollout.threads} if rollout is not None else {}
+    for worker in workers:
+        for now in worker.threads:
+            if now.lost and now.thread in tasks:
+                _lost(turn, tasks[now.thread], now, str(worker.slot))
+            if now.applied_again:
+                again = turn.knowledge.counts.applied_again
+                again[now.thread] = max(again.get(now.thread, 0), now.applied_again)
+
+
+def _lost(turn: Turn, task: str, now: m.ThreadStatus, slot: str) -> None:
+    k = turn.knowledge
+    known = of_runs(k.durable.state_lost.get(task, ()))
+    fresh = of_runs(now.lost) - known
+    if not fresh:
+        return
+    turn.record(StateLost(task, now.thread, runs_of(fresh), turn.now.wall_ns))
+    gone = f"; held dead: {', '.join(k.durable.held_dead)}" if k.durable.held_dead else ""
+    text = (
+        f"the state of {len(fresh)} key ranges of task {task} was lost with the threads that had it{gone}; "
+        f"thread {now.thread} on {slot} goes on with what is left"
+    )
+    k.alarms[STATE_ALARM] = text
+    turn.event("state_lost", text, level="error", task=task, slot=slot, ranges=len(fresh))
+
+
+def state_troubles(report: m.Report) -> tuple[str, ...]:
+    """Why snapshots are not written on a VM, once for each reason."""
+    reasons = {now.unsaved: now.thread for worker in report.workers for now in worker.threads if now.unsaved}
+    return tuple(f"no snapshot of thread {thread}: {why}" for why, thread in sorted(reasons.items()))
+
+
+def lost_ranges(state_lost: dict[str, tuple[tuple[int, int], ...]]) -> dict[str, int]:
+    """Task → how many of its key ranges lost state."""
+    return {task: len(of_runs(runs)) for task, runs in sorted(state_lost.items())}
+
+
+# ── Agents of other versions: refused ones are an alarm, those that are a version behind an event. No
+# clock, no I/O
+
+VERSION_ALARM = "version"
+VERSION_FORGOTTEN_NS = (
+    120 * 1_000_000_000
+)  # an agent that is started again and again says who it is twice a minute
+
+
+def version_refusal(turn: Turn, hello: Hello) -> str:
+    """Why what this agent speaks is not understood; empty when it is. Its alarm comes and goes with that."""
+    k = turn.knowledge
+    fault = agent_fault(hello.protocol, hello.version, k.settings.version)
+    if fault:
+        k.foreign[hello.vm] = turn.now.mono_ns, fault
+    else:
+        k.foreign.pop(hello.vm, None)
+    watch_versions(turn)
+    return fault
+
+
+def note_version(turn: Turn, hello: Hello) -> None:
+    """An agent was taken that is not of the controller's version."""
+    ours = turn.knowledge.settings.version
+    if (hello.protocol, hello.version) != (WIRE, ours):
+        theirs = spoken(hello.protocol, hello.version)
+        text = f"the agent of {hello.vm} is {theirs}, the controller {spoken(WIRE, ours)}: {REMEDY}"
+        turn.event("skew", text, vm=hello.vm)
+
+
+def watch_versions(turn: Turn) -> None:
+    """The alarm tells of agents that were refused lately."""
+    k = turn.knowledge
+    k.foreign = {
+        vm: told for vm, told in k.foreign.items() if turn.now.mono_ns - told[0] < VERSION_FORGOTTEN_NS
+    }
+    text = "; ".join(f"the agent of {vm} is refused: {fault}" for vm, (_, fault) in sorted(k.foreign.items()))
+    if text == k.alarms.get(VERSION_ALARM, ""):
+        return
+    if not text:
+        del k.alarms[VERSION_ALARM]
+        turn.event("alarm_over", "no agent is refused for its version any more", what=VERSION_ALARM)
+        return
+    k.alarms[VERSION_ALARM] = text
+    turn.event("alarm", text, level="warning", what=VERSION_ALARM)
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LETTERS_SAID = 20  # dead letters told one by one; the others are only counted
+LETTERS_COUNTED = {10**n for n in range(2, 19)}
+
+LEVELS = {"lost": "warning", "silent": "warning", "restarted": "warning"}
+
+
+def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[MembershipChange, ...]:
+    """An agent says who it is: welcomed, or refused with the reason."""
+    foreign = version_refusal(turn, message)
+    refused = foreign or members.refusal(message)
+    _welcome(turn, message.vm, refused)
+    if refused:
+        if not foreign:
+            text = f"the agent of {message.vm} is refused: {refused}"
+            turn.event("refused", text, level="warning", vm=message.vm)
+        return ()
+    before = members.members.get(message.vm)
+    if before is None or (before.boot, before.spoken) != (message.boot, (message.protocol, message.version)):
+        note_version(turn, message)
+    changes = members.hello(message, turn.now)
+    k = turn.knowledge
+    k.sent.pop(message.vm, None)
+    _spools(turn, message.vm, message.spools)
+    vm = members.members[message.vm].vm
+    if vm not in k.durable.joined:
+        turn.record(Joined(vm))
+    return told(turn, members, changes)
+
+
+def goodbye(turn: Turn, members: Membership, message: m.Goodbye) -> tuple[MembershipChange, ...]:
+    """An agent has ended its workers and told all that they did."""
+    changes = members.goodbye(message.vm, message.boot)
+    if changes:
+        turn.knowledge.counts.left(message.vm, message.boot)
+    return told(turn, members, changes)
+
+
+def report(turn: Turn, members: Membership, message: m.Report) -> tuple[MembershipChange, ...]:
+    """A heartbeat with what is on the VM."""
+    before = members.members.get(message.vm)
+    known = before.workers() if before else ()
+    changes = members.report(message, turn.now)
+    k = turn.knowledge
+    leased = changes is not None and k.may_lease(message)
+    if leased:
+        k.leases[message.vm] = turn.now.mono_ns
+    answered = message.boot, message.sequence
+    _welcome(turn, message.vm, leased=answered if leased else (0, 0), report=answered)
+    if changes is None:
+        return ()
+    workers = {worker.slot: worker for worker in known}
+    for worker in message.workers if message.workers != known else ():
+        k.incarnations[worker.slot] = max(worker.incarnation, k.incarnations.get(worker.slot, 0))
+        _told_of_worker(turn, workers.get(worker.slot), worker)
+    if message.vm not in k.durable.held_dead:
+        _spools(turn, message.vm, message.spools)
+    for source in message.sources:
+        if owns_source(k, message.vm, source):
+            _source(turn, message.vm, source)
+    disk(turn, message.vm, (*message.troubles, *state_troubles(message)))
+    if message.workers != known:
+        hear_keyed_state(turn, message.workers)
+    if message.strikes != VmStrikes():
+        k.strikes[message.vm] = message.strikes
+    k.counts.unlogged[message.vm, message.boot] = message.unlogged
+    hear_hot_keys(turn, message)
+    return told(turn, members, changes)
+
+
+def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
+    """What a disk does not take is an alarm until it takes it again."""
+    alarms, what = turn.knowledge.alarms, f"disk {where}"
+    text = f"{where}: {'; '.join(troubles)}" if troubles else ""
+    if alarms.get(what, "") == text:
+        return
+    if troubles and what not in alarms:
+        turn.event("alarm", text, level="error", where=where)
+    if troubles:
+        alarms[what] = text
+    else:
+        del alarms[what]
+        turn.event("alarm_over", f"{where}: the disk takes everything again", where=where)
+
+
+def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
+    """What is left in a VM's spools."""
+    k = turn.knowledge
+    for spool in spools:
+        if spool_counts(k, vm, spool):
+            known = k.counts.source(spool.task, spool.partition)
+            known.main = max(known.main, spool.acked)
+    if spools:
+        k.spools[vm] = spools
+        k.counts.anew.update(task for (task, _), _ in unread(k))
+    else:
+        k.spools.pop(vm, None)
+
+
+def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
+    k = turn.knowledge
+    refused = claim_fault(k, now, turn.now.wall_ns)
+    if refused:
+        turn.do(Distrust(vm, f"positions of {now.task}/{now.partition} that cannot be: {refused}"))
+        return
+    known = k.counts.source(now.task, now.partition)
+    known.hear(now)
+    rollout = k.durable.rollout
+    thread = rollout.by_number.get(now.thread) if rollout is not None else None
+    known.arrivals.hear(now, thread is None or thread.leaving, turn.now.wall_ns)
+
+
+def _told_of_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStatus) -> None:
+    """Deaths of workers, and slots given up."""
+    if now.crashes > (before.crashes if before else 0):
+        text = f"worker {now.slot} died: {now.last_exit or 'no reason known'}"
+        turn.event("worker_died", text, level="warning", slot=str(now.slot), crashes=now.crashes)
+    if now.state == "quarantined" and (before is None or before.state != "quarantined"):
+        text = f"slot {now.slot} is quarantined after {now.crashes} crashes: {now.last_exit}"
+        turn.event("slot_quarantined", text, level="warning", slot=str(now.slot))
+
+
+def letters(turn: Turn, members: Membership, message: m.DeadLetters) -> None:
+    """Rows that a task could not process."""
+    told(turn, members, members.heard(message.vm, turn.now))
+    counts = turn.knowledge.counts
+    for letter in message.letters:
+        if counts.letters.bury(letter, turn.now.wall_ns):
+            _tell(turn, letter, counts.letters.count)
+    for task in {letter.task for letter in message.letters if not counts.letters.keeps(letter.task)}:
+        _full(turn, task)
+    boot, below = counts.letters_heard.get(message.vm, (0, 0))
+    if message.boot >= boot:
+        below = max(below if message.boot == boot else 0, message.waiting)
+        if message.first <= below:  # else some are missing, which come again
+            below = max(below, message.first + len(message.letters))
+        counts.letters_heard[message.vm] = message.boot, below
+
+
+def _tell(turn: Turn, letter: m.DeadLetter, count: int) -> None:
+    """The first ones one by one, then only how many there are."""
+    if count <= LETTERS_SAID:
+        text = (
+            f"dead letter: {letter.task} failed on row {letter.position} of {letter.source}: {letter.error}"
+        )
+        turn.event("dead_letter", text, level="warning", task=letter.task, traceback=letter.traceback)
+    elif count in LETTERS_COUNTED:
+        turn.event("dead_letters", f"{count:,} dead letters so far: `headgate deadletter list`", "warning")
+
+
+def _full(turn: Turn, task: str) -> None:
+    """No more letters of the task are kept whole."""
+    what = f"dead letters {task}"
+    if what not in turn.knowledge.alarms:
+        kept = len(turn.knowledge.counts.letters.of(task))
+        text = f"the first {kept:,} dead letters of {task} are kept; of the others only the positions"
+        turn.knowledge.alarms[what] = text
+        turn.event("alarm", text, level="error", task=task)
+
+
+def keep_letters(turn: Turn) -> None:
+    """What is new of them to the disk; then their agents may forget them."""
+    counts = turn.knowledge.counts
+    if records := counts.letters.news():
+        turn.do(KeepLetters(records))
+    for vm, (boot, below) in counts.letters_heard.items():
+        if (boot, below) != counts.letters_told.get(vm):
+            counts.letters_told[vm] = boot, below
+            turn.do(Send(vm, m.LettersTaken(boot, below)))
+
+
+def letters_not_kept(turn: Turn, records: tuple[LetterRecord, ...]) -> None:
+    """Nothing of the turn before was done: what it would have written is news still, and no agent was told."""
+    counts = turn.knowledge.counts
+    counts.letters.put_back(records)
+    counts.letters_told.clear()
+
+
+def told(
+    turn: Turn, members: Membership, changes: tuple[MembershipChange, ...]
+) -> tuple[MembershipChange, ...]:
+    """Changes of membership as events; once a tick without any."""
+    watch_versions(turn)
+    for change in changes:
+        turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
+        if change.kind in ("lost", "left"):
+            turn.knowledge.alarms.pop(f"disk {change.vm}", None)
+    events_gone.watch_lost_events(turn, members, changes)
+    for change in changes:
+        if change.kind == "left":
+            turn.knowledge.spools.pop(change.vm, None)
+    return changes
+
+
+def _welcome(
+    turn: Turn, vm: str, refused: str = "", leased: tuple[int, int] = (0, 0), report: tuple[int, int] = (0, 0)
+) -> None:
+    k = turn.knowledge
+    told = k.durable.boot, k.settings.run, turn.now.wall_ns, refused, leased, report
+    turn.do(Send(vm, m.Welcome(*told, protocol=WIRE, version=k.settings.version)))
+
+
+def in_flight(members: tuple[Member, ...]) -> int:
+    """Rows in all ledgers now."""
+    return sum(s.in_flight for member in members if member.report for s in member.report.sources)
+
+
+# ── Clocks of VMs as their agents measure them: what a step of one makes of the samples that came before.
+# Pure
+
+STEP_NS = NS // 20  # beyond both measurements' errors: latencies of before and after do not compare
+APART_NS = 30 * NS  # between two that are believed: who lies cannot keep the controller from ever judging
+
+
+def clock_stepped(turn: Turn, before: m.Report | None, now: m.Report) -> bool:
+    """Was this VM's clock set since the report before?
+
+    Where it was the controller's own, every VM tells so: the first is believed, and no other for APART_NS.
+    """
+    if before is None or before.boot != now.boot or not before.clock[1] or not now.clock[1]:
+        return False
+    step_ns = now.clock[0] - before.clock[0]
+    if abs(step_ns) <= STEP_NS + before.clock[1] + now.clock[1]:
+        return False
+    k, now_ns = turn.knowledge, turn.now.mono_ns
+    if k.clock_stepped_ns and now_ns - k.clock_stepped_ns < APART_NS:
+        return False
+    k.clock_stepped_ns = now_ns
+    whose = f"the clock of {now.vm} was set by {-step_ns / NS:+.3f} s, or the controller's"
+    turn.event("clock_step", f"{whose}: what was measured before is let go", level="warning", vm=now.vm)
+    return True

@@ -1,0 +1,29 @@
+"""Linear scaling allocation (paper 0, Alg. 2): as many threads as one thread's peak goes into the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headgate.controller.models.plans import Allocation, TaskAllocation
+from headgate.controller.models.task_models import Model, cpu, memory, peak_rate
+from headgate.controller.plan.allocators.allocation_rules import allocate, whole_times
+from headgate.topology_runtime.api.topology import Topology
+
+
+def lsa(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:
+    """LSA at input rate `rate_tps` in tuples/s. Raises Infeasible (see `allocate`)."""
+    return allocate("lsa", topology, models, rate_tps, threads_in_line)
+
+
+def threads_in_line(task: str, rate_tps: float, model: Model) -> TaskAllocation:
+    """⌈ω / I(1)⌉ threads, at least one; CPU C(1) and memory M(1) in proportion to ω / I(1)."""
+    peak_tps = peak_rate(model, 1)
+    whole, rest_tps = whole_times(rate_tps, peak_tps)
+    part = whole + rest_tps / peak_tps
+    return TaskAllocation(
+        task,
+        rate_tps,
+        threads=max(1, whole + (rest_tps > 0)),
+        cpu_slots=cpu(model, 1) * part,
+        memory_slots=memory(model, 1) * part,
+    )

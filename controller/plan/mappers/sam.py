@@ -1,0 +1,176 @@
+"""Slot aware mapping (paper 0, Alg. 6): full bundles alone in a slot, partial ones where they fit best.
+
+Readings (the printed algorithm has slips): a bundle is full when MBA reserved a whole slot for it; the
+"next full slot" is the next *empty* one. Slots are filled in the order of the room, so the slots after
+the last one used stay free and whole VMs can be given back; that is the paper's order as well, which
+goes on from the VM last used, as long as nothing is pinned.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from headgate.controller.models.plans import Allocation, Placement, TaskAllocation
+from headgate.controller.models.task_models import EPSILON
+from headgate.controller.plan.mappers.free_slots import Filling, Room
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.wording import counted
+
+NAMED = 3  # so many slots that were not chosen are named on either side of the one that was
+
+
+class Free(msgspec.Struct, frozen=True):
+    """What is free of a slot."""
+
+    slot: Slot
+    cpu: float
+    memory: float
+
+
+class SlotChoice(msgspec.Struct, frozen=True):
+    """Why `threads` threads of `task`, which need `cpu` and `memory`, went into `at.slot`, where `at` was
+    free. rule: "full" (alone in the next empty slot), "best fit" or "empty" (no slot in use held them).
+    `passed_over`: slots in use that did not hold them, the emptiest first; `runners_up`: slots in use
+    that would have, but have more room left, the fullest first. At most `NAMED` of each."""
+
+    task: str
+    threads: int
+    rule: str
+    cpu: float
+    memory: float
+    at: Free
+    passed_over: tuple[Free, ...] = ()
+    runners_up: tuple[Free, ...] = ()
+
+
+def sam(allocation: Allocation, room: Room, choices: list[SlotChoice] | None = None) -> Placement:
+    """Maps an allocation of MBA. Raises Infeasible when the slots run out. n log n in slots and tasks,
+    unless `choices` is given: each choice is added to it with its reason (pinned threads have none)."""
+    board = _SamBoard(room, choices)
+    left = {task.task: task.rest_threads for task in allocation.tasks}
+    for task in allocation.tasks:
+        if task.static:
+            left[task.task] -= _keep_pinned(board, task, room)
+    bundles = {task.task: task.full_bundles for task in allocation.tasks}
+    sweep = list(allocation.tasks)
+    while sweep:
+        again = []
+        for task in sweep:
+            if bundles[task.task]:
+                board.put_full(task)
+                bundles[task.task] -= 1
+                again.append(task)
+            elif left[task.task]:
+                _put_rest(board, task, left[task.task])
+        sweep = again
+    return board.filling.placement(allocation, room.vms)
+
+
+def _keep_pinned(board: _SamBoard, task: TaskAllocation, room: Room) -> int:
+    """Put threads of a task of fixed size where they are pinned, if they fit; how many were put."""
+    kept = 0
+    for slot in room.pinned.get(task.task, ())[: task.threads]:
+        kept += board.put_at(slot, task.task, task.rest_cpu / task.threads, task.rest_memory / task.threads)
+    return kept
+
+
+def _put_rest(board: _SamBoard, task: TaskAllocation, threads: int) -> None:
+    """A partial bundle goes into one slot, in which it was measured: if it seems to need more than the
+    whole of it, it gets the whole. Threads of a task of fixed size fit in one by one."""
+    if not task.static:
+        board.put_best(task.task, threads, min(1.0, task.rest_cpu), min(1.0, task.rest_memory))
+        return
+    for _ in range(threads):
+        board.put_best(task.task, 1, task.rest_cpu / task.threads, task.rest_memory / task.threads)
+
+
+class _SamBoard:
+    """What is free in each slot. `_open`: (free CPU + free memory, place) of slots partly used, sorted."""
+
+    def __init__(self, room: Room, choices: list[SlotChoice] | None) -> None:
+        self.filling = Filling()
+        self._choices = choices
+        self._slots = room.slots()
+        self._place = {slot: place for place, slot in enumerate(self._slots)}
+        self._free_cpu = [1.0] * len(self._slots)
+        self._free_memory = [1.0] * len(self._slots)
+        self._empty = deque(range(len(self._slots)))
+        self._used: set[int] = set()
+        self._open: list[tuple[float, int]] = []
+
+    def put_full(self, task: TaskAllocation) -> None:
+        """A whole bundle takes the next empty slot for itself."""
+        place = self._next_empty(task.task)
+        if self._choices is not None:
+            self._note("full", place, task.task, task.bundle_threads, 1.0, 1.0)
+        self._used.add(place)
+        self.filling.put(self._slots[place], task.task, task.bundle_threads, full=True)
+
+    def put_best(self, task: str, threads: int, cpu: float, memory: float) -> None:
+        """The slot with the least sum of free CPU and memory that holds the need (GetBestFitSlot)."""
+        first = bisect_left(self._open, (cpu + memory - 3 * EPSILON, -1))
+        for i in range(first, len(self._open)):
+            if self._holds(self._open[i][1], cpu, memory):
+                if self._choices is not None:
+                    self._note("best fit", self._open[i][1], task, threads, cpu, memory)
+                place = self._open.pop(i)[1]
+                break
+        else:
+            place = self._next_empty(task)
+            if not self._holds(place, cpu, memory):
+                raise Infeasible(
+                    f"{counted(threads, 'thread')} of task {task!r} need more than one whole slot"
+                )
+            if self._choices is not None:
+                self._note("empty", place, task, threads, cpu, memory)
+        self._put(place, task, threads, cpu, memory)
+
+    def put_at(self, slot: Slot, task: str, cpu: float, memory: float) -> bool:
+        """One thread into this very slot, if it is usable and holds it."""
+        place = self._place.get(slot)
+        if place is None or not self._holds(place, cpu, memory):
+            return False
+        if place in self._used:
+            self._open.remove((self._free_cpu[place] + self._free_memory[place], place))
+        self._put(place, task, 1, cpu, memory)
+        return True
+
+    def _note(self, rule: str, place: int, task: str, threads: int, cpu: float, memory: float) -> None:
+        """Keep a choice that is about to be made, with the slots it was made among."""
+        assert self._choices is not None
+        among = self._open if rule != "full" else []
+        held: list[int] = []
+        small: list[int] = []
+        for _, other in among:
+            if other != place:
+                (held if self._holds(other, cpu, memory) else small).append(other)
+        at = next(self._free([place]))
+        passed_over, runners_up = tuple(self._free(small[::-1])), tuple(self._free(held))
+        self._choices.append(SlotChoice(task, threads, rule, cpu, memory, at, passed_over, runners_up))
+
+    def _free(self, places: list[int]) -> Iterator[Free]:
+        """What is free of the first few of these slots."""
+        for place in places[:NAMED]:
+            yield Free(self._slots[place], self._free_cpu[place], self._free_memory[place])
+
+    def _put(self, place: int, task: str, threads: int, cpu: float, memory: float) -> None:
+        self._free_cpu[place] -= cpu
+        self._free_memory[place] -= memory
+        self._used.add(place)
+        insort(self._open, (self._free_cpu[place] + self._free_memory[place], place))
+        self.filling.put(self._slots[place], task, threads)
+
+    def _holds(self, place: int, cpu: float, memory: float) -> bool:
+        return self._free_cpu[place] >= cpu - EPSILON and self._free_memory[place] >= memory - EPSILON
+
+    def _next_empty(self, task: str) -> int:
+        while self._empty:
+            place = self._empty.popleft()
+            if place not in self._used:
+                return place
+        raise Infeasible(f"no slot is left for task {task!r}")

@@ -1,0 +1,143 @@
+"""Models measured in one size of slot, used in another. Pure.
+
+Bytes are bytes: memory is scaled. How a task's rate changes with the cores of its slot nobody has measured: models of
+another size are refused. A model that does not say in what slot it was measured is one of the slots at hand.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from headgate.controller.models.plans import Placement, Plan
+from headgate.controller.models.task_models import Model, ModelSlot, Point, memory
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.errors import InvalidInput
+
+# ── Memory that a placement holds in each slot, what tasks import counted once. Pure ────────────────────
+#
+# The contract's prediction scales a task's whole memory with its rate. A process keeps what it once imported,
+# and two tasks in a slot share it: as measured, adding whole models explains 82 % of the
+# variance, a base once and an increment per group 99 %.
+
+# Keys of a measured model's file:
+BASE = "base_memory"  # fraction of the slot held before any thread works
+WORKER = "worker_bytes"  # of the bare worker, which no model counts
+
+
+def resident_memory(
+    placement: Placement, topology: Topology, models: Mapping[str, Model]
+) -> dict[Slot, float]:
+    """Slot → bytes above the bare worker: the largest base of its tasks, and what each group adds to its own.
+
+    Groups without a model (tasks of fixed size) count nothing here."""
+    bases: defaultdict[Slot, float] = defaultdict(float)
+    added: defaultdict[Slot, float] = defaultdict(float)
+    for bundle in placement.bundles:
+        model = models.get(topology.by_name[bundle.task].model_name)
+        if model is None:
+            continue
+        size = model.slot.memory_bytes
+        base = _number(model.more.get(BASE)) * size
+        bases[bundle.slot] = max(bases[bundle.slot], base)
+        added[bundle.slot] += max(0.0, memory(model, bundle.threads) * size - base)
+    return {slot: bases[slot] + added[slot] for slot in bases}
+
+
+def held_memory(
+    placement: Placement, topology: Topology, models: Mapping[str, Model], vms: Iterable[Vm]
+) -> dict[Slot, float]:
+    """Slot → fraction of its memory that its process holds, the bare worker and what tasks of fixed size
+    reserve included; nothing when no model says how large a bare worker is."""
+    used = {task.model_name for task in topology.tasks if task.static is None}
+    worker_bytes = max(
+        (_number(models[name].more.get(WORKER)) for name in used if name in models), default=0.0
+    )
+    if worker_bytes <= 0:
+        return {}
+    sizes = {vm.vm: vm.slot_memory_bytes for vm in vms}
+    resident = resident_memory(placement, topology, models)
+    held: defaultdict[Slot, float] = defaultdict(float)
+    for bundle in placement.bundles:
+        static = topology.by_name[bundle.task].static
+        if static is not None:
+            held[bundle.slot] += static.memory * bundle.threads / static.threads
+    return {
+        slot: (worker_bytes + resident.get(slot, 0.0)) / sizes[slot.vm] + held[slot]
+        for slot in {bundle.slot for bundle in placement.bundles}
+        if slot.vm in sizes
+    }
+
+
+def _number(value: Any) -> float:
+    """A key that headgate does not check when it reads a model."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMemory:
+    """What the processes of a plan hold in memory, worked out once per plan."""
+
+    plan: str
+    slots: dict[Slot, float]
+
+    @classmethod
+    def of(cls, plan: Plan, topology: Topology, models: Mapping[str, Model]) -> HeldMemory:
+        return cls(plan.id, held_memory(plan.placement, topology, models, plan.vms))
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NEAR = 0.01  # relative: so little another size is the same
+
+
+def fitted(
+    models: Iterable[Model], topology: Topology, slot_cores: float, slot_memory_bytes: int
+) -> tuple[Model, ...]:
+    """The models as fractions of these slots. Raises InvalidInput with every model of the topology that was measured
+    in slots of other cores."""
+    models = tuple(models)
+    used = {task.model_name for task in topology.tasks if task.static is None}
+    odd = [m for m in models if m.task in used and _known(m) and not near(m.slot.cores, slot_cores)]
+    if odd:
+        sizes = sorted({m.slot.cores for m in odd})
+        own = f"`--slot-cores {sizes[0]:g}`, or " if len(sizes) == 1 and len(odd) == len(used) else ""
+        raise InvalidInput(
+            f"the models do not fit slots of {slot_cores:g} cores",
+            faults=[f"{m.task}: measured in a slot of {m.slot.cores:g} cores" for m in odd],
+            hint=f"{own}measure anew: `headgate model profile --slot-cores {slot_cores:g} …`, or leave --models out",
+        )
+    return tuple(_fit(model, slot_cores, slot_memory_bytes) for model in models)
+
+
+def _known(model: Model) -> bool:
+    return model.slot != ModelSlot()
+
+
+def near(a: float, b: float) -> bool:
+    """Are these cores of one size?"""
+    return abs(a - b) <= NEAR * b
+
+
+def _fit(model: Model, slot_cores: float, slot_memory_bytes: int) -> Model:
+    slot = replace(model.slot, cores=slot_cores, memory_bytes=slot_memory_bytes)
+    if not _known(model):
+        return replace(model, slot=slot)
+    times = model.slot.memory_bytes / slot_memory_bytes
+    if times == 1.0:
+        return model
+    base = model.more.get(BASE)
+    more = model.more | ({BASE: base * times} if isinstance(base, int | float) else {})
+    return replace(model, slot=slot, points=tuple(_scaled(p, times) for p in model.points), more=more)
+
+
+def _scaled(point: Point, times: float) -> Point:
+    spread = point.spread
+    if spread is not None and spread.memory is not None:
+        spread = replace(spread, memory=spread.memory * times)
+    return replace(point, memory=point.memory * times, spread=spread)

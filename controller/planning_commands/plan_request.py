@@ -1,0 +1,240 @@
+"""What a planning command was asked, and the plan that answers it: acquired or fixed VMs, a cap on cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headgate.controller.models.plans import usd_per_hour
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.errors import HeadgateError, Infeasible, InvalidInput, UsageError
+from headgate.topology_runtime.wording import counted, significant
+
+if TYPE_CHECKING:
+    from headgate.controller.models.plans import Plan
+    from headgate.controller.models.task_models import Model
+    from headgate.controller.plan.acquire import Acquire
+    from headgate.controller.plan.planner import PlanRequest
+    from headgate.controller.plan.predict.vm_links import NarrowLinks
+    from headgate.controller.plan.scaling import Supply
+    from headgate.topology_runtime.api.topology import Topology
+
+CENT = 1e-6  # USD: sums of prices that differ by less are equal
+NEXT_TO_NOTHING = 1e-6  # of the rate asked for: a plan for less carries nothing
+
+
+@dataclass(frozen=True)
+class PlanWanted:
+    """`request` has topology, models, rate and how to plan. With `acquire` VMs are acquired among `sizes`
+    (templates); without it the request's VMs are fixed. `step_tps`: asked for the highest multiple of it
+    that fits the fixed VMs, whatever the request's rate. `search_s`: so long a plan may be searched for (None: as
+    is usual)."""
+
+    request: PlanRequest
+    sizes: tuple[Vm, ...] = ()
+    acquire: Acquire | None = None
+    max_usd_per_hour: float | None = None
+    step_tps: float | None = None
+    search_s: float | None = None
+
+    @property
+    def topology(self) -> Topology:
+        return self.request.topology
+
+    @property
+    def models(self) -> dict[str, Model]:
+        return self.request.models
+
+    def beside(self, base: Plan) -> PlanWanted:
+        """The same question, asked while `base` is in force."""
+        return replace(self, request=msgspec.structs.replace(self.request, in_force=base.placement))
+
+    def plan(self) -> Plan:
+        """The plan asked for, verified. Raises InvalidInput, Infeasible (also: costs more than the cap)."""
+        from headgate.controller.plan.predict.vm_links import NarrowLinks
+        from headgate.topology_runtime.platform.planning_time import clocked
+
+        with clocked(monotonic, self.search_s):
+            try:
+                plan = self._planned()
+            except NarrowLinks as error:
+                raise self._narrow(error) from error
+        check(plan, self.topology, self.models)
+        if self.max_usd_per_hour is not None and usd_per_hour(plan.vms) > self.max_usd_per_hour + CENT:
+            raise self._too_dear(plan, self.max_usd_per_hour)
+        return plan
+
+    def _planned(self) -> Plan:
+        from headgate.controller.plan.planner import make_plan, plan_acquiring
+
+        if self.step_tps is not None:
+            from headgate.controller.plan.scaling import highest_plan
+
+            return highest_plan(self.request, self.step_tps)
+        if self.acquire is None:
+            return make_plan(self.request)
+        return plan_acquiring(self.request, self.sizes, self.acquire)
+
+    def _too_dear(self, plan: Plan, cap: float) -> Infeasible:
+        vms = self._affordable(plan, cap)
+        rate_tps = self._carried_by(vms, plan.rate_tps)
+        slots, cost = counted(sum(vm.slots for vm in vms), "slot"), usd_per_hour(vms)
+        fits = f"{slots} for ${cost:g} carry about {significant(rate_tps)} tuples/s" if rate_tps else ""
+        return Infeasible(
+            f"a plan for {significant(plan.rate_tps, 6)} tuples/s costs ${usd_per_hour(plan.vms):g} per hour, "
+            f"more than the ${cap:g} allowed",
+            cause=f"it needs {counted(plan.slots.total, 'slot')} on {counted(len(plan.vms), 'VM')}",
+            hint=f"allow more, or plan for less: {fits or 'no rate fits the cap'}",
+        )
+
+    def _narrow(self, error: NarrowLinks) -> Infeasible:
+        """The same with the nearest that fits these VMs: a rate, and another mapper."""
+        from headgate.controller.plan.planner import make_plan
+        from headgate.controller.plan.schedulers import MAPPERS, pair_faults
+
+        asked = msgspec.structs.replace(
+            self.request, vms=error.plan.vms, rate_tps=error.plan.rate_tps, fixed=True, in_force=None
+        )
+        nearest = self._carried_by(asked.vms, asked.rate_tps)
+        fits = [f"a plan for {significant(nearest)} tuples/s fits"] if nearest else []
+        for name, mapper in MAPPERS.items():
+            if name == asked.mapper or mapper.slow or pair_faults(asked.allocator, name):
+                continue
+            try:
+                make_plan(msgspec.structs.replace(asked, mapper=name))
+            except Infeasible:
+                continue
+            fits.append(f"--mapper {name} fits at this rate")
+            break
+        return Infeasible(
+            error.what,
+            faults=error.faults,
+            hint=", ".join(fits) or "give VMs wider links, or fewer and larger VMs",
+        )
+
+    def _affordable(self, plan: Plan, cap: float) -> tuple[Vm, ...]:
+        """The most VMs that cost no more than `cap`: of the fixed ones the first."""
+        most, found = len(plan.vms) if self.acquire is None else plan.slots.total, 0
+        while found < most:  # bisection: more never costs less
+            middle = (found + most + 1) // 2
+            if usd_per_hour(self._first(plan, middle)) <= cap + CENT:
+                found = middle
+            else:
+                most = middle - 1
+        return self._first(plan, found)
+
+    def _first(self, plan: Plan, count: int) -> tuple[Vm, ...]:
+        if self.acquire is None:
+            return plan.vms[:count]
+        return self.acquire(count, self.sizes) if count else ()
+
+    def _carried_by(self, vms: tuple[Vm, ...], rate_tps: float) -> float:
+        """The highest rate up to `rate_tps` that these VMs carry, within half a percent; 0: none."""
+        from headgate.controller.plan.planner import best_plan
+
+        if not vms:
+            return 0.0
+        try:
+            plan = best_plan(msgspec.structs.replace(self.request, vms=vms, rate_tps=rate_tps))
+        except Infeasible:
+            return 0.0
+        return plan.rate_tps if plan.rate_tps > rate_tps * NEXT_TO_NOTHING else 0.0
+
+
+def check(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> None:
+    """Raises HeadgateError when the verifier finds a fault: a plan that breaks a rule is never shown."""
+    from headgate.controller.plan.verifier import faults_of
+
+    faults = faults_of(plan, topology, models)
+    if faults:
+        raise HeadgateError(
+            "the plan that was made breaks rules of a sound plan and is not shown",
+            cause="a fault in headgate's planner, not in what you gave it",
+            hint="report the topology, the models and this command line",
+            faults=faults,
+        )
+
+
+# ── What `compare`, `whatif` and `explain` share: where slots come from, and plans as rows ──────────────
+
+Row = dict[str, Any]
+
+OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"})  # parts of a row, or null
+
+
+def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
+    """Every plan is made as `PlanWanted.plan` makes it: verified, and no dearer than allowed. How far slots reach
+    is told whatever they cost. base: the plan in force."""
+    from headgate.controller.plan.plan_moves import moves
+    from headgate.controller.plan.scaling import Supply
+    from headgate.controller.planning_commands.plan_changes import based_on
+
+    if base is not None:
+        asked = asked.beside(base)
+
+    def planned(request: PlanRequest) -> Plan:
+        return replace(asked, request=request).plan()
+
+    def highest(request: PlanRequest, step_tps: float) -> Plan:
+        return replace(asked, request=request, step_tps=step_tps, max_usd_per_hour=None).plan()
+
+    def moved(plan: Plan) -> int:
+        assert base is not None
+        return moves(based_on(plan, base, asked.topology, asked.request.fixed).placement, base.placement)
+
+    return Supply(
+        asked.request, planned, highest, asked.sizes, asked.acquire, moved if base is not None else None
+    )
+
+
+def refuse_picture(path: Path | None) -> None:
+    """Raises UsageError for a picture that cannot be drawn, before anything is planned."""
+    if path is not None:
+        from headgate.controller.pictures.drawing import format_of
+
+        format_of(path)
+
+
+def pairs_of(text: str | None) -> tuple[str, ...]:
+    """`lsa+rsm,mba+sam` → each pair once; None: those of the paper; `all`: every one. Raises UsageError."""
+    from headgate.controller.plan.schedulers import PAIRS, pair_of, pairs
+
+    if text is None:
+        return PAIRS
+    if text == "all":
+        return pairs()
+    chosen = dict.fromkeys(part.strip() for part in text.split(","))
+    faults: list[str] = []
+    for pair in chosen:
+        try:
+            pair_of(pair)
+        except InvalidInput as error:
+            faults += error.faults
+    if faults:
+        raise UsageError("--pairs is no list of pairs", faults=faults, hint="--pairs lsa+rsm,mba+sam")
+    return tuple(chosen)
+
+
+def short_sizes(vms: str) -> str:
+    """The same for people: many of one size are counted (`12×4,2`)."""
+    sizes = vms.split(",")
+    if len(sizes) <= 6:
+        return vms
+    return ",".join(f"{n}×{size}" if n > 1 else size for size, n in Counter(sizes).items())
+
+
+def flat(row: Row) -> Row:
+    """A row for CSV: what is an object of its own (`slots`) becomes columns (`slots_total` …)."""
+    columns: Row = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            columns.update({f"{name}_{key}": part for key, part in value.items()})
+        elif value is not None or name not in OBJECTS:
+            columns[name] = value
+    return columns

@@ -1,0 +1,556 @@
+"""Options that the planning commands share, and what they come to: topology, models and VMs to plan with."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+from msgspec import UNSET, UnsetType
+
+from headgate.controller.plan.acquire import MIXES, Acquire
+from headgate.controller.planning_commands.past_runs import trace_option, with_traffic
+from headgate.controller.planning_commands.plan_request import PlanWanted
+from headgate.topology_runtime.api.cluster import Vm, bandwidth_fault
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.wording import NAME, did_you_mean, significant
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from headgate.controller.models.plans import Sure
+    from headgate.controller.models.task_models import Model
+    from headgate.controller.plan.mappers.free_slots import TopologySpread, Weights
+    from headgate.topology_runtime.api.topology import Topology
+
+
+# ── The VMs that planning commands are told of: fixed ones, or sizes and prices to acquire by ───────────
+
+PRICES = Path(__file__).parent  # shipped price lists, named by a bare word
+DEFAULT_PRICES, DEFAULT_SIZES = "azure-d", "4,2,1"
+VM_SLOTS_MOST, SLOTS_MOST = 1024, 100_000
+
+
+def slot_cores_of(topology: Topology, models: Mapping[str, Model]) -> float:
+    """Cores of the slots that the topology's models were measured in, of the largest of them; 1 without any."""
+    used = (models.get(task.model_name) for task in topology.tasks if task.static is None)
+    return max((model.slot.cores for model in used if model is not None), default=1.0)
+
+
+def vms_asked(
+    options: Mapping[str, Any], slot_cores: float = 1.0
+) -> tuple[tuple[Vm, ...], tuple[Vm, ...], Acquire | None]:
+    """(fixed VMs, templates to acquire from, how to acquire or None when the VMs are fixed). VMs that are not of
+    a price list have slots of `slot_cores`."""
+    given = [name for name in ("vm_sizes", "prices", "vms", "slots") if options.get(name) is not None]
+    for one, other in (("vms", "slots"), ("vms", "vm_sizes"), ("vms", "prices"), ("vm_sizes", "prices")):
+        if one in given and other in given:
+            raise UsageError(f"--{one.replace('_', '-')} and --{other.replace('_', '-')} exclude each other")
+    if options.get("vms") is not None:
+        if options.get("mix"):
+            raise UsageError("--mix says how to acquire VMs, but --vms are fixed")
+        return fixed_vms(options["vms"], slot_cores), (), None
+    if options.get("prices") is not None:
+        sizes, mix = priced(options["prices"]), options.get("mix") or "cheapest"
+    else:
+        sizes, mix = (
+            sizes_of(options.get("vm_sizes") or DEFAULT_SIZES, slot_cores),
+            options.get("mix") or "exact",
+        )
+    how = MIXES[mix]
+    if options.get("slots") is not None:
+        return how(options["slots"], sizes), (), None
+    return (), sizes, how
+
+
+def fixed_vms(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
+    """`4,4@r2,2:1000` → vm1 with 4 slots, vm2 with 4 slots in rack r2, vm3 with 2 slots and a link of 1,000 Mbit/s.
+    Raises UsageError."""
+    price, vms, faults = slot_price(slot_cores), [], []
+    for number, part in enumerate(text.split(","), 1):
+        shape, colon, link = part.strip().partition(":")
+        slots, at, rack = shape.partition("@")
+        mbps, wrong = _bandwidth(link) if colon else (UNSET, None)
+        if not _is_count(slots) or (at and not NAME.fullmatch(rack)):
+            faults.append(
+                f"{part!r} is not SLOTS or SLOTS@RACK, with or without :MBIT/S, with 1 to {VM_SLOTS_MOST} slots"
+            )
+        elif wrong is not None:
+            faults.append(f"{part!r}: {wrong}")
+        else:
+            count = int(slots)
+            cost = round(count * price, 9)
+            vms.append(
+                Vm(
+                    f"vm{number}",
+                    count,
+                    slot_cores,
+                    usd_per_hour=cost,
+                    rack=rack or "r1",
+                    bandwidth_mbps=mbps,
+                )
+            )
+    if faults:
+        raise UsageError("--vms is no list of VMs", faults=faults, hint="--vms 4,4,2@r2")
+    if sum(vm.slots for vm in vms) > SLOTS_MOST:
+        raise UsageError(f"--vms has more than {SLOTS_MOST:,} slots")
+    return tuple(vms)
+
+
+def sizes_of(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
+    """`4,2,1` → a template of each size, priced per core of its slots as the cheapest of the shipped list."""
+    price = slot_price(slot_cores)
+    parts = [part.strip() for part in text.split(",")]
+    faults = [
+        f"{part!r} is no number of slots from 1 to {VM_SLOTS_MOST}" for part in parts if not _is_count(part)
+    ]
+    if faults:
+        raise UsageError("--vm-sizes is no list of sizes", faults=faults, hint="--vm-sizes 4,2,1")
+    counts = dict.fromkeys(int(part) for part in parts)
+    return tuple(
+        Vm(f"size{count}", count, slot_cores, usd_per_hour=round(count * price, 9)) for count in counts
+    )
+
+
+def priced(named: str) -> tuple[Vm, ...]:
+    """The VMs of a price list: a file, or a shipped list by its bare word."""
+    from headgate.controller.files.planning_inputs import read_prices
+
+    path = Path(named)
+    if not path.suffix and len(path.parts) == 1 and not path.exists():
+        shipped = sorted(file.stem for file in PRICES.glob("*.toml"))
+        if named not in shipped:
+            near = did_you_mean(named, shipped)
+            raise InvalidInput(f"--prices: no price list {named!r}, shipped are {', '.join(shipped)}{near}")
+        path = PRICES / f"{named}.toml"
+    return read_prices(path)
+
+
+def slot_price(slot_cores: float) -> float:
+    """USD per hour of a slot of so many cores, of VMs given by their size alone: by the cores, the least of the
+    shipped list."""
+    return slot_cores * min(vm.usd_per_hour / (vm.slots * vm.slot_cores) for vm in priced(DEFAULT_PRICES))
+
+
+def _bandwidth(text: str) -> tuple[float | UnsetType, str | None]:
+    """(Mbit/s, what is wrong with them)."""
+    try:
+        value = float(text)
+    except ValueError:
+        return UNSET, f"{text!r} is no number of Mbit/s"
+    fault = bandwidth_fault(value)
+    return (UNSET, f"{fault}, got {text}") if fault is not None else (value, None)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 6 and 1 <= int(text) <= VM_SLOTS_MOST
+
+
+# ── Rates on the command line: `100,150,200`, `100:600:50` (from, to, step), or both mixed ──────────────
+
+MOST = 1000  # rates of one command
+HINT = "--rates 50,100,200 or --rates 100:600:50"
+
+
+def rates_of(text: str) -> tuple[float, ...]:
+    """Rates in tuples/s in the order given, each once. Raises UsageError for what is no list of rates,
+    InvalidInput for rates and steps out of bounds."""
+    wrong, outside = [], []
+    rates: dict[float, None] = {}
+    for part in text.split(","):
+        try:
+            numbers = [float(number) for number in part.split(":")]
+        except ValueError:
+            numbers = []
+        if len(numbers) not in (1, 3):
+            wrong.append(f"{part!r} is neither a number nor FROM:TO:STEP")
+        elif fault := next(filter(None, map(rate_fault, numbers)), None):
+            outside.append(f"{part!r}: {fault}")
+        elif len(numbers) == 3 and not 0 <= numbers[1] - numbers[0] <= MOST * numbers[2]:
+            outside.append(f"{part!r}: TO must be at least FROM, and at most {MOST} steps above it")
+        else:
+            rates.update(dict.fromkeys(_stepped(*numbers)))
+    if wrong:
+        raise UsageError("--rates is no list of rates", faults=[*wrong, *outside], hint=HINT)
+    if outside or len(rates) > MOST:
+        faults = outside or [f"{len(rates)} rates; at most {MOST}"]
+        raise InvalidInput("--rates cannot be planned", faults=faults, hint=HINT)
+    return tuple(rates)
+
+
+def rate_fault(rate_tps: float) -> str | None:
+    """What is wrong with a rate or step that somebody named."""
+    from headgate.controller.plan.scaling import LEAST_TPS, MOST_TPS
+
+    if LEAST_TPS <= rate_tps <= MOST_TPS:
+        return None
+    return f"expected {LEAST_TPS:g} to {MOST_TPS:g} tuples/s, got {significant(rate_tps, 6)}"
+
+
+def _stepped(first: float, last: float | None = None, step: float = 1.0) -> list[float]:
+    """first, first + step … up to `last`, which belongs to them; free of the noise of adding floats."""
+    if last is None:
+        return [first]
+    return [round(first + n * step, 9) for n in range(int((last - first) / step + 1e-9) + 1)]
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STEP_TPS = 10.0  # of --max-rate, as in paper 0
+PROBABILITIES = 0.5, 0.9999
+
+
+class SchedulerName(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
+    """A name out of a table of the registry, which is read for help and completion only; what is no such name is
+    refused with everything else that is wrong."""
+
+    name = "scheduler"
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+
+    def _names(self) -> list[str]:
+        from headgate.controller.plan import schedulers
+
+        return list(getattr(schedulers, self._table))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "|".join(self._names())
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
+
+
+def _all(command: F, *options: Callable[[Any], Any]) -> F:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def topology_options(command: F) -> F:
+    """TOPOLOGY, `--models`, `--path`."""
+    return _all(
+        command,
+        click.argument("topology", metavar="TOPOLOGY"),
+        click.option("--models", metavar="DIR", help="A folder of models (default: those of an example)."),
+        click.option("--path", "paths", multiple=True, help="A folder to import user code from first."),
+    )
+
+
+def rate_option(command: F) -> F:
+    """`--rate`: the input rate Ω."""
+    return click.option("--rate", type=float, metavar="R", help="Input rate in tuples/s.")(command)
+
+
+def pair_options(command: F) -> F:
+    """`--allocator`, `--mapper`, `--planner`, `--rsm-weights`."""
+    return _all(
+        command,
+        click.option("--allocator", default="mba", type=SchedulerName("ALLOCATORS"), show_default=True),
+        click.option("--mapper", type=SchedulerName("MAPPERS"), help="[default: sam; rsm with lsa]"),
+        click.option(
+            "--planner",
+            type=click.Choice(["optimal"]),
+            help="Allocator and mapper optimal: the fewest slots.",
+        ),
+        search_option,
+        margin_option,
+        weights_option,
+    )
+
+
+def margin_option(command: F) -> F:
+    """`--margin`."""
+    text = "Plan for so much more than the rate: 0.05 (default: none; optimal: by the models' spread)."
+    return click.option("--margin", type=click.FloatRange(0, 9), metavar="PART", help=text)(command)
+
+
+def search_option(command: F) -> F:
+    """`--search-seconds`."""
+    return click.option(
+        "--search-seconds",
+        type=click.FloatRange(min=0),
+        metavar="S",
+        help="optimal: the best found in so long, with its gap (default: 1.2; of over 40 tasks 3).",
+    )(command)
+
+
+def weights_option(command: F) -> F:
+    """`--rsm-weights`, `--topology-spread`: parameters of two mappers."""
+    text = "What counts how much in RSM's distance: memory, CPU, network (default: 1,1,1)."
+    spread = (
+        "α, β of the topology mapper: how many threads a slot may hold, from 0 (even) to 1; from which part of "
+        "the tasks on empty slots come first (default: 0,0.5)."
+    )
+    return _all(
+        command,
+        click.option("--rsm-weights", metavar="M,C,N", help=text),
+        click.option("--topology-spread", metavar="A,B", help=spread),
+    )
+
+
+def sure_options(command: F) -> F:
+    """`--sure`, `--ledger`."""
+    return _all(
+        command,
+        click.option(
+            "--sure", type=float, metavar="P", help="The rate shall hold with this probability: 0.95."
+        ),
+        click.option(
+            "--ledger",
+            metavar="FILE|DIR",
+            help="… by what this prediction ledger, or folder of traces, says of the models (default: ./traces).",
+        ),
+    )
+
+
+def routing_options(command: F) -> F:
+    """`--routing`, `--interference`."""
+    return _all(
+        command,
+        click.option("--routing", default="weighted", metavar="weighted|shuffle", show_default=True),
+        click.option("--interference", default="cpu", metavar="cpu|none", show_default=True),
+    )
+
+
+def cluster_options(command: F) -> F:
+    """The VMs: acquired (`--vm-sizes`, `--prices`) or fixed (`--vms`, `--slots`); what they may cost."""
+    return _all(
+        command,
+        click.option("--vm-sizes", metavar="4,2,1", help="Acquire VMs of these slots (default: 4,2,1)."),
+        click.option("--prices", metavar="FILE|azure-d", help="Acquire VMs of a price list."),
+        click.option(
+            "--mix", type=click.Choice(list(MIXES)), help="How to acquire (exact; of a list: cheapest)."
+        ),
+        click.option(
+            "--vms", metavar="4,4@r2:1000", help="Fixed VMs: slots of each, @ its rack, : Mbit/s of its link."
+        ),
+        click.option("--slots", type=click.IntRange(1, SLOTS_MOST), help="So many fixed slots."),
+        click.option("--max-usd-per-hour", type=float, metavar="X", help="Exit 4 if it costs more."),
+    )
+
+
+def planner_options(command: F) -> F:
+    """All of them but `--rate`."""
+    return _all(command, topology_options, trace_option, pair_options, routing_options, cluster_options)
+
+
+# ── what they come to ───────────────────────────────────────────────────────────────────────────
+
+
+def asked(options: Mapping[str, Any]) -> PlanWanted:
+    """The question behind the options of `planner_options` (and `rate`; a command may leave some out).
+
+    Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
+    from headgate.controller.plan.mappers.free_slots import TopologySpread, Weights
+    from headgate.controller.plan.planner import PlanRequest
+    from headgate.controller.plan.predict.prediction import refuse_below_floor
+    from headgate.controller.plan.schedulers import mapper_for
+
+    if options.get("planner"):
+        if options.get("mapper") or options.get("allocator") not in (None, "mba", options["planner"]):
+            raise UsageError("--planner is allocator and mapper in one: give it, or these")
+        options = {**options, "allocator": options["planner"], "mapper": options["planner"]}
+    refuse_unknown_choices(options)
+    rate_tps = rate_of(options.get("rate"), 1.0)
+    cap = options.get("max_usd_per_hour")
+    if cap is not None and not (math.isfinite(cap) and cap >= 0):
+        raise InvalidInput(f"--max-usd-per-hour: expected a finite price of at least 0, got {cap:g}")
+    weights = weights_of(options["rsm_weights"]) if options.get("rsm_weights") else Weights()
+    vms_asked(options)  # what is wrong with it is told before anything is read
+    topology, models = topology_and_models(options)
+    refuse_below_floor(topology, models)
+    vms, sizes, acquire = vms_asked(options, slot_cores_of(topology, models))
+    sure, models = certainty_asked(options, topology, models)
+    traffic = None
+    if options.get("from_trace") is not None:
+        topology, traffic = with_traffic(topology, options["from_trace"])
+    request = PlanRequest(
+        topology=topology,
+        models=models,
+        rate_tps=rate_tps,
+        vms=vms,
+        allocator=options.get("allocator") or "mba",
+        mapper=options.get("mapper") or mapper_for(options.get("allocator") or "mba"),
+        routing=options.get("routing") or "weighted",
+        interference=options.get("interference") or "cpu",
+        weights=weights,
+        spread=spread_of(options["topology_spread"]) if options.get("topology_spread") else TopologySpread(),
+        fixed=acquire is None,
+        sure=sure,
+        traffic=traffic,
+        margin=None if options.get("margin") is None else 1 + options["margin"],
+    )
+    return PlanWanted(request, sizes, acquire, cap, search_s=options.get("search_seconds"))
+
+
+def certainty_asked(
+    options: Mapping[str, Any], topology: Topology, models: dict[str, Model]
+) -> tuple[Sure | None, dict[str, Model]]:
+    """(how sure the plan is to be, the models as the prediction ledger corrects them); without `--sure` no ledger is
+    looked at. Raises UsageError."""
+    probability = options.get("sure")
+    if probability is not None and options.get("margin") is not None:
+        raise UsageError("--sure finds its margin by itself: give it, or --margin")
+    if probability is None:
+        if options.get("ledger") is not None:
+            raise UsageError("--ledger is for --sure", hint="--sure 0.95")
+        return None, models
+    if not PROBABILITIES[0] <= probability <= PROBABILITIES[1]:
+        low, high = PROBABILITIES
+        raise UsageError(f"--sure: expected a probability from {low:g} to {high:g}, got {probability:g}")
+    from headgate.controller.models.plans import Sure
+    from headgate.controller.planning_commands.past_runs import learned_for
+
+    models, spread, told = learned_for(topology, models, options.get("ledger"))
+    for line in told:
+        click.echo(line, err=True)
+    return Sure(probability, spread), models
+
+
+def rate_of(given: float | None, otherwise: float, option: str = "--rate") -> float:
+    """A rate in tuples/s, `otherwise` when none is given. Raises InvalidInput as `rates_of`."""
+    if given is None:
+        return otherwise
+    fault = rate_fault(given)
+    if fault is not None:
+        raise InvalidInput(f"{option}: {fault}")
+    return given
+
+
+def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
+    """`--allocator`, `--mapper`, `--routing`, `--interference`, `--usage`, as far as the command has them.
+    Raises InvalidInput with every fault."""
+    from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS, USAGES
+    from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
+
+    known: dict[str, Iterable[str]] = {
+        "allocator": ALLOCATORS,
+        "mapper": MAPPERS,
+        "routing": ROUTINGS,
+        "interference": INTERFERENCES,
+        "usage": USAGES,
+    }
+    faults = [
+        f"--{name}: no {options[name]!r}, there are {', '.join(words)}{did_you_mean(options[name], words)}"
+        for name, words in known.items()
+        if options.get(name) is not None and options[name] not in words
+    ]
+    if faults:
+        raise InvalidInput("there is no such choice", faults=faults)
+
+
+def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str, Model]]:
+    """TOPOLOGY and `--models`; a shipped example (named by a bare word) has models of its own."""
+    from headgate.controller.files.planning_inputs import read_models
+    from headgate.topology_runtime.api.loading import load
+    from headgate.topology_runtime.api.shipped_examples import DEMO, MODELS, example
+
+    topology = load(options["topology"], options.get("paths") or ()).topology
+    folder = options.get("models")
+    if folder is None and options["topology"] == DEMO:
+        folder = measured_of(topology)
+        click.echo(f"models: those measured on this machine, {folder}", err=True)
+    if folder is None:
+        if example(options["topology"]) is None:
+            hint = "--models DIR; only the shipped examples have models of their own"
+            raise UsageError("which folder has the models of its tasks?", hint=hint)
+        folder = str(MODELS)
+        click.echo(f"models: the published ones, {folder}", err=True)
+    return topology, read_models(folder)
+
+
+def measured_of(topology: Topology) -> str:
+    """The models that `headgate up` measured of the demo, for slots of its own size. Raises UsageError."""
+    from headgate.topology_runtime.measuring import model_store as store
+    from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
+
+    folder = store.folder(topology, (), SLOT_CORES, SLOT_MEMORY_BYTES)
+    if store.missing(topology, folder):
+        hint = "`headgate up` once measures them; or --models DIR"
+        raise UsageError("the demo's tasks were not measured on this machine yet", hint=hint)
+    return str(folder)
+
+
+def weights_of(text: str) -> Weights:
+    """`M,C,N` → RSM's weights. Raises UsageError."""
+    from headgate.controller.plan.mappers.free_slots import Weights
+
+    try:
+        memory, cpu, network = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"--rsm-weights: {text!r} is not three numbers", hint="--rsm-weights 1,1,1"
+        ) from error
+    if not all(math.isfinite(weight) and weight >= 0 for weight in (memory, cpu, network)):
+        raise UsageError(f"--rsm-weights: {text!r} has a weight that is not finite and at least 0")
+    return Weights(memory, cpu, network)
+
+
+def spread_of(text: str) -> TopologySpread:
+    """`α,β` → the topology mapper's. Raises UsageError."""
+    from headgate.controller.plan.mappers.free_slots import TopologySpread
+
+    try:
+        alpha, beta = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"--topology-spread: {text!r} is not two numbers", hint="--topology-spread 0,0.5"
+        ) from error
+    if not (0 <= alpha <= 1 and 0 <= beta <= 1):
+        raise UsageError(f"--topology-spread: {text!r} has a number that is not from 0 to 1")
+    return TopologySpread(alpha, beta)
+
+
+# ── Numbers that were given as options of a command, against what they may be ───────────────────────────
+
+
+def number_faults(options: Mapping[str, Any], limits: Mapping[str, tuple[float, float]]) -> list[str]:
+    """One for each that is given and not within its limits. limits: name → (least, most)."""
+    return [
+        f"--{name.replace('_', '-')}: expected {least:g} to {most:g}, got {options[name]:g}"
+        for name, (least, most) in limits.items()
+        if options[name] is not None and not least <= options[name] <= most
+    ]
+
+
+# ── A progress bar for planning commands that take over a second; on stderr, and only on a terminal ─────
+
+PATIENCE_S = 1.0
+
+Item = TypeVar("Item")
+
+
+def with_progress_bar(items: Sequence[Item], text: str, patience_s: float = PATIENCE_S) -> Iterator[Item]:
+    """The items one by one, with a bar once they have taken longer than `patience_s`."""
+    started_s, bar = time.monotonic(), None
+    try:
+        for done, item in enumerate(items, 1):
+            yield item
+            if bar is None and sys.stderr.isatty() and time.monotonic() - started_s > patience_s:
+                bar = _bar(text, len(items))
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done)
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _bar(text: str, total: int) -> Progress:
+    from rich.progress import Progress
+
+    from headgate.topology_runtime.commands.output import console
+
+    bar = Progress(console=console(sys.stderr), transient=True)
+    bar.add_task(text, total=total)
+    bar.start()
+    return bar

@@ -1,0 +1,160 @@
+"""What Prometheus is told of a controller: a function of its newest view, made when somebody scrapes. Pure.
+
+`headgate_…` names and labels are a contract (docs/monitoring.md). Labels are tasks, VMs, slots, reasons and
+words of ours, never threads. What is not known is left out. Metrics cost nothing unless they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, get_args
+
+from headgate.controller.knowledge.diagnoses import ALARM_KINDS, Reason
+from headgate.controller.knowledge.run_view import NS, RunView
+from headgate.controller.views.run_documents import slot_use
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+FIRST = "start"  # the reason of a run's first plan, which is no re-plan
+QUIET = ("fine", "unknown", "frozen")  # reasons for planning nothing
+REASONS = (*(r for r in get_args(Reason) if r not in (FIRST, *QUIET)), "operator", "rolled_back")
+
+
+def replans_of(view: RunView) -> dict[str, int]:
+    """How many plans each reason gave rise to, those of long ago as well: a counter never goes down."""
+    found = Counter(r.reason for r in view.rollouts if not r.abandoned) + Counter(view.rollouts_dropped)
+    del found[FIRST]
+    return {**dict.fromkeys(REASONS, 0), **found}
+
+
+def _replan_s(view: RunView) -> float | None:
+    came = [r for r in view.rollouts if r.in_force_ns and not r.abandoned and r.reason != FIRST]
+    return (came[-1].in_force_ns - came[-1].decided_ns) / NS if came else None
+
+
+def _dead(view: RunView) -> dict[str, int]:
+    """Dead letters of each task, 0 for one that has none."""
+    tasks = view.topology.tasks if view.topology else ()
+    return {**{task.name: 0 for task in tasks}, **view.letters.by_task}
+
+
+def _disks(view: RunView) -> dict[str, bool]:
+    """The controller and every VM → does its disk refuse anything now?"""
+    return {"controller": view.troubled, **{vm.vm.vm: vm.troubled for vm in view.vms if vm.up}}
+
+
+def _alarms(view: RunView) -> dict[str, int]:
+    """Kind → how many alarms there are of it, also 0: of disks, dead letters and hot keys there may be several."""
+    kinds = [
+        alarm.what.rsplit(" ", 1)[0]
+        if alarm.what.startswith(("disk ", "dead letters ", "hot key "))
+        else alarm.what
+        for alarm in view.alarms
+    ]
+    return {**dict.fromkeys(ALARM_KINDS, 0), **Counter(kinds)}
+
+
+def _task_rates(view: RunView) -> dict[str, float]:
+    """Rows/s that each task takes in; a source takes in what it emits."""
+    window = view.window
+    if window is None or view.topology is None:
+        return {}
+    sources = {task.name for task in view.topology.sources}
+    return {
+        name: window.emitted_tps if name in sources else task.rate_in_tps
+        for name, task in window.tasks.items()
+    }
+
+
+def _slot_states(view: RunView) -> dict[str, int]:
+    """How many slots of the VMs that are there have threads, have none, are given up."""
+    slots = [slot for vm in view.vms if vm.up for slot in vm.slots]
+    given_up = [slot for slot in slots if slot.state == "quarantined"]
+    planned = view.rollout.staying_slots if view.rollout else frozenset()
+    used = sum(slot.slot in planned for slot in slots if slot.state != "quarantined")
+    return {"used": used, "free": len(slots) - used - len(given_up), "quarantined": len(given_up)}
+
+
+def _slot_values(view: RunView, what: str) -> dict[tuple[str, ...], float | None]:
+    values: dict[tuple[str, ...], float | None] = {}
+    for slot in sorted({*view.result.window.slots, *view.result.predicted}) if view.result else ():
+        seen = slot_use(view, slot)
+        values[slot.vm, str(slot.number), "measured"] = seen[what]
+        values[slot.vm, str(slot.number), "predicted"] = seen[f"predicted_{what}"]
+    return values
+
+
+def _end_to_end(view: RunView) -> dict[str, list[int]]:
+    """Sink → rows by bucket of their latency."""
+    found: dict[str, list[int]] = {}
+    for (sink, _), counts in view.latency.items():
+        found[sink] = list(map(int.__add__, found.get(sink, [0] * BUCKETS), counts))
+    return found
+
+
+def families(view: RunView) -> Iterable[Metric]:
+    """A view as Prometheus's families."""
+    from headgate.topology_runtime.metrics.metric_families import gauge, gauges, latency
+
+    for name, about, value in _values(view):
+        yield from gauge(name, about, value)
+    for name, about, label, values in _values_by(view):
+        yield from gauges(name, about, [label], {(key,): value for key, value in values.items()})
+    for what, about in (("cpu", "CPU of a slot"), ("memory", "Memory of a slot")):
+        labels = ["vm", "slot", "source"]
+        yield from gauges(
+            f"headgate_slot_{what}_ratio", f"{about} as a fraction of it.", labels, _slot_values(view, what)
+        )
+    yield from _counters(view)
+    yield from latency(
+        "headgate_task_latency_seconds", "Of a row in a task, from arrival to done.", "task", view.in_task
+    )
+    yield from latency(
+        "headgate_latency_seconds", "From the intended emit time to the sink.", "sink", _end_to_end(view)
+    )
+
+
+def _values(view: RunView) -> Iterator[tuple[str, str, float | None]]:
+    """Name, what it is, its value."""
+    judged = view.result.stability if view.result and view.verdict != "unknown" else None
+    stable, slope = (judged.verdict == "stable", judged.slope) if judged else (None, None)
+    yield "headgate_input_rate_tps", "Tuples/s offered to every source now.", view.offered_tps
+    yield "headgate_headroom_tps", "Predicted rate of the plan minus the offered one.", view.headroom_tps
+    yield "headgate_stable", "1 when the topology keeps up, 0 when not; absent while unknown.", stable
+    yield "headgate_latency_slope", "Growth of the median latency in s per s.", slope
+    yield "headgate_replan_seconds", "The last re-plan, from decided to in force.", _replan_s(view)
+
+
+def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, float]]]:
+    """Name, what it is, by what, its values."""
+    result = view.result
+    loads = {task: load.share for task, load in result.loads.items()} if result else {}
+    off = {r.where: r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {}
+    near = "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot."
+    full = "1 while the disk of a VM, or of the controller, does not take something."
+    yield "headgate_task_rate_tps", "Tuples/s that a task takes in.", "task", _task_rates(view)
+    yield "headgate_task_load_ratio", near, "task", loads
+    yield "headgate_model_error_ratio", "Measured input rate of a task / predicted one, minus 1.", "task", off
+    yield "headgate_slots", "Slots of the VMs that are there, by state.", "state", _slot_states(view)
+    yield "headgate_disk_trouble", full, "vm", _disks(view)
+    yield "headgate_alarms", "Alarms that there are now, by what they are of.", "what", _alarms(view)
+
+
+def _counters(view: RunView) -> Iterable[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    replans = CounterMetricFamily("headgate_replans", "Plans that replaced another.", labels=["reason"])
+    for reason, count in replans_of(view).items():
+        replans.add_metric([reason], count)
+    yield replans
+    yield CounterMetricFamily(
+        "headgate_tuples_lost", "Tuples that are nowhere: 0 or a bug.", view.tuples.lost
+    )
+    yield CounterMetricFamily("headgate_tuples_replayed", "Tuples sent again.", view.tuples.replayed)
+    dead = CounterMetricFamily("headgate_dead_letters", "Rows that a task failed on.", labels=["task"])
+    for task, count in _dead(view).items():
+        dead.add_metric([task], count)
+    yield dead

@@ -1,0 +1,440 @@
+"""Does each epoch keep up, and each 15 s of it? By the means and limits of `headgate.topology_runtime.stability`.
+
+Of an epoch: Theil–Sen on medians of its bins, put together to at most 24, and the same for queue / rate where the
+windows are enough. It does not keep up when one of them surely grows, or when rows waited for long for 15 s or more in
+episodes that began in it; it does when one surely does not grow; else nobody can tell. Of a window: the least-squares
+slope of the latencies in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from headgate.dashboards.analytics.aggregation.aggregate_tables import FINE_PER_DOUBLING, STABILITY_WINDOW_S
+from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, number, over, thinned
+from headgate.dashboards.analytics.analyses.latency_analyses import coarse, quantile
+from headgate.dashboards.analytics.storage.result_tables import (
+    POINTS_MOST,
+    BottleneckAnswer,
+    Episode,
+    LeftOut,
+    SkewedThread,
+    StabilityAnswer,
+    StepAnswer,
+    StepSlot,
+)
+from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headgate.topology_runtime.stability.slopes import Slope
+
+POINTS = 24  # of an epoch: pairs of points grow with the square
+LEAST_POINTS = 4  # points or rows below which a slope says nothing
+ERROR = 0.05  # of either verdict being wrong: what is less sure is not said
+SLOW_LEAST_S = 15.0  # in episodes that began in the epoch
+
+PathKey = tuple[str, int, str, str]
+Point = tuple[float, float]
+
+
+def epochs(asked: AnalysisInput, episodes: Iterable[Episode]) -> list[StabilityAnswer]:
+    """`episodes`: those of the runs."""
+    latency = _latency(asked)
+    queue = _queues(asked)
+    slow: dict[PathKey, float] = defaultdict(float)
+    for one in episodes:
+        slow[one.run, one.epoch, one.source, one.sink] += one.to_s - one.from_s
+    return [
+        _epoch(asked, key, points, queue.get(key[:2], []), slow[key])
+        for key, points in sorted(latency.items())
+    ]
+
+
+def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str, int], tuple[int, int]]]:
+    """(windows, evenly chosen; of each epoch: how many grow, of how many)."""
+    from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
+
+    rows = [
+        row
+        for row in asked.rows("latency_windows", "run", "w", "source", "sink", "epoch")
+        if row["n"] >= LEAST_POINTS and row["slope"] is not None
+    ]
+    counts: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row in rows:
+        grow, n = counts[row["run"], row["epoch"]]
+        counts[row["run"], row["epoch"]] = grow + (row["slope"] > UNSTABLE_SLOPE), n + 1
+    return [_window(asked, row) for row in thinned(rows)], dict(counts)
+
+
+def _window(asked: AnalysisInput, row: Mapping[str, Any]) -> StabilityAnswer:
+    from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
+
+    at_s, slope = asked.window_at_s(row["run"], row["w"], STABILITY_WINDOW_S), number(row["slope"])
+    stable = None if slope is None else slope <= UNSTABLE_SLOPE
+    return StabilityAnswer(
+        row["run"], row["epoch"], "window", row["source"], row["sink"], at_s, at_s + STABILITY_WINDOW_S,
+        slope, None, None, None, stable, row["n"],
+    )  # fmt: skip
+
+
+def _latency(asked: AnalysisInput) -> dict[PathKey, list[Point]]:
+    """Per path and epoch at most 24 (time in s, median latency in s)."""
+    values: dict[PathKey, list[tuple[int, float]]] = defaultdict(list)
+    for row in asked.rows("latency_bins", "w"):
+        if row["p50_s"] is not None:
+            values[row["run"], row["epoch"], row["source"], row["sink"]].append((row["w"], row["p50_s"]))
+    return {key: merged(of, asked.bin_s) for key, of in values.items()}
+
+
+def _queues(asked: AnalysisInput) -> dict[tuple[str, int], list[Point]]:
+    """Per epoch at most 24 (time in s, rows queued / rate in s)."""
+    offered_tps = {
+        (row["run"], row["epoch"], row["w"]): row["offered_tps"] for row in asked.rows("rate_windows")
+    }
+    values: dict[tuple[str, int], list[tuple[int, float]]] = defaultdict(list)
+    for row in asked.sums("task_windows", "run", "epoch", "w"):
+        offered = offered_tps.get((row["run"], row["epoch"], row["w"]))
+        if offered is not None and offered > 0 and row["queued"] is not None:
+            values[row["run"], row["epoch"]].append((row["w"], row["queued"] / offered))
+    return {key: merged(of, asked.window_s) for key, of in values.items()}
+
+
+def merged(values: Sequence[tuple[int, float]], width_s: int) -> list[Point]:
+    """Neighbouring bins (number, value), ascending, put together to at most 24: mean times in s, and means."""
+    first, last = values[0][0], values[-1][0]
+    each = -(-(last - first + 1) // POINTS)
+    found = []
+    for _, group in groupby(values, key=lambda value: (value[0] - first) // each):
+        its = list(group)
+        at_s = sum((w + 0.5) * width_s for w, _ in its) / len(its)
+        found.append((at_s, sum(value for _, value in its) / len(its)))
+    return found
+
+
+def _epoch(
+    asked: AnalysisInput,
+    key: PathKey,
+    latency: list[Point],
+    queue: list[Point],
+    slow_s: float,
+) -> StabilityAnswer:
+    from headgate.topology_runtime.stability.slopes import Slope
+    from headgate.topology_runtime.stability.trial_evidence import LATENCY_RESOLUTION, Evidence, verdict_of
+
+    none = Slope(0.0, 0.0, 0.0, 0)
+    middle = sorted(value for _, value in latency)[len(latency) // 2]
+    slope = _slope(latency, LATENCY_RESOLUTION * middle) or none
+    growth = _slope(queue, 0.0)
+    found = Evidence(slope, growth or none, slope, 1.0, 0.0, 0.0, 0.0, len(latency))
+    verdict = "unstable" if slow_s >= SLOW_LEAST_S else verdict_of(found, ERROR, ERROR)
+    known = slope.freedom > 0
+    times = [asked.at_s(key[0], at * 1e6) for at, _ in latency]
+    return StabilityAnswer(
+        *key[:2], "epoch", *key[2:], max(0.0, times[0]), times[-1],
+        slope.value if known else None, slope.low if known else None, slope.high if known else None,
+        growth.value if growth else None,
+        {"stable": True, "unstable": False, "unsure": None}[verdict], len(latency),
+    )  # fmt: skip
+
+
+def _slope(points: list[Point], resolution: float) -> Slope | None:
+    import numpy as np
+
+    from headgate.topology_runtime.stability.slopes import trend
+
+    if len(points) < LEAST_POINTS:
+        return None
+    x, y = (np.array([point[n] for point in points]) for n in (0, 1))
+    return trend(x - x[0], y, resolution)
+
+
+# ── Runs that were led up and down a stair of rates: what each step did, and what the slots used meanwhile
+#
+# Whoever leads a run leaves `steps.json` in its trace: {"schema": "headgate/steps/v1", "steps": [{"from_s":
+# …, "to_s": …, "offered_tps": …}]}, seconds since 1970 UTC. The first `SETTLE_S` of a step are not counted.
+
+FILE, SCHEMA = "steps.json", "headgate/steps/v1"
+SETTLE_S = 1.5
+LEAST_SECONDS = 3  # seconds with rows, below which a slope says nothing
+KEYS = ("run", "step")
+
+Marks = tuple[str, int, float, float, float]  # run, step, from_s, to_s, offered_tps
+StepKey = tuple[str, int]
+
+
+def steps(asked: AnalysisInput) -> tuple[list[StepAnswer], list[StepSlot], list[LeftOut]]:
+    """Nothing for runs without the file."""
+    marks: list[Marks] = []
+    left = []
+    for run in asked.runs.values():
+        found, why = marks_of(run)
+        marks += found
+        left += why
+    if not marks:
+        return [], [], left
+    schema = "run string, step int, from_s double, to_s double, offered_tps double"
+    known = asked.facts(marks, schema)
+    return _steps(asked, marks, known), _slots(asked, known), left
+
+
+def marks_of(run: TraceRun) -> tuple[list[Marks], list[LeftOut]]:
+    """What the file says; why not, when it is none."""
+    file = run.place / FILE
+    try:
+        data = json.loads(file.read())
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {data['schema']!r}, not {SCHEMA!r}")
+        rows = [(float(r["from_s"]), float(r["to_s"]), float(r["offered_tps"])) for r in data["steps"]]
+        if not all(map(math.isfinite, sum(rows, ()))):
+            raise ValueError("a time or a rate is not finite")
+    except FileNotFoundError:
+        return [], []
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        return [], [LeftOut(file.uri, "foreign", f"no steps: {type(error).__name__}: {error}", None)]
+    return [(run.key, n, *row) for n, row in enumerate(rows)], []
+
+
+def _inside(frame: DataFrame, known: DataFrame) -> DataFrame:
+    """Rows of the steps, without the beginning of each."""
+    from pyspark.sql import functions as f
+
+    at_s = f.unix_micros("time") / 1e6
+    rows = frame.withColumn("at_s", at_s).join(f.broadcast(known), "run")
+    return rows.where((f.col("at_s") >= f.col("from_s") + SETTLE_S) & (f.col("at_s") <= f.col("to_s")))
+
+
+def _steps(asked: AnalysisInput, marks: Sequence[Marks], known: DataFrame) -> list[StepAnswer]:
+    from pyspark.sql import functions as f
+
+    rows = _inside(asked.frames["latency"](), known)
+    seconds: dict[StepKey, list[tuple[float, float]]] = defaultdict(list)
+    by_second = rows.groupBy(*KEYS, f.floor("at_s").alias("second")).agg(
+        f.avg("at_s").alias("at_s"), f.percentile_approx("latency_s", 0.5, 200).alias("p50_s")
+    )  # fmt: skip
+    for row in by_second.orderBy(*KEYS, "second").collect():
+        seconds[row["run"], row["step"]].append((row["at_s"], row["p50_s"]))
+    bucket = f.floor(f.log2(f.greatest(f.col("latency_s"), f.lit(1e-6))) * FINE_PER_DOUBLING)
+    histogram: dict[StepKey, list[Any]] = defaultdict(list)
+    binned = rows.groupBy(*KEYS, bucket.alias("bucket")).agg(
+        f.sum("tuples").alias("tuples"), f.max("latency_s").alias("max_s"),
+        f.sum(f.col("tuples") * f.col("latency_s")).alias("weighted_s"),
+    )  # fmt: skip
+    for row in binned.orderBy(*KEYS, "bucket").collect():
+        histogram[row["run"], row["step"]].append(row)
+    done = _done(asked, rows, known)
+    return [_step(asked, mark, seconds[mark[:2]], histogram[mark[:2]], done.get(mark[:2])) for mark in marks]
+
+
+def _done(asked: AnalysisInput, latency: DataFrame, known: DataFrame) -> dict[StepKey, float]:
+    """Tuples of the sources per second that came through: rows at the sinks by what they weigh."""
+    from pyspark.sql import functions as f
+
+    weights = [(r.key, task, w) for r in asked.runs.values() for task, w in r.weights.items() if w > 0]
+    of = asked.facts(weights, "run string, task string, weight double")
+    sinks = latency.select("run", f.col("sink").alias("task")).distinct().join(of, ["run", "task"])
+    threads = (
+        _inside(asked.frames["samples"](), known)
+        .join(f.broadcast(sinks), ["run", "task"])
+        .groupBy(*KEYS, "task", "weight", "thread")
+        .agg((f.sum("tuples_in") / f.sum("window_s") / f.col("weight")).alias("tps"))
+    )
+    tasks = threads.groupBy(*KEYS, "task").agg(f.sum("tps").alias("tps"))
+    rows = tasks.groupBy(*KEYS).agg(f.avg("tps").alias("tps")).collect()
+    return {(row["run"], row["step"]): row["tps"] for row in rows}
+
+
+def _step(
+    asked: AnalysisInput,
+    mark: Marks,
+    seconds: list[tuple[float, float]],
+    bins: list[Any],
+    done_tps: float | None,
+) -> StepAnswer:
+    run, step, from_s, to_s, offered_tps = mark
+    slope, stable = judged(seconds)
+    tuples = sum(row["tuples"] for row in bins)
+    top = max((row["max_s"] for row in bins), default=None)
+    pairs = [(row["bucket"], row["tuples"]) for row in bins]
+    p50, p95, p99 = (quantile(pairs, share, top) for share in (0.5, 0.95, 0.99))
+    mean = sum(row["weighted_s"] for row in bins) / tuples if tuples else None
+    return StepAnswer(
+        run, step, asked.at_s(run, from_s * 1e6), to_s - from_s, offered_tps, number(done_tps),
+        slope, stable, mean, p50, p95, p99, coarse(pairs),
+    )  # fmt: skip
+
+
+def judged(seconds: Iterable[tuple[float, float]]) -> tuple[float | None, bool | None]:
+    """(slope of the seconds' median latencies, is it within the limit?); None: too few of them."""
+    import numpy as np
+
+    from headgate.topology_runtime.stability.slopes import theil_sen
+    from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
+
+    points = np.array(list(seconds), dtype=float).reshape(-1, 2)
+    if len(points) < LEAST_SECONDS:
+        return None, None
+    slope = theil_sen(points[:, 0] - points[0, 0], points[:, 1]).value
+    return slope, bool(slope <= UNSTABLE_SLOPE)
+
+
+def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
+    from pyspark.sql import functions as f
+
+    def finite(name: str) -> Any:
+        return f.avg(f.when(~f.isnan(name), f.col(name))).alias(name)
+
+    rows = (
+        _inside(asked.frames["slots"](), known)
+        .groupBy(*KEYS, "vm", "slot")
+        .agg(finite("cpu"), finite("memory"), f.count("*").alias("n"))
+        .orderBy(*KEYS, "vm", "slot")
+        .collect()
+    )
+    return [
+        StepSlot(r["run"], r["step"], r["vm"], r["slot"], number(r["cpu"]), number(r["memory"]), r["n"])
+        for r in rows
+    ]
+
+
+# ── The threads of each epoch that are nearest to their limit: task, slot, and how their queue grows ───
+#
+# A group of threads is limited by their own time (busy share) or by the CPU of their slot. A queue that grows
+# is the sign that the limit has been reached, and comes first. What does nothing, and has nothing waiting,
+# limits nothing, however full its slot is.
+
+RANKS = 3
+GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
+LEAST_GROWTH_TPS = 1e-6  # less is what rounding makes of a queue that stands
+LEAST_WINDOW_SHARE = 0.2  # of an epoch's windows: a group that was there for less is leaving
+
+
+def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
+    slots = {
+        (row["run"], row["epoch"], row["vm"], row["slot"]): over(row["cpu_means"], row["cpu_windows"])
+        for row in asked.sums("slot_sums", "run", "epoch", "vm", "slot")
+    }
+    found: list[BottleneckAnswer] = []
+    rows = asked.sums("groups", "run", "epoch", "task", "vm", "slot")
+    for (run, epoch), mine in groupby(rows, key=lambda row: (row["run"], row["epoch"])):
+        groups = [
+            _group(row, slots.get((run, epoch, row["vm"], row["slot"])), asked.window_s) for row in mine
+        ]
+        most = max(group["windows"] for group in groups)
+        there = [
+            group
+            for group in groups
+            if group["windows"] >= LEAST_WINDOW_SHARE * most
+            and group["busy_share"] is not None
+            and (group["taken_tps"] > 0 or group["grows"])
+        ]
+        there.sort(key=lambda g: (not g["grows"], -g["load"], -g["cpu_s"], g["task"], g["vm"], g["slot"]))
+        found += [_row(run, epoch, rank + 1, group) for rank, group in enumerate(there[:RANKS])]
+    return found[:POINTS_MOST]
+
+
+def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[str, Any]:
+    """How busy these threads are, their queue, and how much they take in."""
+    from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
+
+    seconds = row["seconds"]
+    taken_tps = max(row["tuples_in"], row["tuples_out"]) / seconds
+    busy_share, threads = over(row["busy_s"], row["window_s"]), row["window_s"] / seconds
+    growth_tps = over(
+        row["xy"] - row["x"] * row["y"] / row["windows"],
+        (row["xx"] - row["x"] ** 2 / row["windows"]) * window_s,
+    )
+    limit = min(UNSTABLE_SLOPE, GROWN_S / seconds) * taken_tps
+    return row | {
+        "taken_tps": taken_tps,
+        "busy_share": busy_share,
+        "threads": threads,
+        "queue_mean": row["queue"] / row["n"] * threads,
+        "queue_growth_tps": growth_tps,
+        "cpu_share": cpu_share,
+        "load": max(busy_share or 0.0, cpu_share or 0.0),
+        "grows": growth_tps is not None and growth_tps > max(LEAST_GROWTH_TPS, limit),
+    }
+
+
+def _row(run: str, epoch: int, rank: int, of: dict[str, Any]) -> BottleneckAnswer:
+    return BottleneckAnswer(
+        run, epoch, rank, of["task"], of["vm"], of["slot"], round(of["threads"], 2),
+        number(of["busy_share"]), number(of["cpu_share"]), number(of["queue_mean"]),
+        number(of["queue_growth_tps"]), number(of["load"]),
+    )  # fmt: skip
+
+
+# ── Threads that take in far more than their share: twice what the others of their task do, or more ───
+#
+# Held against the median of the task's threads that were there for half of the epoch; where routing is
+# weighted, each relative to what the run's model lets a thread do where it is (with q threads in a slot the
+# q-th part of what q can): a thread alone in a slot may well do what four do together in another. With
+# `fields` this is a hot key; with other groupings it should not be.
+
+TIMES = 2.0
+LEAST_TUPLES = 100
+LEAST_TIME_SHARE = 0.5  # of the time of the thread that was there for longest
+
+Able = Mapping[tuple[str, str, int], float]  # run, task, threads in a slot → tuples/s of each
+
+
+def skewed(asked: AnalysisInput) -> list[SkewedThread]:
+    """The most skewed of each run and epoch first."""
+    able = _able(asked)
+    found: list[SkewedThread] = []
+    rows = asked.rows("threads", "run", "epoch", "task")
+    for _, group in groupby(rows, key=lambda row: (row["run"], row["epoch"], row["task"])):
+        found += _of_task(list(group), able)
+    found.sort(key=lambda row: (row.run, row.epoch, -row.times, row.task, row.thread))
+    return found[:POINTS_MOST]
+
+
+def _of_task(rows: Sequence[Mapping[str, Any]], able: Able) -> list[SkewedThread]:
+    """Of one epoch."""
+    longest_s = max(row["window_s"] for row in rows)
+    there = [row for row in rows if row["window_s"] >= LEAST_TIME_SHARE * longest_s and row["window_s"] > 0]
+    threads = Counter((row["vm"], row["slot"]) for row in there)
+    rates = [row["tuples_in"] / row["window_s"] for row in there]
+    each = [able.get((row["run"], row["task"], threads[row["vm"], row["slot"]])) for row in there]
+    relative = [
+        rate / able_tps if able_tps is not None and None not in each else rate
+        for rate, able_tps in zip(rates, each, strict=True)
+    ]
+    middle, tuples = median(relative or [0.0]), sum(row["tuples_in"] for row in there)
+    return [
+        SkewedThread(
+            row["run"], row["epoch"], row["task"], row["thread"], row["vm"], row["slot"], rate,
+            median(rates), of / middle, row["tuples_in"] / tuples,
+        )
+        for row, rate, of in zip(there, rates, relative, strict=True)
+        if middle > 0 and of / middle >= TIMES and row["tuples_in"] >= LEAST_TUPLES
+    ]  # fmt: skip
+
+
+def _able(asked: AnalysisInput) -> Able:
+    """What one of q threads in a slot can do by the run's models."""
+    return {
+        (run.key, str(model["task"]), int(point["threads"])): float(point["rate_tps"]) / int(point["threads"])
+        for run in asked.runs.values()
+        if not run.even
+        for model in run.models
+        for point in _every(model)
+    }
+
+
+def _every(model: Any) -> list[dict[str, float]]:
+    """The points of a model, and between two of them a straight line."""
+    import numpy as np
+
+    points = sorted(model["points"], key=lambda point: point["threads"])
+    threads, rates = ([point[name] for point in points] for name in ("threads", "rate_tps"))
+    every = range(1, int(threads[-1]) + 1)
+    return [{"threads": n, "rate_tps": float(np.interp(n, threads, rates))} for n in every]

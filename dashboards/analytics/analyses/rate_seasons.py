@@ -1,0 +1,327 @@
+"""Seasonality of the offered rate, and a forecast that is tried on an end it has not seen.
+
+The period is the highest peak of the autocorrelation behind its first valley (of the detrended series, by the
+fast Fourier transform; Wiener–Khinchin). The forecast is seasonal naive with drift: one period before, plus what
+a period has added in the mean (Hyndman and Athanasopoulos, Forecasting, section 5.2). Pure but for `seasons`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput
+from headgate.dashboards.analytics.storage.data_folders import DataPlace
+from headgate.dashboards.analytics.storage.result_tables import POINTS_MOST, Forecast, Season
+from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+from headgate.topology_runtime.wire.wire_version import VERSION
+from headgate.topology_runtime.wording import utc_iso
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+BINS_MOST = 4096  # of a run's series
+LEAST_BINS = 24
+HELD_OUT = 0.2
+FULL = 0.9  # of the seconds of a usual bin
+LEAST_STRENGTH = 0.3  # autocorrelation below which a period is none
+REFINED, HARMONICS = 50, 3  # parts of a bin that periods are told apart by
+SHARE = 0.95  # of the errors in the hold-out lie within the forecast's interval
+
+
+def seasons(asked: AnalysisInput, files: DataPlace) -> tuple[list[Season], list[Forecast]]:
+    """Of each run; what the controller can foresee by goes into this folder, as a season's file."""
+    known = [row for row in asked.rows("rate_windows", "run", "w", "epoch") if row["offered_tps"] is not None]
+    found: list[Season] = []
+    series: list[Forecast] = []
+    for run in asked.runs.values():
+        mine = full_bins(put_together([row for row in known if row["run"] == run.key], asked.window_s))
+        season, forecast = _of_run(asked, run, mine, files)
+        found.append(season)
+        series += forecast
+    return found, series
+
+
+def put_together(windows: Sequence[Any], window_s: int) -> list[Any]:
+    """Windows, ascending, as at most 4096 bins: tps, w of the first, n, bin_s."""
+    if not windows:
+        return []
+    begin = windows[0]["w"]
+    each = -(-(windows[-1]["w"] - begin + 1) // BINS_MOST)
+    found = []
+    for place, group in groupby(windows, key=lambda row: (row["w"] - begin) // each):
+        its = list(group)
+        tps, n = sum(row["offered_tps"] for row in its) / len(its), sum(row["n"] for row in its)
+        found.append({"place": place, "bin_s": each * window_s, "tps": tps, "w": its[0]["w"], "n": n})
+    return found
+
+
+def full_bins(bins: Sequence[Any]) -> Sequence[Any]:
+    """Without a first and a last one that the beginning and the end of the run cut short (`n`: seconds in it)."""
+    usual = sorted(each["n"] for each in bins)[len(bins) // 2] if bins else 0
+    first = bool(bins) and bins[0]["n"] < FULL * usual
+    last = bool(bins) and bins[-1]["n"] < FULL * usual
+    return bins[first : len(bins) - last]
+
+
+def _of_run(
+    asked: AnalysisInput, run: TraceRun, rows: Sequence[Any], files: DataPlace
+) -> tuple[Season, list[Forecast]]:
+    import numpy as np
+
+    if len(rows) < LEAST_BINS:
+        why = f"{len(rows)} stretches of {asked.window_s} s are too few: {LEAST_BINS} are needed"
+        return Season(run.key, *(None,) * 8, why), []
+    bin_s = float(rows[0]["bin_s"])
+    places = np.array([row["place"] for row in rows])
+    values = np.interp(np.arange(places[-1] + 1), places, [row["tps"] for row in rows])
+    begin_s = asked.window_at_s(run.key, rows[0]["w"], asked.window_s)
+    until_us = asked.begin_us.get(run.key, 0) + round((begin_s + len(values) * bin_s) * 1e6)
+    of = SeasonOf(run.topology, run.place.uri, utc_iso(until_us * 1000), VERSION)
+    if (data := season_data(values, bin_s, of)) is not None:
+        content = json.dumps(data, indent=1, allow_nan=False).encode()
+        (files / f"{run.topology}-{run.name}.json").write(content + b"\n")
+    return judged(run.key, values, bin_s, begin_s)
+
+
+def judged(run: str, values: Floats, bin_s: float, begin_s: float) -> tuple[Season, list[Forecast]]:
+    """Season and forecast of one evenly spaced series, tuples/s."""
+    import numpy as np
+
+    held = max(1, int(HELD_OUT * len(values)))
+    seen, unseen = values[:-held], values[-held:]
+    period, _ = period_of(seen)
+    whole, whole_strength = period_of(values)
+    fitted = extended(seen, period, held)
+    error = np.abs(fitted - unseen)
+    naive = float(np.abs(unseen - seen[-1]).mean())
+    reach = float(np.quantile(error, SHARE))
+    why = None if period or whole else "no period repeats at least twice with correlation 0.3"
+    season = Season(
+        run=run,
+        period_s=refined(values, whole) * bin_s if whole else None,
+        strength=whole_strength if whole else None,
+        power_share=power_share(values, whole) if whole else None,
+        method="seasonal naive with drift" if period else "last value",
+        holdout_s=held * bin_s,
+        mae_tps=float(error.mean()),
+        relative_error=float(error.mean() / values.mean()) if values.mean() > 0 else None,
+        naive_mae_tps=naive,
+        why=why,
+    )
+    ahead = extended(values, whole, max(held, min(whole or held, len(values) // 2)))
+    end = len(values)
+    rows = [*_rows(run, "actual", values, 0, bin_s, begin_s, None)]
+    rows += _rows(run, "fitted", fitted, end - held, bin_s, begin_s, reach)
+    rows += _rows(run, "forecast", ahead, end, bin_s, begin_s, reach)
+    return season, rows
+
+
+def period_of(values: Floats) -> tuple[int | None, float | None]:
+    """(period in bins, autocorrelation there); None without one that is there at least twice."""
+    import numpy as np
+
+    n = len(values)
+    rest = _detrended(values)
+    power = float(rest @ rest)
+    if n < LEAST_BINS // 2 or power <= 1e-12 * max(1.0, float(values @ values)):
+        return None, None
+    spectrum = np.abs(np.fft.rfft(rest, 2 * n)) ** 2
+    alike = np.fft.irfft(spectrum)[: n // 2 + 1] / power * n / (n - np.arange(n // 2 + 1))
+    below = np.flatnonzero(alike < 0)
+    if not len(below):
+        return None, None
+    first = int(below[0])
+    middle = alike[first:-1]
+    peaks = [
+        first + k
+        for k in range(1, len(middle))
+        if alike[first + k] >= max(alike[first + k - 1], alike[first + k + 1])
+    ]
+    best = max((alike[k] for k in peaks), default=0.0)
+    if best < LEAST_STRENGTH:
+        return None, None
+    near = next(k for k in peaks if alike[k] >= 0.9 * best)  # not a multiple of the period
+    at = near + int(np.argmax(alike[near : near + near // 2]))
+    return at, float(min(1.0, alike[at]))
+
+
+def refined(values: Floats, period: int) -> float:
+    """The period in parts of a bin: that with which a line and waves of it, its half and its third are nearest to the
+    values (least squares)."""
+    import numpy as np
+
+    at = np.arange(len(values))
+    line = np.stack([np.ones(len(values)), at / len(values)])
+    best, least = float(period), np.inf
+    for tried in period + np.linspace(-1, 1, 2 * REFINED + 1):
+        turns = 2 * np.pi * at / tried * np.arange(1, HARMONICS + 1)[:, None]
+        waves = np.concatenate([line, np.sin(turns), np.cos(turns)]).T
+        rest = values - waves @ np.linalg.lstsq(waves, values, rcond=None)[0]
+        if (missed := float(rest @ rest)) < least:
+            best, least = float(tried), missed
+    return best
+
+
+def power_share(values: Floats, period: int) -> float:
+    """Share of the periodogram that lies at the period and its harmonics, each with a bin to either side."""
+    import numpy as np
+
+    power = np.abs(np.fft.rfft(_detrended(values))) ** 2
+    base, near = len(values) / period, np.zeros(len(power), bool)
+    for harmonic in range(1, int(period / 2) + 1):
+        at = round(harmonic * base)
+        near[max(1, at - 1) : at + 2] = True
+    return float(power[near].sum() / power[1:].sum())
+
+
+def extended(values: Floats, period: int | None, steps: int) -> Floats:
+    """The series `steps` bins on, never below 0. With a period: as one before, with the drift of
+    a period; without: the last value."""
+    import numpy as np
+
+    n = len(values)
+    if period is None:
+        return np.full(steps, max(0.0, float(values[-1])))
+    drift = float((values[period:] - values[:-period]).mean())
+    ahead = np.arange(steps)
+    times = ahead // period + 1
+    ahead_values: Floats = np.maximum(0.0, values[n - period + ahead % period] + times * drift)
+    return ahead_values
+
+
+def _detrended(values: Floats) -> Floats:
+    import numpy as np
+
+    at = np.arange(len(values)) - (len(values) - 1) / 2
+    middle: Floats = values - values.mean()
+    return middle - at * float(at @ middle) / float(at @ at)
+
+
+def _rows(
+    run: str, kind: str, values: Floats, first: int, bin_s: float, begin_s: float, reach: float | None
+) -> list[Forecast]:
+    step = -(-len(values) // (POINTS_MOST // 3))
+    return [
+        Forecast(
+            run, kind, begin_s + (first + n) * bin_s, float(values[n]),
+            None if reach is None else max(0.0, float(values[n]) - reach),
+            None if reach is None else float(values[n]) + reach,
+        )
+        for n in range(0, len(values), step)
+    ]  # fmt: skip
+
+
+# ── A season as runs are given it (`headgate/season/v1`): what came in each second of a period, in the
+# middle of all periods and in 95 of 100, where that foresees.
+#
+# Each whole period is divided by its mean, so that one with more of everything is the same; a part of a
+# period is as long as a bin of the series, and seconds lie on the lines between the parts. The first two
+# thirds choose a period and a profile and foresee the last third: it must be off by at most half as much as
+# what came 15 s before, as `season learn` asks, too.
+
+SCHEMA = "headgate/season/v1"
+SHORTEST_S, LONGEST_S, PERIODS_LEAST = 30, 3600, 3
+LEARNED_SHARE, HIGH = 2 / 3, 0.95
+LOOK_S, HALF = 15.0, 0.5
+SAME = 0.05  # of a period: that of the first two thirds is that of all
+DIGITS = 6
+
+
+class SeasonOf(NamedTuple):
+    """Of which topology it is, from where, until when, made by which headgate."""
+
+    topology: str
+    source: str
+    until: str
+    version: str
+
+
+def season_data(values: Floats, bin_s: float, of: SeasonOf) -> dict[str, Any] | None:
+    """Of an evenly spaced series, tuples/s; None where nothing comes back that could be foreseen."""
+    seen = values[: int(LEARNED_SHARE * len(values))]
+    period_s, before_s = (_period_s(each, bin_s) for each in (values, seen))
+    if period_s is None or before_s is None or abs(before_s / period_s - 1) > SAME:
+        return None
+    seconds, periods = len(values) * bin_s, math.floor(len(values) * bin_s / period_s)
+    if not SHORTEST_S <= period_s <= LONGEST_S or periods < PERIODS_LEAST:
+        return None
+    held_out = _held_out(values, len(seen), bin_s, before_s)
+    if held_out["error"] > HALF * held_out["error_of_level"]:
+        return None
+    middle, high = _profile(values, bin_s, period_s)
+    return {
+        "schema": SCHEMA,
+        "topology": of.topology,
+        "period_s": round(period_s, DIGITS),
+        "middle": [round(tps, DIGITS) for tps in _by_second(middle, period_s)],
+        "high": [round(tps, DIGITS) for tps in _by_second(high, period_s)],
+        "learned": {
+            "sources": [of.source],
+            "seconds": seconds,
+            "periods": periods,
+            "time": of.until,
+            "version": of.version,
+            "held_out": held_out,
+        },
+    }
+
+
+def _period_s(values: Floats, bin_s: float) -> float | None:
+    whole, _ = period_of(values)
+    return refined(values, whole) * bin_s if whole else None
+
+
+def _profile(values: Floats, bin_s: float, period_s: float) -> tuple[Floats, Floats]:
+    """(in the middle, at most) of each part of a period."""
+    import numpy as np
+
+    at_s = (np.arange(len(values)) + 0.5) * bin_s
+    number = (at_s // period_s).astype(int)
+    parts = max(PERIODS_LEAST, round(period_s / bin_s))
+    part = np.minimum((at_s % period_s * parts / period_s).astype(int), parts - 1)
+    whole = math.floor(len(values) * bin_s / period_s)
+    means = np.array([values[number == n].mean() for n in range(whole)])
+    inside = (number < whole) & (means[np.minimum(number, whole - 1)] > 0)
+    shares = values[inside] / means[number[inside]]
+    typical = float(np.median(means))
+    by_part = [shares[part[inside] == n] for n in range(parts)]
+    middle = np.array([typical * float(np.median(found)) if len(found) else typical for found in by_part])
+    high = np.array(
+        [typical * float(np.quantile(found, HIGH)) if len(found) else typical for found in by_part]
+    )
+    return middle, np.maximum(high, middle)
+
+
+def _by_second(parts: Floats, period_s: float) -> Floats:
+    """Between the middles of the parts, all round the period."""
+    import numpy as np
+
+    seconds = round(period_s)
+    middles = (np.arange(len(parts)) + 0.5) / len(parts)
+    return np.interp((np.arange(seconds) + 0.5) / seconds, middles, parts, period=1.0)
+
+
+def _held_out(values: Floats, learned: int, bin_s: float, period_s: float) -> dict[str, float]:
+    """How well what is before bin `learned` foresees the others."""
+    import numpy as np
+
+    middle, high = _profile(values[:learned], bin_s, period_s)
+    at = np.arange(learned, len(values))
+    part = np.minimum(((at + 0.5) * bin_s % period_s * len(middle) / period_s).astype(int), len(middle) - 1)
+    look, period = math.ceil(LOOK_S / bin_s), max(1, round(period_s / bin_s))
+    before = np.array([values[max(0, n - look - period) : n - look + 1].mean() for n in at])
+    scale = before / max(1e-9, float(middle.mean()))
+    mean = max(1e-9, float(values[at].mean()))
+    return {
+        "seconds": len(at) * bin_s,
+        "error": round(float(np.abs(values[at] - middle[part] * scale).mean()) / mean, 4),
+        "error_of_level": round(float(np.abs(values[at] - values[at - look]).mean()) / mean, 4),
+        "covered": round(float((values[at] <= high[part] * scale + 1e-9).mean()), 4),
+    }

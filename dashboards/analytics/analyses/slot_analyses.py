@@ -1,0 +1,312 @@
+"""How fast each slot is, and what each task costs another beside it: one regression of what a row costs in CPU time.
+
+The logarithm of the cost of a task's row in a slot, beside certain other tasks, is taken for the sum of what the task
+costs, of the slot's slowness, of one effect for each task beside it, and of what a row costs more where few come (a
+slope per task on the logarithm of rows per thread and second, held near 0). Weighted least squares over means of the
+windows of an epoch; intervals are 95 % (Student's t), wider where means scatter more than their windows say.
+
+A slot is held against the mean of the others that it shares tasks with. What the run cannot tell apart (a task that is
+always beside the same one, a slot whose tasks are nowhere else) has no row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, over
+from headgate.dashboards.analytics.storage.result_tables import Interference, Leak, PairCost, SlotSpeed
+from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+
+if TYPE_CHECKING:
+    from headgate.topology_runtime.stability.slopes import Slope
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+LEAST_WINDOWS = 3  # of an epoch
+SLOW, DISTURBS = 0.9, 1.1  # the whole interval is below, above
+SCATTER = 0.02  # by which means of an epoch differ without any cause
+HELD = 0.5  # standard deviation of the slopes on the rate, before anything is seen
+SLOTS_MOST = 400  # of a run; of more the VMs are told apart, not their slots
+SAME = 1e-6  # of a contrast's length: it lies in what the run has seen
+
+Cell = Mapping[str, Any]  # task, place, beside (tasks), cost, rate (logarithms), scatter of windows, windows
+Place = tuple[str, int | None]
+Interval = tuple[float, float, float]  # value, low, high
+
+
+def speeds(asked: AnalysisInput) -> tuple[list[SlotSpeed], list[PairCost]]:
+    """(slots, the slowest of each run first; pairs, those that surely disturb most first)."""
+    slots: list[SlotSpeed] = []
+    pairs: list[PairCost] = []
+    for run, cells in groupby(_cells(asked), key=lambda cell: cell["run"]):
+        mine, theirs = fitted(run, list(cells))
+        slots += mine
+        pairs += theirs
+    return slots, pairs
+
+
+def _cells(asked: AnalysisInput) -> Sequence[Cell]:
+    """Means over the windows of an epoch, and by how much these scatter."""
+    rows = []
+    for row in asked.sums("groups", "run", "epoch", "task", "vm", "slot", "beside"):
+        n = row["costed_windows"]
+        if n >= LEAST_WINDOWS:
+            cost, squares = row["costed_cost"] / n, row["costed_squares"] / n
+            scatter = math.sqrt(max(0.0, squares - cost * cost) * n / (n - 1))
+            rows.append(
+                row | {"cost": cost, "scatter": scatter, "rate": row["costed_rate"] / n, "windows": n}
+            )
+    found: list[dict[str, Any]] = []
+    for _, mine in groupby(rows, key=lambda row: row["run"]):
+        cells = list(mine)
+        by_vm = len({(cell["vm"], cell["slot"]) for cell in cells}) > SLOTS_MOST
+        for cell in cells:
+            beside = [other for other in cell["beside"].split(",") if other]
+            found.append(cell | {"beside": beside, "place": (cell["vm"], None if by_vm else cell["slot"])})
+    return found
+
+
+def fitted(run: str, cells: Sequence[Cell]) -> tuple[list[SlotSpeed], list[PairCost]]:
+    """Of one run."""
+    import numpy as np
+
+    tasks = sorted({cell["task"] for cell in cells})
+    places = sorted({cell["place"] for cell in cells}, key=str)
+    pairs = sorted({(cell["task"], other) for cell in cells for other in cell["beside"]})
+    names: list[Any] = [*tasks, *places, *pairs]
+    at = {name: n for n, name in enumerate(names)}
+    seen = np.zeros((len(cells), len(names)))
+    for n, cell in enumerate(cells):
+        for name in (cell["task"], cell["place"], *((cell["task"], other) for other in cell["beside"])):
+            seen[n, at[name]] = 1.0
+    fit = _Fit(seen, cells, tasks)
+    windows: dict[Any, int] = defaultdict(int)
+    for cell in cells:
+        for name in (cell["place"], *((cell["task"], other) for other in cell["beside"])):
+            windows[name] += cell["windows"]
+    near = _near(cells)
+    slots = [
+        _slot_speed(run, place, found, windows[place])
+        for place in places
+        if (found := fit.of(_against_others(place, near[place], at))) is not None
+    ]
+    costs = [
+        _pair_cost(run, pair, found, windows[pair])
+        for pair in pairs
+        if (found := fit.of(_one(at[pair], len(names)))) is not None
+    ]
+    return sorted(slots, key=lambda slot: slot.speed), sorted(costs, key=lambda cost: -cost.low)
+
+
+def _slot_speed(run: str, place: Place, slowness: Interval, windows: int) -> SlotSpeed:
+    speed, high, low = (math.exp(-value) for value in slowness)
+    return SlotSpeed(run, *place, speed, low, high, windows, slow=high < SLOW)
+
+
+def _pair_cost(run: str, pair: tuple[str, str], more: Interval, windows: int) -> PairCost:
+    factor, low, high = (math.exp(value) for value in more)
+    return PairCost(run, *pair, factor, low, high, windows, disturbs=low > DISTURBS)
+
+
+def _one(at: int, size: int) -> Floats:
+    import numpy as np
+
+    contrast = np.zeros(size)
+    contrast[at] = 1.0
+    return contrast
+
+
+def _near(cells: Sequence[Cell]) -> dict[Place, set[Place]]:
+    """Place → those that it shares tasks with, directly or through others, and itself."""
+    by_task: dict[str, set[Place]] = defaultdict(set)
+    by_place: dict[Place, set[str]] = defaultdict(set)
+    for cell in cells:
+        by_task[cell["task"]].add(cell["place"])
+        by_place[cell["place"]].add(cell["task"])
+    found: dict[Place, set[Place]] = {}
+    for place in by_place:
+        if place in found:
+            continue
+        near, more = {place}, [place]
+        while more:
+            for task in by_place[more.pop()]:
+                fresh = by_task.pop(task, set()) - near
+                near |= fresh
+                more += fresh
+        found |= dict.fromkeys(near, near)
+    return found
+
+
+def _against_others(place: Place, near: set[Place], at: Mapping[Any, int]) -> Floats:
+    """The slot less the mean of those near it."""
+    contrast = _one(at[place], len(at))
+    contrast[[at[other] for other in near if other != place]] = -1.0 / max(1, len(near) - 1)
+    return contrast if len(near) > 1 else 0 * contrast
+
+
+class _Fit:
+    """Weighted least squares, with what it can tell."""
+
+    def __init__(self, seen: Floats, cells: Sequence[Cell], tasks: Sequence[str]) -> None:
+        import numpy as np
+
+        slopes = np.zeros((len(cells), len(tasks)))
+        for k, task in enumerate(tasks):
+            mine = [n for n, cell in enumerate(cells) if cell["task"] == task]
+            rates = np.array([cells[n]["rate"] for n in mine])
+            slopes[mine, k] = rates - rates.mean()
+        y = np.array([cell["cost"] for cell in cells])
+        error = np.array([(cell["scatter"] or 0.0) ** 2 / cell["windows"] + SCATTER**2 for cell in cells])
+        held = np.hstack([np.zeros((len(tasks), seen.shape[1])), np.eye(len(tasks)) / HELD])
+        x = np.vstack([np.hstack([seen, slopes]) / np.sqrt(error)[:, None], held])
+        squares, axes = np.linalg.eigh(seen.T @ seen)
+        self._axes = axes.T[squares > 1e-9 * squares[-1]]
+        self._inverse = np.linalg.pinv(x.T @ x, hermitian=True)
+        self._values = self._inverse @ x.T @ np.concatenate([y / np.sqrt(error), np.zeros(len(tasks))])
+        rest = (y - np.hstack([seen, slopes]) @ self._values) / np.sqrt(error)
+        self._freedom = max(1.0, float(len(cells) - len(self._axes)))
+        self._scale = math.sqrt(max(1.0, float(rest @ rest) / self._freedom))
+
+    def of(self, contrast: Floats) -> Interval | None:
+        """(value, low, high) of a sum of effects; None when the run does not tell it."""
+        import numpy as np
+
+        from headgate.topology_runtime.stability.slopes import t95
+
+        length = float(np.linalg.norm(contrast))
+        if length == 0 or np.linalg.norm(contrast - (contrast @ self._axes.T) @ self._axes) > SAME * length:
+            return None
+        whole = np.concatenate([contrast, np.zeros(len(self._values) - len(contrast))])
+        value = float(whole @ self._values)
+        reach = t95(self._freedom) * self._scale * math.sqrt(max(0.0, float(whole @ self._inverse @ whole)))
+        return value, value - reach, value + reach
+
+
+# ── What a row of a task costs in CPU time alone in its slot, and beside other tasks ────────────────────
+
+BESIDE_MOST = 3
+
+Sums = dict[str, float]
+
+
+def interference(asked: AnalysisInput) -> list[Interference]:
+    sums: dict[tuple[str, str], dict[bool, Sums]] = defaultdict(dict)
+    windows: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in asked.sums("groups", "run", "task", "beside"):
+        key, alone = (row["run"], row["task"]), row["beside"] == ""
+        of = sums[key].setdefault(alone, defaultdict(float))
+        for name in ("live_cpu_s", "live_tuples", "live_windows"):
+            of[name] += row[name] or 0
+        for other in [] if alone else row["beside"].split(","):
+            windows[key][other] += row["windows"]
+    return [
+        _row(*key, of.get(True, {}), of.get(False, {}), windows[key])
+        for key, of in sorted(sums.items())
+        if any(each["live_windows"] for each in of.values())
+    ]
+
+
+def _row(run: str, task: str, alone: Sums, shared: Sums, others: Mapping[str, int]) -> Interference:
+    alone_s, shared_s = (over(of.get("live_cpu_s"), of.get("live_tuples")) for of in (alone, shared))
+    alone_windows, shared_windows = (int(of.get("live_windows", 0)) for of in (alone, shared))
+    most = sorted(others, key=lambda other: (-others[other], other))
+    return Interference(
+        run,
+        task,
+        alone_s,
+        shared_s,
+        over(shared_s, alone_s),
+        alone_windows,
+        shared_windows,
+        most[:BESIDE_MOST],
+    )
+
+
+# ── Memory that only grows: slots whose process held more and more, at a steady pace, for a minute or
+# longer
+#
+# Theil–Sen on the means of at most 48 blocks of a process's life (it ends where memory falls by a tenth),
+# with an interval by block bootstrap. A leak grows surely, and by a tenth of what is held or more: what grows
+# only while a task warms up, or with the rate, leaves the line by so much that it is not sure.
+
+LEAST_POINTS, LEAST_S = 12, 60.0
+FALLEN = 0.1  # another process, or memory that was given back
+GROWN = 0.1  # of what is held in the mean
+
+Points = Sequence[tuple[float, float]]  # time in s, fraction of the slot's memory
+
+
+def leaks(asked: AnalysisInput) -> list[Leak]:
+    """Those that fill their slot first, first."""
+    tasks = _tasks(asked)
+    found = []
+    for (run, vm, slot), rows in groupby(
+        _points(asked), key=lambda row: (row["run"], row["vm"], row["slot"])
+    ):
+        points = [(row["at_s"], row["memory"]) for row in rows]
+        life = longest_life(points)
+        slope = leak_of(life)
+        if slope is None:
+            continue
+        size = memory_bytes_of(asked.runs[run], vm)
+        pace, low, high = (None if size is None else at * size for at in (slope.value, slope.low, slope.high))
+        begin_s, end_s = (asked.at_s(run, life[n][0] * 1e6) for n in (0, -1))
+        held, here = life[-1][1], tasks.get((run, vm, slot), [])
+        full_in_s = (1 - held) / slope.value
+        found.append(Leak(run, vm, slot, here, begin_s, end_s, pace, low, high, held, full_in_s))
+    return sorted(found, key=lambda leak: leak.full_in_s)
+
+
+def longest_life(points: Points) -> Points:
+    """The longest stretch in which memory never falls by a tenth from one point to the next."""
+    lives: list[list[tuple[float, float]]] = [[]]
+    for point in points:
+        if lives[-1] and point[1] < (1 - FALLEN) * lives[-1][-1][1]:
+            lives.append([])
+        lives[-1].append(point)
+    return max(lives, key=len)
+
+
+def leak_of(points: Points) -> Slope | None:
+    """The pace of a leak in fractions of the slot per second; None when there is none."""
+    import numpy as np
+
+    from headgate.topology_runtime.stability.slopes import median_slopes, trend
+
+    if len(points) < LEAST_POINTS or points[-1][0] - points[0][0] < LEAST_S:
+        return None
+    at_s, memory = (np.array([point[n] for point in points]) for n in (0, 1))
+    at_s = at_s - at_s[0]
+    if median_slopes(at_s, memory[None])[0] * at_s[-1] < GROWN * memory.mean():
+        return None  # an interval takes long, and most slots grow by less
+    slope = trend(at_s, memory)
+    return slope if slope.low > 0 else None
+
+
+def _points(asked: AnalysisInput) -> list[Any]:
+    """At most 48 means of each slot's memory, in order of time."""
+    return [
+        row | {"at_s": row["at"] / row["n"] * asked.window_s, "memory": row["memory"] / row["n"]}
+        for row in asked.rows("memory_blocks", "run", "vm", "slot", "block")
+    ]
+
+
+def _tasks(asked: AnalysisInput) -> dict[tuple[str, str, int], list[str]]:
+    found: dict[tuple[str, str, int], list[str]] = {}
+    for row in asked.sums("groups", "run", "vm", "slot", "task"):
+        found.setdefault((row["run"], row["vm"], row["slot"]), []).append(row["task"])
+    return found
+
+
+def memory_bytes_of(run: TraceRun, vm: str) -> float | None:
+    """Of a slot of this VM; VMs that came later are as the spare one."""
+    size = run.memory_bytes.get(vm, run.spare.get("slot_memory_bytes"))
+    return None if size is None else float(size)

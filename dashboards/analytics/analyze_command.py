@@ -1,0 +1,396 @@
+"""`headgate analyze TRACE…`: traces to answers, with Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from headgate.dashboards.analytics.storage import trace_runs
+from headgate.dashboards.analytics.storage.result_tables import CARRIES, PolicyTried
+from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+from headgate.dashboards.runs.connection import contact_of, controller_option
+from headgate.topology_runtime.commands.output import emit, format_or_folder, split
+from headgate.topology_runtime.errors import HeadgateError, UsageError
+from headgate.topology_runtime.wording import counted
+
+if TYPE_CHECKING:
+    from headgate.dashboards.analytics.analyses.earlier_run import ComparedWith
+    from headgate.dashboards.analytics.analysis_pipeline import AnalysisSettings, Tell
+    from headgate.dashboards.analytics.storage.data_folders import DataPlace
+    from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+
+REPORT = "report.html"
+
+
+@click.command()
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
+@click.option(
+    "--to",
+    "folder",
+    metavar="DIR",
+    help="Folder for what comes of it (default: `analysis/NAME` beside TRACE).",
+)
+@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs: any Spark URL.")
+@click.option("--memory", default="2g", show_default=True, help="Of Spark's driver.")
+@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it.")
+@click.option("--strict", is_flag=True, help="End with 3 when any file cannot be used.")
+@click.option("--again", is_flag=True, help="Aggregate and answer anew, also if nothing has changed.")
+@click.option(
+    "--follow", "follows", is_flag=True, help="Keep the analysis of a run up to date until it is over."
+)
+@click.option(
+    "--against",
+    metavar="TRACE",
+    help="The run to compare with (default: the one of the same topology before it; none: not at all).",
+)
+@click.option(
+    "--offer",
+    "offers",
+    is_flag=True,
+    help="With --follow: offer refitted models and a season to the run's controller, which takes what it believes "
+    "(an operator's key is needed).",
+)
+@controller_option
+@click.option(
+    "--policies",
+    metavar="P,…",
+    help="What these would have done with the same offer, as `headgate replay --policy` says, ranked.",
+)
+@format_or_folder
+def analyze(
+    traces: tuple[str, ...],
+    folder: str | None,
+    follows: bool,
+    offers: bool,
+    controller: str | None,
+    outputs: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """What runs did, from their traces: stability, predicted against actual, latency, bottlenecks, cost.
+
+    TRACE is the folder of a run, of a topology's runs, or of all traces; a path or a URI that Spark reads. Files
+    that cannot be used are listed with the reason, and left out."""
+    from headgate.dashboards.analytics.analysis_pipeline import AnalysisSettings, run
+    from headgate.dashboards.analytics.storage.output_folder import default_output
+
+    if offers and not follows:
+        raise UsageError("--offer goes with --follow: what is over is offered to nobody")
+    if controller is not None and not offers:
+        raise UsageError("--controller is where --offer goes", hint="headgate analyze --follow TRACE --offer")
+    output, folder = split(outputs, folder)
+    options["spark"] = dict(_setting(text) for text in options["spark"])
+    against, policies = options.pop("against"), options.pop("policies")
+    if policies and follows:
+        raise UsageError("--policies and --follow exclude each other: it is tried with runs that are over")
+    to, settings = folder or default_output(traces), AnalysisSettings(**options)
+    settings = replace(settings, before=_beside(traces, against, policies, settings))
+    if follows:
+        from headgate.dashboards.analytics.follow_run import follow_traces
+
+        contact = contact_of(controller) if offers else None
+        analysis = follow_traces(traces, to, settings, _line_on_stderr, report_of, contact)
+    else:
+        with progress() as tell:
+            analysis = run(traces, to, settings, tell, report_of)
+    for row in analysis["left_out"][:20] if output == "table" else []:
+        click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
+    report = Path(to, REPORT)
+    analysis["report"] = str(report) if "://" not in to and report.is_file() else None
+    emit(output, analysis, lines_of(analysis), "")
+    if output == "table":
+        click.echo(f"\nall of it: {to}/analysis.json; refitted models: {analysis['models']}", err=True)
+        if analysis["report"]:
+            click.echo(f"to read: {analysis['report']}", err=True)
+
+
+def _beside(
+    traces: tuple[str, ...], against: str | None, policies: str | None, settings: AnalysisSettings
+) -> ComparedWith:
+    """The run before, or the one that was named, analysed now if that has to be; and what policies would have done."""
+    from headgate.dashboards.analytics.analyses.earlier_run import ComparedWith, compared_with
+    from headgate.dashboards.analytics.analysis_pipeline import run
+
+    def analyse(other: TraceRun, folder: str) -> None:
+        alone = replace(settings, strict=False, again=False, before=ComparedWith())
+        run([other.place.uri], folder, alone, lambda step: None, report_of)
+
+    found = compared_with(traces, against, analyse, _line_on_stderr)
+    return replace(found, policies=policies_tried(traces, policies, _line_on_stderr)) if policies else found
+
+
+def report_of(draft: DataPlace) -> None:
+    """The report as one page, where it can be built; a word on stderr where it cannot."""
+    from headgate.dashboards.report import build
+    from headgate.topology_runtime.errors import InvalidInput
+
+    if not draft.local:
+        click.echo(f"no report: {draft.parent.uri} is not on this machine", err=True)
+        return
+    try:
+        build(Path(draft.path))
+    except InvalidInput as error:
+        click.echo("\n".join(["no report:", *error.lines()]), err=True)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key.startswith("spark.") and equals):
+        raise UsageError(f"--spark: {text!r} is not spark.KEY=VALUE")
+    return key, value
+
+
+def _line_on_stderr(step: str) -> None:
+    click.echo(f"analyze: {step}", err=True)
+
+
+@contextmanager
+def progress() -> Iterator[Tell]:
+    """Steps on stderr: a bar on a terminal, a line each elsewhere."""
+    from headgate.dashboards.analytics.analysis_pipeline import STEPS
+
+    if not sys.stderr.isatty():
+        yield _line_on_stderr
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from headgate.topology_runtime.commands.output import console
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(sys.stderr), transient=True) as shown:
+        task = shown.add_task("analyze", total=STEPS)
+
+        step_now = ["analyze"]
+
+        def tell(step: str) -> None:
+            step_now[0] = step
+            shown.update(task, description=step, advance=1)
+
+        with _often(lambda: shown.update(task, description=step_now[0] + _tasks())):
+            yield tell
+
+
+def _tasks() -> str:
+    """How far Spark is within a step."""
+    from headgate.dashboards.analytics.storage.spark_session import tasks_running
+
+    found = tasks_running() if "pyspark" in sys.modules else None
+    return f" ({found[0]} of {found[1]} tasks)" if found and found[1] > 1 else ""
+
+
+@contextmanager
+def _often(show: Callable[[], None]) -> Iterator[None]:
+    """Call it twice a second meanwhile."""
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.wait(0.5):
+            show()
+
+    thread = threading.Thread(target=work, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+# ── What `headgate analyze` prints of an analysis: a line each, short enough for a terminal of 80 columns ───
+
+Line = dict[str, Any]
+Analysis = dict[str, Any]
+EPISODES_MOST, FOUND_MOST, BUSIEST_MOST = 5, 5, 10
+
+
+def lines_of(analysis: Analysis) -> list[Line]:
+    """The analysis in lines: what, how much, and a remark. Of several runs each has a number, given with its hours."""
+    number = {run: f", run {n}" for n, run in enumerate(analysis["runs"], 1)}
+    of = number if len(number) > 1 else dict.fromkeys(number, "")
+    known = [row["stable"] for row in analysis["stability"]]
+    words = f"{known.count(False)} unstable, {known.count(None)} too short to tell"
+    refitted = [row["task"] for row in analysis["refitted"] if row["file"]]
+    bottlenecks = [row for row in analysis["bottlenecks"] if row["rank"] == 1]
+    return [
+        _line("rows", analysis["rows"], f"of samples, of {counted(len(number), 'run')}"),
+        *(_fit(analysis[kind], kind) for kind in ("rate", "cpu", "memory")),
+        _line("stable epochs, paths", known.count(True), f"of {len(known)}; {words}"),
+        *(_line(f"latency {name}, ms", value) for name, value in analysis["latency_ms"].items()),
+        *_episodes(analysis["episodes"], of),
+        *_slow_slots(analysis["slow_slots"], of),
+        *_pairs(analysis["disturbing_pairs"], of),
+        *_leaks(analysis["leaks"], of),
+        *_skewed(analysis["skewed_threads"], of),
+        _line("re-plans", len(analysis["replans"]), _reasons(analysis["replans"])),
+        *(_bottleneck(row, of) for row in bottlenecks[:BUSIEST_MOST]),
+        *_hours(analysis["cost"], of),
+        *(_policy(row, of) for row in analysis["policies_tried"]),
+        _line("models refitted", len(refitted), ", ".join(refitted) or "no task was busy all along, alone"),
+        _line("left out", len(analysis["left_out"]), "files, columns or models"),
+    ]
+
+
+def _fit(fit: dict[str, Any], kind: str) -> Line:
+    median, p95, worst = (_short(fit[f"{name}_error"]) for name in ("median", "p95", "worst"))
+    return _line(f"{kind}: R² predicted", fit["r2"], f"off by {median}, 95 % {p95}, worst {worst}")
+
+
+def _episodes(episodes: list[Line], of: dict[str, str]) -> Iterator[Line]:
+    """Those in which rows waited longest; each with when, for how long at most, and who held them up."""
+    worst = max((one["peak_s"] for one in episodes), default=None)
+    longest = "rows never waited for long" if worst is None else f"rows took up to {worst:,.3g} s"
+    yield _line("episodes of overload", len(episodes), longest)
+    for one in sorted(episodes, key=lambda one: -one["peak_s"])[:EPISODES_MOST]:
+        who = "nobody alone" if one["task"] is None else f"{one['task']} in {_place(one)}"
+        when = f"{one['from_s']:,.0f} to {one['to_s']:,.0f} s, due to {who}"
+        yield _line(f"  longest, s{of[one['run']]}", one["peak_s"], when)
+
+
+def _slow_slots(rows: list[Line], of: dict[str, str]) -> Iterator[Line]:
+    yield _line("slow slots", len(rows), "" if rows else "none was found")
+    for row in sorted(rows, key=lambda row: row["speed"])[:FOUND_MOST]:
+        where = f"VM {row['vm']}" if row["slot"] is None else _place(row)
+        words = f"that of others ({_between(row)}): {where}"
+        yield _line(f"  speed, ×{of[row['run']]}", row["speed"], words)
+
+
+def _pairs(rows: list[Line], of: dict[str, str]) -> Iterator[Line]:
+    yield _line("disturbing pairs", len(rows), "" if rows else "none was found")
+    for row in sorted(rows, key=lambda row: -row["factor"])[:FOUND_MOST]:
+        words = f"({_between(row)}) CPU: {row['task']} beside {row['beside']}"
+        yield _line(f"  a row costs, ×{of[row['run']]}", row["factor"], words)
+
+
+def _leaks(rows: list[Line], of: dict[str, str]) -> Iterator[Line]:
+    yield _line("leaks", len(rows), "" if rows else "none was found")
+    for row in sorted(rows, key=lambda row: row["full_in_s"])[:FOUND_MOST]:
+        words = f"of {_place(row)} at {row['to_s']:,.0f} s; full {row['full_in_s']:,.0f} s later"
+        yield _line(f"  held{of[row['run']]}", row["held"], words)
+
+
+def _skewed(rows: list[Line], of: dict[str, str]) -> Iterator[Line]:
+    yield _line("skewed threads", len(rows), "" if rows else "none was found")
+    for row in sorted(rows, key=lambda row: -row["times"])[:FOUND_MOST]:
+        where = f"epoch {row['epoch']}, {_place(row)}"
+        words = f"the middle of {row['task']}: {where}"
+        yield _line(f"  thread {row['thread']}, ×{of[row['run']]}", row["times"], words)
+
+
+def _bottleneck(row: Line, of: dict[str, str]) -> Line:
+    words = f"{row['task']} in {_place(row)}"
+    return _line(f"busiest, epoch {row['epoch']}{of[row['run']]}", row["busy_share"], words)
+
+
+def _hours(cost: list[Line], of: dict[str, str]) -> Iterator[Line]:
+    for row in cost:
+        if row["epoch"] is None:
+            price = "no price" if row["usd"] is None else f"{row['usd']:.4g} USD"
+            yield _line(f"slot-hours{of[row['run']]}", row["slot_hours"], f"{price}: {row['run']}")
+
+
+def _policy(row: Line, of: dict[str, str]) -> Line:
+    """Of a policy that was tried, or of the run itself, the same by the models."""
+    what = f"  by policy{of[row['run']]}"
+    if row["why"] is not None:
+        return _line(what, None, f"{row['policy']}: {row['why']}")
+    short = f"{row['violated_tuples']:,.0f} tuples short" if row["violated_tuples"] else "never short"
+    return _line(what, row["slot_hours"], f"{row['policy']}: {short}")
+
+
+def _place(row: Line) -> str:
+    return f"{row['vm']}/{row['slot']}"
+
+
+def _between(row: Line) -> str:
+    return f"{row['low']:.3g} to {row['high']:.3g}"
+
+
+def _line(what: str, value: Any, remark: str = "") -> Line:
+    return {"what": what, "value": value, "remark": remark}
+
+
+def _reasons(replans: list[Line]) -> str:
+    reasons = [row["reason"] for row in replans]
+    return ", ".join(f"{reasons.count(reason)} {reason}" for reason in sorted(set(reasons)))
+
+
+def _short(value: float | None) -> str:
+    return "N/A" if value is None else f"{value:.2g}"
+
+
+# ── What other policies would have done with what a run was offered: `headgate replay` is asked, its
+# answers ranked
+
+DIFFERENT = 8  # what `replay` ends with when the run decides otherwise now
+TellPolicy = Callable[[str], None]
+
+
+def policies_tried(traces: Sequence[str], names: str, tell: TellPolicy) -> tuple[PolicyTried, ...]:
+    """These policies with every run of the traces. Raises HeadgateError when no run could be replayed."""
+    runs, _ = trace_runs.find(list(traces))
+    found: list[PolicyTried] = []
+    failed: HeadgateError | None = None
+    for run in runs:
+        try:
+            found += ranked(run.key, _replayed(run, names))
+        except HeadgateError as error:
+            failed = error
+            tell(f"no policy was tried with {run.key}: {error.cause}")
+    if not found and failed is not None:
+        raise failed
+    return tuple(found)
+
+
+def _replayed(run: TraceRun, names: str) -> dict[str, Any]:
+    """What `headgate replay` says of it; its bars and words are on stderr. Raises HeadgateError."""
+    if not run.place.local:
+        raise HeadgateError("no policy can be tried", cause=f"{run.place.uri} is not on this machine")
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headgate",
+        "replay",
+        str(Path(run.place.path)),
+        "--policy",
+        names,
+    ]
+    done = subprocess.run([*command, "-o", "json"], stdout=subprocess.PIPE, check=False)
+    if done.returncode not in (0, DIFFERENT):
+        error = HeadgateError(
+            "no policy can be tried", cause=f"`headgate replay` ended with {done.returncode}"
+        )
+        error.exit_code = done.returncode
+        raise error
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def ranked(run: str, answer: dict[str, Any]) -> list[PolicyTried]:
+    """The run's own line first, then the policies by their rank."""
+    own, *others = (_row(run, row) for row in [answer["recorded"], *answer["policies"]])
+    begun = sorted((row for row in others if row.why is None), key=_order)
+    places = [msgspec.structs.replace(row, rank=place) for place, row in enumerate(begun, 1)]
+    return [own, *places, *(row for row in others if row.why is not None)]
+
+
+def _order(row: PolicyTried) -> tuple[bool, float, float, str]:
+    short = row.violated_tuples > CARRIES * row.offered
+    return short, row.violated_tuples if short else row.slot_hours, row.slot_hours, row.policy
+
+
+def _row(run: str, row: dict[str, Any]) -> PolicyTried:
+    names = ("slot_hours", "usd", "violations_s", "violated_tuples", "offered", "replans", "moves")
+    numbers = {name: row[name] for name in (*names, "measured_s", "measured_tuples")}
+    return PolicyTried(
+        run=run, policy=row["policy"], rank=None, note=row.get("note"), why=row.get("error"), **numbers
+    )

@@ -1,0 +1,346 @@
+"""Brings hosts to what their file says: looks, says what is missing, does that and no more, waits for the agents."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import hashlib
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headgate.dashboards.cluster.host_changes import (
+    CONTROLLER,
+    MODE,
+    SIGNER,
+    HostChange,
+    HostWanted,
+    agent_name,
+    agent_service,
+    changes,
+    controller_service,
+)
+from headgate.dashboards.cluster.host_facts import HostFacts, HostFailed, findings
+from headgate.dashboards.cluster.host_links import (
+    LONG_S,
+    HostBoard,
+    HostLink,
+    all_linked,
+    on_each,
+    see_command,
+)
+from headgate.dashboards.cluster.host_survey import AskedFor, survey
+from headgate.dashboards.cluster.hosts_file import ClusterHosts, Reached, VmEntry
+from headgate.dashboards.cluster.wheels import WheelSet
+from headgate.dashboards.runs.connection import asked
+from headgate.dashboards.terminal.access_commands import default_folder
+from headgate.topology_runtime.errors import Conflict, HeadgateError
+from headgate.topology_runtime.keys.key_pairs import Contact
+from headgate.topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
+from headgate.topology_runtime.keys.keyring import LOCAL, TRUST, Keyring, read_key
+from headgate.topology_runtime.packages import signing_keys
+from headgate.topology_runtime.platform.addresses import tcp
+from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.platform.http_options import settings_folder
+from headgate.topology_runtime.wording import utc_iso
+
+# ── Makes a host as it should be: the steps of `host_changes.py`, one after the other ───────────────────
+
+FOLDERS = ("wheels", "versions", "services", "log")
+UNITS = "/etc/systemd/system"
+
+
+@dataclass
+class HostApplied:
+    """pids: of the services that were started. install_s: what pip took."""
+
+    pids: dict[str, int] = field(default_factory=dict)
+    install_s: float = 0.0
+
+
+async def apply(
+    link: HostLink, wanted: HostWanted, steps: tuple[HostChange, ...], wheels: WheelSet, board: HostBoard
+) -> HostApplied:
+    """Raises HostFailed; what was there before goes on then: what is not whole is not switched to."""
+    done = HostApplied()
+    if steps:
+        await link.ask("folder", names=FOLDERS)
+    for step in steps:
+        board.step(link.on.host, step.line())
+        if step.thing == "wheels":
+            await bring_wheels(link, step.names, wheels, board)
+        elif step.thing == "version":
+            done.install_s = await install(link, wanted.home, wheels)
+        elif step.thing == "file":
+            name = step.names[0]
+            await link.ask("put", wanted.files[name], path=name, mode=MODE)
+        elif step.thing == "current":
+            await link.ask("switch", version=wanted.version)
+        elif step.thing == "service":
+            done.pids[step.names[0]] = await start(link, wanted, step.names[0])
+    return done
+
+
+async def bring_wheels(link: HostLink, names: tuple[str, ...], wheels: WheelSet, board: HostBoard) -> None:
+    for number, name in enumerate(names, 1):
+        board.step(link.on.host, f"wheel {number} of {len(names)}: {name}")
+        await link.ask("put", wheels.others[name].read_bytes(), LONG_S, path=f"wheels/{name}", mode=MODE)
+
+
+async def install(link: HostLink, home: str, wheels: WheelSet) -> float:
+    await link.ask("put", wheels.own.read_bytes(), LONG_S, path=wheels.requirement, mode=MODE)
+    requirement = f"{home}/{wheels.requirement}"
+    done = await link.ask(
+        "install", timeout_s=LONG_S, version=wheels.version, requirement=requirement, offline=wheels.offline
+    )
+    seconds: float = done["seconds"]
+    return seconds
+
+
+async def start(link: HostLink, wanted: HostWanted, name: str) -> int:
+    service = next(one for one in wanted.services if one.name == name)
+    if service.unit:
+        path = f"{UNITS}/headgate-{wanted.cluster}-{name}.service"
+        await link.ask("put", service.unit.encode(), path=path, outside=True, mode=0o644)
+    else:
+        await link.ask("put", service.settings, path=f"services/{name}.json", mode=MODE)
+    started = await link.ask("start", service=name, systemd=bool(service.unit))
+    pid: int = started["pid"]
+    return pid
+
+
+# ── What each host of a cluster should be: its version, its keys, its services ──────────────────────────
+
+KEEPER = "keeper.py"
+
+
+def cluster_folder(cluster: str) -> Path:
+    """Where the operator keeps what belongs to a cluster."""
+    return settings_folder() / "clusters" / cluster
+
+
+class ClusterKeys:
+    """The keys of a cluster, at the operator's side: each host gets its own and no other. dry: none is made."""
+
+    def __init__(self, cluster: str, dry: bool = False) -> None:
+        self.folder = cluster_folder(cluster) / "keys"
+        self.dry = dry
+
+    def make(self, vms: Iterable[VmEntry]) -> None:
+        """Those that are missing. Raises InvalidInput."""
+        if not self.dry:
+            ring = Keyring.at(self.folder)
+            for vm in vms:
+                ring.ensure("agent", vm.name)
+            if not self.signing.exists():
+                signing_keys.make(self.signing.parent, signing_keys.own_name())
+
+    @property
+    def signing(self) -> Path:
+        """The key that signs the operator's code; hosts get its public half."""
+        return default_folder() / signing_keys.SECRET
+
+    @property
+    def ring(self) -> Keyring:
+        return Keyring(self.folder)
+
+    def content(self, name: str) -> bytes:
+        """A file of the folder; of one that would be made nothing yet."""
+        path = (self.signing.parent if name == SIGNER else self.folder) / name
+        return b"" if self.dry and not path.exists() else path.read_bytes()
+
+    def digest(self, *names: str) -> str:
+        return hashlib.sha256(b"".join(map(self.content, names))).hexdigest()[:16]
+
+    def operator(self) -> Path:
+        return self.ring.path("operator", LOCAL)
+
+
+def asked_for(hosts: ClusterHosts) -> dict[str, AskedFor]:
+    """What each host shall tell of."""
+    found = {}
+    for on in hosts.hosts():
+        names = [agent_name(vm.name) for vm in hosts.vms_on(on.host)]
+        files = [KEEPER, SIGNER, *(f"{name}.key" for name in names)]
+        if on.host == hosts.controller.on.host:
+            files += [f"keys/{TRUST}", f"keys/{CONTROLLER_KEY}"]
+            names = [CONTROLLER, *names]
+        found[on.host] = AskedFor(tuple(files), tuple(names))
+    return found
+
+
+def wanted_on(
+    hosts: ClusterHosts, on: Reached, facts: HostFacts, wheels: WheelSet, keys: ClusterKeys
+) -> HostWanted:
+    """One host, with all that the file says of it."""
+    home, version, services, files = hosts.home(on), wheels.version, [], {}
+    if not facts.systemd:
+        files[KEEPER] = resources.files("headgate.dashboards.cluster.on_host").joinpath(KEEPER).read_bytes()
+    if on.host == hosts.controller.on.host:
+        files |= {f"keys/{name}": keys.content(name) for name in (CONTROLLER_KEY, TRUST)}
+        secret = keys.digest(CONTROLLER_KEY)
+        services.append(controller_service(hosts, home, version, secret, facts.systemd))
+    for vm in hosts.vms_on(on.host):
+        key = f"{agent_name(vm.name)}.key"
+        files |= {name: keys.content(name) for name in (key, SIGNER)}
+        services.append(agent_service(hosts, vm, home, version, keys.digest(key, SIGNER), facts.systemd))
+    sizes = {name: path.stat().st_size for name, path in wheels.others.items()}
+    return HostWanted(home, version, sizes, files, tuple(services))
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+REGISTERED_S, LOOK_S = 60.0, 0.2
+STAGED = ("wheels", "version")
+
+
+@dataclass
+class BroughtUp:
+    """What came of it. steps: per host, what was done, or would be. install_s: what pip took where it took longest."""
+
+    steps: dict[str, tuple[HostChange, ...]] = field(default_factory=dict)
+    others: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    pids: dict[str, int] = field(default_factory=dict)  # of services: as the hosts tell them
+    registered: tuple[str, ...] = ()
+    install_s: float = 0.0
+
+    @property
+    def changed(self) -> bool:
+        return any(self.steps.values())
+
+
+@dataclass(frozen=True)
+class BringUp:
+    """why: for whoever is kept out meanwhile. only: the controller and these VMs; None: all. staged: versions are
+    brought, nothing is switched to them."""
+
+    hosts: ClusterHosts
+    wheels: WheelSet
+    keys: ClusterKeys
+    why: str
+    dry: bool = False
+    only: tuple[str, ...] | None = None
+    staged: bool = False
+
+    def vms(self) -> tuple[VmEntry, ...]:
+        return tuple(vm for vm in self.hosts.vms if self.only is None or vm.name in self.only)
+
+
+def who(why: str) -> str:
+    """For whoever is kept out meanwhile."""
+    return f"{getpass.getuser()}@{socket.gethostname()} since {utc_iso(wall_ns())}: {why}"
+
+
+async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
+    """Failures are on the board; the others go on. Nothing is done when the controller's host fails."""
+    found = BroughtUp()
+    hosts = replace_vms(up.hosts, up.vms())
+    async with all_linked(hosts.hosts(), board) as links:
+        if not up.dry:
+            await hold(hosts, links, up.why, board)
+        facts = await survey(hosts, links, board, asked_for(hosts))
+        judge(hosts, facts, board)
+        if hosts.controller.on.host in board.failures:
+            return found
+        up.keys.make(up.vms())
+        wanted: dict[str, HostWanted] = {}
+        for on in hosts.hosts():
+            if on.host in facts and on.host not in board.failures:
+                wanted[on.host] = wanted_on(hosts, on, facts[on.host], up.wheels, up.keys)
+                steps = changes(wanted[on.host], facts[on.host])
+                found.steps[on.host] = tuple(one for one in steps if not up.staged or one.thing in STAGED)
+                found.others[on.host] = facts[on.host].others
+                found.pids |= {name: one.pid for name, one in facts[on.host].services.items()}
+        if up.dry:
+            return found
+        refuse_restarts(up, found)
+
+        async def work(link: HostLink) -> None:
+            host = link.on.host
+            done = await apply(link, wanted[host], found.steps[host], up.wheels, board)
+            found.pids |= done.pids
+            found.install_s = max(found.install_s, done.install_s)
+
+        await on_each({host: links[host] for host in wanted}, board, work)
+    if hosts.controller.on.host not in board.failures and not up.staged:
+        await registered(up, found, board)
+    return found
+
+
+def refuse_restarts(up: BringUp, found: BroughtUp) -> None:
+    """Of all services at once, while rows flow. Raises Conflict."""
+    again = [step for steps in found.steps.values() for step in steps if step.is_restart]
+    if up.staged or up.only is not None or not again:
+        return
+    try:
+        running = asked(contact_of(up.hosts, up.keys), "status")["topology"]
+    except HeadgateError:
+        return  # a controller that does not answer is what `up` is there to mend
+    if running is not None:
+        raise Conflict(
+            f"{running} runs, and services would be started again all at once",
+            faults=[step.line() for step in again],
+            hint="`headgate cluster upgrade` does it one after the other, or `headgate stop` before",
+        )
+
+
+def replace_vms(hosts: ClusterHosts, vms: tuple[VmEntry, ...]) -> ClusterHosts:
+    return msgspec.structs.replace(hosts, vms=vms)
+
+
+async def hold(hosts: ClusterHosts, links: dict[str, HostLink], why: str, board: HostBoard) -> None:
+    """Nobody else changes the cluster meanwhile: a lock at the controller's host, for as long as our link stands."""
+    link = links.get(hosts.controller.on.host)
+    if link is None:
+        return
+    try:
+        await link.ask("lock", home=hosts.home(link.on), who=who(why))
+    except HostFailed as failure:
+        board.fail(link.on.host, failure)
+
+
+def judge(hosts: ClusterHosts, facts: dict[str, HostFacts], board: HostBoard) -> None:
+    """What stands in the way is a host's failure."""
+    for one in findings(hosts, facts):
+        if one.level == "fault" and one.host not in board.failures:
+            on = next(on for on in hosts.hosts() if on.host == one.host)
+            board.fail(one.host, HostFailed(one.what, hint=one.hint, see=see_command(on, one.see)))
+
+
+async def registered(up: BringUp, found: BroughtUp, board: HostBoard) -> None:
+    """Wait until the controller has heard of every agent, with the process that its host tells."""
+    contact = contact_of(up.hosts, up.keys)
+    waiting = {vm.name: vm for vm in up.vms() if vm.on.host not in board.failures}
+    for vm in waiting.values():
+        board.step(vm.on.host, f"wait for {vm.name} to register")
+    deadline_ns, trouble = monotonic_ns() + int(REGISTERED_S * 1e9), ""
+    while waiting and monotonic_ns() < deadline_ns:
+        try:
+            status: dict[str, Any] = await asyncio.to_thread(asked, contact, "status")
+        except HeadgateError as error:
+            trouble = error.what
+        else:
+            trouble = "the controller has not heard of it"
+            for vm in status["vms"]:
+                pid = found.pids.get(agent_name(vm["vm"]))
+                if vm["vm"] in waiting and vm["state"] == "joined" and vm["pid"] == pid:
+                    board.step(waiting[vm["vm"]].on.host, f"{vm['vm']} is registered")
+                    found.registered += (vm["vm"],)
+                    del waiting[vm["vm"]]
+        await asyncio.sleep(LOOK_S if waiting else 0)
+    for vm in waiting.values():
+        hint = "headgate cluster check tells which ports are not reached"
+        log = f"tail {up.hosts.home(vm.on)}/log/{agent_name(vm.name)}"
+        what = f"{vm.name} did not register within {REGISTERED_S:g} s: {trouble}"
+        board.fail(vm.on.host, HostFailed(what, hint=hint, see=see_command(vm.on, log)))
+
+
+def contact_of(hosts: ClusterHosts, keys: ClusterKeys) -> Contact:
+    """To the controller, as its operator."""
+    c = hosts.controller
+    return read_key(keys.operator()).contact(tcp(c.address, c.command_port))

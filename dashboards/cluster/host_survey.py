@@ -1,0 +1,132 @@
+"""Asks hosts what they are, and whether they reach each other."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headgate.dashboards.cluster import host_facts as port_matrix
+from headgate.dashboards.cluster.host_facts import (
+    HERE,
+    HostFacts,
+    HostFinding,
+    PortReach,
+    ServiceFacts,
+    Target,
+)
+from headgate.dashboards.cluster.host_links import HostBoard, HostLink, on_each
+from headgate.dashboards.cluster.hosts_file import ClusterHosts, parse
+from headgate.dashboards.cluster.on_host.host_side import unreached
+from headgate.topology_runtime.errors import InvalidInput
+
+FILE_MOST_BYTES = 1024 * 1024
+CONNECT_S = 3.0
+
+
+@dataclass(frozen=True)
+class AskedFor:
+    """What a host shall tell of beside itself: files below the cluster's folder, services."""
+
+    files: tuple[str, ...] = ()
+    services: tuple[str, ...] = ()
+
+
+@dataclass
+class PortsSeen:
+    """What was found out about ports. taken: findings on ports that something else has."""
+
+    reached: list[PortReach] = field(default_factory=list)
+    taken: list[HostFinding] = field(default_factory=list)
+
+
+def read_hosts(path: Path) -> ClusterHosts:
+    """Raises InvalidInput with every fault."""
+    try:
+        data = path.read_bytes()
+        if len(data) > FILE_MOST_BYTES:
+            raise InvalidInput(f"{path} is no hosts file", cause=f"{len(data):,} bytes")
+        hosts, faults = parse(data.decode("utf-8"), path.stem)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            f"the hosts file {path} cannot be read", cause=getattr(error, "strerror", None) or str(error)
+        ) from error
+    if hosts is None:
+        raise InvalidInput(f"the hosts file {path} cannot be used", faults=faults, hint="docs/cluster.md")
+    return hosts
+
+
+async def survey(
+    hosts: ClusterHosts, links: dict[str, HostLink], board: HostBoard, asked: Mapping[str, AskedFor]
+) -> dict[str, HostFacts]:
+    """Facts of all that answer, each with its clock."""
+
+    async def one(link: HostLink) -> HostFacts:
+        board.step(link.on.host, "look round")
+        wanted = asked.get(link.on.host, AskedFor())
+        told: dict[str, Any] = await link.ask(
+            "facts", home=hosts.home(link.on), files=wanted.files, services=wanted.services
+        )
+        offset_s, error_s = await link.clock()
+        told |= {"clock_offset_s": offset_s, "clock_error_s": error_s}
+        facts: HostFacts = msgspec.convert(told, HostFacts)
+        return facts
+
+    return await on_each(links, board, one)
+
+
+async def try_ports(
+    hosts: ClusterHosts, links: dict[str, HostLink], board: HostBoard, facts: Mapping[str, HostFacts]
+) -> PortsSeen:
+    """Open every port that is needed, and reach each from wherever it must be reached."""
+    seen, word = PortsSeen(), secrets.token_hex(8)
+    addresses = port_matrix.addresses(hosts)
+
+    async def listen(link: HostLink) -> tuple[Target, ...]:
+        host = link.on.host
+        board.step(host, "open ports")
+        wanted = port_matrix.wanted_ports(hosts, host)
+        ours = is_running(facts[host].services.get("controller"))
+        opened = [port for port in wanted if not (ours and port)]
+        found = (await link.ask("listen", ports=opened, word=word))["ports"]
+        targets = [Target(host, addresses[host], port, "", port) for port in wanted if ours and port]
+        for port, told in zip(opened, found, strict=True):
+            if "error" in told:
+                hint = "end what listens there, or name another port in hosts.toml"
+                see = f"ss -ltnp sport = :{port}"
+                seen.taken.append(
+                    HostFinding(host, "fault", f"port {port} is taken: {told['error']}", hint, see)
+                )
+            else:
+                targets.append(Target(host, addresses[host], told["port"], word, port))
+        return tuple(targets)
+
+    listening = await on_each({host: links[host] for host in facts if host in links}, board, listen)
+
+    async def connect(link: HostLink) -> None:
+        board.step(link.on.host, "reach the others")
+        targets = port_matrix.targets_from(hosts, link.on.host, listening)
+        wanted = [(target.address, target.port, target.word) for target in targets]
+        told = await link.ask("connect", targets=wanted, within_s=CONNECT_S)
+        seen.reached += [
+            PortReach(link.on.host, *pair) for pair in zip(targets, told["results"], strict=True)
+        ]
+
+    async def close(link: HostLink) -> None:
+        await link.ask("unlisten")
+
+    there = {host: links[host] for host in listening}
+    await on_each(there, board, connect)
+    for target in port_matrix.targets_from(hosts, HERE, listening):
+        trouble = unreached(target.address, target.port, target.word, CONNECT_S)
+        seen.reached.append(PortReach(HERE, target, trouble))
+    await on_each(there, board, close)
+    return seen
+
+
+def is_running(service: ServiceFacts | None) -> bool:
+    return service is not None and service.running

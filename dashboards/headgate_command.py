@@ -1,0 +1,538 @@
+"""The `headgate` command: a static table name → "module:function", imported when it is called.
+
+The help comes from the table alone, so `headgate --help` imports neither click nor any package of a
+command. The table is also the one place that names other packages' modules: by string, never by import
+(docs/decisions/0001-a-static-table-of-commands.md).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+    import click
+
+VERSION = "0.1.0"
+INTERRUPTED, PIPE_CLOSED, TERMINATED = 130, 141, 143  # 128 + the signal's number, as shells have it
+
+# name: (module:function, what it does)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": (
+        "headgate.dashboards.up.up_command:up",
+        "run a topology on this machine: controller, agents, workers, live view",
+    ),
+    "submit": (
+        "headgate.dashboards.terminal.submit_commands:submit",
+        "give a waiting controller its topology",
+    ),
+    "status": (
+        "headgate.dashboards.terminal.status_commands:status",
+        "what a running controller sees and wants",
+    ),
+    "watch": ("headgate.dashboards.terminal.status_commands:watch", "status, again and again"),
+    "top": (
+        "headgate.dashboards.terminal.status_commands:top",
+        "the same on a whole terminal: sort, filter, freeze",
+    ),
+    "model profile": (
+        "headgate.topology_runtime.commands.profile_cli:profile",
+        "measure how tasks behave with more threads in a slot",
+    ),
+    "explain": (
+        "headgate.dashboards.terminal.history_commands:explain",
+        "each decision of a run with its evidence; all about a plan; of a TOPOLOGY: why its plan is what it is",
+    ),
+    "history": (
+        "headgate.dashboards.terminal.history_commands:history",
+        "the plans of all runs, or all about one of them",
+    ),
+    "ledger list": (
+        "headgate.controller.model_commands.prediction_history:list_plans",
+        "what plans of all runs were predicted to carry and use, and what they did",
+    ),
+    "ledger models": (
+        "headgate.controller.model_commands.prediction_history:list_models",
+        "by how much models and VMs were off in these plans, and how surely",
+    ),
+    "ledger show": (
+        "headgate.controller.model_commands.prediction_history:show_plan",
+        "all that is kept of one of these plans",
+    ),
+    "events": (
+        "headgate.dashboards.terminal.status_commands:events",
+        "what happened: plans, joins, deaths, dead letters",
+    ),
+    "deadletter list": (
+        "headgate.dashboards.terminal.deadletter_commands:list_letters",
+        "rows that a task failed on, and why",
+    ),
+    "deadletter show": (
+        "headgate.dashboards.terminal.deadletter_commands:show",
+        "one of them: the row and the traceback",
+    ),
+    "deadletter replay": (
+        "headgate.dashboards.terminal.deadletter_commands:replay",
+        "have their rows processed once more: the cause is mended",
+    ),
+    "deadletter drop": ("headgate.dashboards.terminal.deadletter_commands:drop", "forget some of them"),
+    "keys init": (
+        "headgate.dashboards.terminal.access_commands:init",
+        "a folder of keys for controllers off this machine",
+    ),
+    "keys add": (
+        "headgate.dashboards.terminal.access_commands:add",
+        "a key for an agent, an operator or a viewer",
+    ),
+    "keys rotate": (
+        "headgate.dashboards.terminal.access_commands:rotate",
+        "a new key in place of somebody's old one",
+    ),
+    "keys revoke": (
+        "headgate.dashboards.terminal.access_commands:revoke",
+        "let a key in no more; a running controller sees it at once",
+    ),
+    "keys list": ("headgate.dashboards.terminal.access_commands:list_keys", "who may come in"),
+    "keys export": (
+        "headgate.dashboards.terminal.access_commands:export",
+        "the one file that somebody needs",
+    ),
+    "context add": (
+        "headgate.dashboards.terminal.access_commands:add_context",
+        "remember a controller and the key to speak to it with",
+    ),
+    "context use": (
+        "headgate.dashboards.terminal.access_commands:use",
+        "the controller that commands speak to",
+    ),
+    "context list": (
+        "headgate.dashboards.terminal.access_commands:list_contexts",
+        "the controllers that are remembered",
+    ),
+    "rate set": (
+        "headgate.dashboards.terminal.operate_commands:set_rate",
+        "change the input rate of a running topology",
+    ),
+    "apply": (
+        "headgate.dashboards.terminal.operate_commands:apply",
+        "bring the plan that waits for approval into force",
+    ),
+    "replace": (
+        "headgate.dashboards.terminal.submit_commands:replace",
+        "other code for a running topology, slot by slot",
+    ),
+    "drain": (
+        "headgate.dashboards.terminal.operate_commands:drain",
+        "move what runs on a VM to others, and plan without it",
+    ),
+    "cordon": ("headgate.dashboards.terminal.operate_commands:cordon", "make no plan with a VM from now on"),
+    "uncordon": (
+        "headgate.dashboards.terminal.operate_commands:uncordon",
+        "plan with a drained or cordoned VM again",
+    ),
+    "rollback": (
+        "headgate.dashboards.terminal.operate_commands:rollback",
+        "bring an earlier plan into force again, and hold it until `resume`",
+    ),
+    "resume": (
+        "headgate.dashboards.terminal.operate_commands:resume",
+        "clear alarms and what keeps a controller from planning",
+    ),
+    "stop": (
+        "headgate.dashboards.terminal.operate_commands:stop",
+        "stop a run: sources first, then everything once it is empty",
+    ),
+    "plan": (
+        "headgate.controller.planning_commands.plan_command:plan",
+        "threads, slots and VMs that a topology needs for a rate",
+    ),
+    "predict": (
+        "headgate.controller.planning_commands.plan_command:predict",
+        "what a placement will carry, whoever made it",
+    ),
+    "place": (
+        "headgate.lab.placing.place_command:place",
+        "groups of tasks onto nodes: little traffic between them",
+    ),
+    "compare": (
+        "headgate.controller.planning_commands.rate_comparison:compare",
+        "pairs of allocator and mapper side by side",
+    ),
+    "whatif": (
+        "headgate.controller.planning_commands.rate_comparison:whatif",
+        "what rates need and cost, and what breaks first",
+    ),
+    "diff": (
+        "headgate.controller.planning_commands.diff_command:diff",
+        "what changes from one plan to another, files or ids",
+    ),
+    "report": (
+        "headgate.dashboards.report.report_command:report",
+        "a run's story and plots, as one HTML file",
+    ),
+    "replay": (
+        "headgate.controller.replay.replay_command:replay",
+        "a recorded run once more, exactly, or under another policy",
+    ),
+    "backtest": (
+        "headgate.lab.rate_policies.backtest_command:backtest",
+        "rules for following a rate, tried on rates, in virtual time",
+    ),
+    "shadow": (
+        "headgate.lab.rate_policies.shadow_command:shadow",
+        "what other policies would have needed and carried beside a run, also while it goes on",
+    ),
+    "advise": (
+        "headgate.lab.rate_policies.advise_command:advise",
+        "what headgate would do with a deployment that it does not run",
+    ),
+    "season learn": (
+        "headgate.lab.rate_policies.season_command:learn",
+        "what comes back in recorded rates, as a file for `up`",
+    ),
+    "season show": (
+        "headgate.lab.rate_policies.season_command:show",
+        "what such a file says, as a line or a picture",
+    ),
+    "model list": (
+        "headgate.controller.model_commands.model_commands:list_models",
+        "the models there are, and which are stale",
+    ),
+    "model show": (
+        "headgate.controller.model_commands.model_commands:show",
+        "every point of a model, as a table or a picture",
+    ),
+    "model compare": (
+        "headgate.controller.model_commands.model_commands:compare",
+        "two sets of models, point by point",
+    ),
+    "model import": (
+        "headgate.controller.model_commands.model_commands:import_models",
+        "check models and copy them into a folder; make them of what Flink or Storm measured",
+    ),
+    "package": (
+        "headgate.dashboards.terminal.package_commands:package",
+        "task code as one signed file, for hosts that have it not",
+    ),
+    "package show": (
+        "headgate.dashboards.terminal.package_commands:show",
+        "what is in a package, and whose key signed it",
+    ),
+    "package verify": (
+        "headgate.dashboards.terminal.package_commands:verify",
+        "is a package whole, and signed by whom one trusts?",
+    ),
+    "package key": ("headgate.dashboards.terminal.package_commands:key", "make the key that signs packages"),
+    "sim": (
+        "headgate.lab.simulation.sim_command:sim",
+        "the real cores in virtual time under faults, by the seed: is anything lost?",
+    ),
+    "topology": (
+        "headgate.topology_runtime.commands.topology_cli:topology",
+        "validate, show or draw a topology",
+    ),
+    "dashboard run": (
+        "headgate.dashboards.web.dashboard_command:run",
+        "the live page of a run, or of a trace",
+    ),
+    "controller run": ("headgate.controller.controller_cli:run", "one controller (`up` starts it for you)"),
+    "controller capacity": (
+        "headgate.controller.planning_commands.plan_command:capacity",
+        "the highest input rate that fits given VMs",
+    ),
+    "agent run": ("headgate.agent.agent_cli:run", "the agent of one VM (`up` starts them for you)"),
+    "cluster check": (
+        "headgate.dashboards.cluster.cluster_looks:check",
+        "are these hosts fit for a cluster, and do they reach each other?",
+    ),
+    "cluster up": (
+        "headgate.dashboards.cluster.cluster_changes:up",
+        "install and start a controller and agents on hosts of your own",
+    ),
+    "cluster status": (
+        "headgate.dashboards.cluster.cluster_looks:status",
+        "what runs on each of these hosts",
+    ),
+    "cluster add": (
+        "headgate.dashboards.cluster.cluster_changes:add",
+        "bring up some VMs, leave all others alone",
+    ),
+    "cluster drain": (
+        "headgate.dashboards.cluster.cluster_changes:drain",
+        "move what runs on some VMs to the others",
+    ),
+    "cluster remove": (
+        "headgate.dashboards.cluster.cluster_changes:remove",
+        "take some VMs away, revoke their keys",
+    ),
+    "cluster upgrade": (
+        "headgate.dashboards.cluster.cluster_changes:upgrade",
+        "another version, host after host, each when the last is well",
+    ),
+    "cluster down": ("headgate.dashboards.cluster.cluster_changes:down", "take away all that `up` has made"),
+    "cluster logs": (
+        "headgate.dashboards.cluster.cluster_looks:logs",
+        "the last lines of controller and agents",
+    ),
+    "cluster exec": (
+        "headgate.dashboards.cluster.cluster_looks:execute",
+        "one command on all hosts at once",
+    ),
+    "analyze": (
+        "headgate.dashboards.analytics.analyze_command:analyze",
+        "what runs did, from their traces, with Spark",
+    ),
+    "sql": (
+        "headgate.dashboards.tables.sql_command:sql",
+        "one query over what runs have recorded, as tables",
+    ),
+    "doctor": (
+        "headgate.dashboards.terminal.doctor_command:doctor",
+        "what this machine offers and what is missing",
+    ),
+    "completion": ("headgate.dashboards.completion:completion", "print a shell's completion script"),
+}
+
+# `explain` with a topology or an option of the planner explains a plan, made here and now
+EXPLAIN_PLAN = "headgate.controller.planning_commands.explain_topology:explain"
+EXPLAIN_RUN_OPTIONS = {
+    "--controller": 1,
+    "--trace": 1,
+    "--traces": 1,
+    "--last": 1,
+    "-o": 1,
+    "--output": 1,
+}  # values
+EXPLAIN_RUN_OPTIONS |= {"--all": 0, "--json": 0, "--help": 0}
+
+# `up --mode advise --from-…` runs nothing: it is `advise`
+ADVISE_FROM = ("--from-prometheus", "--from-trace")
+
+HELP = """\
+Usage: headgate [--debug] COMMAND [OPTIONS]
+
+  Runs stream topologies in slots of real machines; plans threads, slots and
+  routes from measured models, and re-plans live when the input rate changes.
+
+Commands:
+{commands}
+
+Options:
+  --debug    on an error, show the traceback too
+  --version  show the version
+  --help     show this; `headgate COMMAND --help` tells about one command
+
+Start with `headgate up` (the built-in demo; Ctrl-C stops it) or `headgate doctor`.
+"""
+
+
+def listing(names: list[str]) -> str:
+    """One line per command, aligned."""
+    width = max(len(name) for name in names)
+    return "\n".join(f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names)
+
+
+def load(name: str) -> click.Command:
+    """The click command of a table entry."""
+    return imported(COMMANDS[name][0])
+
+
+def imported(target: str) -> click.Command:
+    """The click command that "module:function" names."""
+    from importlib import import_module
+
+    module, _, attribute = target.partition(":")
+    command: click.Command = getattr(import_module(module), attribute)
+    return command
+
+
+def explains_a_plan(words: list[str]) -> bool:
+    """Is there anything behind `explain` that the explanation of a run does not know?"""
+    from headgate.topology_runtime.traces.trace_plans import is_id
+
+    rest = iter(words)
+    for word in rest:
+        option, equals, _ = word.partition("=")
+        if is_id(word):
+            continue
+        if option not in EXPLAIN_RUN_OPTIONS:
+            return True
+        for _ in range(0 if equals else EXPLAIN_RUN_OPTIONS[option]):
+            next(rest, None)
+    return False
+
+
+def only_advises(words: list[str]) -> list[str] | None:
+    """The words for `advise`, where `up` is asked for advice on what it does not run. Raises UsageError."""
+    if not any(word.partition("=")[0] in ADVISE_FROM for word in words):
+        return None
+    rest = iter(words)
+    kept, mode = [], ""
+    for word in rest:
+        option, equals, value = word.partition("=")
+        if option == "--mode":
+            mode = value if equals else next(rest, "")
+        else:
+            kept.append(word)
+    if mode != "advise":
+        from headgate.topology_runtime.errors import UsageError
+
+        raise UsageError(
+            "what headgate does not run it can only advise on", hint="--mode advise, or `headgate advise`"
+        )
+    return kept
+
+
+def choose(arguments: list[str]) -> tuple[str, list[str]]:
+    """(name in the table, the rest of the line). Raises UsageError for an unknown command."""
+    for words in (2, 1):
+        name = " ".join(arguments[:words])
+        if len(arguments) >= words and name in COMMANDS:
+            return name, arguments[words:]
+    from difflib import get_close_matches
+
+    from headgate.topology_runtime.errors import UsageError
+
+    tried = " ".join(word for word in arguments[:2] if not word.startswith("-"))
+    near = get_close_matches(tried, COMMANDS, 1, 0.5) or get_close_matches(arguments[0], COMMANDS, 1, 0.5)
+    hint = f"`headgate {near[0]}`" if near else "`headgate --help` lists the commands"
+    raise UsageError(f"there is no command `{tried or arguments[0]}`", hint=hint)
+
+
+def static_answer(arguments: list[str]) -> str | None:
+    """Help and version: what needs no import at all."""
+    first = arguments[0] if arguments else "--help"
+    if first in ("--help", "-h", "help"):
+        return HELP.format(commands=listing(list(COMMANDS)))
+    if first == "--version":
+        return f"headgate {VERSION}\n"
+    group = [name for name in COMMANDS if name.startswith(first + " ")]
+    if group and first not in COMMANDS and (len(arguments) == 1 or arguments[1] in ("--help", "-h")):
+        return f"Usage: headgate {first} COMMAND [OPTIONS]\n\nCommands:\n{listing(group)}\n"
+    return None
+
+
+def run(arguments: list[str]) -> int:
+    """One command to its exit code; errors headgate knows are raised as HeadgateError."""
+    if "_HEADGATE_COMPLETE" in os.environ:
+        from headgate.dashboards.completion import complete
+
+        return complete()
+    answer = static_answer(arguments)
+    if answer is not None:
+        sys.stdout.write(answer)
+        return 0
+    name, rest = choose(arguments)
+    if name == "up" and (advice := only_advises(rest)) is not None:
+        name, rest = "advise", advice
+    return _call(name, rest)
+
+
+def _call(name: str, rest: list[str]) -> int:
+    import signal
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, lambda *_: None)  # the tidying up is not to be cut off by a second one
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        return _invoked(name, rest)
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _invoked(name: str, rest: list[str]) -> int:
+    import click
+
+    from headgate.topology_runtime.errors import UsageError
+
+    try:
+        plans = name == "explain" and explains_a_plan(rest)
+        command = imported(EXPLAIN_PLAN) if plans else load(name)
+        with command.make_context(
+            f"headgate {name}", list(rest)
+        ) as context:  # `main` of click ends closed pipes with 1
+            result = command.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stdout.write(error.format_message() + "\n")
+        return 0
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else f"headgate {name}"
+        raise UsageError(error.format_message(), hint=f"`{path} --help`") from error
+    except click.ClickException as error:
+        raise UsageError(error.format_message()) from error
+    return result if isinstance(result, int) else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The process's entry point: prints errors in the contract's form and gives the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    try:
+        code = _ended([word for word in words if word != "--debug"], debug)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _say_no_more()
+        return PIPE_CLOSED
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: a command that does nothing else about it tidies up as after Ctrl-C."""
+
+
+def _ended(words: list[str], debug: bool) -> int:
+    """The command's exit code. Raises BrokenPipeError when whoever read what it says is gone."""
+    try:
+        return run(words)
+    except Terminated:
+        return TERMINATED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # rich ends with 1 then
+            raise end.__context__ from None
+        raise
+    except Exception as error:
+        return _failed(error, debug)
+
+
+def _say_no_more() -> None:
+    """Else the last flush of a stream that nobody reads complains."""
+    for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _failed(error: Exception, debug: bool) -> int:
+    from headgate.topology_runtime.errors import HeadgateError
+
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    aborted = type(error).__name__ == "Abort" and type(error).__module__ == "click.exceptions"
+    if aborted:  # click's form of Ctrl-C
+        return INTERRUPTED
+    if not isinstance(error, HeadgateError):
+        error = HeadgateError(
+            f"unexpected failure: {type(error).__name__}",
+            cause=str(error) or None,
+            hint="run it again with --debug and report what it prints",
+        )
+    sys.stderr.write("\n".join(error.lines()) + "\n")
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

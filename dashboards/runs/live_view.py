@@ -1,0 +1,312 @@
+"""What people see while a run goes on: a picture on a terminal, one line per tick elsewhere.
+
+Functions only: a controller's `headgate/status/v1` and the rates seen so far in, text out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from headgate.topology_runtime.commands.output import console
+from headgate.topology_runtime.platform.clock import monotonic_ns
+from headgate.topology_runtime.wording import counted
+
+if TYPE_CHECKING:
+    from rich.console import Group
+    from rich.live import Live
+    from rich.table import Table
+    from rich.text import Text
+
+BARS = "▁▂▃▄▅▆▇█"
+SPARKS = 48  # rates in the sparkline: what fits beside its label on 80 columns
+LABEL = 9  # columns of the labels on the left
+
+Status = Mapping[str, Any]
+
+
+def value_at(status: Status, path: str) -> Any:
+    """What stands there (`rates.lag_s`); None where nothing does."""
+    found: Any = status
+    for name in path.split("."):
+        found = found.get(name) if found else None
+    return found
+
+
+def number(value: float | None, unit: str = "", digits: int = 0) -> str:
+    """`12.3 ms`, or N/A: never NaN."""
+    return "N/A" if value is None else f"{value:,.{digits}f}{unit}"
+
+
+def figure(status: Status, path: str, unit: str = "", digits: int = 0) -> str:
+    """The number that stands there, or N/A."""
+    return number(value_at(status, path), unit, digits)
+
+
+def count(status: Status, path: str) -> str:
+    """How many; before it is known, none."""
+    return f"{value_at(status, path) or 0:,}"
+
+
+def sparkline(rates: Sequence[float], width: int = SPARKS) -> str:
+    """The newest `width` rates as bars from 0 to the highest of them."""
+    shown = list(rates)[-width:]
+    top = max(shown, default=0.0)
+    if top <= 0:
+        return BARS[0] * len(shown)
+    return "".join(BARS[min(len(BARS) - 1, int(rate / top * len(BARS)))] for rate in shown)
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(int(max(0.0, seconds)), 60)
+    return f"{minutes:02d}:{rest:02d}"
+
+
+def tick_line(status: Status) -> str:
+    """The run in one line, for logs and pipes."""
+    p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
+    return (
+        f"{clock(value_at(status, 'seconds') or 0.0)} plan {plan_words(status)} | "
+        f"{verdict(status)} | {slot_words(status)} on {counted(len(vms_of(status)), 'VM')} | "
+        f"offered {figure(status, 'rates.offered_now_tps')} t/s{_behind(status)}, "
+        f"measured {figure(status, 'rates.acked_now_tps')}, "
+        f"predicted {figure(status, 'rates.predicted_tps')} | p50 {p50} p99 {p99} | "
+        f"acked {count(status, 'tuples.acked')} dead {count(status, 'tuples.dead_lettered')} "
+        f"lost {count(status, 'tuples.lost')}"
+    )
+
+
+def headline(status: Status) -> str:
+    """The run in one sentence."""
+    p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
+    behind = f" ({lag_words(status)})" if _arriving(status) else ""
+    return (
+        f"{topology_of(status)}: {verdict(status)}, plan {plan_words(status)}, "
+        f"{slot_words(status)}, {figure(status, 'rates.offered_now_tps')} t/s in{behind}, "
+        f"headroom {figure(status, 'rates.headroom_tps')} t/s, p50 {p50}, p99 {p99}, "
+        f"{count(status, 'tuples.lost')} lost"
+    )
+
+
+def topology_of(status: Status) -> str:
+    return value_at(status, "topology") or "no topology yet"
+
+
+def plan_words(status: Status) -> str:
+    """`#3 committed`."""
+    return f"#{count(status, 'plan.epoch')} {_stage(status)}"
+
+
+def _stage(status: Status) -> str:
+    return value_at(status, "stage") or "unknown"
+
+
+def slot_words(status: Status) -> str:
+    return f"{count(status, 'slots.used')} of {count(status, 'slots.total')} slots"
+
+
+def vms_of(status: Status) -> list[Status]:
+    """Those that have not left."""
+    return [vm for vm in value_at(status, "vms") or () if vm["state"] != "left"]
+
+
+def _arriving(status: Status) -> bool:
+    return value_at(status, "rates.source_kind") in ("arriving", "mixed")
+
+
+def _behind(status: Status) -> str:
+    """How far arriving sources are behind what comes; nothing of others."""
+    if not _arriving(status):
+        return ""
+    capped = value_at(status, "rates.cap_tps") is not None
+    cap = f", at most {figure(status, 'rates.cap_tps')} read" if capped else ""
+    return f" as it comes ({lag_words(status)}{cap})"
+
+
+def lag_words(status: Status) -> str:
+    """`120 rows, 1.4 s behind`."""
+    if not value_at(status, "rates.lag_rows"):
+        return "nothing behind"
+    return f"{count(status, 'rates.lag_rows')} rows, {figure(status, 'rates.lag_s', ' s', 1)} behind"
+
+
+def verdict(status: Status) -> str:
+    """`stable, slope 0.2 ms/s`."""
+    word, slope = value_at(status, "verdict.verdict") or "unknown", value_at(status, "verdict.slope")
+    return word if slope is None or word == "unknown" else f"{word}, slope {slope * 1000:+.1f} ms/s"
+
+
+def notes(status: Status) -> list[str]:
+    """What is not as it should be, in words."""
+    found = [f"alarm since {one['since'][11:19]}: {one['text']}" for one in value_at(status, "alarms") or ()]
+    for words, path in (
+        ("advice", "advice"),
+        ("no plan is made by itself", "held"),
+        ("degraded plan", "plan.degraded"),
+        ("to be run once its tasks are measured", "measuring.text"),
+    ):
+        if text := value_at(status, path):
+            found.append(f"{words}: {text}")
+    if proposal := value_at(status, "proposal"):
+        found.append(f"plan {proposal['id']} waits for `headgate apply {proposal['id']}`: {proposal['text']}")
+    return found
+
+
+def picture(status: Status, rates: Sequence[float], seconds: float | None) -> Group:
+    """The whole picture as rich renderables."""
+    from rich.console import Group
+    from rich.text import Text
+
+    of = f" of {clock(seconds)}" if seconds else ""
+    now = clock(value_at(status, "seconds") or 0.0)
+    head = Text.assemble(
+        ("headgate up", "bold"),
+        f"  {topology_of(status)}  {now}{of}  {_stage(status)}",
+    )
+    noted = (Text(note, "yellow") for note in notes(status))
+    return Group(head, _facts(status, rates), _slot_map(status), *noted)
+
+
+def _facts(status: Status, rates: Sequence[float]) -> Table:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 1))
+    table.add_column(min_width=LABEL, style="dim")
+    table.add_column(no_wrap=True)
+    p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
+    offered = f"{figure(status, 'rates.offered_now_tps')} t/s offered{_behind(status)}"
+    planned, predicted = (figure(status, f"rates.{name}_tps") for name in ("planned", "predicted"))
+    measured = figure(status, "rates.acked_now_tps")
+    tuples = {"acked": "acked", "in_flight": "in flight", "replayed": "replayed", "dead_lettered": "dead letters",
+              "lost": "lost"}  # fmt: skip
+    table.add_row("rate", f"{offered}  {sparkline(rates)}")
+    table.add_row("", f"{measured} measured, {planned} planned for, {predicted} predicted to fit")
+    table.add_row("verdict", _verdict(status))
+    table.add_row("latency", f"p50 {p50}, p99 {p99}")
+    on = counted(len(vms_of(status)), "VM")
+    table.add_row("plan", f"#{count(status, 'plan.epoch')}: {slot_words(status)} on {on}")
+    table.add_row(
+        "tuples", ", ".join(f"{count(status, f'tuples.{name}')} {words}" for name, words in tuples.items())
+    )
+    return table
+
+
+def _verdict(status: Status) -> Text:
+    """The word says it; the colour only helps (blue and dark red: told apart by everyone)."""
+    from rich.text import Text
+
+    styles = {"stable": "bold blue", "unstable": "bold red"}
+    return Text(verdict(status), styles.get(value_at(status, "verdict.verdict"), "dim"))
+
+
+def _slot_map(status: Status) -> Table:
+    """VM × slot: threads by task, measured CPU."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(min_width=LABEL, style="dim")
+    vms = vms_of(status)
+    for _ in range(max((len(vm["slots"]) for vm in vms), default=0)):
+        table.add_column(overflow="fold", ratio=1)
+    for vm in vms:
+        states = [vm["state"] if vm["state"] != "joined" else None, vm.get("cordon")]
+        state = f" ({', '.join(filter(None, states))})" if any(states) else ""
+        table.add_row(vm["vm"] + state, *map(_slot, vm["slots"]))
+    return table
+
+
+def _slot(slot: Status) -> Text:
+    from rich.text import Text
+
+    if slot["state"] == "quarantined":
+        return Text(f"{slot['slot']} quarantined", "bold red")
+    if not slot["threads"]:
+        return Text(f"{slot['slot']} –", "dim")
+    threads = " ".join(f"{task}×{threads}" for task, threads in slot["threads"].items())
+    cpu = f" {slot['cpu']:.0%}" if slot["cpu"] is not None else ""
+    return Text(f"{slot['slot']} {threads}{cpu}")
+
+
+# ── Where a run is shown while it goes on: a picture drawn in place on a terminal, or lines. Always stderr
+
+NS = 1_000_000_000
+TICK_NS = NS
+
+
+class Screen(Protocol):
+    """What `up` shows to."""
+
+    def show(self, status: Status) -> None:
+        """The run as it is now."""
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+
+    def close(self) -> None: ...
+
+
+class Lines:
+    """One line per tick, and the lines that stay between them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next_ns = 0
+
+    def show(self, status: Status) -> None:
+        now_ns = monotonic_ns()
+        if now_ns >= self._next_ns:
+            self._next_ns = now_ns + TICK_NS
+            self.say(tick_line(status))
+
+    def say(self, line: str) -> None:
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except OSError:  # its file is full, or nobody reads: the run goes on without being told of
+            return
+
+    def close(self) -> None:
+        return
+
+
+class TerminalPicture:
+    """The picture in place; lines that stay scroll above it."""
+
+    def __init__(self, stream: TextIO, seconds: float | None) -> None:
+        self._console = console(stream)
+        self._seconds = seconds
+        self._rates: deque[float] = deque(maxlen=SPARKS)
+        self._live: Live | None = None
+        self._second = -1
+
+    def show(self, status: Status) -> None:
+        if int(status["seconds"]) != self._second:  # one bar a second
+            self._second = int(status["seconds"])
+            self._rates.append(value_at(status, "rates.offered_now_tps") or 0.0)
+        if self._live is None:
+            from rich.live import Live
+
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
+        self._live.update(picture(status, self._rates, self._seconds), refresh=True)
+
+    def say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True)
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+def screen(seconds: float | None) -> Screen:
+    """A picture where there is a terminal."""
+    if sys.stderr.isatty():
+        return TerminalPicture(sys.stderr, seconds)
+    return Lines(sys.stderr)
+
+
+def at(seconds: float, text: str) -> str:
+    """A line of a run with its time since the first tuple was due."""
+    return f"{clock(seconds)} {text}"

@@ -1,0 +1,200 @@
+"""`headgate package`: task code as one signed file, and what is in one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headgate.dashboards.terminal.access_commands import default_folder
+from headgate.topology_runtime.api.loading import load
+from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.packages import package_building as building
+from headgate.topology_runtime.packages import signing_keys
+from headgate.topology_runtime.packages.package_archive import Reading
+from headgate.topology_runtime.packages.package_files import travelling
+from headgate.topology_runtime.packages.package_manifest import SHORT, BadPackage
+from headgate.topology_runtime.wording import NAME, counted
+
+READ_BYTES = 256 * 1024
+
+
+def signing_key_option(command: Any) -> Any:
+    return click.option(
+        "--sign",
+        "signing_key",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The signing key [~/.config/headgate/keys/signing.key].",
+    )(command)
+
+
+@click.command()
+@click.argument("place", metavar="DIR|WHEEL", type=click.Path(path_type=Path))
+@click.option("-o", "--output", "to", type=click.Path(path_type=Path), help="The file [NAME-DIGEST.package].")
+@click.option("--name", help="The package's name [that of DIR or WHEEL].")
+@click.option(
+    "--topology", metavar="REFERENCE", help="The topology that is to be run by this code: sign it too."
+)
+@click.option(
+    "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
+)
+@signing_key_option
+@click.option("--json", "as_json", is_flag=True, help="Print what it is as JSON.")
+def package(
+    place: Path,
+    to: Path | None,
+    name: str | None,
+    topology: str | None,
+    on_every_host: tuple[str, ...],
+    signing_key: Path | None,
+    as_json: bool,
+) -> None:
+    """Pack the modules of DIR, or of WHEEL, into one signed file. `headgate submit --ship` does so by itself.
+
+    \b
+    headgate package key init     make the key that signs (once)
+    headgate package show FILE    what is in a package
+    headgate package verify FILE  is it whole, and whose is it?
+
+    The same content has the same digest. Hidden files, caches and traces stay behind; what looks like a secret does
+    too, and is named. Links are refused. At most 64 MiB and 4,096 files.
+    """
+    contents = building.contents_of(place)
+    if name is not None:
+        if not NAME.fullmatch(name):
+            raise InvalidInput(f"--name: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+        contents = replace(contents, name=name)
+    if topology is not None:
+        root = place.resolve() if place.is_dir() else Path.cwd()
+        found = load(topology, [str(root)], runs=True).topology
+        contents = building.with_topology(contents, travelling(found, root, contents.files, on_every_host))
+    packed = packed_of(contents, signing_key, to)
+    for left in packed.left_out:
+        click.echo(f"left out: {left}", err=True)
+    if as_json:
+        document = {"schema": "headgate/packed/v1", "file": str(packed.path), **_about(packed)}
+        emit("json", document, [document])
+        return
+    manifest = packed.manifest
+    click.echo(f"{packed.path}: {counted(len(manifest.files), 'file')}, {manifest.size:,} bytes")
+    click.echo(f"digest {packed.digest}")
+
+
+def packed_of(
+    contents: building.PackageContents, signing_key: Path | None, to: Path | None
+) -> building.Packed:
+    """Written and signed. Raises InvalidInput."""
+    key = signing_keys.read_key(signing_key or default_folder() / signing_keys.SECRET)
+    try:
+        return building.build(contents, key, to, version("headgate"))
+    except OSError as error:
+        raise InvalidInput(
+            f"the package cannot be written to {to or Path.cwd()}", cause=error.strerror
+        ) from error
+
+
+def _about(packed: building.Packed) -> dict[str, Any]:
+    return {
+        "name": packed.manifest.name,
+        "digest": packed.digest,
+        "files": len(packed.manifest.files),
+        "size_bytes": packed.manifest.size,
+        "left_out": list(packed.left_out),
+    }
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@format_options
+def show(file: Path, output: Format) -> None:
+    """What is in the package FILE, whose key signed it, what it needs."""
+    reading = read(file)
+    manifest, signature = reading.manifest, reading.signature
+    assert manifest is not None and signature is not None
+    rows = [{"path": f.path, "size_bytes": f.size, "sha256": f.sha256} for f in manifest.files]
+    if output != "table":
+        document = {
+            "schema": manifest.schema,
+            "name": manifest.name,
+            "digest": reading.digest,
+            "signer": signature.signer,
+            "headgate": manifest.headgate,
+            "python": manifest.python,
+            "requirements": list(manifest.requirements),
+            "files": rows,
+        }
+        emit(output, document, rows)
+        return
+    click.echo(f"{manifest.name} {reading.digest}")
+    click.echo(
+        f"signed by {signature.signer}, made by headgate {manifest.headgate} on Python {manifest.python}"
+    )
+    for line in manifest.requirements:
+        click.echo(f"needs {line}")
+    emit(
+        "table",
+        {},
+        [{**row, "sha256": f"{f.sha256[:SHORT]}…"} for row, f in zip(rows, manifest.files, strict=True)],
+    )
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--trust-signer", "trusted", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="A public key (signing.pub) that may have signed it; several may be given [any].")  # fmt: skip
+def verify(file: Path, trusted: tuple[Path, ...]) -> None:
+    """Is FILE a whole package, signed by one of these keys? Ends 3 when it is not, and says why."""
+    signers = {signer.public: signer.name for signer in map(signing_keys.read_signer, trusted)}
+    reading = read(file)
+    assert reading.signature is not None
+    signer = reading.signature.signer
+    if signers and signer not in signers:
+        raise BadPackage(f"{file} is signed by somebody else", cause=f"key {signer}")
+    whose = (
+        f" ({signers[signer]})" if signers else "; whether it is to be trusted was not asked: --trust-signer"
+    )
+    click.echo(f"{file}: whole, digest {reading.digest}")
+    click.echo(f"signed by {signer}{whose}")
+
+
+def read(file: Path) -> Reading:
+    """A package from disk, checked as a whole. Raises BadPackage, InvalidInput."""
+    reading = Reading()
+    try:
+        with file.open("rb") as opened:
+            while part := opened.read(READ_BYTES):
+                reading.feed(part)
+        reading.end()
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read", cause=error.strerror) from error
+    except BadPackage as error:
+        what = f"{file}: {error.what}"
+        raise BadPackage(what, cause=error.cause, hint=error.hint, faults=error.faults) from error
+    return reading
+
+
+@click.group()
+def key() -> None:
+    """The key that signs packages."""
+
+
+@key.command()
+@click.option("--name", help="Whose it is [your user name].")
+@click.option(
+    "--keys", type=click.Path(path_type=Path), metavar="DIR", help="Folder [~/.config/headgate/keys]."
+)
+def init(name: str | None, keys: Path | None) -> None:
+    """Make a key that signs packages, and its public half for `headgate agent run --trust-signer`.
+
+    Whoever has the secret half can have any code run on the hosts that trust it: it stays yours alone (0600).
+    """
+    public = signing_keys.make(keys or default_folder(), name or signing_keys.own_name())
+    click.echo(f"{public.with_name(signing_keys.SECRET)}: your signing key; keep it to yourself")
+    click.echo(
+        f"{public}: its public half, for every host: headgate agent run --trust-signer {public.name} …"
+    )

@@ -1,0 +1,271 @@
+"""`headgate status`: what a running controller sees and wants, once."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.dashboards.runs.connection import asked, contact_of, controller_option, data_of
+from headgate.dashboards.runs.live_view import TerminalPicture, picture, tick_line
+from headgate.topology_runtime.commands.output import (
+    Format,
+    Row,
+    console,
+    emit,
+    emit_line,
+    format_options,
+    write_table,
+)
+from headgate.topology_runtime.errors import CheckFailed, HeadgateError, Unreachable, UsageError
+from headgate.topology_runtime.keys.key_pairs import Contact
+from headgate.topology_runtime.wire.channels import ask
+from headgate.topology_runtime.wire.messages import Request
+from headgate.topology_runtime.wire.wire_version import REMEDY
+
+if TYPE_CHECKING:
+    from headgate.dashboards.terminal.top_rows import StatusReading
+
+# Of tasks, for people: it fits 80 columns; -o json has all.
+SHOWN = {
+    "task": "task", "threads": "threads", "rate_in_tps": "in/s", "rate_out_tps": "out/s", "queue": "queue",
+    "busy_share": "busy", "latency_p50_ms": "p50 ms", "latency_p99_ms": "p99 ms", "cpu_cores": "cores",
+}  # fmt: skip
+
+
+@click.command()
+@controller_option
+@click.option("--check", is_flag=True, help="End 8 unless the verdict is stable and there is no alarm.")
+@format_options
+def status(controller: str | None, check: bool, output: Format) -> None:
+    """Show what the controller of a run sees: rates, verdict, plan, slots, tasks, alarms.
+
+    As csv and jsonl: one row per slot.
+    """
+    found: dict[str, Any] = asked(controller, "status")
+    if output == "table":
+        print_status(found)
+    else:
+        emit(output, found, slot_rows(found))
+    if check:
+        check_stable(found)
+
+
+def check_stable(found: Mapping[str, Any]) -> None:
+    """Raises CheckFailed unless the verdict is `stable` and there is no alarm."""
+    verdict = found.get("verdict") or {}
+    word = verdict.get("verdict", "unknown")
+    if word != "stable":
+        raise CheckFailed(f"the topology is {word}", cause=verdict.get("text"), hint="`headgate explain`")
+    alarms = [alarm["text"] for alarm in found.get("alarms") or ()]
+    if alarms:
+        raise CheckFailed(
+            "the topology is stable, but there are alarms", faults=alarms, hint="`headgate events`"
+        )
+
+
+def slot_rows(found: Mapping[str, Any]) -> list[Row]:
+    """One row per slot of every VM."""
+    return [{"vm": vm["vm"], "vm_state": vm["state"], **slot} for vm in found["vms"] for slot in vm["slots"]]
+
+
+def path_words(path: Mapping[str, Any]) -> str:
+    """How a latency constraint stands."""
+    ends = f"{path['path'][0]} → {'… → ' * (len(path['path']) > 2)}{path['path'][-1]} within {path['limit_ms']:g} ms"
+    if path["most_ms"] is None:
+        return f"{ends}: no rows yet"
+    done = {
+        "leave earlier": path["shortened"], "leave later": path["lengthened"], "threads are chained": path["chained"]
+    }  # fmt: skip
+    text = f"{ends}: {path['most_ms']:.1f} ms on the slowest way, {path['least_ms']:.1f} on the quickest"
+    text += "".join(f"; {n} {'' if 'chained' in what else 'buffers '}{what}" for what, n in done.items() if n)
+    return text + (f"\nnothing helps: {path['text']}" if path["standing"] == "helpless" else "")
+
+
+def print_status(found: Mapping[str, Any]) -> None:
+    """The picture of `up`, tasks, the last decision."""
+    console(sys.stdout).print(picture(found, (), None))
+    if found.get("tasks"):
+        sys.stdout.write("\n")
+        write_table([{name: task.get(key) for key, name in SHOWN.items()} for task in found["tasks"]])
+    for path in found.get("paths") or ():
+        sys.stdout.write(f"\n{path_words(path)}\n")
+    for vm in found["vms"]:
+        if vm.get("skew"):
+            theirs, ours = (f"headgate {one['headgate']} (wire version {one['wire']})" for one in (vm, found))
+            sys.stdout.write(f"\n{vm['vm']} runs {theirs}, the controller {ours}: {REMEDY}\n")
+        if behind_ms := vm.get("clock_behind_ms"):
+            off = (
+                f"{abs(behind_ms) / 1000:,.3f} s {'behind' if behind_ms > 0 else 'ahead of'} the controller's"
+            )
+            sys.stdout.write(
+                f"\nthe clock of {vm['vm']} is {off} (± {vm['clock_error_ms']:.1f} ms); it is corrected\n"
+            )
+    decision = found.get("last_decision")
+    if decision:
+        sys.stdout.write(
+            f"\nlast decision, {decision['time']}: {decision.get('action')}: {decision.get('text')}\n"
+        )
+
+
+# ── `headgate watch`: status, again and again. A picture on a terminal, a line per tick elsewhere ───────
+
+
+@click.command()
+@controller_option
+@click.option(
+    "--every", "every_s", type=click.FloatRange(0.1), default=1.0, show_default=True, metavar="SECONDS"
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), help="End after so long (default: with the run)."
+)
+@format_options
+def watch(controller: str | None, every_s: float, seconds: float | None, output: Format) -> None:
+    """Watch a run until it ends. With -o json or jsonl: one status per line."""
+    statuses = ticks(contact_of(controller), every_s, seconds)
+    if output in ("json", "jsonl"):
+        for status in statuses:
+            emit_line(status)
+    elif sys.stdout.isatty() and output == "table":
+        draw(statuses)
+    else:
+        for status in statuses:
+            click.echo(tick_line(status))
+
+
+def ticks(contact: Contact, every_s: float, seconds: float | None) -> Iterator[dict[str, Any]]:
+    """Statuses until the run has ended. Raises Unreachable when there never was an answer."""
+    yield asked(contact, "status")
+    began = time.monotonic()
+    while seconds is None or time.monotonic() - began + every_s <= seconds:
+        time.sleep(every_s)
+        try:
+            yield asked(contact, "status")
+        except Unreachable:
+            click.echo(f"the controller at {contact.endpoint} has ended", err=True)
+            return
+
+
+def draw(statuses: Iterator[dict[str, Any]]) -> None:
+    """One picture, drawn again in place."""
+    with closing(TerminalPicture(sys.stdout, None)) as screen:
+        for status in statuses:
+            screen.show(status)
+
+
+# ── `headgate top`: a run on a whole terminal, with keys. Needs the extra `top` ─────────────────────────
+
+ANSWER_S = 1.5  # then the picture is stale anyway
+EVENTS_MOST, DECISIONS_MOST = 500, 100
+
+
+@click.command()
+@controller_option
+def top(controller: str | None) -> None:
+    """Watch tasks, slots, VMs, decisions and events of a run; keys sort, filter and freeze (? tells).
+
+    `headgate watch` is the same for logs and pipes."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "`headgate top` needs a terminal", hint="`headgate watch` or `headgate status -o json`"
+        )
+    try:
+        from headgate.dashboards.terminal.top_app import Top
+    except ModuleNotFoundError as error:
+        raise missing(error) from error
+    reader = StatusReader(contact_of(controller))
+    reader.read()  # what is wrong is said before the screen is taken
+    Top(reader.read_or_none, time.monotonic).run()
+
+
+def missing(error: ModuleNotFoundError) -> UsageError:
+    """The extra is not installed."""
+    return UsageError(
+        "`headgate top` needs Textual, which is not installed",
+        cause=str(error),
+        hint="pip install 'headgate[top]', or use `headgate watch`",
+    )
+
+
+class StatusReader:
+    """Asks a controller for its status, its decisions, and the events since the last time."""
+
+    def __init__(self, contact: Contact) -> None:
+        self._contact = contact
+        self._events: deque[Mapping[str, Any]] = deque(maxlen=EVENTS_MOST)
+        self._last = self._boot = 0
+
+    def read(self) -> StatusReading:
+        """Raises Unreachable, Refused."""
+        from headgate.dashboards.terminal.top_rows import StatusReading
+
+        status = self._ask("status")
+        if status["boot"] != self._boot:  # a new life of the controller counts its events anew
+            self._boot, self._last = status["boot"], 0
+        told = self._ask("events", since=self._last)
+        self._events += [event for event in told["events"] if event["number"] > self._last]
+        self._last = max(self._last, told["last"])
+        decisions = self._ask("explain", last=DECISIONS_MOST)["decisions"]
+        return StatusReading(status, tuple(self._events), tuple(decisions))
+
+    def read_or_none(self) -> StatusReading | None:
+        """None while there is no answer, or a refusal."""
+        try:
+            return self.read()
+        except HeadgateError:
+            return None
+
+    def _ask(self, command: str, **arguments: Any) -> Any:
+        return data_of(ask(self._contact, Request(command, arguments), ANSWER_S))
+
+
+# ── `headgate events`: what happened in a run, and with `-f` what happens ───────────────────────────────
+
+EVERY_S = 0.5  # how old a followed event may be
+
+
+@click.command()
+@controller_option
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until the run ends.")
+@click.option(
+    "--since", type=click.IntRange(0), default=0, metavar="NUMBER", help="Only events after this one."
+)
+@format_options
+def events(controller: str | None, follow: bool, since: int, output: Format) -> None:
+    """List the events of a run: VMs that join and leave, plans, deaths of workers, dead letters, alarms."""
+    contact = contact_of(controller)
+    if follow:
+        for event in following(contact, since):
+            if output == "table":
+                click.echo(line_of(event))
+            else:
+                emit_line(event)
+        return
+    found = asked(contact, "events", {"since": since})
+    if output == "table":
+        for event in found["events"]:
+            click.echo(line_of(event))
+    else:
+        emit(output, found, found["events"])
+
+
+def line_of(event: dict[str, Any]) -> str:
+    return f"{event['time']}  {event['kind']:<16} {event['text']}"
+
+
+def following(contact: Contact, since: int) -> Iterator[dict[str, Any]]:
+    """Events as they come, until the controller is gone. Raises Unreachable when it never was there."""
+    found = asked(contact, "events", {"since": since})
+    while True:
+        yield from found["events"]
+        time.sleep(EVERY_S)
+        try:
+            found = asked(contact, "events", {"since": found["last"]})
+        except Unreachable:
+            click.echo(f"the controller at {contact.endpoint} has ended", err=True)
+            return

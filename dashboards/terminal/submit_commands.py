@@ -1,0 +1,596 @@
+"""`headgate submit`: give a controller that waits for one its topology."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from headgate.dashboards.runs.connection import asked, contact_of, controller_option
+from headgate.dashboards.runs.up_settings import parse_rate_scale
+from headgate.dashboards.terminal.operate_commands import wait_option
+from headgate.dashboards.terminal.package_commands import packed_of, read, signing_key_option
+from headgate.dashboards.up.up_preparation import say_side_effects
+from headgate.topology_runtime.api.loading import Loaded, check_runs, load
+from headgate.topology_runtime.api.references import module_of_file
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.commands.output import Format, bar, console, emit, format_options
+from headgate.topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, Unreachable, UsageError
+from headgate.topology_runtime.keys.key_pairs import Contact
+from headgate.topology_runtime.measuring import model_store as store
+from headgate.topology_runtime.measuring.calibrate import unsampled_models
+from headgate.topology_runtime.packages import package_building as building
+from headgate.topology_runtime.packages.package_files import topology_in, travelling
+from headgate.topology_runtime.packages.package_manifest import SHORT, BadPackage, placed
+from headgate.topology_runtime.packages.package_store import PackageStore
+from headgate.topology_runtime.platform.addresses import is_loopback, parted
+from headgate.topology_runtime.rates import offered_rates as rates
+from headgate.topology_runtime.wire.messages import BROUGHT_BYTES
+from headgate.topology_runtime.wording import counted
+
+# ── `headgate submit` of tasks that have no model: measured on the hosts first, and it is told how far that
+# is
+
+KIND = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}")  # as `store.machine` names one
+MEASURE_POLL_S = 0.25
+FIRST_PLAN_S = 5.0
+SILENT_S = 30.0  # a controller that is started again answers by then
+
+Ask = Callable[[str, dict[str, Any]], Any]
+Say = Callable[[str], None]
+
+
+def whoever() -> str:
+    """Who submits, for whoever comes second."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # no name for this user id
+        return socket.gethostname()
+
+
+class Kept:
+    """Models of this topology on this disk, where `up` keeps them too: by kind of machine and size of slot."""
+
+    def __init__(self, topology: Topology, user_paths: Sequence[str]) -> None:
+        self._topology, self._user_paths = topology, user_paths
+
+    def models(self, vms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Those of the kinds of these VMs (of `status`)."""
+        sizes = {(vm["machine"] or "", vm["slot_cores"], vm["slot_memory_bytes"]) for vm in vms}
+        sizes = {size for size in sizes if KIND.fullmatch(size[0])}
+        return [model for size in sorted(sizes) for model in store.read(self._folder(*size))]
+
+    def keep(self, models: Sequence[Mapping[str, Any]]) -> None:
+        """Under names that are sound, whatever hosts and controller call themselves."""
+        for model in models:
+            slot = model["slot"]
+            if KIND.fullmatch(slot["machine"]) and model["task"] in store.modelled(self._topology):
+                store.save(self._folder(slot["machine"], slot["cores"], slot["memory_bytes"]), dict(model))
+
+    def _folder(self, machine: str, cores: float, memory_bytes: int) -> Path:
+        return store.folder(self._topology, self._user_paths, cores, memory_bytes, kind=machine)
+
+
+def lacking(topology: Topology, models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Models that are not among these."""
+    there = {model.get("task") for model in models}
+    return [name for name in store.modelled(topology) if name not in there]
+
+
+def stand_ins(
+    topology: Topology, names: Sequence[str], measure_effects: bool, say: Say
+) -> list[dict[str, Any]]:
+    """For those of these models of which no task may be run on sample rows, as `up` has them; it is said."""
+    say_side_effects(measure_effects, topology, say, names)
+    spared = () if measure_effects else unsampled_models(topology)
+    return [store.stand_in(name, {}) for name in names if name in spared]
+
+
+def measured(ask: Ask, number: int, say: Say) -> list[dict[str, Any]]:
+    """Wait until the submission is run; what was measured for it. Ctrl-C withdraws it. Raises HeadgateError when it is
+    not run."""
+    try:
+        with Progress(say) as progress:
+            while (found := _look(ask, number))["state"] == "measuring":
+                progress.show(found["measuring"])
+                time.sleep(MEASURE_POLL_S)
+    except KeyboardInterrupt:
+        ask("withdraw", {"number": number})
+        say("the submission is withdrawn; what was being measured has ended")
+        raise
+    if found["state"] == "accepted":
+        models: list[dict[str, Any]] = found["models"]
+        return models
+    if found["state"] == "dropped":
+        error = found["error"]
+        raise HeadgateError(error["what"], cause=error["cause"], hint=error["hint"])
+    raise HeadgateError(
+        "the controller knows nothing of the submission any more",
+        cause="it was stopped, or started anew in another folder",
+        hint="submit again; what was measured on a host is known there still",
+    )
+
+
+def say_first_plan(ask: Ask, say: Say) -> None:
+    """Whether one is made: by what was measured it may not fit, and then the controller waits for more VMs."""
+    end_s = time.monotonic() + FIRST_PLAN_S
+    while time.monotonic() < end_s:
+        now = ask("status", {})
+        if now["plan"] is not None or now["stage"] not in ("gathering", "measuring"):
+            return
+        for alarm in now["alarms"]:
+            if alarm["what"] == "plan":
+                say(f"{alarm['text']}. It waits for more VMs; `headgate stop` ends it")
+                return
+        time.sleep(MEASURE_POLL_S)
+
+
+def _look(ask: Ask, number: int) -> Any:
+    """A controller that is being started again is waited for. Raises Unreachable."""
+    end_s = time.monotonic() + SILENT_S
+    while True:
+        try:
+            return ask("submission", {"number": number})
+        except Unreachable:
+            if time.monotonic() >= end_s:
+                raise
+            time.sleep(MEASURE_POLL_S)
+
+
+class Progress:
+    """How far it is: a bar on a terminal, elsewhere a line for each task that begins or is done."""
+
+    def __init__(self, say: Say) -> None:
+        self._say, self._screen = say, console(sys.stderr)
+        self._states: dict[tuple[str, str], str] = {}
+        self._bar: Any = None
+        self._began = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, now: Mapping[str, Any]) -> None:
+        if not self._began:
+            self._say(_first_words(now))
+            self._began = True
+        if self._screen.is_terminal:
+            self._draw(now)
+            return
+        for task in now["tasks"]:
+            key = task["task"], task["machine"] or ""
+            if task["state"] != self._states.get(key, "waiting"):
+                self._say(_line(task, now))
+            self._states[key] = task["state"]
+
+    def _draw(self, now: Mapping[str, Any]) -> None:
+        from rich import progress
+
+        if self._bar is None:
+            what, left = progress.TextColumn("{task.description}"), progress.TextColumn("{task.fields[left]}")
+            self._bar = progress.Progress(
+                what, progress.BarColumn(), left, console=self._screen, transient=True
+            )
+            self._bar.add_task("", total=1.0, left="")
+            self._bar.start()
+        shares = [_share(task) for task in now["tasks"]]
+        self._bar.update(
+            self._bar.task_ids[0],
+            description=_at_work(now),
+            completed=sum(shares),
+            total=len(shares),
+            left=_left(now),
+        )
+
+
+def _first_words(now: Mapping[str, Any]) -> str:
+    hosts = sorted({task["machine"] or "" for task in now["tasks"]})
+    kinds = f" on {counted(len(hosts), 'kind')} of machine" if len(hosts) > 1 else ""
+    tasks = counted(len({task["model"] for task in now["tasks"]}), "task")
+    return (
+        f"{tasks} without a model: measured{kinds} in free slots of the hosts first{_left(now, ', ')} (they really run "
+        "there, with sample rows). Ctrl-C withdraws the submission"
+    )
+
+
+def _line(task: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if task["state"] == "measuring":
+        return f"measuring {task['task']} in {task['slot']}"
+    done = f", {now['done']} of {now['of']}{_left(now, ', ')}" if task["state"] == "measured" else ""
+    return f"{task['task']} is {task['state']}{done}"
+
+
+def _at_work(now: Mapping[str, Any]) -> str:
+    at = [f"{task['task']} in {task['slot']}" for task in now["tasks"] if task["state"] == "measuring"]
+    return f"measuring {', '.join(at)}" if at else "waiting for a host with a free slot"
+
+
+def _share(task: Mapping[str, Any]) -> float:
+    if task["state"] == "measured":
+        return 1.0
+    return float(task["points"]) / task["points_of"] if task["points_of"] else 0.0
+
+
+def _left(now: Mapping[str, Any], before: str = "") -> str:
+    return f"{before}about {now['left_s']:.0f} s" if now["left_s"] else ""
+
+
+# ── `headgate submit` with a package: the code goes to the controller, from there to every host, and then
+# it is run
+
+STANDING_S = 30.0  # a host that has taken nothing for so long is not waited for
+SHIP_POLL_S = 0.1
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def code_options(command: F) -> F:
+    """Where the code of a topology comes from, and how it gets to the hosts: for `Shipment.loaded`."""
+    command = click.option(
+        "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
+    )(signing_key_option(command))
+    command = click.option(
+        "--package",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Send this one, with the topology in it.",
+    )(command)
+    return click.option(
+        "--ship", is_flag=True, help="Pack the code and send it to every host, not only its folder's name."
+    )(command)
+
+
+class Shipment:
+    """A topology and the package with its code, on this machine's disk until it is closed."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="headgate-package-")
+        self.file = Path(self._folder.name) / "made.package"
+        self.digest = ""  # none: nothing is shipped
+        self.code = ""  # where it is unpacked on this machine
+
+    def __enter__(self) -> Shipment:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def loaded(self, topology: str | None, contact: Contact, options: Mapping[str, Any]) -> Loaded:
+        """The topology with its code, in a package where it has to travel. Raises InvalidInput, BadPackage."""
+        if options["package"] is not None:
+            return Loaded(self.take(options["package"]), ())
+        assert topology is not None
+        found = load(topology, runs=True)
+        if options["ship"] or not is_here(contact.endpoint):
+            key, everywhere = options["signing_key"], options["on_every_host"]
+            found = Loaded(self.pack(topology, found.topology, key, everywhere), ())
+        return found
+
+    def pack(
+        self, reference: str, topology: Topology, key: Path | None, everywhere: Sequence[str]
+    ) -> Topology:
+        """The folder that `reference` is imported from, and the topology. Raises InvalidInput, BadPackage."""
+        root = root_of(reference)
+        contents = (
+            building.contents_of(root) if root is not None else building.PackageContents("topology", {})
+        )
+        sent = travelling(topology, root or Path.cwd(), contents.files, everywhere)
+        packed = packed_of(building.with_topology(contents, sent), key, self.file)
+        what = f"{counted(len(packed.manifest.files), 'file')}, {packed.manifest.size:,} bytes"
+        print(f"packed {root or reference}: {what}, package {packed.digest[:SHORT]}", file=sys.stderr)
+        for left in packed.left_out:
+            print(f"left out: {left}", file=sys.stderr)
+        return self.take(self.file)
+
+    def take(self, file: Path) -> Topology:
+        """A package; the topology in it, whose code can be imported from it alone. Raises InvalidInput, BadPackage."""
+        self.file = file
+        code = self._unpacked()
+        self.code = str(code)
+        topology = topology_in(code)
+        check_runs(placed(topology, str(code)), [str(code)])
+        return topology
+
+    def _unpacked(self) -> Path:
+        reading = read(self.file)
+        assert reading.digest is not None and reading.manifest is not None
+        store = PackageStore(Path(self._folder.name) / "store", unpacks=True)
+        if store.manifest(reading.digest) is None:
+            store.add(reading.digest, 0, self.file.read_bytes())
+        store.close()
+        self.digest = reading.digest
+        return store.code(reading.digest)
+
+    def send(self, ask: Ask) -> None:
+        """To the controller, and wait until every host has it. Raises BadPackage that names hosts, Unreachable."""
+        self._upload(ask)
+        self._spread(ask)
+
+    def _upload(self, ask: Ask) -> None:
+        """From where the controller has it on; nothing of what it has is sent again."""
+        size = self.file.stat().st_size
+        at = ask("package_put", {"digest": self.digest})
+        with bar("bytes to the controller", size) as step, self.file.open("rb") as file:
+            while not at["whole"]:
+                file.seek(at["taken"])
+                data = file.read(BROUGHT_BYTES)
+                at = ask("package_put", {"digest": self.digest, "offset": at["taken"], "data": data})
+                step(at["taken"], len(data))
+
+    def _spread(self, ask: Ask) -> None:
+        """Wait for all hosts, also those that install what it needs: an agent limits how long that takes."""
+        moved_s, before, size = time.monotonic(), -1, self.file.stat().st_size
+        vms, lacking = self._stands(ask)
+        with bar("hosts with the package", len(vms)) as step:
+            ready = 0
+            while lacking:
+                now = len(vms) - len(lacking)
+                step(now, max(0, now - ready))
+                taken, ready = sum(vm["taken"] for vm in vms), now
+                if taken != before or any(vm["busy"] for vm in lacking):
+                    moved_s, before = time.monotonic(), taken
+                if time.monotonic() - moved_s > STANDING_S:
+                    names = ", ".join(f"{vm['vm']} has {vm['taken']:,} of {size:,} bytes" for vm in lacking)
+                    raise Unreachable(f"package {self.digest[:SHORT]} does not get on", cause=names)
+                time.sleep(SHIP_POLL_S)
+                vms, lacking = self._stands(ask)
+            step(len(vms), len(vms) - ready)
+
+    def _stands(self, ask: Ask) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """All hosts, and those that have not said how it ended. Raises BadPackage when all have and some refuse it."""
+        vms = ask("package_at", {"digest": self.digest})["vms"]
+        lacking = [vm for vm in vms if not vm["whole"] and not vm["refused"]]
+        refused = [vm["refused"] for vm in vms if vm["refused"]]
+        if refused and not lacking:
+            what = f"package {self.digest[:SHORT]} is not taken by every host; nothing was submitted"
+            raise BadPackage(what, faults=refused)
+        return vms, lacking
+
+
+def is_here(endpoint: str) -> bool:
+    """Does the controller listen on this machine alone? Then its agents are here too, and so are their folders."""
+    return is_loopback(parted(endpoint)[0])
+
+
+def root_of(reference: str) -> Path | None:
+    """The folder that is packed for `FILE.py:attribute` or a topology's file; none for an example of headgate. Raises
+    BadPackage."""
+    path, _, _ = reference.rpartition(":")
+    if path.endswith(".py"):
+        return module_of_file(Path(path))[1]
+    if Path(reference).is_file():
+        return Path(reference).resolve().parent
+    if ":" not in reference:
+        return None
+    raise BadPackage(
+        f"no folder is known for {reference!r}",
+        cause="FILE.py:attribute or a topology's file says what is to be packed",
+        hint=f"`headgate package DIR --topology {reference}`, then `headgate submit --package FILE`",
+    )
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("topology", required=False)
+@click.option(
+    "--models",
+    type=click.Path(path_type=Path),
+    help="A folder of models [what it lacks is measured on the hosts, once].",
+)
+@click.option(
+    "--rates",
+    "offered",
+    metavar="FILE|R",
+    help="The input rate: tuples/s, or a file; of rows that come by themselves, the most that are read.",
+)
+@click.option("--rate-scale", metavar="X", help="Multiplies rates.")
+@click.option("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
+@code_options
+@click.option("--save-models", type=click.Path(path_type=Path), metavar="DIR", help="What was measured, too.")
+@click.option(
+    "--measure-effects", is_flag=True, help="Run tasks with effects on sample rows, where models lack."
+)
+@controller_option
+@format_options
+def submit(
+    topology: str | None, models: Path | None, offered: str | None, output: Format, **options: Any
+) -> None:
+    """Run TOPOLOGY on a controller that has none yet (`headgate controller run` without --topology).
+
+    One controller runs one topology: a second submit ends 6. Workers on this machine import its code from your
+    folders. With --ship, and always when the controller is on another machine, the folder of TOPOLOGY is packed, signed
+    (`headgate package key init`) and sent to every host; it runs where agents trust the signer.
+
+    Tasks without a model are measured first, in free slots of the hosts, on each kind of machine; then it is planned.
+    Ctrl-C meanwhile withdraws the submission. What was measured is kept for the next time.
+    """
+    if (topology is None) == (options["package"] is None):
+        raise UsageError("give either TOPOLOGY or --package FILE")
+    contact = contact_of(options["controller"])
+    with Shipment() as shipment:
+        found = shipment.loaded(topology, contact, options)
+        offer = offer_of(found.topology, offered, options["rate_scale"], options["time_scale"])
+        documents = read_documents(models) if models is not None else []
+        kept = Kept(found.topology, (shipment.code,) if shipment.code else found.user_paths)
+        if names := lacking(found.topology, documents):
+            documents += stand_ins(found.topology, names, options["measure_effects"], say)
+        arguments = {
+            "topology": msgspec.to_builtins(found.topology),
+            "models": documents,
+            "measure": True,
+            "known": kept.models(asked(contact, "status")["vms"]) if names else [],
+            "by": whoever(),
+            "steps": offer.steps,
+            "period_s": offer.period_s,
+            "user_paths": found.user_paths,
+            "uncapped": offer.uncapped,
+            "package": shipment.digest,
+        }
+        if shipment.digest:
+            shipment.send(partial(asked, contact))
+        done = asked(contact, "submit", arguments)
+        if "submission" in done:
+            ask = asking(options["controller"], contact)
+            fresh = measured(ask, done["submission"], say)
+            kept.keep(fresh)
+            if options["save_models"] is not None:
+                save(options["save_models"], fresh)
+            say_first_plan(ask, say)
+        if shipment.digest:
+            done["package"] = shipment.digest
+    if output == "table":
+        click.echo(f"{done['topology']} is given to run {done['run']}; `headgate watch` shows it")
+    else:
+        emit(output, {"schema": "headgate/submit/v1", **done}, [done])
+
+
+def asking(where: str | None, contact: Contact) -> Callable[[str, dict[str, Any]], Any]:
+    """One that finds the controller again when it does not answer: it may have been started anew, at other ports."""
+    at = [contact]
+
+    def ask(command: str, arguments: dict[str, Any]) -> Any:
+        try:
+            return asked(at[0], command, arguments)
+        except Unreachable:
+            at[0] = contact_of(where)
+            raise
+
+    return ask
+
+
+def save(folder: Path, models: list[dict[str, Any]]) -> None:
+    """A file per task: of several kinds of machine the slowest, which it is planned with."""
+    slowest: dict[str, dict[str, Any]] = {}
+    for model in models:
+        slowest[model["task"]] = min(slowest.get(model["task"], model), model, key=peak_tps)
+    for model in slowest.values():
+        store.save(folder, model)
+
+
+def peak_tps(model: dict[str, Any]) -> float:
+    return max(float(point["rate_tps"]) for point in model["points"])
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def offer_of(
+    topology: Topology, offered: str | None, rate_scale: str | None, time_scale: float
+) -> rates.Rates:
+    """The input rate. Raises InvalidInput, UsageError."""
+    if offered is None:
+        return rates.of_arrivals(topology)
+    return rates.read(offered, parse_rate_scale(rate_scale) or 1.0, time_scale)
+
+
+def read_documents(folder: Path) -> list[Any]:
+    """The models as they stand in the folder; the controller judges them. Raises InvalidInput."""
+    try:
+        files = sorted(file for file in folder.iterdir() if file.suffix == ".json" and file.name[0] != ".")
+        return [json.loads(file.read_bytes()) for file in files]
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"the models in {folder} cannot be read", cause=str(error)) from error
+
+
+# ── `headgate replace`: other code for a running topology, slot by slot, while rows flow; `--back`: the
+# code before
+
+LOOK_S = 0.3
+DEADLINE_S = 300.0
+
+
+@click.command()
+@click.argument("topology", required=False)
+@click.option("--back", is_flag=True, help="Bring the code before back.")
+@click.option(
+    "--models", type=click.Path(path_type=Path), help="A folder of models, where they are others now."
+)
+@code_options
+@wait_option(DEADLINE_S, "all slots have it")
+@controller_option
+@format_options
+def replace(topology: str | None, back: bool, output: Format, deadline: float, **options: Any) -> None:
+    """Give a running topology other code: that of TOPOLOGY, which has the same tasks and edges.
+
+    Code, and params of tasks that are no sources, may change; models may come with it. Threads of the new code begin in
+    free slots and take over, what they left is free for the next ones: no row and no state is lost, and in between rows
+    go from tasks of the one code to tasks of the other. Without a free slot it is refused (exit code 6). When its tasks
+    cannot be built, or it does not prove itself, the code before comes back by itself (exit code 8).
+    """
+    if sum((topology is not None, options["package"] is not None, back)) != 1:
+        raise UsageError("give TOPOLOGY, --package FILE or --back")
+    contact = contact_of(options["controller"])
+    done = asked(contact, "replace", {"back": True}) if back else _given(contact, topology, options)
+    if deadline > 0:
+        until_replaced(contact, done, deadline)
+    if output != "table":
+        emit(output, {"schema": "headgate/replace/v1", **done}, [done])
+    elif deadline > 0:
+        click.echo(f"all slots of run {done['run']} have {'the code before' if back else 'the new code'}")
+    else:
+        click.echo(f"{counted(done['slots'], 'slot')} of run {done['run']} to change, one after the other")
+
+
+def _given(contact: Contact, topology: str | None, options: dict[str, Any]) -> Any:
+    """Shipped where it has to be, and asked for."""
+    with Shipment() as shipment:
+        found = shipment.loaded(topology, contact, options)
+        if shipment.digest:
+            shipment.send(partial(asked, contact))
+        arguments = {
+            "topology": msgspec.to_builtins(found.topology),
+            "models": read_documents(options["models"]) if options["models"] is not None else [],
+            "user_paths": found.user_paths,
+            "package": shipment.digest,
+        }
+        return asked(contact, "replace", arguments)
+
+
+def until_replaced(contact: Contact, done: dict[str, Any], deadline_s: float) -> None:
+    """Wait until every slot has it. Raises CheckFailed at the deadline, and when the code before came back."""
+    until, total = time.monotonic() + deadline_s, done["slots"]
+    with bar("slots with the other code", total) as step:
+        ready = 0
+        while True:
+            status = asked(contact, "status")
+            if status["code"]["number"] != done["code"]:
+                raise CheckFailed(
+                    "the other code did not prove itself, and the code before came back",
+                    cause=_why_undone(contact),
+                    hint="`headgate events` and the logs of workers tell more",
+                )
+            left = status["code"]["slots_before"]
+            step(total - left, max(0, total - left - ready))
+            ready = max(ready, total - left)
+            if not left and status["stage"] == "committed":
+                return
+            if time.monotonic() > until:
+                raise CheckFailed(
+                    f"{counted(left, 'slot')} left to change after {deadline_s:g} s",
+                    faults=[alarm["text"] for alarm in status["alarms"]],
+                    hint="it goes on: `headgate status` shows how far it is, `headgate replace --back` ends it",
+                )
+            time.sleep(LOOK_S)
+
+
+def _why_undone(contact: Contact) -> str | None:
+    """As the controller told it when it went back."""
+    events = asked(contact, "events", {"since": 0})["events"]
+    return next((str(one["text"]) for one in reversed(events) if one.get("reason") == "rolled_back"), None)

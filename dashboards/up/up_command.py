@@ -1,0 +1,136 @@
+"""`headgate up`: its command line. What it does is in `running`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headgate.dashboards.runs.up_settings import (
+    ALLOCATORS,
+    MAPPERS,
+    METRICS_MOST,
+    UpSettings,
+    check,
+    parse_rate_scale,
+    parse_slots,
+)
+from headgate.topology_runtime.api.shipped_examples import DEMO
+from headgate.topology_runtime.commands.output import Format, format_options
+from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
+from headgate.topology_runtime.wire import run_options as trigger_options
+from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
+
+
+@click.command()
+@click.argument("topology", required=False)
+@click.option(
+    "--input", type=click.Path(path_type=Path), help="A file of events, one per line, repeated as needed."
+)
+@click.option(
+    "--rates",
+    metavar="FILE|R",
+    help="The input rate: tuples/s, or a file `seconds,rate_tps`; of rows that come by themselves, the most that "
+    "are read.",
+)
+@click.option(
+    "--rate-scale", metavar="X|auto", help="Multiplies rates; auto: the highest is 80 % of what fits."
+)
+@click.option(
+    "--time-scale", type=click.FloatRange(0, min_open=True), help="Divides the times of a rates file."
+)
+@click.option("--peak", "peak_tps", type=click.FloatRange(0, min_open=True), metavar="R",
+              help="Scales the rates so that the highest is R tuples/s.")  # fmt: skip
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    help="End so long after the first tuple [the demo: 125; inf: never].",
+)
+@click.option("--vms", "slots", default="4", show_default=True, metavar="4,4", help="Slots of each VM.")
+@click.option(
+    "--max-vms", type=click.IntRange(1, 256), help="At most so many VMs [default: as --vms; the demo: 2]."
+)
+@click.option(
+    "--slot-cores", type=float, default=SLOT_CORES, show_default=True, help="Cores of a slot, at most 1."
+)
+@click.option("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
+              show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
+@click.option("--workers-as", default="agent", metavar="own|agent|USER",
+              help="As root: whom tasks run as, a user of their own, you, or another [agent: you].")  # fmt: skip
+@click.option(
+    "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
+)
+@click.option("--measure-effects", is_flag=True, help="Run sinks and tasks with effects on sample rows, too.")
+@click.option("--allocator", metavar="|".join(ALLOCATORS), default="mba", show_default=True,
+              help="How threads and slots are counted.")  # fmt: skip
+@click.option("--mapper", metavar="|".join(MAPPERS), default="sam", show_default=True,
+              help="How threads are put into slots; traffic plans again by what it measures.")  # fmt: skip
+@click.option("--traffic-triggers", default=trigger_options.DEFAULT_TRIGGERS, show_default=True, metavar="WHEN",
+              help=trigger_options.TRIGGERS_HELP)  # fmt: skip
+@click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)
+@click.option("--plan", type=click.Path(path_type=Path), metavar="FILE",
+              help="Run this plan (`headgate plan -o json`), and never plan again.")  # fmt: skip
+@click.option("--season", type=click.Path(path_type=Path), metavar="FILE",
+              help="Foresee rises and falls by this season (`headgate season learn`).")  # fmt: skip
+@click.option("--margin", type=click.FloatRange(0, 9), default=None, metavar="PART",
+              help="Plan for so much more than the rate: 0.05 [optimal: by the models' spread].")  # fmt: skip
+@click.option("--sure", type=click.FloatRange(0.5, 0.9999), default=None, metavar="P",
+              help="Plans shall hold with this probability (0.95), by what is known of their errors.")  # fmt: skip
+@click.option("--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
+              help="Threads that compute are run by the one thread that sends to them.")  # fmt: skip
+@click.option("--hide-keys", is_flag=True, help="Of a hot key tell only its range, not the key.")
+@click.option("--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
+              help="Rows wait so long at most in a thread's buffers, but for latency constraints.")  # fmt: skip
+@click.option("--profile-spare", type=click.FloatRange(0, 60), default=0.0, metavar="MINUTES",
+              help="Of each hour, to profile tasks in spare slots, on copies of rows [none].")  # fmt: skip
+@click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,
+              help="Say what to plan, ask before, or do it.")  # fmt: skip
+@click.option("--max-dead", type=click.FloatRange(0, 1), default=1.0, show_default=True, metavar="SHARE",
+              help="Exit code 8 when this share of the rows, or more, became dead letters.")  # fmt: skip
+@click.option("--state-dir", type=click.Path(path_type=Path), help="Keep the run's state here.")
+@click.option("--resume", is_flag=True,
+              help="Go on with a run whose `up` was killed: that of --state-dir, or the latest.")  # fmt: skip
+@click.option("--trace-dir", type=click.Path(path_type=Path), default=Path("traces"), show_default=True)
+@click.option(
+    "--trace-keep",
+    default=DEFAULT_KEEP,
+    show_default=True,
+    help="Traces that stay: runs=N,gb=N,days=N; or: all.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Where agents find the controller [any]."
+)
+@click.option("--dashboard", is_flag=True, help="Show the run on a live page; its address is printed.")
+@click.option("--dashboard-port", type=click.IntRange(1, 65535), metavar="PORT", help="Its port [any].")
+@click.option("--metrics", type=click.IntRange(1, METRICS_MOST), metavar="PORT",
+              help="Prometheus metrics: the controller's on PORT, vm1's on PORT + 1, …")  # fmt: skip
+@format_options
+@click.pass_context
+def up(context: click.Context, /, output: Format, **options: Any) -> None:
+    """Run TOPOLOGY on this machine until Ctrl-C (or --seconds; the demo
+    ends after its day of two minutes): controller, agents, workers.
+
+    TOPOLOGY is FILE.json|yaml|toml, file.py:attribute or module:attribute; without it the built-in demo
+    runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.
+    """
+    from headgate.dashboards.up.up_run import resume_up, run_up
+
+    if not options.pop("resume"):
+        run_up(settings_of(options), output)
+        return
+    default = click.core.ParameterSource.DEFAULT
+    given = {name: value for name, value in options.items() if context.get_parameter_source(name) != default}
+    resume_up(options["state_dir"], given, output)
+
+
+def settings_of(options: dict[str, Any]) -> UpSettings:
+    """The options as one checked value. Raises UsageError."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if given.get("topology") == DEMO:  # the same as none
+        del given["topology"]
+    given["slots"] = parse_slots(options["slots"])
+    trigger_options.parse_triggers(options["traffic_triggers"])
+    parse_keep(options["trace_keep"])  # so that what is wrong with it is said at once
+    given["rate_scale"] = parse_rate_scale(options["rate_scale"])
+    return check(UpSettings(**given))

@@ -1,0 +1,404 @@
+"""What `up` needs before anything starts: a valid topology, its models, its rates, its services.
+
+Everything ends up as files in the run's state directory, which the controller reads.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headgate.dashboards.runs.run_places import HOST, RUNS, Places, free_ports
+from headgate.dashboards.runs.up_settings import UpSettings
+from headgate.dashboards.up.child_processes import Child, owner_option
+from headgate.topology_runtime.api.topology import Task, Topology
+from headgate.topology_runtime.api.topology_files import document_of
+from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
+from headgate.topology_runtime.rates import offered_rates as rates
+from headgate.topology_runtime.rates.offered_rates import Rates
+from headgate.topology_runtime.tasks import demo
+from headgate.topology_runtime.wording import counted, significant
+
+DEMO_LESS = 0.97  # of its usual rates: below that it is said that they are lower here
+
+Say = Callable[[str], None]
+Capacity = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be run: the topology, where its code is found, and processes that it needs beside it."""
+
+    topology: Topology
+    user_paths: tuple[str, ...]
+    services: tuple[Child, ...] = ()
+
+
+def work_of(settings: UpSettings, places: Places) -> Work:
+    """The demo, or what the user named. Raises InvalidInput with every fault."""
+    if settings.input is not None:
+        check_input(settings.input)
+    if settings.topology is None:
+        return demo_work(settings, places)
+    from headgate.topology_runtime.api.loading import load
+
+    loaded = load(settings.topology, runs=True)
+    topology = loaded.topology
+    if settings.input is not None:
+        topology = with_input(topology, settings.input)
+    return Work(topology, loaded.user_paths)
+
+
+def demo_work(settings: UpSettings, places: Places) -> Work:
+    """The built-in demo and its look-up service."""
+    source = str(settings.input) if settings.input else None
+    archive = str(places.trace("demo") / "archive")
+    topology = demo.topology(f"{HOST}:{places.service_port}", source, archive, settings.slot_cores)
+    return Work(topology, (), (demo_service(places),))
+
+
+def demo_service(places: Places) -> Child:
+    """The demo's look-up service, not started."""
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headgate.topology_runtime.tasks.lookup_service",
+        "--port",
+        str(places.service_port),
+    ]
+    return Child("the look-up service", [*words, *owner_option()], places.log("service"))
+
+
+def check_input(file: Path) -> None:
+    """Can events be read from it? Raises InvalidInput."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not wait for its writer
+        try:
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            empty = regular and not os.read(descriptor, 1)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise InvalidInput(f"cannot read the events {file}", cause=error.strerror) from error
+    if not regular or empty:
+        cause = "it is empty" if empty else "it is no plain file"
+        raise InvalidInput(f"cannot read the events {file}", cause=cause, hint="one event per line")
+
+
+def with_input(topology: Topology, file: Path) -> Topology:
+    """The topology with `file` as the path of its file source. Raises InvalidInput when it has none, or
+    more than one."""
+    sources = [task for task in topology.sources if isinstance(task.params.get("path"), str)]
+    if len(sources) != 1:
+        found = ", ".join(task.name for task in sources) or "none"
+        raise InvalidInput(
+            f"--input cannot be used: {topology.name} has not exactly one source that reads a file",
+            cause=f"sources with a parameter `path`: {found}",
+            hint="use headgate.topology_runtime.tasks.row_sources:FileLines as the source, or leave --input out",
+        )
+    return _replaced(topology, sources[0], str(file.resolve()))
+
+
+def _replaced(topology: Topology, source: Task, path: str) -> Topology:
+    new = msgspec.structs.replace(source, params={**source.params, "path": path})
+    tasks = tuple(new if task is source else task for task in topology.tasks)
+    return msgspec.structs.replace(topology, tasks=tasks)
+
+
+def rates_of(settings: UpSettings, capacity_tps: Capacity, topology: Topology | None = None) -> Rates:
+    """The offered load: what was asked for, or what comes, or the demo's day. Raises InvalidInput with every fault,
+    UsageError when it has to be given."""
+    scale, time_scale = settings.rate_scale, settings.time_scale
+    what = settings.rates
+    if what is None and topology is not None and settings.topology is not None:
+        return rates.of_arrivals(topology)
+    if what is None:
+        what = demo.RATES_FILE
+        if scale is None and settings.peak_tps is None:
+            scale = min(demo.RATE_SCALE, rates.AUTO_SHARE * capacity_tps() / rates.read(what).max_tps)
+        time_scale = demo.TIME_SCALE if time_scale is None else time_scale
+    if settings.peak_tps is not None:
+        scale = settings.peak_tps / rates.read(what).max_tps
+    found = rates.read(what, scale or 1.0, time_scale or 1.0, capacity_tps)
+    return found.steps_for(settings.ends_after_s)
+
+
+def demo_scaled(settings: UpSettings, found: Rates) -> str:
+    """That the demo's day was made to fit what was measured here; empty when it was not."""
+    ours = settings.topology is None and settings.rates is None
+    if not ours or settings.rate_scale is not None or settings.peak_tps is not None:
+        return ""
+    usual = demo.RATE_SCALE * rates.read(demo.RATES_FILE).max_tps
+    if found.max_tps > DEMO_LESS * usual:
+        return ""
+    return (
+        f"the demo's day has at most {significant(found.max_tps, 3)} tuples/s here, {rates.AUTO_SHARE:.0%} of what "
+        f"these slots carry (elsewhere up to {significant(usual, 3)}; --peak R asks for others)"
+    )
+
+
+def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
+    """The folder of models: the one given, or calibrated ones, measured now where this machine has none."""
+    if settings.models is not None:
+        return settings.models
+    from headgate.topology_runtime.measuring.calibrate import models_for
+
+    say_side_effects(settings.measure_effects, work.topology, say)
+    with PreparationProgress(say) as progress:
+        folder, fresh = models_for(
+            work.topology,
+            work.user_paths,
+            settings.slot_cores,
+            settings.slot_memory_bytes,
+            tell=progress.tell,
+            measure_effects=settings.measure_effects,
+        )
+    if fresh:
+        say(f"models measured; kept for next time in {folder}")
+    return folder
+
+
+def say_side_effects(
+    measured: bool, topology: Topology, say: Say, among: Collection[str] | None = None
+) -> None:
+    """What is done with tasks with effects, before anything is. among: these models (none: all)."""
+    from headgate.topology_runtime.measuring.calibrate import unsampled_models
+
+    spared = {name for name in unsampled_models(topology) if among is None or name in among}
+    names = ", ".join(name for name in topology.unsampled if topology.by_name[name].model_name in spared)
+    if names and measured:
+        say(f"as asked for, where models lack: {names} really run on sample rows, with all their effects")
+    elif names:
+        say(
+            f"not run on sample rows, since they may have effects: {names}. Without a model each gets one thread in a "
+            "slot of its own until its first rows have been measured (--measure-effects measures now, --models DIR "
+            "gives models)"
+        )
+
+
+class PreparationProgress:
+    """How far the calibration is: a bar on a terminal, a line per task elsewhere. Made when first told."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._task = ""
+        self._bar: BarOf | None = None
+
+    def __enter__(self) -> PreparationProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def tell(self, task: str, threads: int, done: int, of: int) -> None:
+        """`done` of about `of` points are measured; now `task` with so many threads."""
+        if not self._task:
+            self._say(
+                "measuring the tasks on this machine, once, some seconds each (they really run, with sample rows)"
+            )
+        if sys.stderr.isatty():
+            self._bar = self._bar or BarOf()
+            self._bar.at(f"{task}, {counted(threads, 'thread')}", done, of)
+        elif task != self._task:
+            self._say(f"measuring {task}: {done} of about {of} points done")
+        self._task = task
+
+
+class BarOf:
+    """A progress bar on stderr."""
+
+    def __init__(self) -> None:
+        from rich import progress
+
+        from headgate.topology_runtime.commands.output import console
+
+        self._progress = progress.Progress(console=console(sys.stderr), transient=True)
+        self._task = self._progress.add_task("")
+        self._progress.start()
+
+    def at(self, text: str, done: int, of: int) -> None:
+        self._progress.update(self._task, description=text, completed=done, total=of)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def write_work(places: Places, work: Work) -> Path:
+    """The topology as a file for the controller."""
+    file = places.state / "topology.json"
+    file.write_bytes(msgspec.json.encode(document_of(work.topology)))
+    return file
+
+
+def write_rates(places: Places, found: Rates) -> Path:
+    """The rates as a file for the controller: `steps` and `period_s`."""
+    file = places.state / "schedule.json"
+    schedule = {"steps": found.steps, "period_s": found.period_s, "uncapped": found.uncapped}
+    file.write_bytes(msgspec.json.encode(schedule))
+    return file
+
+
+# ── `headgate up --resume`: a run whose `up` was killed, or its machine, goes on from its state directory
+#
+# What `up` had made of its options is kept in `up.json` before anything starts; the controller's journal has
+# the rest.
+
+KEPT, LOCK = "up.json", "up.lock"
+SCHEMA = "headgate/up/v1"
+GONE_S = 10.0  # the processes of the `up` that was killed end by themselves in about a second
+LOOKED_AT = ("dashboard", "dashboard_port", "metrics")  # options that may be others than before
+ALLOWED = ("state_dir", "resume", "output", "json_output")
+PORTS = {"--port": "control_port", "--command-port": "command_port"}
+
+
+class KeptRun(msgspec.Struct, frozen=True):
+    """What a run was started with; `controller`: the words of its controller's command line."""
+
+    schema: str
+    run: str
+    folder: str
+    settings: UpSettings
+    controller: tuple[str, ...]
+    topology: str
+    user_paths: tuple[str, ...]
+    traces: str
+    ports: tuple[int, int, int]
+
+
+def keep(places: Places, settings: UpSettings, options: list[str], work: Work) -> None:
+    """Before anything starts. Raises OSError."""
+    ports = places.control_port, places.command_port, places.service_port
+    kept = KeptRun(
+        SCHEMA,
+        places.run,
+        os.getcwd(),
+        settings,
+        tuple(options),
+        work.topology.name,
+        work.user_paths,
+        str(places.traces),
+        ports,
+    )
+    new = places.state / f"{KEPT}.new"
+    new.write_bytes(msgspec.json.format(msgspec.json.encode(kept, enc_hook=str)))
+    new.rename(places.state / KEPT)
+
+
+def hold(state: Path) -> None:
+    """A lock on the state directory for as long as this process lives. Raises Conflict."""
+    held = os.open(state / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(held)
+        raise Conflict(
+            f"the run in {state} goes on: its `headgate up` lives", hint="`headgate status`"
+        ) from error
+
+
+def resumable(state_dir: Path | None) -> KeptRun:
+    """What to go on with: the run of this state directory, or the latest one below here. Raises InvalidInput."""
+    state = state_dir or latest()
+    try:
+        kept = msgspec.json.decode((state / KEPT).read_bytes(), type=KeptRun, dec_hook=_path)
+    except OSError as error:
+        raise InvalidInput(
+            f"{state} holds no run that can be resumed",
+            cause=error.strerror,
+            hint="--state-dir names its folder",
+        ) from error
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"{state / KEPT} is damaged", cause=str(error), hint="start a new run") from error
+    if kept.schema != SCHEMA:
+        raise InvalidInput(f"{state / KEPT} is of another version", cause=f"{kept.schema}, not {SCHEMA}")
+    if (state / "summary.json").exists():
+        raise Conflict(f"the run in {state} has ended", hint="start a new one: `headgate up`")
+    return kept
+
+
+def latest() -> Path:
+    """The newest state directory of a run that did not end, below the present folder. Raises InvalidInput."""
+    found = [path.parent for path in RUNS.glob(f"*/{KEPT}") if not (path.parent / "summary.json").exists()]
+    if not found:
+        raise InvalidInput(
+            "there is no run to resume here",
+            cause=f"no unfinished run in {RUNS.absolute()}",
+            hint="`headgate up --resume --state-dir DIR`",
+        )
+    return max(found, key=lambda state: (state / KEPT).stat().st_mtime)
+
+
+def settings_now(kept: KeptRun, given: dict[str, Any]) -> UpSettings:
+    """Its settings; how it is looked at may differ. Raises UsageError."""
+    odd = sorted(given.keys() - {*LOOKED_AT, *ALLOWED})
+    if odd:
+        named = ", ".join("TOPOLOGY" if name == "topology" else f"--{name.replace('_', '-')}" for name in odd)
+        raise UsageError(
+            f"a run that is resumed has the options it was started with, so {named} cannot be given",
+            hint="`headgate rate set` changes the rate; a new run may have other options",
+        )
+    return replace(kept.settings, **{name: given[name] for name in LOOKED_AT if name in given})
+
+
+def go_to(kept: KeptRun) -> None:
+    """Into the folder where it was started: its paths are from there. Raises InvalidInput."""
+    try:
+        os.chdir(kept.folder)
+    except OSError as error:
+        raise InvalidInput(
+            f"the folder that the run was started in is gone: {kept.folder}", cause=error.strerror
+        ) from error
+
+
+def places_again(kept: KeptRun, state: Path) -> Places:
+    """Where it was; other ports where the old ones are taken by others now."""
+    control, command, service = kept.ports
+    end_s = time.monotonic() + GONE_S
+    while taken := [port for port in kept.ports if not _free(port)]:
+        if time.monotonic() >= end_s:
+            others = iter(free_ports(len(taken)))
+            control, command, service = (next(others) if port in taken else port for port in kept.ports)
+            break
+        time.sleep(0.1)
+    return Places(kept.run, state, Path(kept.traces), control, command, service)
+
+
+def options_again(kept: KeptRun, places: Places) -> list[str]:
+    """The controller's command line, with its ports of now."""
+    words = list(kept.controller)
+    for option, name in PORTS.items():
+        words[words.index(option) + 1] = str(getattr(places, name))
+    return words
+
+
+def work_again(kept: KeptRun, settings: UpSettings, places: Places) -> Work:
+    """What is run, as the first `up` had loaded it."""
+    from headgate.topology_runtime.api.loading import load
+
+    topology = load(str(places.state / "topology.json")).topology
+    services = (demo_service(places),) if settings.topology is None else ()
+    return Work(topology, kept.user_paths, services)
+
+
+def _free(port: int) -> bool:
+    try:
+        socket.create_server((HOST, port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def _path(kind: type[Any], value: Any) -> Any:
+    return kind(value)

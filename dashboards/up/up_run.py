@@ -1,0 +1,355 @@
+"""One run of `up` from nothing to a running topology and back to nothing.
+
+places → controller begun → work → services → models → rates → session (controller, agents) → summary → nothing left
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headgate.dashboards.runs.live_view import Screen, screen
+from headgate.dashboards.runs.run_places import Places, places_of
+from headgate.dashboards.runs.up_settings import UpSettings
+from headgate.dashboards.up.child_processes import ChildRefused, Prestarted, headgate_command, stop_all
+from headgate.dashboards.up.up_preparation import (
+    Work,
+    demo_scaled,
+    go_to,
+    hold,
+    keep,
+    latest,
+    models_of,
+    options_again,
+    places_again,
+    rates_of,
+    resumable,
+    settings_now,
+    work_again,
+    work_of,
+    write_rates,
+    write_work,
+)
+from headgate.dashboards.up.up_session import AT_ONCE_S, CONTROLLER, Interrupts, Session
+from headgate.topology_runtime.api.topology import KEY_RANGES
+from headgate.topology_runtime.commands.output import Format, emit, write_table
+from headgate.topology_runtime.errors import CheckFailed, HeadgateError
+from headgate.topology_runtime.rates.offered_rates import of_arrivals, words_of
+from headgate.topology_runtime.traces.trace_tables import CORRECTED
+
+# ── What the machines can carry, asked of the planner in a process of its own (`--rate-scale auto`) ─────
+
+LIMIT_S = 60.0  # planning a thousand tasks takes a second; imports come on top
+
+
+def capacity_tps(settings: UpSettings, topology: Path, models: Path) -> float:
+    """The highest input rate that fits all VMs there may be. Raises what the planner says."""
+    command = headgate_command("controller", "capacity", str(topology), "--models", str(models))
+    command += ["--vms", ",".join(str(vm.slots) for vm in settings.all_vms)]
+    command += ["--allocator", settings.allocator, "--mapper", settings.mapper, "--routing", settings.routing]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if done.returncode != 0:
+        raise ChildRefused("the planner", done.returncode, done.stderr.splitlines())
+    return float(done.stdout)
+
+
+# ── What `up` prints at its end: the run in numbers, and where to look next ─────────────────────────────
+
+Summary = dict[str, Any]
+
+
+def read_summary(file: Path) -> Summary:
+    """What the controller left. Raises HeadgateError when it left nothing."""
+    try:
+        found: Summary = json.loads(file.read_bytes())
+        return found
+    except (OSError, ValueError) as error:
+        raise HeadgateError("the run ended without a summary", cause=str(error)) from error
+
+
+def print_summary(summary: Summary, output: Format) -> None:
+    """As JSON: the whole; csv: its plans; a table: for people."""
+    if output == "table":
+        sys.stdout.write("\n".join(lines_of(summary)) + "\n\n")
+        write_table(plan_rows(summary))
+    else:
+        emit(output, summary, summary["plans"] if output == "csv" else [summary])
+
+
+def lines_of(summary: Summary) -> list[str]:
+    """The run in a few lines."""
+    t, latency = summary["tuples"], summary["latency_ms"]
+    achieved = f"{summary['achieved_tps']:.1f} t/s"
+    if summary["offered_tps"]:
+        achieved += f", {summary['achieved_tps'] / summary['offered_tps']:.1%} of what was offered"
+    ms = ", ".join(
+        f"{name} {value:.1f}" if value is not None else f"{name} N/A" for name, value in latency.items()
+    )
+    left = t.get("left_on_vms", 0)
+    return [
+        f"{summary['topology']} ran {summary['seconds']:.1f} s",
+        f"offered   {t['offered']:,} tuples ({summary['offered_tps']:.1f} t/s)",
+        f"acked     {t['acked']:,} ({achieved})",
+        f"lost      {t['lost']:,}; dead letters {t['dead_lettered']:,}; "
+        f"replayed {t['replayed']:,}; duplicates {_duplicates(t)}",
+        *(f"          maybe more: {why}" for why in t["duplicates_why"]),
+        *([f"left      about {left:,} events on VMs that are lost, or have no slot"] if left else []),
+        f"latency   {ms} ms",
+    ]
+
+
+def _duplicates(tuples: dict[str, Any]) -> str:
+    at_least = f"at least {tuples['duplicates']:,}"
+    return f"{tuples['duplicates']:,}" if tuples["duplicates_exact"] else at_least
+
+
+def plan_rows(summary: Summary) -> list[dict[str, Any]]:
+    """The plans as a table has them."""
+    return [
+        {
+            "plan": plan["epoch"],
+            "at s": plan["at_s"],
+            "reason": plan["reason"],
+            "rate t/s": plan["rate_tps"],
+            "slots": plan["slots"],
+            "decided in s": plan["decided_s"],
+            "in force after s": plan["enacted_s"],
+            "pause ms": plan["pause_ms"],
+            "rolled back": plan["rolled_back"],
+        }
+        for plan in summary["plans"]
+    ]
+
+
+def next_steps(trace: Path, dead: int) -> list[str]:
+    """Where to look next."""
+    letters = [f"the {dead:,} dead letters: headgate deadletter list --trace {trace}"] if dead else []
+    return [
+        *letters,
+        f"the trace is in {trace}: samples, slots, rates, latency, links, decisions, views",
+        f"why each plan: headgate explain --trace {trace}",
+    ]
+
+
+def check_dead(summary: Summary, most: float) -> None:
+    """Raises CheckFailed when so large a share of the rows, or a larger one, became dead letters."""
+    mended = summary.get("letters", {}).get("mended", 0)  # processed after all
+    dead, acked = summary["tuples"]["dead_lettered"] - mended, summary["tuples"]["acked"] + mended
+    if dead > 0 and dead >= most * (dead + acked):
+        share = f"{dead / (dead + acked):.0%} of the rows" if acked else "every row"
+        raise CheckFailed(
+            f"{share} became a dead letter: {dead:,} of {dead + acked:,}",
+            cause="a task failed on them three times each",
+            hint=f"headgate deadletter list --trace {summary['trace']}",
+        )
+
+
+def check_lost(summary: Summary) -> None:
+    """Raises HeadgateError when tuples were lost: that is a promise broken, not a result. Raises CheckFailed when
+    events went with a VM that is lost, which nobody promises to prevent."""
+    lost, left = summary["tuples"]["lost"], summary["tuples"].get("left_on_vms", 0)
+    if lost:
+        raise HeadgateError(
+            f"{lost:,} tuples were lost",
+            cause="a source read them, and they were neither acked nor dead-lettered when the run had ended",
+            hint="the state of the run is kept; report it with its logs",
+        )
+    if left:
+        raise CheckFailed(
+            f"about {left:,} events were left on VMs",
+            cause="a source had accepted them there, and the VM is lost, or has no slot that can be used",
+            hint="`headgate events` says which VM; a source that can be read twice loses nothing then",
+        )
+
+
+def check_state(summary: Summary) -> None:
+    """Raises CheckFailed when keyed state was lost: counts that people rely on are too low."""
+    state = summary["state"]
+    if state["lost_ranges"]:
+        tasks = ", ".join(f"{task}: {ranges} of {KEY_RANGES}" for task, ranges in state["tasks"].items())
+        raise CheckFailed(
+            f"keyed state was lost ({tasks} key ranges)",
+            cause="it lay on a VM that is gone, and snapshots stay on their VM; those ranges went on without it",
+            hint="run again to count from the beginning; `headgate explain` says when it was lost",
+        )
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+REFUSALS = (2, 3, 4, 5)  # invalid, infeasible, unreachable: nothing has run, so there is nothing to keep
+LINGER = "the state and the logs of this run are kept in"
+
+
+def run_up(settings: UpSettings, output: Format) -> None:
+    """Raises what went wrong; leaves nothing but traces, and the state of a run that failed."""
+    places = places_of(settings)
+    shown = screen(settings.ends_after_s)
+    places.make()
+    hold(places.state)
+    with Interrupts() as interrupts:
+        try:
+            with controller_begun(places) as begun:
+                work, options = prepared(settings, places, shown)
+                session = Session(settings, places, options, work.services, shown, interrupts, begun)
+        except BaseException:
+            places.remove()
+            raise
+        run_to_its_end(session, work, output)
+
+
+def resume_up(state_dir: Path | None, given: dict[str, Any], output: Format) -> None:
+    """Go on with a run whose `up` was killed. Raises what went wrong; what is left then can be resumed again."""
+    kept = resumable(state_dir)
+    state = (state_dir or latest()).absolute()
+    settings = settings_now(kept, given)
+    hold(state)
+    go_to(kept)
+    places = places_again(kept, state)
+    shown = screen(settings.ends_after_s)
+    shown.say(f"going on with run {kept.run}: {kept.topology}, from {state}")
+    with Interrupts() as interrupts:
+        with controller_begun(places) as begun:
+            work = work_again(kept, settings, places)
+            try:
+                for service in work.services:
+                    service.start()
+                options = options_again(kept, places)
+                session = Session(settings, places, options, work.services, shown, interrupts, begun)
+            except BaseException:
+                stop_all(work.services, AT_ONCE_S)
+                raise
+        run_to_its_end(session, work, output)
+
+
+@contextmanager
+def controller_begun(places: Places) -> Iterator[Prestarted]:
+    """The controller's first process, from before it is known what it runs. It ends when that fails."""
+    known = ["--run", places.run, "--state-dir", str(places.state)]
+    begun = Prestarted(CONTROLLER, known, places.log("controller"))
+    try:
+        yield begun
+    except BaseException:
+        begun.end()
+        raise
+
+
+def run_to_its_end(session: Session, work: Work, output: Format) -> None:
+    """Everything from the start of its processes on."""
+    settings, places, shown = session.settings, session.places, session.screen
+    try:
+        session.run()
+        summary = read_summary(places.summary)
+        print_summary(summary, output)
+        check_lost(summary)
+        check_dead(summary, settings.max_dead)
+        check_state(summary)
+    except BaseException as error:
+        if getattr(error, "exit_code", 1) in REFUSALS and settings.state_dir is None:
+            places.remove()
+        else:
+            shown.say(f"{LINGER} {places.state}")
+        raise
+    keep_measured(settings, work, places, shown.say)
+    if settings.state_dir is None:
+        places.remove()
+    for line in next_steps(places.trace(work.topology.name), summary["tuples"]["dead_lettered"]):
+        shown.say(line)
+
+
+def prepared(settings: UpSettings, places: Places, shown: Screen) -> tuple[Work, list[str]]:
+    """Everything that the controller must be told, its options last. Services run already: models of tasks
+    that ask one cannot be measured without it. They end when this fails."""
+    work = work_of(settings, places)
+    if settings.topology is not None and settings.rates is None:
+        of_arrivals(work.topology)
+    try:
+        for service in work.services:
+            service.start()
+        models = models_of(settings, work, shown.say)
+        options = controller_options(settings, places, work, models, shown.say)
+        keep(places, settings, options, work)
+    except BaseException:
+        stop_all(work.services, AT_ONCE_S)
+        raise
+    return work, options
+
+
+def keep_measured(settings: UpSettings, work: Work, places: Places, say: Callable[[str], None]) -> None:
+    """Models that the run measured on its first rows, or corrected, for the next one."""
+    from headgate.topology_runtime.measuring import model_store as store
+
+    trace = places.trace(work.topology.name)
+    if settings.models is not None:
+        if corrected := ", ".join(sorted(path.stem for path in (trace / CORRECTED).glob("*.json"))):
+            say(
+                f"corrected by what rows really cost: {corrected}. Runs with these models do so by themselves; to keep "
+                f"it: headgate model import {trace / CORRECTED} --to {settings.models} --force"
+            )
+        return
+    folder = store.folder(work.topology, work.user_paths, settings.slot_cores, settings.slot_memory_bytes)
+    if taken := store.take_corrections(folder, trace / CORRECTED):
+        say(f"corrected by what rows really cost: {', '.join(taken)}; kept for next time in {folder}")
+    taken = store.take_up(work.topology, folder, trace / "profiled")
+    if taken:
+        say(f"measured on the run's own rows: {', '.join(taken)}; kept for next time in {folder}")
+
+
+def controller_options(
+    settings: UpSettings,
+    places: Places,
+    work: Work,
+    models: Path,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[str]:
+    """The controller's command line."""
+    topology = write_work(places, work)
+    rates = rates_of(settings, lambda: capacity_tps(settings, topology, models), work.topology)
+    for meaning in filter(None, (words_of(rates, work.topology), demo_scaled(settings, rates))):
+        say(meaning)
+    vms = ",".join(f"{vm.vm}={vm.slots}" for vm in settings.vms)
+    options = {
+        "topology": topology,
+        "models": models,
+        "schedule": write_rates(places, rates),
+        "initial-vms": vms,
+        "slot-cores": settings.slot_cores,
+        "slot-memory": settings.slot_memory_bytes,
+        "max-vms": settings.most_vms,
+        "mode": settings.mode,
+        "allocator": settings.allocator,
+        "mapper": settings.mapper,
+        "traffic-triggers": settings.traffic_triggers,
+        "routing": settings.routing,
+        "state-dir": places.state,
+        "trace-dir": places.trace(work.topology.name),
+        "trace-keep": settings.trace_keep,
+        "run": places.run,
+        "port": places.control_port,
+        "command-port": places.command_port,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    if settings.ends_after_s:
+        words += ["--seconds", str(settings.ends_after_s)]
+    if settings.plan is not None:
+        words += ["--plan", str(settings.plan)]
+    if settings.season is not None:
+        words += ["--season", str(settings.season)]
+    if settings.margin is not None:
+        words += ["--margin", str(settings.margin)]
+    if settings.sure is not None:
+        words += ["--sure", str(settings.sure)]
+    if settings.chaining != "off":
+        words += ["--chaining", settings.chaining]
+    words += ["--hide-keys"] * settings.hide_keys
+    if settings.gap != 1.0:
+        words += ["--gap", str(settings.gap)]
+    if settings.profile_spare:
+        words += ["--profile-spare", str(settings.profile_spare)]
+    if settings.metrics is not None:
+        words += ["--metrics-port", str(settings.metrics)]
+    return words + [word for path in work.user_paths for word in ("--user-path", path)]

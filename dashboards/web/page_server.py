@@ -1,0 +1,181 @@
+"""The application and its server. Reading needs nothing on loopback; what each path does stands in its own module."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headgate.dashboards.web.feed_items import Feed
+from headgate.dashboards.web.page_access import BODY_MOST_BYTES, App, Guard
+from headgate.dashboards.web.page_stream import CLIENTS_MOST, Hub
+from headgate.topology_runtime.errors import InvalidInput, Unreachable
+from headgate.topology_runtime.platform.addresses import LOOPBACK
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from headgate.dashboards.web.page_api import Ask
+    from headgate.topology_runtime.platform.certificates import Certificate
+
+STATIC = Path(__file__).parent / "static"
+WEEK = "public, max-age=604800"
+END_S = 1
+CONNECTIONS_MOST = 1024  # and requests under way; those that say nothing are far fewer (connections.py)
+THINKING_MOST = 2  # what-if questions at once
+
+
+@dataclass(frozen=True)
+class Web:
+    """What is served: a feed, the controller to ask (None: over a trace), the token that writing needs
+    (None: nobody writes), what the server may be called (host:port), its certificate (None: plain http).
+    closed: reading needs the token too."""
+
+    feed: Feed
+    ask: Ask | None
+    token: str | None
+    hosts: tuple[str, ...]
+    clients_most: int = CLIENTS_MOST
+    static: Path = STATIC
+    certificate: Certificate | None = None
+    closed: bool = False
+
+    @property
+    def address(self) -> str:
+        return f"{'http' if self.certificate is None else 'https'}://{self.hosts[0]}/"
+
+
+def application(web: Web) -> Any:
+    """The ASGI application. Raises InvalidInput when plotly is not installed."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount, Route, WebSocketRoute
+    from starlette.staticfiles import StaticFiles
+
+    from headgate.dashboards.web import page_api as api
+    from headgate.dashboards.web.page_stream import stream
+
+    routes = [
+        Route("/", _file(web.static / "index.html", "no-cache")),
+        Route("/plotly.min.js", _file(plotly_js(), WEEK)),
+        Route("/api/snapshot", api.snapshot),
+        Route("/api/whatif", api.whatif, methods=["POST"]),
+        Route("/api/rate", api.rate, methods=["POST"]),
+        Route("/api/stop", api.stop, methods=["POST"]),
+        Route("/api/approve", api.approve, methods=["POST"]),
+        Route("/api/apply", api.apply, methods=["POST"]),
+        WebSocketRoute("/api/stream", stream),
+        Mount("/static", StaticFiles(directory=web.static, check_dir=False)),
+    ]
+    app = Starlette(routes=routes, lifespan=_life)
+    _fill(app, web)
+    return Guard(_gated(app, web), web.hosts, web.certificate is not None)
+
+
+def _gated(app: App, web: Web) -> App:
+    if not web.closed:
+        return app
+    from headgate.dashboards.web.page_access import Gate
+
+    if web.token is None:
+        raise ValueError("a closed page without a token would be open to nobody")
+    return Gate(app, web.token, web.hosts[0].rpartition(":")[2], web.static)
+
+
+def _fill(app: Starlette, web: Web) -> None:
+    from headgate.dashboards.web.proposals import Proposals
+
+    app.state.hub = Hub(web.feed, web.clients_most)
+    app.state.ask, app.state.token = web.ask, web.token
+    app.state.proposals = Proposals()
+    app.state.thinking = asyncio.Semaphore(THINKING_MOST)
+
+
+@contextlib.asynccontextmanager
+async def _life(app: Starlette) -> AsyncIterator[None]:
+    app.state.hub.start()
+    try:
+        yield
+    finally:
+        await app.state.hub.stop()
+
+
+def _file(path: Path, cache: str) -> Any:
+    """An endpoint that answers with this file."""
+
+    async def answer(request: Request) -> Response:
+        from starlette.responses import FileResponse, PlainTextResponse
+
+        if not path.is_file():
+            return PlainTextResponse("not found", 404)
+        return FileResponse(path, headers={"cache-control": cache})
+
+    return answer
+
+
+def plotly_js() -> Path:
+    """plotly.js as the installed wheel brings it; plotly itself is not imported (0.3 s)."""
+    found = find_spec("plotly")
+    for folder in found.submodule_search_locations or () if found else ():
+        return Path(folder) / "package_data" / "plotly.min.js"
+    raise InvalidInput("the page needs plotly", hint="pip install 'headgate[web]'")
+
+
+def listening(port: int, host: str = LOOPBACK) -> socket.socket:
+    """A socket there; port 0: any. Raises Unreachable."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family, backlog=1024)
+    except OSError as error:
+        hint = "choose another --port, or stop what uses it"
+        if not isinstance(error, socket.gaierror) and error.errno == errno.EADDRNOTAVAIL:
+            hint = f"--listen is an address of this machine: --listen 0.0.0.0 --advertise {host}"
+        raise Unreachable(f"cannot listen on {host}:{port}", cause=error.strerror, hint=hint) from error
+
+
+def serve(web: Web, sock: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        application(web),
+        http=protocol(web),
+        log_level="warning",
+        access_log=False,
+        ws="websockets-sansio",
+        ws_max_size=BODY_MOST_BYTES,
+        ws_per_message_deflate=False,  # it costs more than it saves
+        timeout_graceful_shutdown=END_S,
+        limit_concurrency=CONNECTIONS_MOST,
+        server_header=False,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run([sock])
+
+
+def protocol(web: Web) -> type[asyncio.Protocol]:
+    """What its connections speak. Raises InvalidInput for a certificate that cannot be used."""
+    from headgate.dashboards.web.http_connections import Limits, protocol_of
+
+    if web.certificate is None:
+        return protocol_of(Limits())
+    from headgate.dashboards.web.http_connections import door_of
+    from headgate.topology_runtime.platform.certificates import server_context
+
+    return door_of(Limits(), server_context(web.certificate), web.address)
+
+
+def hosts_of(
+    port: int, names: tuple[str, ...] = (LOOPBACK, "localhost"), secure: bool = False
+) -> tuple[str, ...]:
+    """What this server may be called in Host."""
+    known = [f"[{name}]" if ":" in name else name for name in names]
+    usual = known if port == (443 if secure else 80) else []  # browsers leave it out
+    return (*(f"{name}:{port}" for name in known), *usual)

@@ -1,0 +1,281 @@
+"""How fast traces are analysed: rows of samples a second, curated only and with all analyses, and the memory.
+
+Traces of several sizes are generated, each is analysed by `headgate analyze` in a fresh process, and the memory of
+that process and its JVM is looked at five times a second. Time should grow with the rows and nothing more,
+memory not at all: a line through rows and seconds says what a row costs and what is paid once. (Below three
+million rows Spark is set up otherwise: leave such sizes out of a line.) Options that are not known here go to
+`headgate analyze`. The whole size of the goals, which goes on where it was when it is cut off:
+
+    scripts/bench analytics --sizes 1e7,3e7,1e8 --folder DIR --plot analytics.svg
+"""
+# bench: analytics – rows/s of `headgate analyze`, curated and with all analyses; memory; three sizes
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from made_traces.generate_trace import generate
+from made_traces.made_runs import Wanted
+
+SIZES = "3e6,6e6,1.2e7"
+CURATED_GOAL, ALL_GOAL, MEMORY_GOAL_MB = 500_000, 150_000, 8192  # rows/s, rows/s; of a driver
+LOOK_EVERY_S, TELL_EVERY_S = 0.2, 10.0
+DISK_BYTES = 250  # for a row of samples: the trace of it, and what is made of that
+FOUND = "found.jsonl"  # in the folder: a line for each size that was measured
+
+
+def megabytes(process: psutil.Process) -> float:
+    """Resident memory of a process and everything below it."""
+    total = 0
+    for one in (process, *process.children(recursive=True)):
+        try:
+            total += one.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total / 2**20
+
+
+def folder_mb(folder: Path) -> float:
+    """Size of the files in it."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 2**20
+
+
+def cpu_s() -> float:
+    """CPU time of all processes started here that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def analyse(
+    traces: Path, output: Path, options: list[str], root: Path | None = None
+) -> tuple[dict[str, Any], float, float]:
+    """(what the analysis says, seconds, highest memory in MB). What it tells of itself goes to stderr. `root`: where
+    another state of the code is."""
+    words = [
+        "-P",
+        "-m",
+        "headgate",
+        "analyze",
+        str(traces),
+        "--output",
+        str(output),
+        *options,
+    ]
+    began_s, highest = time.monotonic(), 0.0
+    where = {**os.environ, **({"PYTHONPATH": str(root)} if root else {})}
+    process = subprocess.Popen([sys.executable, *words, "-o", "json"], stdout=subprocess.DEVNULL, env=where)
+    watched = psutil.Process(process.pid)
+    try:
+        while process.poll() is None:
+            try:
+                highest = max(highest, megabytes(watched))
+            except psutil.NoSuchProcess:
+                break
+            time.sleep(LOOK_EVERY_S)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+    took_s = time.monotonic() - began_s
+    if process.returncode:
+        raise SystemExit(f"headgate analyze ended with {process.returncode}")
+    return json.loads((output / "analysis.json").read_text("utf-8")), took_s, highest
+
+
+def made(traces: Path, wanted: Wanted) -> tuple[dict[str, Any], float | None]:
+    """(the truth of these traces, seconds to generate them). Whole ones that are there are used: no seconds."""
+    truth = traces / "truth.json"  # written last
+    if truth.exists():
+        return json.loads(truth.read_text("utf-8")), None
+    shutil.rmtree(traces, ignore_errors=True)
+    began_s = time.monotonic()
+    found = generate(traces, wanted, tell=telling(wanted.rows))
+    return found, time.monotonic() - began_s
+
+
+def telling(rows: int) -> Callable[[int], None]:
+    """Says now and then how many of the rows are generated."""
+    written, told_s = 0, time.monotonic()
+
+    def tell(more: int) -> None:
+        nonlocal written, told_s
+        written += more
+        if time.monotonic() - told_s >= TELL_EVERY_S:
+            told_s = time.monotonic()
+            sys.stderr.write(f"generated {written:,} of {rows:,} rows\n")
+
+    return tell
+
+
+def measure(rows: int, folder: Path, threads: int, options: list[str]) -> dict[str, Any]:
+    """One size: generate, analyse, forget."""
+    free = shutil.disk_usage(folder).free
+    if free < rows * DISK_BYTES:
+        raise SystemExit(
+            f"{folder}: {rows * DISK_BYTES / 1e9:.0f} GB are needed, {free / 1e9:.0f} GB are free"
+        )
+    traces, output = folder / f"traces-{rows}", folder / f"out-{rows}"
+    truth, generated_s = made(traces, Wanted(rows, threads=threads, runs=2))
+    shutil.rmtree(output, ignore_errors=True)
+    before_s = cpu_s()
+    document, took_s, highest_mb = analyse(traces, output, options)
+    used_s = cpu_s() - before_s
+    disk_mb = folder_mb(traces) + folder_mb(output)
+    for each in (traces, output):
+        shutil.rmtree(each)
+    seconds = document["seconds"]
+    curated_s, analysed_s = seconds["curate"], seconds["curate"] + seconds["analyse"]
+    return {
+        "rows": truth["rows"],
+        "generated_rows_per_s": generated_s and round(truth["rows"] / generated_s),
+        "whole_s": round(took_s, 2),
+        "cpu_s": round(used_s, 2),
+        "start_s": seconds["start"],
+        "curated_s": curated_s,
+        "analysed_s": round(analysed_s, 2),
+        "curated_rows_per_s": round(truth["rows"] / curated_s),
+        "analysed_rows_per_s": round(truth["rows"] / analysed_s),
+        "memory_mb": round(highest_mb),
+        "disk_mb": round(disk_mb),
+        "r2_error": r2_error(truth, document),
+    }
+
+
+@contextmanager
+def workplace(folder: Path | None) -> Iterator[Path]:
+    """This folder, or one that goes again."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
+        yield Path(name)
+
+
+def measured(sizes: list[int], folder: Path, threads: int, options: list[str]) -> list[dict[str, Any]]:
+    """A row for each size; those in the folder's list are not measured again."""
+    listed = folder / FOUND
+    lines = listed.read_text("utf-8").splitlines() if listed.exists() else []
+    known = {
+        (each["size"], each["threads"], *each["options"]): each["row"] for each in map(json.loads, lines)
+    }
+    rows = []
+    for size in sizes:
+        key = (size, threads, *options)
+        if key not in known:
+            known[key] = measure(size, folder, threads, options)
+            line = {"size": size, "threads": threads, "options": options, "row": known[key]}
+            with listed.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        rows.append(known[key])
+        sys.stderr.write(f"{rows[-1]}\n")
+    return rows
+
+
+def r2_error(truth: dict[str, Any], document: dict[str, Any]) -> float | None:
+    """How far the R² of CPU that was found is from the true one (of rows of one second)."""
+    found = (document.get("cpu") or {}).get("r2")
+    true = float(np.mean([run["r2"]["cpu"] for run in truth["runs"]]))
+    return None if found is None else round(found - true, 4)
+
+
+def linearity(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A line through (rows, seconds): what every row costs, what is paid once, how well the line fits.
+    memory_growth: the memory of the last size by that of the first."""
+    n, took_s = (np.array([row[key] for row in rows], float) for key in ("rows", "analysed_s"))
+    if len(rows) < 2:
+        return {"us_per_row": None, "once_s": None, "r2": None, "memory_growth": None}
+    slope, once = np.polyfit(n, took_s, 1)
+    spread = float(((took_s - took_s.mean()) ** 2).sum())
+    left = float(((took_s - slope * n - once) ** 2).sum())
+    return {
+        "us_per_row": round(slope * 1e6, 3),
+        "once_s": round(float(once), 2),
+        "r2": round(1 - left / spread, 4) if spread else None,
+        "memory_growth": round(rows[-1]["memory_mb"] / rows[0]["memory_mb"], 2),
+    }
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Seconds and memory by rows."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.0, 3.6), layout="constrained")
+    millions = [row["rows"] / 1e6 for row in rows]
+    for key, goal, label in (
+        ("curated_s", CURATED_GOAL, "curated"), ("analysed_s", ALL_GOAL, "with all analyses"),
+    ):  # fmt: skip
+        (line,) = left.plot(millions, [row[key] for row in rows], marker="o", label=label)
+        limit = [0, millions[-1] * 1e6 / goal]
+        left.plot([0, millions[-1]], limit, ":", color=line.get_color(), label=f"goal: {goal:,} rows/s")
+    left.set(xlabel="million rows of samples", ylabel="s", xlim=(0, None), ylim=(0, None))
+    right.plot(
+        millions, [row["memory_mb"] / 1024 for row in rows], marker="o", label="driver, JVM, Python workers"
+    )
+    right.axhline(MEMORY_GOAL_MB / 1024, linestyle=":", label="goal")
+    right.set(xlabel="million rows of samples", ylabel="GB at most", xlim=(0, None), ylim=(0, None))
+    for axes in (left, right):
+        axes.legend()
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("-o", "--output", choices=("json", "table"), default="table")
+    parser.add_argument("--sizes", default=SIZES, help="rows of samples, ascending")
+    parser.add_argument("--threads", type=int, default=50)
+    parser.add_argument(
+        "--folder", type=Path, help=f"where traces go for a while, and {FOUND} [a temporary one]"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw seconds and memory (needs matplotlib)"
+    )
+    chosen, options = parser.parse_known_args()
+    sizes = [int(float(text)) for text in chosen.sizes.split(",")]
+    with workplace(chosen.folder) as folder:
+        rows = measured(sizes, folder, chosen.threads, options)
+    if chosen.plot:
+        plot(rows, chosen.plot)
+    goals = {
+        "curated_rows_per_s": CURATED_GOAL, "analysed_rows_per_s": ALL_GOAL, "memory_mb": MEMORY_GOAL_MB,
+    }  # fmt: skip
+    fit = linearity(rows)
+    if chosen.output == "json":
+        document = {
+            "schema": "headgate/bench/v1",
+            "benchmark": "analytics",
+            "rows": rows,
+            "linear": fit,
+            "goals": goals,
+        }
+        print(json.dumps(document, indent=1, allow_nan=False))
+        return
+    for row in (*rows, fit):
+        print("  ".join(f"{key} {value}" for key, value in row.items() if value is not None))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""The data plane beside its bare limits, in one run, side by side: quote ratios, never absolute rates.
+
+W1  source → f1 → f2 → f3 → count in one worker, against a bare loop making tuples and calling f1–f3
+W2  the same over two workers (source, f1 | f2, f3, count), against two processes that pass 512-tuple frames
+    over one ZeroMQ pair without acks
+    each without chains and with (worker/chains.py), one after the other
+W3  200 tuples/s through five stages over two workers: latency from the intended emit time, against a hop;
+    without chains and with
+"""
+# bench: W1 W2 W3 – throughput and latency of the data plane beside its bare limits
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing as mp
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SCRIPTS))
+
+from benchmarks.data_plane import bench_tasks as bt
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.keys.curve import new_pair
+from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Who, contact_at
+from headgate.topology_runtime.latency.latency_buckets import percentile_ns
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.channels import PullChannel, PushChannel, encode
+from headgate.topology_runtime.wire.run_options import FRAME_ROWS
+from headgate.topology_runtime.worker.rig import Rig
+from headgate.topology_runtime.worker.rows import row_values as wire
+
+FRAME = 512  # of the bare limits
+MODELLED_TPS = 16384.0  # opens the window: rows in flight at most twice as many
+NAMES = ("source", "f1", "f2", "f3", "count")
+
+
+def topology() -> Topology:
+    runs = {
+        "source": "benchmarks.data_plane.bench_tasks:Numbers",
+        **{n: f"benchmarks.data_plane.bench_tasks:{n}" for n in NAMES[1:]},
+    }
+    tasks = tuple(
+        Task(
+            n,
+            kind="source" if n == "source" else "map",
+            run=runs[n],
+            static=Static() if n == "source" else None,
+        )
+        for n in NAMES
+    )
+    return Topology("bench", tasks, tuple(Edge(a, b) for a, b in itertools.pairwise(NAMES)))
+
+
+def bare_loop(seconds: float) -> float:
+    """Tuples/s of one loop that makes the tuples and calls the three functions."""
+    source, done, start = bt.Numbers(), 0, time.perf_counter()
+    while (now := time.perf_counter()) - start < seconds:
+        for row in source.read(done, FRAME):
+            bt.f3(bt.f2(bt.f1(row)))
+        done += FRAME
+    return done / (now - start)
+
+
+def _pass_on(contact: Contact, seconds: float) -> None:
+    push, source, done, end = PushChannel(contact), bt.Numbers(), 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        rows = [bt.f1(row) for row in source.read(done, FRAME)]
+        push.send_bytes(wire.write(rows, wire.TUPLES))
+        done += FRAME
+        if done % (FRAME * 64) == 0:  # the pair has no acks: do not run away from the reader
+            time.sleep(0)
+    push.send_bytes(b"")
+    push.close()
+
+
+def bare_pair(seconds: float) -> float:
+    """Tuples/s of two processes and one ZeroMQ pair, frames of 512, no acks."""
+    own, pusher = new_pair(), new_pair()
+    pull = PullChannel(KeyGuard(own, {pusher.public: Who("worker", "bench")}.get))
+    process = mp.get_context("spawn").Process(
+        target=_pass_on, args=(contact_at(pull.endpoint, pusher), seconds)
+    )
+    process.start()
+    done, start = 0, 0.0
+    while True:
+        data = pull.receive_bytes(10.0)
+        if not data:
+            break
+        start = start or time.perf_counter()
+        for row in wire.read(data, wire.TUPLES):
+            bt.f3(bt.f2(row))
+        done += FRAME
+    rate = done / (time.perf_counter() - start)
+    process.join()
+    pull.close()
+    return rate
+
+
+def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] = ()) -> float:
+    """Tuples/s at the sink of the real workers, acks and meters on."""
+    with tempfile.TemporaryDirectory() as directory:
+        rig = Rig(
+            topology(),
+            places,
+            directory,
+            (str(SCRIPTS),),
+            m.DataPlaneSettings(frame_rows=FRAME_ROWS),
+            dict.fromkeys(NAMES, MODELLED_TPS),
+            chained=chained,
+        )
+        try:
+            rig.start()
+            rig.offer([(0.0, 20_000_000.0)])
+            rig.pump(1.0)
+            before, start = rig.count("count"), time.perf_counter()
+            rig.pump(seconds)
+            return (rig.count("count") - before) / (time.perf_counter() - start)
+        finally:
+            rig.stop()
+
+
+def our_latency(seconds: float, chained: tuple[str, ...] = ()) -> tuple[float, float]:
+    """(p50, p99) in ms at 200 tuples/s, five stages over two workers."""
+    places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
+    with tempfile.TemporaryDirectory() as directory:
+        rig = Rig(topology(), places, directory, (str(SCRIPTS),), chained=chained)
+        try:
+            rig.start()
+            rig.offer([(0.0, 200.0)])
+            rig.pump(1.0)
+            before = rig.latencies("count")
+            rig.pump(seconds)
+            buckets = [a - b for a, b in zip(rig.latencies("count"), before, strict=True)]
+            return percentile_ns(buckets, 0.5) / 1e6, percentile_ns(buckets, 0.99) / 1e6
+        finally:
+            rig.stop()
+
+
+def _echo(contact: Contact, count: int, gap_s: float) -> None:
+    push = PushChannel(contact)
+    time.sleep(0.3)
+    due = time.time_ns()
+    for _ in range(count):
+        due += int(gap_s * 1e9)
+        time.sleep(max(0.0, (due - time.time_ns()) / 1e9))
+        push.send_bytes(encode((due, 0.5, "0123456789")))
+    push.send_bytes(b"")
+    push.close()
+
+
+def bare_hop(seconds: float) -> tuple[float, float]:
+    """(p50, p99) in ms of one bare ZeroMQ hop at 200 messages/s, from the intended send time."""
+    own, pusher = new_pair(), new_pair()
+    pull = PullChannel(KeyGuard(own, {pusher.public: Who("worker", "bench")}.get))
+    process = mp.get_context("spawn").Process(
+        target=_echo, args=(contact_at(pull.endpoint, pusher), int(seconds * 200), 0.005)
+    )
+    process.start()
+    late: list[float] = []
+    while data := pull.receive_bytes(10.0):
+        late.append((time.time_ns() - wire.read(b"\x91" + data, wire.PLAIN)[0][0]) / 1e6)
+    process.join()
+    pull.close()
+    late.sort()
+    return late[len(late) // 2], late[int(len(late) * 0.99)]
+
+
+def throughput(name: str, repeats: int, seconds: float) -> dict[str, object]:
+    places = {n: [0] for n in NAMES}
+    if name == "W2":
+        places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
+    threads, chains, rates = [], [], []
+    for i in range(repeats):
+        bare = bare_loop(seconds) if name == "W1" else bare_pair(seconds)
+        rates.append(ours(seconds, places))
+        threads.append(rates[-1] / bare)
+        chains.append(ours(seconds, places, NAMES) / bare)
+        said = f"{rates[-1]:,.0f}/s, {threads[-1]:.2f} of bare, chained {chains[-1]:.2f}"
+        print(f"{name} {i + 1}/{repeats}: {said}", file=sys.stderr)
+    return {
+        "benchmark": name,
+        "n": repeats,
+        "ratio_to_bare": spread(threads),
+        "chained_to_bare": spread(chains),
+        "tuples_per_s": spread(rates),
+    }
+
+
+def latency(repeats: int, seconds: float) -> dict[str, object]:
+    bare, threads, chains = [], [], []
+    for i in range(repeats):
+        bare.append(bare_hop(seconds))
+        threads.append(our_latency(seconds))
+        chains.append(our_latency(seconds, NAMES))
+        said = f"{threads[-1][0]:.2f} ms, chained {chains[-1][0]:.2f}, a bare hop {bare[-1][0]:.2f}"
+        print(f"W3 {i + 1}/{repeats}: p50 {said}", file=sys.stderr)
+    result: dict[str, object] = {"benchmark": "W3", "n": repeats}
+    for name, ours in (("", threads), ("chained_", chains)):
+        result[f"{name}p50_ms"] = spread([p50 for p50, _ in ours])
+        for at, which in enumerate(("p50", "p99")):
+            ratios = [a[at] / b[at] for a, b in zip(ours, bare, strict=True)]
+            result[f"{name}{which}_to_bare"] = spread(ratios)
+    return result
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=["W1", "W2", "W3"])
+    parser.add_argument("-n", "--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
+    options = parser.parse_args()
+    results = [
+        latency(options.repeats, options.seconds)
+        if name == "W3"
+        else throughput(name, options.repeats, options.seconds)
+        for name in options.names or ["W1", "W2", "W3"]
+    ]
+    if options.output == "json":
+        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
+        return
+    for result in results:
+        print("  ".join(f"{key}={value}" for key, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""`headgate advise`: what headgate would do with a deployment that it does not run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.topology_runtime.commands.output import Format, emit, emit_line, format_options, write_table
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.wording import counted, significant, utc_iso
+
+if TYPE_CHECKING:
+    from headgate.controller.models.plans import Plan
+    from headgate.lab.rate_policies.advisor import Advice, Advisor
+    from headgate.lab.rate_policies.backtest_world import BacktestQuestion
+
+SCHEMA, LINE_SCHEMA = "headgate/advised/v1", "headgate/advice/v1"
+HEADROOM = ControllerSettings(run="").headroom
+PAST_S, VALUES_MOST = 1800.0, 11_000
+NS = 1e9
+
+
+@click.command()
+@click.argument("topology", required=False)
+@click.option(
+    "--models", metavar="DIR", help="A folder of models (default: those of an example, or of the run)."
+)
+@click.option(
+    "--from-prometheus", metavar="URL", help="Take the input rate from this server: http://HOST:9090."
+)
+@click.option(
+    "--query", metavar="PROMQL", help="… as one series of tuples/s: 'sum(rate(requests_total[1m]))'."
+)
+@click.option("--from-trace", metavar="DIR", help="Instead: of a recorded run (its topology and models too).")
+@click.option(
+    "--rate-scale", type=float, default=1.0, show_default=True, metavar="X", help="Tuples/s = value × X."
+)
+@click.option("--past", type=float, default=PAST_S, show_default=True, metavar="S", help="Begin so long ago.")
+@click.option("--step", type=float, default=1.0, show_default=True, metavar="S", help="Between two values.")
+@click.option("--every", type=float, default=5.0, show_default=True, metavar="S", help="Ask so often.")
+@click.option("--once", is_flag=True, help="Say what it would do now, and end.")
+@click.option("--seconds", type=float, metavar="N", help="End after so long (default: Ctrl-C).")
+@click.option("--max-vms", type=int, default=64, show_default=True, metavar="N", help="VMs that may be had.")
+@click.option("--vm-slots", type=int, default=4, show_default=True, metavar="N", help="Slots of each.")
+@click.option(
+    "--headroom", type=float, default=HEADROOM, show_default=True, metavar="H", help="Of each plan."
+)
+@click.option(
+    "--enact-s", type=float, default=1.0, show_default=True, metavar="S", help="To bring a plan into force."
+)
+@click.option(
+    "--machine-s", type=float, default=2.0, show_default=True, metavar="S", help="To get a VM, besides."
+)
+@click.option("--season", type=click.Path(path_type=Path), metavar="FILE", help="A season that was learned.")
+@format_options
+def advise(output: Format, **options: Any) -> None:
+    """Say when and what headgate would plan for a deployment that it does not run, and why; nothing is run or changed.
+
+    The input rate of TOPOLOGY comes from a Prometheus server: the past half hour first, then what is new, every five
+    seconds until Ctrl-C. The rules are the controller's own, as `headgate backtest` tries them, and it is reckoned as
+    if each plan were brought into force when it is advised.
+
+    \b
+    headgate advise linear --from-prometheus http://127.0.0.1:9090 --query 'sum(rate(requests_total[1m]))'
+    headgate advise flow.py:flow --models models --from-prometheus URL --query PROMQL --once -o json
+    headgate advise --from-trace traces/demo/RUN
+    headgate up --mode advise --from-trace traces/demo/RUN        # the same"""
+    check(options)
+    try:
+        if options["from_trace"] is not None:
+            of_trace(options, output)
+        else:
+            of_prometheus(options, output)
+    except KeyboardInterrupt:
+        click.echo("no more is asked", err=True)
+
+
+def check(options: dict[str, Any]) -> None:
+    """Raises UsageError, InvalidInput with every fault."""
+    from headgate.controller.planning_commands.planning_options import number_faults
+
+    if (options["from_prometheus"] is None) == (options["from_trace"] is None):
+        raise UsageError(
+            "of what? one of --from-prometheus URL and --from-trace DIR", hint="headgate advise --help"
+        )
+    if options["from_prometheus"] is not None and (options["topology"] is None or not options["query"]):
+        missing = "TOPOLOGY" if options["topology"] is None else "--query PROMQL"
+        raise UsageError(
+            f"{missing} is missing", hint="headgate advise TOPOLOGY --from-prometheus URL --query PROMQL"
+        )
+    limits = {
+        "rate_scale": (1e-9, 1e9), "past": (0.0, 1e6), "step": (1.0, 300.0), "every": (0.1, 3600.0),
+        "seconds": (0.0, 1e9), "max_vms": (1, 4096), "vm_slots": (1, 1024), "headroom": (1.0, 10.0),
+        "enact_s": (0.0, 600.0), "machine_s": (0.0, 3600.0),
+    }  # fmt: skip
+    faults = number_faults(options, limits)
+    if not faults and options["past"] / options["step"] > VALUES_MOST:
+        faults = [
+            f"--past {options['past']:g} in steps of {options['step']:g} s is more than {VALUES_MOST:,} values"
+        ]
+    if faults:
+        raise InvalidInput("nothing can be advised with these numbers", faults=faults)
+
+
+def advisor_of(options: dict[str, Any]) -> Advisor:
+    """Raises UsageError, InvalidInput."""
+    from headgate.controller.files.season_files import read_season
+    from headgate.lab.rate_policies.advisor import Advisor
+
+    question = question_of(options)
+    season = None if options["season"] is None else read_season(options["season"], question.topology.name)
+    return Advisor(question, options["headroom"], season)
+
+
+def question_of(options: dict[str, Any]) -> BacktestQuestion:
+    """What to plan with: as the options say, or as the trace does."""
+    from headgate.controller.planning_commands.planning_options import topology_and_models
+    from headgate.controller.replay.ideal_machines import Delays
+    from headgate.lab.rate_policies.backtest_inputs import question_for
+
+    if options["topology"] is None:
+        from headgate.controller.files.planning_inputs import read_models
+        from headgate.controller.replay.trace_reading import recorded_run
+
+        run = recorded_run(Path(options["from_trace"]))
+        topology, models = run.topology, {model.task: model for model in run.models}
+        if options["models"] is not None:
+            models = read_models(options["models"])
+    else:
+        topology, models = topology_and_models(options)
+    delays = Delays(options["enact_s"], options["machine_s"])
+    return question_for(topology, models, delays, options["max_vms"], options["vm_slots"])
+
+
+# ── of a trace ──────────────────────────────────────────────────────────────────────────────────
+
+
+def of_trace(options: dict[str, Any], output: Format) -> None:
+    """All of it, at once. Raises InvalidInput."""
+    from headgate.controller.planning_commands.planning_options import with_progress_bar
+    from headgate.lab.rate_policies.backtest_inputs import of_rates
+    from headgate.topology_runtime.rates.offered_rates import read
+
+    folder = options["from_trace"]
+    advisor = advisor_of(options)
+    series = of_rates(folder, read(folder, options["rate_scale"]), options["seconds"])
+    ends = [*(at_s for at_s, _ in series.steps[1:]), series.seconds]
+    spans = zip(ends, (tps for _, tps in series.steps), strict=True)
+    found: list[Advice] = []
+    for to_s, rate_tps in with_progress_bar(list(spans), "reading the run"):
+        found += advisor.hear(to_s, rate_tps)
+    tell_all(output, {"trace": folder, "seconds": series.seconds}, advisor, found, None)
+
+
+# ── of a Prometheus server ──────────────────────────────────────────────────────────────────────
+
+
+def of_prometheus(options: dict[str, Any], output: Format) -> None:
+    """The past, then what is new. Raises Unreachable, InvalidInput where the past cannot be had."""
+    from headgate.lab.rate_policies.prometheus_rates import PrometheusServer, RateAsked, ServerFollower
+
+    server = PrometheusServer(options["from_prometheus"])
+    if not options["once"] and output not in ("table", "jsonl"):
+        raise UsageError(f"-o {output} is for what has an end", hint="--once, or -o jsonl")
+    asked = RateAsked(options["query"], options["step"], options["rate_scale"], options["every"])
+    began_s = time.time() - options["past"]
+    advisor = advisor_of(options)
+    follower = ServerFollower(server, asked, advisor, began_s, lambda text: click.echo(text, err=True))
+    said = follower.ask(time.time())
+    source = {"prometheus": server.url, "query": options["query"], "step_s": options["step"]}
+    if options["once"]:
+        if not said:
+            raise InvalidInput(
+                "there is nothing to advise on",
+                cause=follower.trouble or "no value",
+                hint="--past S, or another --query",
+            )
+        return tell_all(output, source, advisor, said, follower.began_s)
+    tell(output, said, follower.began_s)
+    began_s = time.monotonic()
+    while options["seconds"] is None or time.monotonic() - began_s < options["seconds"]:
+        time.sleep(follower.wait_s)
+        tell(output, follower.go_on(time.time()), follower.began_s)
+
+
+# ── what is printed ─────────────────────────────────────────────────────────────────────────────
+
+
+def row_of(advice: Advice, began_s: float | None) -> dict[str, Any]:
+    """A line for programs. began_s: UTC of second 0, where it is known."""
+    plan = advice.plan
+    return {
+        "schema": LINE_SCHEMA,
+        "time": utc_iso(round((began_s + advice.at_s) * NS)) if began_s is not None else None,
+        "at_s": round(advice.at_s, 3),
+        "action": advice.action,
+        "reason": advice.reason,
+        "text": advice.text,
+        "offered_tps": round(advice.offered_tps, 3),
+        **plan_facts(plan),
+    }
+
+
+def plan_facts(plan: Plan) -> dict[str, Any]:
+    from headgate.controller.models.plans import usd_per_hour
+
+    return {
+        "plan": plan.id,
+        "rate_tps": round(plan.rate_tps, 3),
+        "predicted_tps": round(plan.prediction.rate_tps, 3),
+        "slots": plan.slots.used,
+        "vms": len(plan.vms),
+        "usd_per_hour": usd_per_hour(plan.vms),
+    }
+
+
+def tell(output: Format, found: Sequence[Advice], began_s: float) -> None:
+    """As it comes."""
+    for advice in found:
+        row = row_of(advice, began_s)
+        if output == "jsonl":
+            emit_line(row)
+        else:
+            click.echo(f"{row['time'][:19]}Z  {advice.reason} → {advice.action}: {advice.text}")
+
+
+def tell_all(
+    output: Format, source: dict[str, Any], advisor: Advisor, found: Sequence[Advice], began_s: float | None
+) -> None:
+    """What was advised, and what would run at the end."""
+    from headgate.controller.models.plan_data import plan_data
+
+    plan = advisor.plan
+    if plan is None:
+        raise InvalidInput("nothing was offered for a second", cause="there is no rate to plan for")
+    rows = [row_of(advice, began_s) for advice in found]
+    if output != "table":
+        topology = advisor.question.topology.name
+        document = {"schema": SCHEMA, "topology": topology, **source, "advice": rows, "now": plan_data(plan)}
+        emit(output, document, rows)
+        return
+    for row, advice in zip(rows, found, strict=True):
+        when = f"{row['time'][:19]}Z" if row["time"] else f"{row['at_s']:9.2f} s"
+        click.echo(f"{when}  {advice.reason} → {advice.action}: {advice.text}")
+    facts = plan_facts(plan)
+    click.echo(
+        f"\nnow: plan {plan.id} for {significant(facts['rate_tps'], 6)} tuples/s, "
+        f"{counted(facts['slots'], 'slot')} on {counted(facts['vms'], 'VM')}, ${facts['usd_per_hour']:g} per hour"
+    )
+    write_table(task_rows(plan))
+
+
+def task_rows(plan: Plan) -> list[dict[str, Any]]:
+    return [
+        {
+            "task": task.task,
+            "t/s": round(task.rate_tps, 1),
+            "threads": task.threads,
+            "slots of CPU": round(task.cpu_slots, 2),
+        }
+        for task in plan.allocation.tasks
+    ]

@@ -1,0 +1,433 @@
+"""`headgate backtest`: which rule for following a rate would have needed how many slots, and carried how much."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from headgate.controller.analyze.forecast import Tuning
+from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.knowledge.offered_load import LearnedSeason
+from headgate.controller.pictures import drawing
+from headgate.controller.pictures.drawing import AMBER, BLUE, DARK_RED, INK, tint
+from headgate.lab.rate_policies.backtest_inputs import RateSeries
+from headgate.lab.rate_policies.backtest_world import (
+    SHORT_MOST,
+    BacktestQuestion,
+    FluidWorld,
+    Row,
+    rank_of,
+    with_planner,
+)
+from headgate.lab.rate_policies.policy_rules import BARE, DECIDERS, OURS, STATIC, DeciderQuestion
+from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.rates.schedule import Schedule
+from headgate.topology_runtime.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from headgate.controller.knowledge.offered_load import LearnedSeason
+    from headgate.lab.rate_policies.backtest_inputs import RateSeries
+    from headgate.lab.rate_policies.backtest_world import BacktestQuestion, ScoreSeries
+
+SCHEMA, CURVE_SCHEMA = "headgate/backtest/v1", "headgate/backtest-curve/v1"
+TOPOLOGY = "linear"  # the shipped example with published models: about seven slots for every 100 tuples/s
+PEAK_TPS = (
+    400.0  # of made series and of files, unless told otherwise: 29 slots, so that one more or less shows
+)
+CUT = 99.9
+MADE = "made:"
+HEADROOM = ControllerSettings(run="").headroom
+SHOWN = (
+    "series", "rank", "policy", "of_static", "of_bare", "short_share", "late_share", "planned_of_offered", "plans",
+    "plans_in_a_minute_most", "moves", "usd",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("rates", nargs=-1, metavar="RATES...")
+@click.option(
+    "--policy", "policies", multiple=True, metavar="P", help="foresight, static, … (default: the first five)."
+)
+@click.option("--topology", default=TOPOLOGY, show_default=True, metavar="T", help="Plan for this topology.")
+@click.option("--models", metavar="DIR", help="… by these models (default: those of an example).")
+@click.option(
+    "--peak", type=float, metavar="R", help=f"Scale each series to this peak (default: {PEAK_TPS:g})."
+)
+@click.option("--rate-scale", type=float, metavar="X", help="Instead: tuples/s = value × X.")
+@click.option(
+    "--time-scale", "time_scales", metavar="X,Y", default="1", help="Seconds = time / X; several: each."
+)
+@click.option(
+    "--seconds", type=float, metavar="N", help="Of each file only the first N (default: all of it)."
+)
+@click.option(
+    "--cut", type=float, default=CUT, show_default=True, metavar="P", help="Cut at this percentile."
+)
+@click.option(
+    "--headroom", type=float, default=HEADROOM, show_default=True, metavar="H", help="Of every policy."
+)
+@click.option(
+    "--enact-s", type=float, default=1.0, show_default=True, metavar="S", help="To bring a plan into force."
+)
+@click.option(
+    "--machine-s", type=float, default=2.0, show_default=True, metavar="S", help="To get a VM, besides."
+)
+@click.option("--season", type=click.Path(path_type=Path), metavar="FILE", help="Hand foresight this season.")
+@click.option("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the first series: .svg or .png."
+)
+@format_options
+def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **options: Any) -> None:
+    """Try rules for following a rate in virtual time, on RATES: rates files (as for `up --rates`), recorded runs, or
+    made series (made:sine-120s; made:all, made:few).
+
+    Each policy plans with the same planner and models; what comes above the plan in force waits. Of each is told:
+    slot-seconds as a share of those of one plan for the peak, known in hindsight, with the headroom that every
+    plan has (of_static) and without (of_bare); rows that came above the plan in force (short_share), and that
+    waited longer than the tightest latency constraint, else 5 s (late_share); plans, moves, cost. The best carries
+    99 % on most series, with least slots.
+
+    \b
+    foresight   what the controller does
+    static      one plan for the peak, with headroom
+    bare        the same without
+    ds2         the right size for the mean of the last ten seconds
+    hpa         the size × measured use / wanted use, every 15 s
+    lsa+rsm     only by name: as the controller, with plans as in the paper
+    mba+sam     likewise
+
+    \b
+    headgate backtest made:all
+    headgate backtest rates.csv --time-scale 144,720 -o json
+    headgate backtest made:all --vary short_share=0.001,0.003,0.01"""
+    from headgate.controller.planning_commands.plan_request import refuse_picture
+    from headgate.lab.rate_policies.backtest_inputs import question_of
+    from headgate.lab.rate_policies.policy_rules import DECIDERS, MEASURES, OURS, RULES
+    from headgate.lab.rate_policies.shadow_command import chosen_policies
+
+    chosen = chosen_policies(options["policies"], DECIDERS, RULES)
+    curve = curve_of(options["vary"]) if options["vary"] is not None else None
+    check_numbers(options)
+    refuse_picture(plot)
+    found = series_of(rates, options)
+    question = question_of(options)
+    if curve is not None:
+        return show_curve(output, *curve, found, question, options)
+    names = tuple(dict.fromkeys((*chosen, *MEASURES)))
+    season = season_of(options["season"], options["topology"])
+    trials = [[trial_of(one, name, question, options["headroom"], season) for name in names] for one in found]
+    gone_through([trial for of_series in trials for trial in of_series], "backtesting")
+    show(output, found, trials, chosen, question, options["headroom"])
+    if plot is not None:
+        ours = next(trial for trial in trials[0] if trial.policy == (OURS if OURS in chosen else chosen[0]))
+        backtest_picture(f"{ours.policy} on {ours.series.name}", ours.world.score.timeline, plot)
+
+
+# ── what is asked ───────────────────────────────────────────────────────────────────────────────
+
+
+def curve_of(text: str) -> tuple[str, tuple[float, ...]]:
+    """`NAME=X,Y` → the constant and its values. Raises UsageError."""
+
+    name, _, values = text.partition("=")
+    hint = "--vary quiet_s=5,10,20"
+    if name not in CONSTANTS:
+        known = f"there are {', '.join(CONSTANTS)}{did_you_mean(name, CONSTANTS)}"
+        raise UsageError(f"--vary: there is no constant {name!r}", cause=known, hint=hint)
+    try:
+        numbers = tuple(float(value) for value in values.split(","))
+    except ValueError as error:
+        raise UsageError(f"--vary: {values!r} is no list of numbers", hint=hint) from error
+    if not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise UsageError(f"--vary: {values!r} has a value that is not finite and at least 0", hint=hint)
+    return name, numbers
+
+
+def check_numbers(options: dict[str, Any]) -> None:
+    """Raises UsageError, InvalidInput with every fault."""
+    from headgate.controller.planning_commands.planning_options import number_faults
+
+    if options["peak"] is not None and options["rate_scale"] is not None:
+        raise UsageError("--peak and --rate-scale both scale the rates: give one")
+    limits = {
+        "peak": (1e-3, 1e6), "seconds": (1.0, 1e7), "cut": (50.0, 100.0), "headroom": (1.0, 10.0),
+        "enact_s": (0.0, 600.0), "machine_s": (0.0, 3600.0),
+    }  # fmt: skip
+    if faults := number_faults(options, limits):
+        raise InvalidInput("nothing can be tried with these numbers", faults=faults)
+
+
+def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]:
+    """Every series named, cut and scaled. Raises UsageError, InvalidInput."""
+    from headgate.lab.rate_policies import backtest_inputs as s
+    from headgate.topology_runtime.rates.offered_rates import read
+
+    if not rates:
+        raise UsageError("which rates?", hint="headgate backtest FILE, or headgate backtest made:all")
+    scales = scales_of(options["time_scales"])
+    found = []
+    for what in rates:
+        if what.startswith(MADE):
+            name = what.removeprefix(MADE)
+            found += [s.made(one) for one in s.SETS.get(name, (name,))]
+            continue
+        for scale in scales:
+            name = Path(what).stem + (f"/{scale:g}" if scale != 1 else "")
+            given = read(what, options["rate_scale"] or 1.0, scale)
+            found.append(s.of_rates(name, given, options["seconds"]))
+    peak_tps = options["peak"] or (PEAK_TPS if options["rate_scale"] is None else None)
+    cut = [one.cut(options["cut"]) for one in found]
+    if faults := [f"{one.name}: nothing is offered" for one in cut if one.peak_tps <= 0]:
+        raise InvalidInput("there are rates that cannot be followed", faults=faults, hint="--cut 100")
+    return [one.scaled(peak_tps) if peak_tps is not None else one for one in cut]
+
+
+def scales_of(text: str) -> tuple[float, ...]:
+    """`144,720` → factors. Raises UsageError."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"--time-scale: {text!r} is no list of factors", hint="--time-scale 144,720"
+        ) from error
+
+
+def season_of(path: Path | None, topology: str) -> LearnedSeason | None:
+    """Raises InvalidInput. The shipped example that plans are made for by default has no rates of its own."""
+    from headgate.controller.files.season_files import read_season
+
+    return None if path is None else read_season(path, "" if topology == TOPOLOGY else topology)
+
+
+def trial_of(
+    series: RateSeries,
+    policy: str,
+    question: BacktestQuestion,
+    headroom: float,
+    season: LearnedSeason | None = None,
+) -> BacktestTrial:
+
+    return BacktestTrial(series, policy, question, headroom, season=season)
+
+
+def gone_through(trials: Sequence[BacktestTrial], text: str) -> None:
+    """All turns of all trials, with a bar."""
+    from headgate.controller.planning_commands.planning_options import with_progress_bar
+
+    for trial in with_progress_bar(rounds_of(trials), text):
+        trial.go_on()
+
+
+# ── what is printed ─────────────────────────────────────────────────────────────────────────────
+
+
+def show(
+    output: Format,
+    found: Sequence[RateSeries],
+    trials: Sequence[Sequence[BacktestTrial]],
+    chosen: Sequence[str],
+    question: BacktestQuestion,
+    headroom: float,
+) -> None:
+    from headgate.controller.core.rate_following import queue_s
+
+    per_series = [[row for row in series_rows(of) if row["policy"] in chosen] for of in trials]
+    rows = [row for of in per_series for row in of]
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "topology": question.topology.name,
+        "headroom": headroom,
+        "may_wait_s": queue_s(question.topology),
+        "enact_s": question.delays.enact_s,
+        "machine_s": question.delays.machine_s,
+        "series": [series_data(one, of) for one, of in zip(found, per_series, strict=True)],
+        "ranked": ranked(rows),
+    }
+    if output != "table":
+        emit(output, document, rows)
+        return
+    write_table([{key: row[key] for key in SHOWN} for row in rows])
+    if len(found) > 1:
+        click.echo()
+        write_table(document["ranked"], title=f"over {len(found)} series")
+
+
+def show_curve(
+    output: Format,
+    name: str,
+    values: Sequence[float],
+    found: Sequence[RateSeries],
+    question: BacktestQuestion,
+    options: dict[str, Any],
+) -> None:
+    """Foresight with each value of one constant."""
+    from headgate.lab.rate_policies.policy_rules import MEASURES, OURS
+
+    fixed = [[BacktestTrial(one, name, question, options["headroom"]) for name in MEASURES] for one in found]
+    gone_through([trial for of in fixed for trial in of], "backtesting")
+    rows = []
+    for value, headroom, tuning in tunings(name, values, options["headroom"]):
+        trials = [BacktestTrial(series, OURS, question, headroom, tuning) for series in found]
+        gone_through(trials, f"{name} = {value:g}")
+        of_series = [series_rows([one, *of]) for one, of in zip(trials, fixed, strict=True)]
+        (row,) = ranked([row for of in of_series for row in of if row["policy"] == OURS])
+        rows.append({"value": value, **{key: row[key] for key in row if key not in ("rank", "policy")}})
+    emit(output, {"schema": CURVE_SCHEMA, "constant": name, "series": len(found), "curve": rows}, rows)
+
+
+# ── Policies tried with series of rates, one after the other, and what came of it: rows, ranks, curves ───
+
+TURNS = 60  # in a piece of a trial
+
+
+@dataclass
+class BacktestTrial:
+    """One policy with one series. `rounds`: some turns each; `row` once they are over."""
+
+    series: RateSeries
+    policy: str
+    question: BacktestQuestion
+    headroom: float
+    tuning: Tuning = Tuning()
+    season: LearnedSeason | None = None
+
+    def __post_init__(self) -> None:
+        asked = DeciderQuestion(
+            self.question.topology, self.headroom, self.series.peak_tps, self.tuning, self.season
+        )
+        self.world = FluidWorld(
+            with_planner(self.policy, self.question),
+            DECIDERS[self.policy](asked),
+            Schedule(0, self.series.steps),
+            DECIDERS[self.policy] is DECIDERS[OURS],
+        )
+        self._turns = self.world.seconds(self.series.seconds)
+
+    @property
+    def rounds(self) -> range:
+        return range(int(self.series.seconds / TURNS) + 2)
+
+    def go_on(self) -> None:
+        """The next turns."""
+        for _ in range(TURNS):
+            if next(self._turns, None) is None:
+                return
+
+    def row(self, static: float, bare: float) -> Row:
+        return {"series": self.series.name, **self.world.score.row(self.policy, static, bare)}
+
+
+def rounds_of(trials: Sequence[BacktestTrial]) -> list[BacktestTrial]:
+    """The trials in the order of their rounds, for a bar."""
+    return [trial for trial in trials for _ in trial.rounds]
+
+
+def series_rows(trials: Sequence[BacktestTrial]) -> list[Row]:
+    """A row per trial of one series, the best first; some of them are of the static policies."""
+    needed = {trial.policy: trial.world.score.slot_seconds for trial in trials}
+    rows = [trial.row(needed[STATIC], needed[BARE]) for trial in trials]
+    return [{**row, "rank": place} for place, row in enumerate(sorted(rows, key=rank_of), 1)]
+
+
+def series_data(series: RateSeries, rows: Sequence[Row]) -> Row:
+    """A series as JSON has it."""
+    return {
+        "name": series.name,
+        "seconds": series.seconds,
+        "mean_tps": round(series.mean_tps, 3),
+        "peak_tps": round(series.peak_tps, 3),
+        "cut_share": round(series.cut_share, 6),
+        "policies": list(rows),
+    }
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """Each policy over all series; the one that carries enough on most of them first, then by what it needed."""
+    found = []
+    for policy in dict.fromkeys(row["policy"] for row in rows):
+        mine = [row for row in rows if row["policy"] == policy]
+        shares = [row["short_share"] for row in mine]
+        found.append(
+            {
+                "policy": policy,
+                "series": len(mine),
+                "carried_enough": sum(share <= SHORT_MOST for share in shares),
+                "of_static": round(sum(row["of_static"] for row in mine) / len(mine), 4),
+                "of_bare": round(sum(row["of_bare"] for row in mine) / len(mine), 4),
+                "short_share": round(sum(shares) / len(mine), 6),
+                "short_share_most": max(shares),
+                "late_share": round(sum(row["late_share"] for row in mine) / len(mine), 6),
+                "plans": sum(row["plans"] for row in mine),
+                "plans_in_a_minute_most": max(row["plans_in_a_minute_most"] for row in mine),
+                "moves": sum(row["moves"] for row in mine),
+                "planned_of_offered": round(sum(row["planned_of_offered"] for row in mine) / len(mine), 4),
+                "usd": round(sum(row["usd"] for row in mine), 6),
+            }
+        )
+    found.sort(key=lambda row: (-row["carried_enough"], row["of_static"]))
+    return [{"rank": place, **row} for place, row in enumerate(found, 1)]
+
+
+def tunings(name: str, values: Sequence[float], headroom: float) -> Iterator[tuple[float, float, Tuning]]:
+    """(value, headroom, constants) of a curve over one constant."""
+    for value in values:
+        if name == "headroom":
+            yield value, value, Tuning()
+        else:
+            kind = type(getattr(Tuning(), name))
+            yield value, headroom, msgspec.structs.replace(Tuning(), **{name: kind(value)})
+
+
+CONSTANTS = ("headroom", *Tuning.__struct_fields__)
+
+
+# ── What a policy planned for rates that came: the plan in force against the offer, and what waited ─────
+
+PANEL_IN, BETWEEN_IN, LEFT_IN, RIGHT_IN = 2.2, 0.32, 0.75, 0.2
+
+
+def backtest_picture(sentence: str, time: ScoreSeries, path: str | os.PathLike[str]) -> None:
+    """Write the picture of one trial. Raises as `plan_picture` does."""
+    beneath = "Red: what came above the plan in force."
+    height_in = drawing.headline_in(sentence, beneath) + 2 * (PANEL_IN + BETWEEN_IN) + 0.4
+    with drawing.drawn(path, height_in) as figure:
+        top_in = drawing.headline(figure, sentence, beneath) + 0.1
+        wide_in = drawing.WIDTH_IN - LEFT_IN - RIGHT_IN
+        upper = drawing.axes_at(figure, LEFT_IN, top_in, wide_in, PANEL_IN)
+        lower = drawing.axes_at(figure, LEFT_IN, top_in + PANEL_IN + BETWEEN_IN, wide_in, PANEL_IN)
+        _rates(upper, time)
+        lower.plot(time.at_s, time.backlog, color=AMBER)
+        lower.set_ylabel("rows that wait")
+        lower.set_xlabel("seconds")
+        for axes in (upper, lower):
+            axes.set_xlim(0, time.at_s[-1])
+            axes.set_ylim(bottom=0)
+        upper.tick_params(labelbottom=False)
+
+
+def _rates(axes: Axes, time: ScoreSeries) -> None:
+    axes.plot(time.at_s, time.offered_tps, color=INK, linewidth=0.9, label="offered")
+    axes.plot(time.at_s, time.planned_tps, color=BLUE, drawstyle="steps-pre", label="planned")
+    above = [offered > carried for offered, carried in zip(time.offered_tps, time.carried_tps, strict=True)]
+    axes.fill_between(
+        time.at_s,
+        time.carried_tps,
+        time.offered_tps,
+        where=above,
+        color=tint(DARK_RED),
+        step="pre",
+        linewidth=0,
+    )
+    axes.set_ylabel("tuples/s")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)

@@ -1,0 +1,25 @@
+"""All bugs that scripts/mutate plants."""
+
+from __future__ import annotations
+
+from planted.planting import Plant
+from planted.plants_of_analysis import OF_ANALYSIS, OF_SUMS
+from planted.plants_of_models import OF_LATENCY, OF_MEASURING, OF_TRAFFIC
+from planted.plants_of_plans import OF_MOVES, OF_PACKAGES, OF_PLANS
+from planted.plants_of_rows import OF_BOUNDS, OF_ROWS
+from planted.plants_of_state import OF_KEYS, OF_STATE
+
+PLANTS: tuple[Plant, ...] = (
+    *OF_ROWS,
+    *OF_BOUNDS,
+    *OF_PLANS,
+    *OF_STATE,
+    *OF_KEYS,
+    *OF_PACKAGES,
+    *OF_MOVES,
+    *OF_ANALYSIS,
+    *OF_SUMS,
+    *OF_MEASURING,
+    *OF_TRAFFIC,
+    *OF_LATENCY,
+)

@@ -1,0 +1,252 @@
+"""Alarms: for what a person should act on, raised and cleared with times, and told everywhere alike."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from enactment_world import World, replace, vm
+
+from headgate.controller.core.decisions import question
+from headgate.controller.core.plan_choice import moving_little
+from headgate.controller.knowledge import loop_events as t
+from headgate.controller.views.run_documents import summary
+from headgate.dashboards.runs.live_view import notes as notes_of
+from headgate.dashboards.terminal.status_commands import check_stable
+from headgate.topology_runtime.errors import CheckFailed
+from headgate.topology_runtime.wire import messages as m
+
+
+def alarms(world: World) -> dict[str, str]:
+    return {alarm["what"]: alarm["text"] for alarm in world.ask("status").data["alarms"]}
+
+
+def events(world: World, kind: str) -> list[dict[str, Any]]:
+    return [event for event in world.loop.knowledge.events if event["kind"] == kind]
+
+
+def test_a_stable_run_has_no_alarm_also_where_its_plan_is_less_than_was_asked_for() -> None:
+    """Rates that would need more than the slots there are when stretched ahead, and that never come."""
+    world = World((vm("vm1", 3),), rate_tps=300.0).start().until("committed")
+    for rate in (310.0, 330.0, 350.0, 360.0, 365.0):
+        world.ask("rate_set", rate_tps=rate)
+        world.run(4)
+    world.run(60)
+    assert alarms(world) == {} and not events(world, "alarm")
+
+
+def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over() -> None:
+    world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
+    most = world.rollout.plan.prediction.rate_tps
+    world.ask("rate_set", rate_tps=1000.0)
+    world.run(40)
+    most = world.rollout.plan.prediction.rate_tps
+    assert alarms(world)["short"].startswith(
+        f"1,000 tuples/s are offered, the plan in force carries {most:,.0f}"
+    )
+    assert "--max-vms" in alarms(world)["short"]
+    since = world.ask("status").data["alarms"][0]["since"]
+    world.run(10)
+    assert world.ask("status").data["alarms"][0]["since"] == since, "since it was raised"
+    world.ask("rate_set", rate_tps=50.0)
+    world.run(12)
+    assert "short" not in alarms(world)
+    assert [event["what"] for event in events(world, "alarm") if event["what"] == "short"] == ["short"]
+    assert [event["what"] for event in events(world, "alarm_over") if event["what"] == "short"] == ["short"]
+
+
+def held(mode: str) -> World:
+    made = World(rate_tps=165.0).start().until("committed")
+    plan = moving_little(question(made.loop.knowledge, made.loop.members, 165.0))
+    return World(rate_tps=165.0, plan=plan, mode=mode).start().run(20)
+
+
+def test_a_plan_that_is_held_below_what_is_offered_is_an_alarm() -> None:
+    world = held("auto")
+    assert alarms(world) == {}
+    world.ask("rate_set", rate_tps=2 * world.rollout.plan.prediction.rate_tps)
+    world.run(10)
+    assert "the plan was given and is held" in alarms(world)["short"]
+
+
+def test_advise_mode_advises_and_enacts_nothing() -> None:
+    for world in (World(rate_tps=165.0, mode="advise").start().run(20), held("advise")):
+        epoch = world.durable.next_epoch
+        world.ask("rate_set", rate_tps=2 * world.rollout.plan.prediction.rate_tps)
+        world.run(10)
+        status = world.ask("status").data
+        assert "slots for" in status["advice"] and f"advice: {status['advice']}" in alarms(world)["short"]
+        assert 1 <= len(events(world, "advice")) <= 2, "told once, and once more where it takes other slots"
+        assert world.durable.next_epoch == epoch
+        world.ask("rate_set", rate_tps=165.0)
+        world.run(40)
+        assert alarms(world) == {}
+
+
+def test_a_spike_that_the_queue_takes_is_no_alarm() -> None:
+    world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
+    for _ in range(4):
+        world.ask("rate_set", rate_tps=1000.0)
+        world.run(2)
+        world.ask("rate_set", rate_tps=100.0)
+        world.run(15)
+    assert not events(world, "alarm")
+
+
+def test_a_slot_that_is_given_up_is_named_where_no_plan_can_do_without_it() -> None:
+    """Not the models, which are right."""
+    world = World((vm("vm1", 1),), rate_tps=20.0).start().until("committed")
+    world.run(20)
+    world.vms["vm1"].quarantine(0)
+    world.run(60)
+    assert alarms(world).keys() == {"plan", "slot"}
+    text = alarms(world)["slot"]
+    assert "slot vm1/0 is given up" in text and "the last time by kill -9" in text and "worker-0.log" in text
+    world.vms["vm1"].workers.clear()  # it is tried again
+    world.run(20)
+    assert alarms(world) == {}
+
+
+def test_a_slot_that_is_planned_round_is_no_alarm() -> None:
+    world = World(rate_tps=500.0).start().until("committed")
+    bad = next(slot for slot in world.slots_of("work") if slot != world.source_thread().slot)
+    world.vms[bad.vm].quarantine(bad.number)
+    world.run(30)
+    assert not events(world, "alarm")
+
+
+def test_terminal_and_check_say_the_same() -> None:
+    world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
+    world.ask("rate_set", rate_tps=1000.0)
+    world.run(40)
+    status = world.ask("status").data
+    (alarm,) = status["alarms"]
+    notes = notes_of(status)
+    assert any(alarm["text"] in note and alarm["since"][11:19] in note for note in notes)
+    with pytest.raises(CheckFailed) as caught:
+        check_stable({**status, "verdict": {"verdict": "stable"}})
+    assert caught.value.exit_code == 8 and alarm["text"] in caught.value.faults
+
+
+def test_one_of_a_thing_is_told_as_one_and_thousands_apart() -> None:
+    world = World((vm("vm1", 1),), rate_tps=1.0).start().until("committed")
+    told = [event["text"] for event in world.loop.knowledge.events]
+    assert "vm1 joined with 1 slot" in told and any("; 1 slot for " in text for text in told)
+    assert not [text for text in told if re.search(r"\b1 (slots|threads|VMs)\b", text)]
+    world.ask("rate_set", rate_tps=12_345.0)
+    world.run(20)
+    told = [event["text"] for event in world.loop.knowledge.events]
+    assert any("12,345" in text for text in told) and not [text for text in told if "12345" in text]
+
+
+# ── A disk that takes no more is an alarm that names it, until it takes everything again ────────────────
+
+FULL = "the log of finished rows cannot be written: No space left on device (/d/1.log, on the disk at /d)"
+
+
+def told(world: World, name: str, *troubles: str, unlogged: int = 0) -> None:
+    report = replace(world.vms[name].report(), troubles=troubles, unlogged=unlogged)
+    world.do(t.FromVm(report))
+
+
+def disk_events(world: World, kind: str) -> list[str]:
+    return [event["text"] for event in world.loop.knowledge.events if event["kind"] == kind]
+
+
+def test_a_vms_disk_is_an_alarm_while_it_takes_nothing() -> None:
+    world = World().start().until("committed")
+    told(world, "vm1", FULL)
+    told(world, "vm1", FULL)
+    told(world, "vm2", FULL)
+    alarms = world.loop.knowledge.alarms
+    assert alarms["disk vm1"] == f"vm1: {FULL}" and "disk vm2" in alarms
+    assert disk_events(world, "alarm") == [f"vm1: {FULL}", f"vm2: {FULL}"], "once each"
+    told(world, "vm1")
+    assert "disk vm1" not in alarms and "disk vm2" in alarms
+    assert disk_events(world, "alarm_over") == ["vm1: the disk takes everything again"]
+
+
+def test_the_alarm_goes_with_its_vm() -> None:
+    world = World().start().until("committed")
+    told(world, "vm2", FULL)
+    world.vms["vm2"].cut = True
+    world.run(6)
+    assert "disk vm2" not in world.loop.knowledge.alarms
+
+
+def test_the_journals_alarm_ends_when_it_takes_records_again_though_nothing_is_decided() -> None:
+    world = World().start().until("committed")
+    world.journal_fails = True
+    world.ask("rate_set", rate_tps=50.0)
+    assert "journal" in world.loop.knowledge.alarms
+    world.do(t.DiskSeen(("the journal cannot be written",), journal=False))
+    assert "journal" in world.loop.knowledge.alarms and "disk the controller" in world.loop.knowledge.alarms
+    world.journal_fails = False
+    world.do(t.DiskSeen(()))
+    assert not world.loop.knowledge.alarms
+
+
+def test_duplicates_are_not_exact_once_a_log_of_finished_rows_misses_some() -> None:
+    world = World().start().until("committed")
+    assert summary(world.loop.view(world.now))["tuples"]["duplicates_exact"]
+    told(world, "vm1", unlogged=3)
+    told(world, "vm2", unlogged=4)
+    told(world, "vm1", unlogged=5)
+    tuples = summary(world.loop.view(world.now))["tuples"]
+    assert (tuples["duplicates_exact"], tuples["finished_dropped"]) == (False, 9)
+
+
+def test_an_agent_started_again_counts_anew_and_nothing_is_forgotten() -> None:
+    world = World().start().until("committed")
+    told(world, "vm1", unlogged=3)
+    before = world.vms["vm1"].boot
+    world.vms["vm1"].restart()
+    world.do(t.FromVm(world.vms["vm1"].hello()))
+    assert world.vms["vm1"].boot > before
+    told(world, "vm1", unlogged=2)
+    assert world.loop.knowledge.counts.finished_dropped == 5
+
+
+def again(world: World, name: str, *, killed: bool) -> dict[str, Any]:
+    """What the summary says of tuples once the agent of a VM has ended and another one has come in its place."""
+    one = world.vms[name]
+    if not killed:
+        world.do(t.FromVm(m.Goodbye(name, one.boot)))
+    one.restart()
+    world.do(t.FromVm(one.hello()))
+    told(world, name)
+    found: dict[str, Any] = summary(world.loop.view(world.now))["tuples"]
+    return found
+
+
+def test_an_agent_that_ended_as_it_should_was_not_killed() -> None:
+    world = World().start().until("committed")
+    told(world, "vm1")
+    for _ in range(2):
+        tuples = again(world, "vm1", killed=False)
+        assert (tuples["duplicates_exact"], tuples["duplicates_why"]) == (True, [])
+    told(world, "vm1", unlogged=3)
+    why = [again(world, "vm1", killed=killed)["duplicates_why"] for killed in (False, True, False)]
+    rows, was_killed = (
+        "3 rows that may have reached a sink, in no log",
+        "vm1: its agent was killed, and its sinks with it",
+    )
+    assert why == [[rows], [rows, was_killed], [rows, was_killed]], "whatever ends well later"
+
+
+def test_a_report_with_endless_troubles_is_refused() -> None:
+    from headgate.controller.monitor.admission import check
+    from headgate.topology_runtime.errors import BadMessage
+
+    world = World().start().until("committed")
+    report = world.vms["vm1"].report()
+    check(replace(report, troubles=("x",) * 16))
+    for bad in (replace(report, troubles=("x",) * 17), replace(report, troubles=("x" * 20_000,)), m.Report(
+        report.vm, report.boot, report.sequence, report.token, unlogged=-1
+    )):  # fmt: skip
+        try:
+            check(bad)
+        except BadMessage:
+            continue
+        raise AssertionError("it was let through")

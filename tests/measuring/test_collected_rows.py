@@ -1,0 +1,233 @@
+"""Sample rows reach every task as they would in a run, and survive the way to the bench."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate.topology_runtime.api.logic import Hold, flat_map, keep_if
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.api.validate import faults_of
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.measuring import bench
+from headgate.topology_runtime.measuring import collect_rows as collect
+from headgate.topology_runtime.measuring import collected_rows as json_lines
+from headgate.topology_runtime.tasks.row_sources import Counter
+from headgate.topology_runtime.tasks.stateful import CountByKey, Join
+from headgate.topology_runtime.worker.meters import sample_rows
+
+LIVE = [0]
+
+
+class TakesFour(Hold):
+    def ready(self, key: Hashable, rows: Sequence[Any]) -> bool:
+        return len(rows) == 4
+
+    def finish(self, key: Hashable, rows: Sequence[Any]) -> Iterable[Any]:
+        return [sum(rows)]
+
+
+def left(row: int) -> dict[str, Any]:
+    return {"id": row, "left": row}
+
+
+def right(row: int) -> dict[str, Any]:
+    if row % 4 == 3:
+        raise ValueError("every fourth is bad")
+    return {"id": row, "right": -row}
+
+
+@flat_map
+def twice(row: int) -> list[int]:
+    return [row, row]
+
+
+@keep_if
+def even(row: int) -> bool:
+    return row % 2 == 0
+
+
+def fails(row: Any) -> Any:
+    raise KeyError(row)
+
+
+CODE: dict[str, Callable[..., Any]] = {
+    "twice": twice,
+    "even": even,
+    "left": left,
+    "right": right,
+    "fails": fails,
+    "four": TakesFour,
+    "join": lambda: Join(["left", "right"], max_age_s=None),
+    "count": lambda: CountByKey(),
+    "slow": lambda: lambda row: time.sleep(0.001) or row,
+    "last": lambda: lambda row: row,
+}
+OBJECTS = {"four", "join", "count", "slow", "last"}
+
+
+@pytest.fixture(autouse=True)
+def own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks are built from the functions above instead of importing them by name."""
+
+    def build(task: Task) -> Any:
+        if task.kind == "source":
+            return Counter(**task.params)
+        made = CODE[task.name]
+        return made() if task.name in OBJECTS else made
+
+    monkeypatch.setattr(collect, "build", build)
+
+
+def topology(*edges: tuple[str, str], limit: int | None = None) -> Topology:
+    names = list(dict.fromkeys(name for edge in edges for name in edge))
+    tasks = [Task("source", "source", "x:y", {"limit": limit}, static=Static())]
+    kinds: dict[str, Any] = {"four": "hold", "join": "hold", "count": "keyed", "twice": "flat_map"}
+    tasks += [Task(name, kinds.get(name, "map"), "x:y") for name in names if name != "source"]
+    keyed = {"join": "id", "count": 0}
+    made = [Edge(a, b, grouping="fields" if b in keyed else "shuffle", key=keyed.get(b)) for a, b in edges]
+    return Topology("t", tuple(tasks), tuple(made))
+
+
+def collected(t: Topology, *desired: str) -> dict[str, list[sample_rows.Sample]]:
+    return collect.collect(t, set(desired), "", LIVE.append)  # type: ignore[arg-type]
+
+
+def test_rows_pass_maps_flat_maps_and_filters() -> None:
+    t = topology(("source", "even"), ("even", "twice"), ("twice", "last"), limit=20)
+    t = msgspec.structs.replace(
+        t, tasks=tuple(msgspec.structs.replace(x, kind="filter") if x.name == "even" else x for x in t.tasks)
+    )
+    found = collected(t, "twice", "last")
+    assert found["twice"] == [("even", n) for n in range(0, 20, 2)]
+    assert found["last"] == [("twice", n) for n in range(0, 20, 2) for _ in range(2)]
+
+
+def test_a_join_gets_whole_pairs_in_the_order_of_a_run() -> None:
+    t = topology(
+        ("source", "left"), ("source", "right"), ("left", "join"), ("right", "join"), ("join", "last")
+    )
+    found = collected(t, "join", "last")
+    ids: dict[str, list[int]] = {"left": [], "right": []}
+    for source, row in found["join"]:
+        ids[source].append(row["id"])
+    assert ids["left"] == ids["right"] != []  # what lost its other half to an error is left out
+    assert not any(n % 4 == 3 for n in ids["left"])
+    assert all({"left", "right"} <= row.keys() for _, row in found["last"])
+
+
+def test_windows_keep_their_rest() -> None:
+    found = collected(topology(("source", "four"), ("four", "last"), limit=10), "four", "last")
+    assert found["last"] == [("four", 6), ("four", 22)]
+
+
+def test_keyed_tasks_see_their_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CODE, "left", lambda row: (row % 2, row))
+    found = collected(topology(("source", "left"), ("left", "count"), ("count", "last"), limit=4), "last")
+    assert [row for _, row in found["last"]] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+
+
+def test_a_slow_task_gives_fewer_rows_and_not_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "SECONDS_A_TASK", 0.01)
+    found = collected(topology(("source", "slow"), ("slow", "last")), "last")
+    assert 0 < len(found["last"]) < collect.ROWS
+
+
+def test_a_task_that_fails_is_named_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the first row, whichever thread came to its row first."""
+
+    def fails_later(row: Any) -> Any:
+        time.sleep(0.05 if row == 0 else 0)
+        return fails(row)
+
+    monkeypatch.setitem(CODE, "fails", fails_later)
+    with pytest.raises(HeadgateError, match="'fails'") as caught:
+        collected(topology(("source", "fails"), ("fails", "last")), "last")
+    assert caught.value.cause == "KeyError: 0"
+
+
+def test_a_source_without_rows_is_named() -> None:
+    with pytest.raises(HeadgateError, match="'source'"):
+        collected(topology(("source", "last"), limit=0), "last")
+
+
+@pytest.mark.parametrize("row", [1, "a", b"\xff", None, (1, (2, [3])), {"a": datetime(2020, 1, 1)}])
+def test_types_survive_the_file(tmp_path: Path, row: Any) -> None:
+    sample_rows.write(tmp_path / "rows", [("a", row), ("b", row)])
+    assert sample_rows.read(tmp_path / "rows") == [("a", row), ("b", row)]
+    replay = sample_rows.Replay(str(tmp_path / "rows"))
+    assert list(replay.read(3, 3)) == [row] * 3
+
+
+def test_the_bench_keeps_the_names_above_a_task(tmp_path: Path) -> None:
+    t = topology(
+        ("source", "left"), ("source", "right"), ("left", "join"), ("right", "join"), ("join", "last")
+    )
+    small = bench.bench_topology(t, t.by_name["join"], tmp_path / "join.rows")
+    assert faults_of(small) == []
+    assert {edge.source for _, edge in small.in_edges("join")} == {"left", "right"}
+    assert small.rates(1.0)["join"] == 2.0
+    only = sample_rows.Only("left")
+    assert [list(only(row)) for row in (["left", 5], ["right", 6])] == [[5], []]
+    assert faults_of(bench.bench_topology(t, t.by_name["left"], tmp_path / "left.rows")) == []
+
+
+# ── JSON lines between a calibration's processes: errors, silence, and users who print ──────────────────
+
+SPEAK = "from headgate.topology_runtime.measuring.collected_rows import Speaker\n"
+
+
+@contextmanager
+def child(code: str) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
+    with tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            stdin=subprocess.DEVNULL,
+        )
+        try:
+            yield process, stderr
+        finally:
+            json_lines.stopped(process, 0.0)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.mark.live
+def test_what_user_code_prints_stays_apart() -> None:
+    code = SPEAK + "s = Speaker()\nprint('a user')\ns.say(a=1)\ns.say(b='\\n')\nprint('more')\n"
+    with child(code) as (process, stderr):
+        assert list(json_lines.heard(process, 10.0)) == [{"a": 1}, {"b": "\n"}]
+        assert json_lines.ended(process, 5.0) == 0
+        assert json_lines.last_line(stderr) == "more"
+
+
+@pytest.mark.live
+def test_an_error_is_raised_with_all_it_says() -> None:
+    code = SPEAK + (
+        "from headgate.topology_runtime.errors import HeadgateError\n"
+        "Speaker().say_error(HeadgateError('what', cause='why', hint='try', faults=['one']))\n"
+    )
+    with child(code) as (process, _), pytest.raises(HeadgateError) as caught:
+        list(json_lines.heard(process, 10.0))
+    assert caught.value.lines() == ["error[HG-FAILED]: what", "  - one", "cause: why", "try: try"]
+
+
+@pytest.mark.live
+def test_silence_is_noticed_and_the_silent_one_ended() -> None:
+    with child("import time\ntime.sleep(60)") as (process, _):
+        with pytest.raises(TimeoutError):
+            list(json_lines.heard(process, 0.05))
+        json_lines.stopped(process, 1.0)
+        assert process.returncode is not None

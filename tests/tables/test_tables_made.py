@@ -1,0 +1,287 @@
+"""What is put into a made trace is what the views find: overload, a skewed thread, slots that nobody holds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from headgate.dashboards import headgate_command as cli
+from headgate.dashboards.analytics.curation import trace_segments as manifest
+from headgate.dashboards.analytics.curation.trace_segments import Manifest, TracePart
+from headgate.dashboards.analytics.storage import trace_runs
+from headgate.dashboards.analytics.storage.data_folders import place
+from headgate.dashboards.tables import trace_files
+from headgate.dashboards.tables.sql_queries import lines_of, plain
+from headgate.dashboards.tables.table_catalogue import needed
+from headgate.topology_runtime.traces.trace_tables import TABLES
+from made_traces.generate_trace import Wanted, generate
+from made_traces.made_runs import SLOT_CORES
+
+pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
+
+EMPTY, EMPTY_BEFORE = ("vm1", 1), 3  # nobody is in this slot in the first two epochs
+SLOTS = 8
+PLANNED = {("vm1", 0): 5, ("vm1", 1): 1}  # threads in slots, by a plan of the first epoch that nobody kept to
+TIMES = 3  # as many rows as before
+
+
+class Made:
+    """A trace and what is true of it."""
+
+    def __init__(self, folder: Path) -> None:
+        planted = ("growing", "beside", "faults")
+        wanted = Wanted(rows=24_000, threads=20, slots=SLOTS, epochs=4, segment_rows=4_000, planted=planted)
+        self.truth = generate(folder, wanted)
+        self.run = folder / "made" / "run-1"
+        for file in sorted((self.run / "samples").glob("*.parquet")):
+            pq.write_table(self.spoiled(pq.read_table(file)), file)
+        placement = [{"vm": vm, "slot": slot, "threads": {"score": n}} for (vm, slot), n in PLANNED.items()]
+        line = {"time": "2027-01-15T08:00:00Z", "plan": {"id": "1-1", "placement": placement}}
+        (self.run / "plans.jsonl").write_text(json.dumps(line) + "\n")
+        self.folder = folder
+
+    def spoiled(self, table: pa.Table) -> pa.Table:
+        """The last thread of `score` gets more rows; of one slot the threads are missing."""
+        many = pc.and_(pc.equal(table["task"], "score"), pc.equal(table["thread"], self.skewed(table)))
+        rows = pc.multiply(table["tuples_in"], pc.if_else(many, TIMES, 1))
+        table = table.set_column(table.column_names.index("tuples_in"), "tuples_in", rows)
+        gone = pc.and_(pc.equal(table["vm"], EMPTY[0]), pc.equal(table["slot"], EMPTY[1]))
+        return table.filter(pc.invert(pc.and_(gone, pc.less(table["epoch"], EMPTY_BEFORE))))
+
+    @staticmethod
+    def skewed(table: pa.Table) -> int:
+        return int(pc.max(table.filter(pc.equal(table["task"], "score"))["thread"]).as_py())
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return [
+            row for file in (self.run / table).glob("*.parquet") for row in pq.read_table(file).to_pylist()
+        ]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("truths") / "traces")
+
+
+@pytest.fixture
+def ask(made: Made) -> Callable[[str], list[dict[str, Any]]]:
+    from headgate.dashboards.tables.duckdb_tables import connected
+    from headgate.dashboards.tables.sql_queries import answer
+
+    def asked(query: str) -> list[dict[str, Any]]:
+        runs, left = trace_files.found(str(made.folder))
+        connection = connected(runs, left, needed(query))
+        names, batches = answer(connection, query)
+        found = [dict(zip(names, map(plain, line), strict=True)) for line in lines_of(batches)]
+        connection.close()
+        return found
+
+    return asked
+
+
+Ask = Callable[[str], list[dict[str, Any]]]
+
+
+def test_a_slot_without_threads_is_not_held_and_costs_nothing(made: Made, ask: Ask) -> None:
+    windows = {
+        (row["epoch"], row["time"], row["vm"], row["slot"]): row["window_s"] for row in made.rows("slots")
+    }
+    there = {
+        (row["epoch"], row["time"], row["vm"], row["slot"]) for row in made.rows("samples")
+    } & windows.keys()
+    assert len(there) < len(windows), "else nothing is tried"
+    costs = {row["epoch"]: row for row in ask("select * from mart_cost")}
+    held_s: dict[int, float] = defaultdict(float)
+    vm_s: dict[int, dict[Any, float]] = defaultdict(dict)
+    for key in there:
+        epoch, when, vm, _ = key
+        held_s[epoch] += windows[key]
+        vm_s[epoch][when, vm] = windows[key]
+    for epoch in held_s:
+        assert costs[epoch]["slot_hours"] == pytest.approx(held_s[epoch] / 3600, rel=1e-9)
+        assert costs[epoch]["usd"] == pytest.approx(0.1 * sum(vm_s[epoch].values()) / 3600, rel=1e-9)
+    assert costs[None]["slot_hours"] == pytest.approx(sum(held_s.values()) / 3600, rel=1e-9)
+    plans = {row["epoch"]: row for row in ask("select * from fct_plans")}
+    for epoch in held_s:
+        all_s = sum(window_s for key, window_s in windows.items() if key[0] == epoch)
+        assert plans[epoch]["slots_held"] == pytest.approx(
+            held_s[epoch] / all_s * SLOTS, rel=1e-5
+        )  # VMs differ so much
+    free = ask("select * from fct_slot_seconds where threads = 0")
+    assert {(row["vm"], row["slot"]) for row in free} == {EMPTY}
+    assert all(row["unexplained_cpu"] == row["cpu"] for row in free)
+
+
+def test_planned_is_what_the_plan_says_whoever_is_there(ask: Ask) -> None:
+    for row in ask("select distinct epoch, vm, slot, planned_threads from fct_slot_seconds"):
+        expected = PLANNED.get((row["vm"], row["slot"]), 0) if row["epoch"] == 1 else None
+        assert row["planned_threads"] == expected, row
+
+
+def test_an_overload_is_where_it_hurt_and_its_task_is_who_it_was(made: Made, ask: Ask) -> None:
+    growing = {epoch["epoch"] for epoch in made.truth["runs"][0]["epochs"] if epoch["growing"]}
+    assert growing, "else nothing is tried"
+    worst = ask("select epoch, bottleneck, fell_behind from mart_epochs order by p95_s desc limit 1")[0]
+    assert worst["epoch"] in growing and worst["bottleneck"] == "score" and worst["fell_behind"] > 0
+    grows = ask("select distinct epoch from mart_bottlenecks where rank = 1 and grows")
+    assert {row["epoch"] for row in grows} == growing
+
+
+def test_a_thread_with_three_times_the_rows_is_named(made: Made, ask: Ask) -> None:
+    found = ask(
+        "select epoch, thread, skew, threads from mart_skew where task = 'score' order by epoch, skew desc"
+    )
+    first = {}
+    for row in found:
+        first.setdefault(row["epoch"], row)
+    planted: dict[int, int] = {}
+    for row in made.rows("samples"):
+        if row["task"] == "score":
+            planted[row["epoch"]] = max(row["thread"], planted.get(row["epoch"], 0))
+    assert {epoch: row["thread"] for epoch, row in first.items()} == planted
+    for row in first.values():
+        others = row["threads"] - 1
+        assert row["skew"] == pytest.approx(TIMES * (others + 1) / (TIMES + others), rel=0.05)
+    none = ask("select max(skew) as most from mart_skew where task <> 'score' and threads > 1")
+    assert none[0]["most"] < 1.1
+
+
+def test_counts_are_those_of_the_truth(made: Made, ask: Ask) -> None:
+    run = made.truth["runs"][0]
+    (row,) = ask("select * from mart_runs")
+    assert row["offered_tps"] == pytest.approx(run["mean_offered_tps"], abs=1)
+    assert row["acked_tps"] == pytest.approx(run["mean_acked_tps"], abs=1)
+    assert row["plans"] == len(run["epochs"])
+    assert min(run["tuples"][name] for name in ("lost", "replayed", "duplicates")) > 0, (
+        "else nothing is tried"
+    )
+    assert all(
+        row[name] == run["tuples"][name] for name in ("lost", "replayed", "duplicates", "dead_lettered")
+    )
+    (tuples,) = ask("select * from mart_tuples")
+    assert all(tuples[name] == many for name, many in run["tuples"].items())
+    assert tuples["counted_done"] == sum(rate["acked"] for rate in made.rows("rates"))
+
+
+def test_counts_are_read_of_every_part_of_the_record(made: Made, ask: Ask) -> None:
+    """What is older is kept compressed; a line that is torn is passed over, and said."""
+    whole, before = made.run / "views.jsonl", ask("select * from counts order by number")
+    lines = whole.read_bytes().splitlines(keepends=True)
+    assert len(before) == len(lines) > 50, "else nothing is tried"
+    older = made.run / "views-000001.jsonl.gz"
+    older.write_bytes(gzip.compress(b"".join(lines[:30])))
+    whole.write_bytes(b"".join(lines[30:]) + lines[-1][:40])
+    try:
+        assert ask("select * from counts order by number") == before
+        [left] = ask("select l.*, (select count(*) from counts) as n from left_out l")
+        assert (left["kind"], left["rows"]) == ("truncated", 1) and left["file"].endswith("views.jsonl")
+    finally:
+        older.unlink()
+        whole.write_bytes(b"".join(lines))
+
+
+def test_latencies_of_a_run_are_those_of_its_rows_in_order(made: Made, ask: Ask) -> None:
+    (row,) = ask("select * from mart_runs")
+    rows = sorted((late["latency_s"], late["tuples"]) for late in made.rows("latency"))
+    total, reached, found = sum(tuples for _, tuples in rows), 0.0, {}
+    for latency_s, tuples in rows:
+        reached += tuples
+        for name, share in (("p50_s", 0.50), ("p95_s", 0.95), ("p99_s", 0.99)):
+            if reached >= share * total - 1e-6:
+                found.setdefault(name, latency_s)
+    assert {name: row[name] for name in found} == found and len(found) == 3
+    assert row["max_s"] == rows[-1][0]
+
+
+def test_what_no_thread_explains_is_the_mean_over_held_slots(made: Made, ask: Ask) -> None:
+    (run,) = ask("select * from mart_runs")
+    threads: dict[Any, float] = defaultdict(float)
+    for sample in made.rows("samples"):
+        threads[sample["time"], sample["vm"], sample["slot"]] += sample["cpu_s"]
+    rest: dict[int, list[float]] = defaultdict(list)
+    errors = []
+    for slot in made.rows("slots"):
+        place = slot["time"], slot["vm"], slot["slot"]
+        if place in threads:
+            rest[slot["epoch"]].append(slot["cpu"] - threads[place] / slot["window_s"] / SLOT_CORES)
+        if slot["predicted_cpu"] is not None:
+            errors.append(abs(slot["cpu"] - slot["predicted_cpu"]))
+    every = [value for values in rest.values() for value in values]
+    assert run["unexplained_cpu"] == pytest.approx(sum(every) / len(every), rel=1e-9)
+    assert run["cpu_error"] == pytest.approx(sum(errors) / len(errors), rel=1e-9)
+    costs = {row["epoch"]: row["unexplained_cpu"] for row in ask("select * from mart_cost")}
+    expected = {epoch: sum(values) / len(values) for epoch, values in rest.items()} | {
+        None: sum(every) / len(every)
+    }
+    assert costs == pytest.approx(expected, rel=1e-9)
+
+
+# ── The folder of an analysis is asked like the traces that it was made of ──────────────────────────────
+
+pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
+
+DAY = "2027-01-15"
+QUESTIONS = (
+    "select run, count(*) as n, sum(tuples_in) as tuples from samples group by run order by run",
+    "select run, source, second, at_s, acked, behind from fct_rates_per_second order by run, second",
+    "select run, seconds, acked, p95_s, round(slot_hours, 9) as slot_hours from mart_runs order by run",
+)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Traces, and what an analysis has curated of them: here each segment is a part."""
+    generate(
+        tmp_path / "traces", Wanted(rows=4_000, threads=20, slots=8, epochs=2, runs=2, segment_rows=1_000)
+    )
+    curated = place(tmp_path / "out" / "curated")
+    for run in trace_runs.find([str(tmp_path / "traces")])[0]:
+        parts = []
+        for table in TABLES:
+            to = Path(manifest.folder_of(curated, table, run).path) / f"date={DAY}"
+            to.mkdir(parents=True)
+            for file in sorted(Path((run.place / table).path).glob("*.parquet")):
+                shutil.copy(file, to / file.name)
+                parts.append(TracePart(table, DAY, file.name, 0, 0, {file.name: file.name}))
+            shutil.copy(file, to / "unnamed.parquet")  # no manifest knows it
+        manifest.write(curated, run, Manifest(manifest.SCHEMA, run.started_us, parts, {}))
+    return tmp_path / "traces", tmp_path / "out"
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_it_answers_as_its_traces_do(
+    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str], question: str
+) -> None:
+    answers = []
+    for folder in folders:
+        assert cli.main(["sql", str(folder), question, "-o", "json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1] and answers[0]
+
+
+def test_what_it_does_not_know_is_said(
+    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["sql", str(folders[1]), "select count(*) as n from models", "-o", "csv"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "n\n0\n" and said.err.count("an analysis keeps no heads of runs") == 2
+
+
+def test_a_folder_without_manifests_is_no_analysis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "curated" / "_manifests" / "made").mkdir(parents=True)
+    assert cli.main(["sql", str(tmp_path), "select 1"]) == 3
+    (tmp_path / "curated" / "_manifests" / "made" / "run-1.json").write_text("{")
+    assert cli.main(["sql", str(tmp_path), "select 1"]) == 3
+    assert "names no run" in capsys.readouterr().err

@@ -1,0 +1,459 @@
+"""Who owns a key range, and that its state follows it: whatever is slow, is killed or comes late."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from keyed_family import Family, all_of
+
+from headgate.topology_runtime.api.topology import KEY_RANGES
+from headgate.topology_runtime.wire.state_moves import RangeCopy, StateMove
+from headgate.topology_runtime.worker.calls.router import range_of
+
+ONE, TWO, THREE = 1, 2, 3
+HERE = {ONE: "a", TWO: "b", THREE: "c"}
+ALL = set(range(KEY_RANGES))
+
+
+def running(table: list[int], rows: int = 200, **options: object) -> Family:
+    """A family under a first plan in force, with rows counted."""
+    family = Family(HERE, **options)  # type: ignore[arg-type]
+    family.plan(table)
+    family.settle()
+    family.offer(rows)
+    family.all_done()
+    return family
+
+
+def is_exact(family: Family) -> None:
+    family.all_done()
+    assert family.counts() == family.expected()
+    assert not family.lost
+
+
+def test_the_first_plan_begins_at_once_and_loses_nothing() -> None:
+    family = Family(HERE)
+    family.plan(all_of(ONE, TWO))
+    family.enter("switched")
+    family.run(0.2)
+    assert family.in_force
+    family.offer(100)
+    is_exact(family)
+
+
+def test_a_first_plan_that_is_replaced_before_its_switch_costs_nothing() -> None:
+    family = Family(HERE)
+    family.plan(all_of(ONE, TWO))
+    family.run(1.0)
+    family.plan(all_of(TWO, THREE))
+    family.enter("switched")
+    family.run(0.2)
+    assert family.in_force and not family.lost
+    family.offer(100)
+    is_exact(family)
+
+
+def test_a_first_plan_that_is_replaced_in_its_switch_is_asked_for_what_it_has() -> None:
+    family = Family(HERE)
+    family.plan(all_of(ONE, TWO))
+    family.enter("switched")
+    family.run(0.3)
+    family.offer(100)
+    family.run(0.5)
+    family.plan(all_of(TWO, THREE))
+    family.settle()
+    is_exact(family)
+
+
+def test_a_range_moves_with_its_state_and_its_rows() -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.offer(50)
+    family.enter("switched")
+    family.offer(50)
+    family.settle()
+    assert family.members[TWO].rows.ranges.owned == ALL
+    is_exact(family)
+
+
+def test_a_long_call_in_the_old_owner_is_waited_for() -> None:
+    """No timer decides who owns a range."""
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.members[ONE].hangs = True
+    family.enter("switched")
+    family.offer(50)
+    family.run(60.0)
+    assert not family.members[TWO].rows.ranges.owned and not family.in_force
+    family.members[ONE].hangs = False
+    family.settle()
+    is_exact(family)
+
+
+def test_a_restarted_old_owner_does_not_bring_back_what_it_gave_away() -> None:
+    family = running(all_of(ONE))
+    stale = dict(family.disks["a"])
+    family.plan(all_of(TWO))
+    family.settle()
+    family.offer(100)
+    family.run(2.0)
+    family.kill(ONE)
+    family.disks["a"] = stale  # as if it had been killed before it saved that they are gone
+    family.restart(ONE)
+    family.run(5.0)
+    is_exact(family)
+    family.plan(all_of(ONE))
+    family.settle()
+    is_exact(family)
+
+
+def test_what_was_given_away_is_saved_as_gone_before_the_plan_is_in_force() -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO, THREE))
+    family.settle()
+    store = family.members[ONE].keyed.store
+    saved = store.load()
+    assert saved is not None and not saved.copies
+
+
+@pytest.mark.parametrize("at_s", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 1.0])
+@pytest.mark.parametrize("victim", [ONE, TWO])
+def test_whoever_is_killed_during_the_move_comes_back_to_it(victim: int, at_s: float) -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.enter("switched")
+    family.offer(50)
+    family.run(at_s)
+    family.kill(victim)
+    family.offer(50)
+    family.run(7.0)
+    family.restart(victim)
+    family.settle()
+    is_exact(family)
+
+
+def test_words_may_be_lost() -> None:
+    family = running(all_of(ONE, TWO), loss=0.3)
+    family.plan(all_of(TWO, THREE))
+    family.offer(50)
+    family.settle()
+    is_exact(family)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.2, 1.0])
+def test_going_back_takes_what_the_new_owner_counted(seconds: float) -> None:
+    """SWITCHED, undone: the newest copy counts, wherever it is."""
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.enter("switched")
+    family.offer(50)
+    family.run(seconds)
+    family.plan(all_of(ONE))
+    family.offer(50)
+    family.run(1.0)
+    family.settle()
+    assert family.members[ONE].rows.ranges.owned == ALL
+    is_exact(family)
+
+
+def test_going_back_does_not_thaw_what_the_new_owner_may_have() -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.enter("switched")
+    family.run(1.0)
+    family.offer(50)
+    family.run(1.0)
+    family.members[TWO].hangs = True
+    family.plan(all_of(ONE))
+    family.enter("switched")
+    family.run(30.0)
+    assert not family.members[ONE].rows.ranges.owned
+    family.members[TWO].hangs = False
+    family.settle()
+    is_exact(family)
+
+
+def test_going_back_a_frozen_copy_is_no_match_for_a_newer_one() -> None:
+    """The new owner took the state and counted on; the old one never heard so."""
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.deaf = {ONE}
+    family.enter("switched")
+    family.run(1.0)
+    family.offer(50)
+    family.run(1.0)
+    assert ALL == family.members[ONE].rows.ranges.versions.keys() == family.members[TWO].rows.ranges.owned
+    family.plan(all_of(ONE))
+    family.settle()
+    is_exact(family)
+
+
+def test_a_range_that_came_back_before_it_was_taken_leaves_again_with_what_was_counted_since() -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.members[TWO].hangs = True
+    family.enter("switched")
+    family.run(1.0)
+    family.members[TWO].inbox.clear()  # what was sent is lost on its way
+    family.plan(all_of(ONE))
+    family.members[TWO].hangs = False
+    family.settle()
+    family.offer(50)
+    is_exact(family)
+    family.plan(all_of(TWO))
+    family.settle()
+    is_exact(family)
+
+
+def test_rows_at_the_side_follow_their_range() -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.members[ONE].hangs = True
+    family.enter("switched")
+    family.offer(50)
+    family.run(1.0)
+    assert family.members[TWO].rows.holding >= 50
+    family.plan(all_of(THREE))
+    family.enter("switched")
+    family.run(1.0)
+    assert family.members[TWO].rows.holding == len(family.members[TWO].rows.ranges.pending)
+    family.members[ONE].hangs = False
+    family.settle()
+    family.run(3.0)
+    assert not family.open, "without any replay"
+    is_exact(family)
+
+
+def test_a_state_by_older_routes_is_refused() -> None:
+    """What was said before these routes is no answer by them."""
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.members[ONE].hangs = True
+    family.enter("switched")
+    family.run(1.0)
+    two = family.members[TWO].core
+    nothing = tuple(RangeCopy(key_range) for key_range in sorted(ALL))
+    two.hear(StateMove(ONE, TWO, two.switched - 1, nothing), family.now_ns)
+    assert not family.members[TWO].rows.ranges.owned
+    two.hear(StateMove(ONE, TWO, two.switched, nothing), family.now_ns)
+    assert family.members[TWO].rows.ranges.owned == ALL
+
+
+def test_a_state_by_routes_to_come_waits_for_them() -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.members[TWO].hangs = True
+    family.enter("switched")
+    family.run(1.0)
+    family.members[TWO].hangs = False
+    family.members[TWO].inbox.sort(key=lambda what: not isinstance(what, StateMove))
+    family.run(0.2)
+    assert family.members[TWO].rows.ranges.owned == ALL, "without waiting for it to be sent again"
+    is_exact(family)
+
+
+# ── keepers that are gone ───────────────────────────────────────────────────────────────────────────
+
+
+def quarantined(places: dict[int, str], after: list[int], loss: float = 0.0) -> Family:
+    """Thread 1 had everything and is gone with its slot, not with its VM; others are to have it."""
+    family = Family(places)
+    family.plan(all_of(ONE))
+    family.settle()
+    family.offer(100)
+    family.all_done()
+    family.kill(ONE)
+    family.loss = loss
+    family.plan(after, gone=[ONE])
+    return family
+
+
+def test_the_snapshot_of_a_thread_that_is_gone_is_read_on_its_vm() -> None:
+    family = quarantined({ONE: "a", TWO: "a"}, all_of(TWO))
+    family.settle()
+    is_exact(family)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.4])
+def test_the_snapshot_of_a_thread_that_is_gone_is_had_from_its_vm(loss: float) -> None:
+    """Any thread that lives there reads it out."""
+    family = quarantined({ONE: "a", TWO: "b", THREE: "a"}, all_of(TWO, THREE), loss)
+    family.settle(90.0)
+    assert family.members[TWO].rows.ranges.owned
+    is_exact(family)
+
+
+def test_a_vm_that_lives_without_any_thread_cannot_be_asked() -> None:
+    family = quarantined(HERE, all_of(TWO))
+    family.settle()
+    assert family.lost == ALL
+
+
+def test_a_snapshot_that_does_not_read_is_a_loss_and_no_end() -> None:
+    family = quarantined({ONE: "a", TWO: "b", THREE: "a"}, all_of(TWO, THREE))
+    family.disks["a"][ONE] = b"torn"
+    family.settle()
+    assert family.lost == ALL
+
+
+def test_what_was_on_a_vm_that_is_lost_is_said_to_be_lost() -> None:
+    family = running(all_of(ONE, TWO))
+    before = family.expected()
+    family.lose("a")
+    family.plan(all_of(TWO), gone=[ONE])
+    family.settle()
+    family.offer(100)
+    family.all_done()
+    theirs = {r for r, thread in enumerate(all_of(ONE, TWO)) if thread == ONE}
+    assert family.lost == theirs
+    missing = family.expected() - family.counts()
+    assert missing == {key: n for key, n in before.items() if range_of(key) in theirs}
+
+
+def test_an_older_copy_is_used_and_the_range_said_to_be_lost_too() -> None:
+    """The new owner may have taken the state, counted rows, and gone with its VM."""
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.enter("switched")
+    family.loss = 1.0  # the old owner never hears that its state was taken
+    family.run(1.0)
+    family.loss = 0.0
+    family.lose("b")
+    family.plan(all_of(THREE), gone=[TWO])
+    family.settle()
+    assert family.lost == ALL
+    family.all_done()
+    assert family.counts() == family.expected()
+
+
+def test_a_disk_that_was_emptied_is_no_fresh_start() -> None:
+    """The plan is in force, so its owner had the state."""
+    family = running(all_of(ONE))
+    family.kill(ONE)
+    family.disks.clear()
+    family.restart(ONE)
+    family.run(3.0)
+    assert family.in_force and family.lost == ALL
+
+
+def test_a_range_that_nobody_ever_had_is_not_lost() -> None:
+    family = Family(HERE)
+    family.plan(all_of(ONE))
+    family.run(1.0)
+    family.lose("a")
+    family.plan(all_of(TWO), gone=[ONE])
+    family.settle()
+    assert not family.lost
+
+
+# ── disks ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_full_disk_covers_nothing_and_loses_nothing() -> None:
+    family = running(all_of(ONE))
+    family.disk_full = True
+    family.offer(50)
+    family.run(10.0)
+    core = family.members[ONE].core
+    assert len(family.open) == 50 and "No space" in core.now(idle=True).unsaved
+    assert 9 <= family.members[ONE].keyed.saves_failed <= 11, "tried once a second"
+    family.disk_full = False
+    family.run(2.0)
+    assert not family.open and core.now(idle=True).unsaved == ""
+    is_exact(family)
+
+
+def test_on_a_full_disk_a_range_is_not_taken() -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.disk_full = True
+    family.enter("switched")
+    family.run(5.0)
+    assert not family.in_force
+    family.kill(TWO)
+    family.disk_full = False
+    family.restart(TWO)
+    family.settle()
+    is_exact(family)
+
+
+def test_a_snapshot_is_not_written_for_every_frame() -> None:
+    family = running(all_of(ONE))
+    before = family.saves
+    for _ in range(40):
+        family.offer(3)
+        family.run(0.05)
+    assert family.saves - before <= 3
+
+
+# ── each row once ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_that_comes_again_after_a_restart_counts_once() -> None:
+    """Its root was still open elsewhere, so its source sends it again: the snapshot knows it."""
+    family = running(all_of(ONE))
+    family.kill(ONE)
+    family.restart(ONE)
+    for row in family.rows:
+        family.send(row, 5)
+    is_exact(family)
+
+
+def test_a_row_that_comes_again_after_a_move_counts_once() -> None:
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.settle()
+    for row in family.rows:
+        family.send(row, 5)
+    is_exact(family)
+
+
+def test_what_is_forgotten_is_counted() -> None:
+    family = running(all_of(ONE), rows=0)
+    rows = family.members[ONE].rows
+    rows.applied.most = 100
+    family.offer(300)
+    family.all_done()
+    assert rows.applied.again_at_most == 0
+    for row in family.rows[:250]:
+        family.send(row, 5)
+    family.all_done()
+    again = sum((family.counts() - family.expected()).values())
+    assert 0 < again <= rows.applied.again_at_most
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_counts_are_exact_whatever_happens(seed: int) -> None:
+    """Re-plans on top of one another, kills, hangs, lost words: as long as no VM is lost."""
+    choose = random.Random(seed)
+    family = Family(HERE, seed, loss=choose.choice((0.0, 0.1, 0.3)))
+    family.plan(all_of(*choose.sample((ONE, TWO, THREE), choose.randint(1, 3))))
+    for _ in range(choose.randint(3, 12)):
+        family.offer(choose.randrange(30))
+        what = choose.random()
+        if what < 0.3:
+            cuts = [choose.choice((ONE, TWO, THREE)) for _ in range(choose.randint(1, 4))]
+            family.plan(all_of(*cuts))
+        elif what < 0.55:
+            family.enter("switched")
+        elif what < 0.7 and family.durable.phase == "switched" and family.in_force:
+            family.enter("committed")
+        elif what < 0.85:
+            member = choose.choice(list(family.members.values()))
+            if member.alive:
+                family.kill(member.thread)
+            else:
+                family.restart(member.thread)
+        else:
+            member = choose.choice(list(family.members.values()))
+            member.hangs = not member.hangs
+        family.run(choose.choice((0.05, 0.15, 1.0, 4.0)))
+    for member in list(family.members.values()):
+        member.hangs = False
+        if not member.alive:
+            family.restart(member.thread)
+    family.settle()
+    family.plan(all_of(TWO, THREE, ONE))
+    family.settle()
+    is_exact(family)

@@ -1,0 +1,122 @@
+"""Counters in shared memory and the latency buckets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from examples import searching
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.latency.latency_buckets import (
+    BUCKETS,
+    bucket_ns,
+    bucket_of,
+    lowest_ns,
+    percentile_ns,
+)
+from headgate.topology_runtime.platform.disk import DiskTroubles
+from headgate.topology_runtime.wire.messages import RootKey, RootPart
+from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.meters.thread_records import (
+    FOLDER,
+    WORDS_PER_RUN,
+    FinishedLog,
+    log_name,
+)
+
+
+@pytest.fixture
+def fd() -> Iterator[int]:
+    made = mt.create()
+    yield made
+    os.close(made)
+
+
+def test_what_one_process_counts_another_one_reads(fd: int) -> None:
+    worker, agent = mt.Meter(fd), mt.Meter(fd)
+    at = worker.thread_record()
+    worker.words[at + mt.TUPLES_IN] += 5
+    link = worker.link_record(3, 4)
+    assert link is not None
+    assert agent.words[mt.H_THREADS] == 1 and agent.words[mt.H_LINKS] == 1
+    assert agent.words[mt.HEADER + mt.TUPLES_IN] == 5
+    assert (agent.words[link + mt.L_FROM], agent.words[link + mt.L_TO]) == (3, 4)
+    worker.close()
+    agent.close()
+
+
+def test_records_do_not_overlap_and_end(fd: int) -> None:
+    meter = mt.Meter(fd)
+    records = [meter.thread_record() for _ in range(mt.THREADS)]
+    assert all(b - a == mt.THREAD_WORDS for a, b in zip(records, records[1:], strict=False))
+    with pytest.raises(MemoryError, match="1024 threads"):
+        meter.thread_record()
+    links = [meter.link_record(1, n) for n in range(mt.LINKS)]
+    assert links[0] == records[-1] + mt.THREAD_WORDS and links[-1] == mt.WORDS - mt.LINK_WORDS
+    assert meter.link_record(1, 2) is None
+    meter.close()
+
+
+@searching(300)
+@given(st.integers(4 << 10, 1 << 50))
+def test_a_bucket_says_a_latency_within_an_eighth(ns: int) -> None:
+    assert abs(bucket_ns(bucket_of(ns)) - ns) <= 0.13 * ns
+
+
+@searching(300)
+@given(st.integers(0, 1 << 62), st.integers(0, 1 << 62))
+def test_buckets_rise_with_the_latency(a: int, b: int) -> None:
+    low, high = sorted((a, b))
+    assert 0 <= bucket_of(low) <= bucket_of(high) < BUCKETS
+
+
+def test_a_bucket_reaches_from_its_lowest_latency_to_the_next_ones() -> None:
+    edges = [lowest_ns(bucket) for bucket in range(BUCKETS)]
+    assert [bucket_of(ns) for ns in edges] == list(range(BUCKETS))
+    assert all(bucket_of(after - 1) == bucket for bucket, after in enumerate(edges[1:]))
+
+
+def test_every_bucket_is_hit_by_its_own_middle() -> None:
+    assert [bucket_of(bucket_ns(n)) for n in range(BUCKETS)] == list(range(BUCKETS))
+    assert bucket_of(-5) == 0
+
+
+@searching(200)
+@given(st.lists(st.integers(1000, 10**10), min_size=1, max_size=200), st.floats(0.01, 1))
+def test_percentiles_are_those_of_the_list(latencies: list[int], share: float) -> None:
+    buckets = [0] * BUCKETS
+    for ns in latencies:
+        buckets[bucket_of(ns)] += 1
+    exact = sorted(latencies)[max(0, -int(-share * len(latencies) // 1) - 1)]
+    assert percentile_ns(buckets, share) == pytest.approx(exact, rel=0.3, abs=1024)
+
+
+@pytest.mark.parametrize("median_ms", [0.3, 3.1, 50.0, 720.0])
+def test_percentiles_are_finer_than_buckets(median_ms: float) -> None:
+    """By numpy, of latencies as they are: many a little slower, a few much."""
+    drawn = np.random.default_rng(5).lognormal(np.log(median_ms * 1e6), 0.6, 20_000)
+    buckets = [0] * BUCKETS
+    for ns in drawn:
+        buckets[bucket_of(int(ns))] += 1
+    for share in (0.5, 0.95, 0.99):
+        assert percentile_ns(buckets, share) == pytest.approx(np.quantile(drawn, share), rel=0.02)
+
+
+def test_percentile_of_nothing() -> None:
+    assert percentile_ns([0] * BUCKETS, 0.5) == 0
+
+
+def test_finished_rows_are_logged_as_five_numbers_a_run(tmp_path: os.PathLike[str]) -> None:
+    log = FinishedLog(str(tmp_path), 6, 7, 8, DiskTroubles())
+    part = RootPart(RootKey(1, 1, 0, 0), Slot("vm", 0), 2, 3, 1000, 0, 0, 0)
+    log.append([(part, 5, 4, 9), (part, 0, 1, 2**31 - 1)])
+    log.append([])
+    log.close()
+    with open(os.path.join(tmp_path, FOLDER, log_name(6, 7, 8)), "rb") as file:
+        words = memoryview(file.read()).cast("q").tolist()
+    assert words == [2, 3, 1005, 4, 9, 2, 3, 1000, 1, 2**31 - 1] and len(words) == 2 * WORDS_PER_RUN

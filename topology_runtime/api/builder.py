@@ -1,0 +1,269 @@
+"""Topologies in Python, a pleasure to write and to read:
+
+    from headgate.topology_runtime.api.builder import topology
+
+    flow = topology("words")
+    lines = flow.source("lines", Lines, path="book.txt")
+    split = flow.task("split", split_words).emits(8)        # about 8 words for each line
+    count = flow.task("count", Count)
+    store = flow.task("store", Store)
+
+    lines >> split >> count.by("word") >> store.to_one()
+
+`a >> [b, c] >> d` fans out and in. The loader takes the builder itself at `file.py:flow`; `flow.build()`
+gives the `Topology`, with all its faults told at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from headgate.topology_runtime.api.drafts import draft_of, topology_from
+from headgate.topology_runtime.api.logic import arriving_of, batched_of, effects_of, kind_of
+from headgate.topology_runtime.api.references import reference_of
+from headgate.topology_runtime.api.task_functions import call_faults, state_faults, type_faults
+from headgate.topology_runtime.api.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
+from headgate.topology_runtime.api.validate import raise_if_any, rule_faults
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.wording import shown
+
+Run = Callable[..., Any] | str
+Key = str | int | Callable[[Any], Any]
+
+ONE_THREAD = Static(threads=1)  # what a source has unless told otherwise
+
+
+class Path:
+    """Tasks joined by `>>`: more can be joined before its `heads` and after its `tails`."""
+
+    def __init__(self, builder: Builder, heads: tuple[End, ...], tails: tuple[End, ...]) -> None:
+        self.builder, self.heads, self.tails = builder, heads, tails
+
+    def __rshift__(self, after: Path | Iterable[Path]) -> Path:
+        return _joined(self, _fan(after))
+
+    def __rrshift__(self, before: Iterable[Path]) -> Path:
+        return _joined(_fan(before), self)
+
+
+class End(Path):
+    """A task as the end of edges: how rows choose its thread, and how many rows it emits for each."""
+
+    def __init__(
+        self,
+        builder: Builder,
+        name: str,
+        grouping: Grouping = "shuffle",
+        key: Key | None = None,
+        selectivity: float = 1.0,
+    ) -> None:
+        super().__init__(builder, (self,), (self,))
+        self.name, self.grouping, self.key, self.selectivity = name, grouping, key, selectivity
+
+    def _with(self, grouping: Grouping, key: Key | None = None) -> End:
+        return End(self.builder, self.name, grouping, key, self.selectivity)
+
+    def shuffle(self) -> End:
+        """Each row goes to any thread, in proportion to what the threads can carry (the default)."""
+        return self._with("shuffle")
+
+    def by(self, key: Key) -> End:
+        """Rows of one key go to one thread. key: a position, a field's name, or a function of the row."""
+        return self._with("fields", key)
+
+    def all(self) -> End:
+        """Every thread gets every row."""
+        return self._with("all")
+
+    def to_one(self) -> End:
+        """All rows go to one thread."""
+        return self._with("global")
+
+    def direct(self) -> End:
+        """The sender names the thread of each row: it emits `logic.To`."""
+        return self._with("direct")
+
+    def local_first(self) -> End:
+        """Rows stay in their process where a thread is there."""
+        return self._with("local")
+
+    def emits(self, selectivity: float) -> End:
+        """How many rows it emits for each row it takes, on average: its edges' selectivity."""
+        return End(self.builder, self.name, self.grouping, self.key, selectivity)
+
+    def effects(self, felt: bool = True) -> End:
+        """Is what the task does felt outside? Then it is not run on sample rows (see `logic.effects`)."""
+        self.builder.mark(self.name, felt)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<task {self.name!r} of topology {self.builder.name!r}>"
+
+
+def _fan(paths: Path | Iterable[Path]) -> Path:
+    if isinstance(paths, Path):
+        return paths
+    every = list(paths)
+    if not every or not all(isinstance(path, Path) for path in every):
+        raise TypeError("`>>` joins tasks, paths of tasks, and lists of them that are not empty")
+    heads = tuple(head for path in every for head in path.heads)
+    return Path(every[0].builder, heads, tuple(tail for path in every for tail in path.tails))
+
+
+def _joined(before: Path, after: Path) -> Path:
+    for tail in before.tails:
+        for head in after.heads:
+            if tail.builder is not head.builder:
+                raise TypeError(f"{tail!r} and {head!r} are of different topologies")
+            before.builder.edges.append((tail, head))
+    return Path(before.builder, before.heads, after.tails)
+
+
+class Builder:
+    """A topology as it is being written. Faults wait for `build`, which tells them all.
+
+    `tasks`: each with the object that it runs (None: none, or named by text); `edges`: sender, receiver."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tasks: list[tuple[Task, Any]] = []
+        self.edges: list[tuple[End, End]] = []
+        self.latency_constraints: list[LatencyConstraint] = []
+
+    def source(
+        self,
+        name: str,
+        run: Run | None = None,
+        /,
+        *,
+        static: Static | None = ONE_THREAD,
+        model: str | None = None,
+        exclusive: bool = False,
+        **params: Any,
+    ) -> End:
+        """A task that rows come from: a `logic.Source` or `logic.LiveSource`, of one thread by default."""
+        return self._add(Task(name, "source", None, params, model, static, exclusive=exclusive), run)
+
+    def task(
+        self,
+        name: str,
+        run: Run | None = None,
+        /,
+        *,
+        keyed: bool = False,
+        static: Static | None = None,
+        model: str | None = None,
+        exclusive: bool = False,
+        max_call_s: float = 10.0,
+        **params: Any,
+    ) -> End:
+        """A task that takes rows. run: a function of one row, or a class (see `logic`), with its params;
+        none in a topology that is only planned. keyed: it keeps state per key (`logic.Keyed` always does)."""
+        state: Literal["none", "keyed"] = "keyed" if keyed else "none"
+        return self._add(Task(name, "map", None, params, model, static, state, exclusive, max_call_s), run)
+
+    def mark(self, name: str, effects: bool) -> None:
+        """Of the tasks of this name, whether what they do is felt outside."""
+        self.tasks = [
+            (msgspec.structs.replace(task, effects=effects) if task.name == name else task, run)
+            for task, run in self.tasks
+        ]
+
+    def latency(self, *path: End | str, limit_ms: float, window_s: float = 15.0) -> None:
+        """Rows shall take at most `limit_ms` along this path of tasks, on average over a window."""
+        names = tuple(end if isinstance(end, str) else end.name for end in path)
+        self.latency_constraints.append(LatencyConstraint(names, limit_ms, window_s))
+
+    def build(self) -> Topology:
+        """The topology. Raises InvalidInput with every fault and its place."""
+        faults: list[str] = []
+        topology = Topology(
+            name=self.name,
+            tasks=tuple(_named(f"tasks[{i}].run", *made, faults) for i, made in enumerate(self.tasks)),
+            edges=tuple(_edge(f"edges[{i}].key", *ends, faults) for i, ends in enumerate(self.edges)),
+            latency_constraints=tuple(self.latency_constraints),
+        )
+        draft, wrong_types = draft_of(topology)
+        runs = {task.name: (kind_of(run), _function(run)) for task, run in self.tasks if run is not None}
+        faults += type_faults(enumerate(topology.edges), runs)
+        faults += wrong_types + rule_faults(draft)
+        raise_if_any([self._with_names(fault) for fault in faults], f"topology {self.name!r}")
+        return topology_from(draft)
+
+    def _add(self, task: Task, run: Run | None) -> End:
+        if isinstance(run, str):
+            task, run = msgspec.structs.replace(task, run=run), None
+        self.tasks.append((task, run))
+        return End(self, task.name)
+
+    def _with_names(self, fault: str) -> str:
+        """Python has no edge numbers to look at, so each edge is named by its ends too."""
+        place = re.match(r"edges\[(\d+)\]", fault)
+        if place is None:
+            return fault
+        tail, head = self.edges[int(place[1])]
+        names = f" {tail.name} → {head.name}"
+        return fault if names in fault else f"{place[0]}{names}{fault[place.end() :]}"
+
+
+topology = Builder
+
+
+def _function(run: Any) -> Any:
+    return run.func if isinstance(run, functools.partial) else run
+
+
+def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
+    """The task with the reference, params and kind of what it runs."""
+    if run is None:
+        return task
+    function, params = _function(run), dict(task.params)
+    if isinstance(run, functools.partial):
+        params = {**run.keywords, **params}
+        if run.args:
+            faults.append(f"{place}: give the params of a partial by name, not by place")
+    kind = kind_of(function)
+    found = [*call_faults(function, params), *state_faults(function, task.state)]
+    faults += [f"{place} {_said(function)}: {fault}" for fault in found]
+    if (kind == "source") != (task.kind == "source"):
+        faults.append(f"{place} {_said(function)}: is a {kind}, so it belongs in `{_verb(kind)}(…)`")
+    return msgspec.structs.replace(
+        task,
+        kind=kind,
+        run=_reference(place, function, faults),
+        params=params,
+        state="keyed" if kind == "keyed" else task.state,
+        batched=bool(batched_of(function)),
+        effects=effects_of(function) if task.effects is None else task.effects,
+        arriving=own if (own := arriving_of(function)) is None or task.arriving is None else task.arriving,
+    )
+
+
+def _verb(kind: str) -> str:
+    return "source" if kind == "source" else "task"
+
+
+def _said(run: Any) -> str:
+    return str(getattr(run, "__qualname__", None) or shown(run))
+
+
+def _edge(place: str, tail: End, head: End, faults: list[str]) -> Edge:
+    key = head.key
+    if callable(key):
+        faults += [f"{place} {_said(key)}: {fault}" for fault in call_faults(key, {})]
+        key = _reference(place, key, faults)
+    return Edge(tail.name, head.name, tail.selectivity, head.grouping, key)
+
+
+def _reference(place: str, run: Any, faults: list[str]) -> str:
+    """Its `module:attribute`; for one that has none, a stand-in beside the fault."""
+    try:
+        return reference_of(run)
+    except InvalidInput as error:
+        faults.append(f"{place}: {error.what}")
+        return "unknown:unknown"

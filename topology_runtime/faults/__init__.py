@@ -1,1 +1,0 @@
-"""The parts of `validate.py`: what can be wrong with types, tasks, edges and the graph. Pure."""

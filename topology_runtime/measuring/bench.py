@@ -1,0 +1,390 @@
+"""One task with n threads in a slot, fed as fast as it takes: a closed loop through real workers.
+
+    feeder worker (no limit): sample rows → [task's worker in its slot] → sinks in the feeder worker
+
+The task runs in the very worker a run uses, so frames, acks, kept rows and the sockets cost what they
+cost there. The feeder's window keeps rows waiting at the task all the time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from headgate.topology_runtime.api.topology import Edge, Task, Topology
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.measuring.measuring_slots import Quotas
+from headgate.topology_runtime.platform.processes import rss_bytes
+from headgate.topology_runtime.rates.schedule import Schedule
+from headgate.topology_runtime.wire.messages import DataPlaneSettings
+from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.rig import Rig
+
+# ── A rig whose workers are watched while they are measured, and what an open-loop trial asks of it ─────
+
+LOOK_S = 0.02
+QUIET_S = 0.1  # by then every worker has heard that nothing is offered any more
+
+
+class WatchedRig(Rig):
+    """`what`: what is measured, for errors. A subclass says what is done and what that used."""
+
+    what = "the topology"
+
+    def done(self) -> int:
+        """Rows done so far."""
+        raise NotImplementedError
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the slots so far."""
+        raise NotImplementedError
+
+    @property
+    def cores(self) -> float:
+        """Of all slots together."""
+        raise NotImplementedError
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the slots' workers, above the bare worker."""
+        raise NotImplementedError
+
+    @property
+    def threads_measured(self) -> int:
+        raise NotImplementedError
+
+    def watch(self, seconds: float) -> None:
+        """Hear the workers for so long. Raises HeadgateError when one ended or a task fails."""
+        self.wait_for(lambda: False, seconds)
+
+    def until(self, so: Callable[[], bool], seconds: float, what: str) -> None:
+        if not self.wait_for(so, seconds):
+            raise HeadgateError(f"{self.what} did not {what} in {seconds:g} s: does it hang?")
+
+    def wait_for(self, so: Callable[[], bool], seconds: float) -> bool:
+        """Hear the workers until it is so, at most so long; was it?"""
+        end_s = time.monotonic() + seconds
+        while not so():
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._hear(min(left_s, LOOK_S))
+            self.look()
+        return True
+
+    def look(self) -> None:
+        """Raises when a worker ended or a task fails."""
+        for worker in self._workers.values():
+            code = worker.popen.poll()
+            if code is not None:
+                raise HeadgateError(f"a worker of {self.what} ended with exit code {code}")
+            for thread in worker.report.threads if worker.report else ():
+                if thread.failed:
+                    raise HeadgateError(f"{self.what} cannot run", cause=thread.failed)
+        letters = self.letters()
+        if letters and 2 * len(letters) >= self.done():
+            raise HeadgateError(f"{self.what} fails on most of its rows", cause=letters[-1].error)
+
+    def quiet(self, seconds: float) -> int:
+        """Nothing is offered any more; waits until all that was is done, at most so long. Gives the number
+        of rows the source has given, from which an offer may go on."""
+
+        def emitted() -> int:
+            return sum(self.count(task.name, mt.SOURCE_EMITTED) for task in self.topology.sources)
+
+        for _ in range(2):  # the first is late for what was emitted while it was on its way
+            self.send("committed", Schedule(time.time_ns(), ((0.0, 0.0),), base=float(emitted())))
+            self.watch(QUIET_S)
+            self.until(lambda: self.done() >= emitted(), seconds, "finish what was offered")
+        return emitted()
+
+    def sinks(self) -> list[str]:
+        """Tasks at which rows end: latency from their offer is counted there."""
+        ends = {edge.source for edge in self.topology.edges}
+        return [task.name for task in self.topology.tasks if task.name not in ends]
+
+    def end(self) -> None:
+        """No process of it is left."""
+        for worker in self._workers.values():
+            worker.popen.kill()
+        self.stop()
+
+
+def cpu_s_of(pid: int) -> float:
+    """CPU time of a process with all its threads, to the nanosecond (clock_getcpuclockid of Linux)."""
+    return time.clock_gettime(~pid << 3 | 2)
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SLOT, FEEDER = 0, 1  # numbers of the rig's workers
+HERE = "headgate.topology_runtime.worker.meters.sample_rows"
+SAMPLES, SINK = "calibration-samples", "calibration-sink"
+FAST_TPS = 1e6  # offered: more than any task takes
+WAITING_FRAMES = 8  # frames waiting for each thread: it never runs dry
+START_S = 20.0
+
+
+class Stopped(Exception):
+    """The calibration is being stopped."""
+
+
+class BenchPlace(msgspec.Struct, frozen=True):
+    """Where and how tasks are measured."""
+
+    directory: str
+    user_paths: tuple[str, ...]
+    slot_cores: float
+    gap_s: float = DataPlaneSettings().gap_s
+
+
+def bench_topology(topology: Topology, task: Task, rows: Path) -> Topology:
+    """The task between what gives it its sample rows and sinks that do nothing; names of the tasks
+    above it stay, because a task that keeps rows is told them."""
+    above = [edge for _, edge in topology.in_edges(task.name)]
+    play: list[Task] = []
+    edges: list[Edge] = []
+    if len(above) == 1:
+        play = [Task(above[0].source, "source", f"{HERE}:Replay", {"path": str(rows)})]
+    elif above:
+        play = [Task(SAMPLES, "source", f"{HERE}:Replay", {"path": str(rows), "tagged": True})]
+        for name in dict.fromkeys(edge.source for edge in above):
+            play.append(Task(name, "flat_map", f"{HERE}:Only", {"source": name}))
+            edges.append(Edge(SAMPLES, name))
+    below = [edge for _, edge in topology.out_edges(task.name)]
+    sinks = [Task(f"{SINK}-{number}", "flat_map", f"{HERE}:swallow") for number, _ in enumerate(below)]
+    edges += [msgspec.structs.replace(edge) for edge in above]
+    edges += [Edge(task.name, sink.name) for sink in sinks]
+    measured = msgspec.structs.replace(task, static=None)
+    return Topology(name=f"calibrate-{task.name}"[:64], tasks=(*play, measured, *sinks), edges=tuple(edges))
+
+
+class Bench(WatchedRig):
+    """`number`: which of the slots side by side this is. `stop`: set when all shall end."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        task: str,
+        threads: int,
+        rows_a_frame: int,
+        place: BenchPlace,
+        stop: threading.Event,
+    ) -> None:
+        self._task, self._threads, self._place, self._stop = task, threads, place, stop
+        self.what = f"task {task!r}"
+        places = {t.name: [SLOT] * threads if t.name == task else [FEEDER] for t in topology.tasks}
+        waiting = WAITING_FRAMES * rows_a_frame * threads
+        super().__init__(
+            topology,
+            places,
+            place.directory,
+            user_paths=place.user_paths,
+            settings=DataPlaneSettings(gap_s=place.gap_s, frame_rows=rows_a_frame),
+            modelled_tps={t.name: float(waiting) for t in topology.sources},  # × window_s = 1: its window
+        )
+        self._is_source = any(t.name == task for t in topology.sources)
+
+    # ── measuring ───────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, quotas: Quotas, name: str, number: int) -> None:
+        """Workers up, the task's in its slot. The bare worker's memory is the base."""
+        for slot in (SLOT, FEEDER):
+            self.spawn(slot)
+        self.until(lambda: all(w.endpoint for w in self._workers.values()), START_S, "start its worker")
+        self._base_bytes = rss_bytes(self.pid)
+        self.send("prepared")
+        self.until(self.ready, START_S, "build its objects")
+        quotas.bind(self.pid, name, self._place.slot_cores, number)
+
+    @property
+    def pid(self) -> int:
+        return self._workers[SLOT].popen.pid
+
+    @property
+    def cores(self) -> float:
+        return self._place.slot_cores
+
+    @property
+    def cpu_s(self) -> float:
+        return cpu_s_of(self.pid)
+
+    @property
+    def threads_measured(self) -> int:
+        return self._threads
+
+    @property
+    def base_bytes(self) -> int:
+        """The bare worker's memory."""
+        return self._base_bytes
+
+    @property
+    def memory_bytes(self) -> int:
+        return rss_bytes(self.pid) - self._base_bytes
+
+    def done(self) -> int:
+        """Rows the task has taken in (a source: has emitted and seen acked)."""
+        return self.count(self._task, mt.SOURCE_ACKED if self._is_source else mt.TUPLES_IN)
+
+    def blocked(self) -> tuple[int, int]:
+        """(ns its calls neither ran nor waited for the CPU, ns its calls took), all threads."""
+        wait_ns, busy_ns = self.count(self._task, mt.WAIT_NS), self.count(self._task, mt.BUSY_NS)
+        words, delay_ns = self._workers[SLOT].meter.words, 0
+        for i in range(words[mt.H_THREADS]):
+            delay_ns += run_delay_ns(self.pid, words[mt.HEADER + i * mt.THREAD_WORDS + mt.TID])
+        return max(0, wait_ns - delay_ns), busy_ns
+
+    def look(self) -> None:
+        if self._stop.is_set():
+            raise Stopped
+        super().look()
+
+
+def run_delay_ns(pid: int, thread: int) -> int:
+    """Time a thread was ready to run and did not, throttling by its quota included; 0 where not told."""
+    try:
+        return int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text("ascii").split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+# ── A whole topology on a given placement: several slots, each with its share of a core, fed by one worker
+# that is not limited. For trials of predictions.
+#
+# feeder (no limit): sources, sinks and other tasks of fixed size → slots 1, 2, … with the threads placed
+# there
+
+PLACED_FEEDER = 0
+ROWS_A_THREAD = 2  # in flight for each thread in a closed loop: none runs dry for long, and few rows queue
+
+
+WINDOW = DataPlaneSettings(
+    frame_rows=8
+)  # a source's rows are acked frame by frame: large ones would come in bursts
+
+
+class Use(msgspec.Struct, frozen=True):
+    """What each slot had used at one moment: CPU seconds, resident bytes above the bare worker."""
+
+    at_s: float
+    cpu_s: dict[int, float]
+    memory_bytes: dict[int, int]
+
+
+class PlacedCounts(msgspec.Struct, frozen=True):
+    """What the threads of one task in one slot have counted so far; `queue`: rows waiting now."""
+
+    rows: int
+    busy_ns: int
+    wait_ns: int
+    queue: int
+
+
+class Placed(WatchedRig):
+    """`placement`: slot number (from 1) → task → threads; `shares`: (slot, task) → part of the task's rows;
+    `thread_tps`: task → what one of its threads is modelled for, which sizes frames as in a run. Set
+    `chained` before `begin`: tasks whose threads may be run by the one before."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        placement: Mapping[int, Mapping[str, int]],
+        shares: Mapping[tuple[int, str], float],
+        thread_tps: Mapping[str, float],
+        directory: Path,
+        slot_cores: float,
+        user_paths: tuple[str, ...] = (),
+    ) -> None:
+        places: dict[str, list[int]] = {task.name: [] for task in topology.tasks}
+        weights: dict[str, list[float]] = {}
+        for slot, tasks in sorted(placement.items()):
+            for task, threads in tasks.items():
+                places[task] += [slot] * threads
+                weights.setdefault(task, []).extend([shares[slot, task] / threads] * threads)
+        for task, slots in places.items():
+            if not slots:
+                places[task] = [PLACED_FEEDER]
+        window = ROWS_A_THREAD * sum(len(slots) for slots in places.values()) / WINDOW.window_s
+        super().__init__(
+            topology,
+            places,
+            str(directory),
+            user_paths,
+            WINDOW,
+            {**thread_tps, **{task.name: window for task in topology.sources}},
+            weights,
+        )
+        self._slots, self.slot_cores = sorted(placement), slot_cores
+        self._base_bytes: dict[int, int] = {}
+
+    def begin(self, quotas: Quotas) -> None:
+        """Workers up, each slot's in its share of a core."""
+        for slot in (PLACED_FEEDER, *self._slots):
+            self.spawn(slot)
+        self.until(lambda: all(w.endpoint for w in self._workers.values()), START_S, "start their workers")
+        self._base_bytes = {slot: rss_bytes(self._workers[slot].popen.pid) for slot in self._slots}
+        self.send("prepared")
+        self.until(self.ready, START_S, "build their objects")
+        for slot in self._slots:
+            quotas.bind(self._workers[slot].popen.pid, f"slot{slot}", self.slot_cores, slot)
+
+    def saturate(self) -> None:
+        """As many rows as the window lets in."""
+        self.offer([(0.0, FAST_TPS)])
+
+    def done(self) -> int:
+        """Rows of the sources that are acked, in whatever order: wholly processed, everywhere."""
+        fields = (mt.SOURCE_ACKED, mt.SOURCE_ACKED_ABOVE)
+        return sum(self.count(task.name, field) for task in self.topology.sources for field in fields)
+
+    @property
+    def cores(self) -> float:
+        return self.slot_cores * len(self._slots)
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self.use().cpu_s.values())
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(self.use().memory_bytes.values())
+
+    @property
+    def threads_measured(self) -> int:
+        return sum(thread.slot.number != PLACED_FEEDER for thread in self.threads)
+
+    def groups(self) -> dict[tuple[int, str], PlacedCounts]:
+        """(slot, task) → counts."""
+        fields = (mt.TUPLES_IN, mt.BUSY_NS, mt.WAIT_NS, mt.QUEUE)
+        found: dict[tuple[int, str], list[int]] = {}
+        for slot in self._slots:
+            words = self._workers[slot].meter.words
+            for number in range(words[mt.H_THREADS]):
+                record = mt.HEADER + number * mt.THREAD_WORDS
+                if not words[record + mt.THREAD]:
+                    continue
+                sums = found.setdefault((slot, self.topology.tasks[words[record + mt.TASK]].name), [0] * 4)
+                for field, word in enumerate(fields):
+                    sums[field] += words[record + word]
+        return {group: PlacedCounts(*sums) for group, sums in found.items()}
+
+    def borrowers(self) -> int:
+        """Threads that have run another one's frames."""
+        words = [worker.meter.words for worker in self._workers.values()]
+        records = (
+            of[mt.HEADER + n * mt.THREAD_WORDS + mt.BORROWED_NS]
+            for of in words
+            for n in range(of[mt.H_THREADS])
+        )
+        return sum(borrowed_ns > 0 for borrowed_ns in records)
+
+    def use(self) -> Use:
+        pids = {slot: self._workers[slot].popen.pid for slot in self._slots}
+        cpu_s = {slot: cpu_s_of(pid) for slot, pid in pids.items()}
+        memory = {slot: rss_bytes(pid) - self._base_bytes[slot] for slot, pid in pids.items()}
+        return Use(time.monotonic(), cpu_s, memory)

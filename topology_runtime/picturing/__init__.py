@@ -1,1 +1,0 @@
-"""What makes a snapshot of a run the same thing live and over a trace: patches, words, history. Pure."""

@@ -1,0 +1,450 @@
+"""Typed channels over ZeroMQ: with `curve.py` the only module that imports zmq; it alone turns bytes into types.
+
+A channel sends one union of messages and receives another; what does not decode is a `BadMessage`.
+One thread owns one channel. Nothing here blocks without a time-out.
+
+    ServerChannel (ROUTER)  controller's control and command port, agent's port for its workers
+    ClientChannel (DEALER)  agent → controller, worker → agent, client → controller
+    PullChannel / PushChannel   tuples between workers; unbounded, for the ledger's window bounds what is in flight
+    PublisherChannel (XPUB) / SubscriberChannel (SUB)   the controller's picture; who is slow misses some
+
+Every one is encrypted and knows whom it speaks to (docs/keys.md): a server has a `KeyGuard`, a client a `Contact`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import zmq
+
+from headgate.topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
+from headgate.topology_runtime.keys import curve
+from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Who, keyed
+from headgate.topology_runtime.platform.addresses import Listening, parted, tcp
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.messages import from_here
+
+CONTROL_MAX_BYTES = 64 * 1024 * 1024
+FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
+CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: each becomes 230 bytes
+TUPLES_MAX_BYTES = 16 * 1024 * 1024
+BEHIND_MOST = 64  # messages that a slow subscriber may be behind; what comes after them it does not get
+HERE = Listening()  # loopback
+LINGER_MS = 1000
+FREED_TRIES, FREED_S = 200, 0.001
+HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 500, 1500  # by ZeroMQ's own threads, whatever Python does
+CONNECT_TIMEOUT_MS, HANDSHAKE_MS = 500, 1000  # then it is tried afresh: else a cut would outlast itself
+LINK_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
+REFUSAL_EVENTS = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+
+Out = TypeVar("Out")
+In = TypeVar("In")
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
+
+from_controller: msgspec.msgpack.Decoder[m.FromController] = msgspec.msgpack.Decoder(m.FromController)
+from_agent: msgspec.msgpack.Decoder[m.FromAgent] = msgspec.msgpack.Decoder(m.FromAgent)
+from_agent_to_worker: msgspec.msgpack.Decoder[m.FromAgentToWorker] = msgspec.msgpack.Decoder(
+    m.FromAgentToWorker
+)
+from_worker: msgspec.msgpack.Decoder[m.FromWorker] = msgspec.msgpack.Decoder(m.FromWorker)
+requests: msgspec.msgpack.Decoder[m.Request] = msgspec.msgpack.Decoder(m.Request)
+replies: msgspec.msgpack.Decoder[m.Reply] = msgspec.msgpack.Decoder(m.Reply)
+
+
+def decode(decoder: msgspec.msgpack.Decoder[In], data: bytes) -> In:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadMessage("a message could not be read", cause=str(error)) from error
+
+
+_CONTAINERS = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
+
+
+def weigh(data: bytes) -> None:
+    """Raises BadMessage when plain values could take more memory than a command may."""
+    if len(data) - len(data.translate(None, _CONTAINERS)) > CONTAINERS_MOST:
+        raise BadMessage("a command of too many parts", cause=f"more than {CONTAINERS_MOST:,}")
+
+
+def _tune(socket: zmq.Socket[bytes], max_bytes: int) -> None:
+    socket.setsockopt(zmq.LINGER, LINGER_MS)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_TIMEOUT_MS)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL, 20)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 80)  # a start waits for half of it on average
+
+
+def _bind(socket: zmq.Socket[bytes], at: Listening, port: int) -> str:
+    """Where others find it. Raises Unreachable."""
+    try:
+        socket.setsockopt(zmq.IPV6, int(":" in at.listen))
+        socket.bind(tcp(at.listen, port or "*"))
+    except zmq.ZMQError as error:
+        raise Unreachable(
+            f"cannot listen on {at.listen}:{port}",
+            cause=str(error),
+            hint="`ip addr` shows this machine's addresses"
+            if error.errno == zmq.EADDRNOTAVAIL
+            else "choose another port, or stop what uses it",
+        ) from error
+    return tcp(at.advertise, _bound(socket).rpartition(":")[2])
+
+
+def _bound(socket: zmq.Socket[bytes]) -> str:
+    """By ZeroMQ's own words."""
+    found = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(found, bytes)
+    return found.rstrip(b"\0").decode("ascii")
+
+
+def _connect(socket: zmq.Socket[bytes], contact: Contact) -> None:
+    try:
+        curve.prove(socket, contact)
+        socket.setsockopt(zmq.IPV6, int("[" in contact.endpoint))
+        socket.connect(contact.endpoint)
+    except zmq.ZMQError as error:
+        socket.close(linger=0)
+        raise Unreachable(f"cannot connect to {contact.endpoint}", cause=str(error)) from error
+
+
+def context() -> zmq.Context[zmq.Socket[bytes]]:
+    """This process's ZeroMQ context."""
+    return zmq.Context.instance()
+
+
+class _Channel:
+    _socket: zmq.Socket[bytes]
+
+    @property
+    def socket(self) -> zmq.Socket[bytes]:
+        return self._socket
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        self._socket.close(linger=linger_ms)
+
+
+class ServerChannel(_Channel, Generic[Out, In]):
+    """Many peers, each link named by bytes of ours and each message by whose key it came under; sending to an absent
+    peer is refused. unknown: messages under keys that were good at the handshake and are not any more."""
+
+    def __init__(
+        self,
+        decoder: msgspec.msgpack.Decoder[In],
+        guard: KeyGuard,
+        at: Listening = HERE,
+        port: int = 0,
+        max_bytes: int = CONTROL_MAX_BYTES,
+        untyped: bool = False,
+    ) -> None:
+        """Whoever sends more than `max_bytes` at once is cut off. untyped: messages hold plain values."""
+        self._decoder, self._untyped, self._guard = decoder, untyped, guard
+        self.unknown = 0
+        self._socket = context().socket(zmq.ROUTER)
+        _tune(self._socket, max_bytes)
+        curve.guard_server(self._socket, guard)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        try:
+            self.endpoint = _bind(self._socket, at, port)
+        except Unreachable:
+            self._socket.close(linger=0)
+            raise
+
+    def send(self, peer: bytes, message: Out | bytes) -> bool:
+        """False when that peer is not connected."""
+        data = message if isinstance(message, bytes) else encode(message)
+        try:
+            self._socket.send_multipart([peer, data], zmq.DONTWAIT, copy=True)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        return True
+
+    def receive(self) -> tuple[bytes, Who, In] | None:
+        """(peer, whose key, message), or None when there is nothing now. Raises BadMessage (with its `peer`)."""
+        while True:
+            try:
+                parts = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
+            except zmq.Again:
+                return None
+            peer, who = parts[0].bytes, self._guard.admits(str(parts[-1].get("User-Id")))
+            if who is not None:
+                return peer, who, self._read(peer, [part.bytes for part in parts[1:]])
+            self.unknown += 1
+
+    def _read(self, peer: bytes, parts: list[bytes]) -> In:
+        if len(parts) != 1:
+            raise BadMessage(f"a message of {len(parts) + 1} parts", peer=peer)
+        try:
+            if self._untyped:
+                weigh(parts[0])
+            return decode(self._decoder, parts[0])
+        except BadMessage as error:
+            error.peer = peer
+            raise
+
+
+class ClientChannel(_Channel, Generic[Out, In]):
+    """One peer; reconnects by itself, queues while it is away."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[In], contact: Contact) -> None:
+        self._decoder = decoder
+        self._socket = context().socket(zmq.DEALER)
+        _tune(self._socket, CONTROL_MAX_BYTES)
+        self.refusals = LinkWatch(self._socket, REFUSAL_EVENTS)
+        try:
+            _connect(self._socket, contact)
+        except Unreachable:
+            self.refusals.close(linger_ms=0)
+            raise
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        self.refusals.end(self._socket)
+        super().close(linger_ms)
+
+    @property
+    def refused(self) -> bool:
+        """Did the server not let this key in? It does not try again then."""
+        return True in self.refusals.changes()
+
+    def send(self, message: Out | bytes) -> bool:
+        """False: it is not on its way, since the server has refused this key, or too much waits already."""
+        try:
+            self._socket.send(message if isinstance(message, bytes) else encode(message), zmq.DONTWAIT)
+        except zmq.Again:
+            return False
+        return True
+
+    def receive_bytes(self) -> bytes | None:
+        try:
+            return self._socket.recv(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+
+    def receive(self) -> In | None:
+        data = self.receive_bytes()
+        return None if data is None else decode(self._decoder, data)
+
+    def decode(self, data: bytes) -> In:
+        return decode(self._decoder, data)
+
+
+class PullChannel(_Channel):
+    """Tuples into one worker, from all its peers. endpoint: with the worker's key."""
+
+    def __init__(self, guard: KeyGuard, at: Listening = HERE) -> None:
+        self._socket = context().socket(zmq.PULL)
+        _tune(self._socket, TUPLES_MAX_BYTES)
+        curve.guard_server(self._socket, guard)
+        self.endpoint = keyed(_bind(self._socket, at, 0), guard.own.public)
+        self._timeout_ms = -1
+
+    def receive_bytes(self, timeout_s: float) -> bytes | None:
+        timeout_ms = int(timeout_s * 1000)
+        if timeout_ms != self._timeout_ms:
+            self._socket.setsockopt(zmq.RCVTIMEO, timeout_ms)
+            self._timeout_ms = timeout_ms
+        try:
+            return self._socket.recv()
+        except zmq.Again:
+            return None
+
+
+class LinkWatch(_Channel):
+    """Tells when a connection stands and when it breaks (or what else is asked for). Made by the thread of the watched
+    socket, before that connects; read by one other. What was written and not received is lost when it breaks."""
+
+    def __init__(self, watched: zmq.Socket[bytes], events: int = LINK_EVENTS) -> None:
+        address = f"inproc://link-{next(_link_numbers)}"
+        watched.monitor(address, events)
+        self._socket = context().socket(zmq.PAIR)
+        self._socket.connect(address)
+
+    def end(self, watched: zmq.Socket[bytes]) -> None:
+        """Watch no more, in the thread of the watched socket and before that is closed: an event for which nobody is
+        there any more would hold up ZeroMQ's own thread, and with it every socket of this process, for ever."""
+        if not watched.closed:
+            watched.disable_monitor()
+        self.close(linger_ms=0)
+
+    def changes(self) -> list[bool | None]:
+        """Since the last call: True: it stands (or what was asked for); False: it broke; None: the watch is over."""
+        found: list[bool | None] = []
+        while True:
+            try:
+                told, _endpoint = self._socket.recv_multipart(zmq.DONTWAIT)  # zmq_socket_monitor(3)
+            except zmq.Again:
+                return found
+            event, _value = struct.unpack("=HI", told)  # pyzmq's own reader imports asyncio
+            found.append(None if event == zmq.EVENT_MONITOR_STOPPED else event != zmq.EVENT_DISCONNECTED)
+
+
+_link_numbers = itertools.count()
+
+
+class PushChannel(_Channel):
+    """Tuples to one peer worker. Never blocks; closing it drops what a dead peer did not take."""
+
+    def __init__(self, contact: Contact) -> None:
+        self._socket = context().socket(zmq.PUSH)
+        _tune(self._socket, TUPLES_MAX_BYTES)
+        self.watch = LinkWatch(self._socket)
+        try:
+            _connect(self._socket, contact)
+        except Unreachable:
+            self.watch.close(linger_ms=0)
+            raise
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.send(data, zmq.DONTWAIT, copy=len(data) < 4096)
+
+
+class PublisherChannel(_Channel):
+    """The same bytes to everyone who listens and may; never waits for any of them."""
+
+    def __init__(self, guard: KeyGuard, at: Listening = HERE, port: int = 0) -> None:
+        self._socket = context().socket(zmq.XPUB)
+        _tune(self._socket, CONTROL_MAX_BYTES)
+        curve.guard_server(self._socket, guard)
+        self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
+        self._heard, self._at = False, at
+        try:
+            self.endpoint = _bind(self._socket, at, port)
+        except Unreachable:
+            self._socket.close(linger=0)
+            raise
+
+    def ask_again(self) -> None:
+        """Break all links: who listens comes back by itself, if he may still. Raises Unreachable."""
+        self._socket.unbind(_bound(self._socket))
+        port = parted(self.endpoint)[1]
+        for left in reversed(
+            range(FREED_TRIES)
+        ):  # the port is given back by ZeroMQ's own thread, in a moment
+            try:
+                _bind(self._socket, self._at, port)
+                return
+            except Unreachable:
+                if not left:
+                    raise
+                time.sleep(FREED_S)
+
+    @property
+    def heard(self) -> bool:
+        """Does anybody listen now?"""
+        while True:
+            try:
+                self._heard = self._socket.recv(zmq.DONTWAIT)[:1] == b"\x01"
+            except zmq.Again:
+                return self._heard
+
+    def send_bytes(self, data: bytes) -> None:
+        self._socket.send(data, zmq.DONTWAIT)
+
+
+class SubscriberChannel(_Channel):
+    """What a publisher sends, while this is connected; reconnects by itself."""
+
+    def __init__(self, contact: Contact) -> None:
+        self._socket = context().socket(zmq.SUB)
+        _tune(self._socket, CONTROL_MAX_BYTES)
+        self._socket.setsockopt(zmq.RCVHWM, BEHIND_MOST)
+        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        _connect(self._socket, contact)
+
+    def receive_bytes(self) -> bytes | None:
+        try:
+            return self._socket.recv(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+
+
+class Waker:
+    """Wakes a `Waiter` from another thread."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+
+    def set(self) -> None:
+        os.eventfd_write(self.fd, 1)
+
+    def clear(self) -> None:
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            return
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Waiter:
+    """Waits for channels and file descriptors together."""
+
+    def __init__(self, channels: Iterable[_Channel] = (), fds: Iterable[int] = ()) -> None:
+        self._poller = zmq.Poller()
+        for channel in channels:
+            self._poller.register(channel.socket, zmq.POLLIN)
+        for fd in fds:
+            self._poller.register(fd, zmq.POLLIN)
+
+    def add(self, channel: _Channel) -> None:
+        self._poller.register(channel.socket, zmq.POLLIN)
+
+    def remove(self, channel: _Channel) -> None:
+        self._poller.unregister(channel.socket)
+
+    def add_fd(self, fd: int) -> None:
+        self._poller.register(fd, zmq.POLLIN)
+
+    def remove_fd(self, fd: int) -> None:
+        self._poller.unregister(fd)
+
+    def wait(self, timeout_s: float) -> list[Any]:
+        """Ready file descriptors (int) and sockets, at most `timeout_s` later."""
+        return [what for what, _ in self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000))]
+
+
+def ask(contact: Contact, request: m.Request, timeout_s: float = 5.0) -> m.Reply:
+    """One command to a controller and its reply; `Unreachable` after `timeout_s`, `Refused` without a key it knows."""
+    data = encode(from_here(request))
+    if len(data) > REQUEST_MAX_BYTES:
+        raise InvalidInput(
+            f"{request.command} is {len(data):,} bytes long", cause=f"at most {REQUEST_MAX_BYTES:,} are taken"
+        )
+    channel: ClientChannel[m.Request, m.Reply] = ClientChannel(replies, contact)
+    try:
+        channel.send(data)
+        Waiter([channel, channel.refusals]).wait(timeout_s)
+        reply = channel.receive()
+        if reply is None and channel.refused:
+            raise Refused(
+                f"the controller at {contact.endpoint} does not let this key in",
+                cause="it does not know the key, or another controller listens there now",
+                hint="`headgate keys list` on its host shows who may come in",
+            )
+    finally:
+        channel.close(linger_ms=0)
+    if reply is None:
+        raise Unreachable(
+            f"no answer from the controller at {contact.endpoint} in {timeout_s:g} s",
+            hint="is it running? `headgate up` or `headgate controller run` starts one",
+        )
+    return reply

@@ -1,0 +1,155 @@
+"""Dead letters on their way: from the worker of a task to the controller, and back to a source thread that sends
+their rows again.
+
+A row that is sent again has a name of its own in place of (partition, position) of its source: a partition that no
+source has, AGAIN_PARTITION + the number of the letter's task in the topology, and in it the letter's number as the
+position. So nothing that is known of the source's positions is touched (what is acked, counted, kept, applied), and
+copies of it are copies of one another alone.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from headgate.topology_runtime.api.cluster import Slot
+
+AGAIN_PARTITION = 1 << 20
+ROW_BYTES_MOST = 16 * 1024  # of a larger row there is the text alone
+MESSAGE_BYTES = 512 * 1024  # letters of one message together, as `weight` has it
+AGAIN_MOST = 512  # letters that a source thread has at a time
+
+
+class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
+    """A row whose task raised three times: identity, the row as JSON-like text, the traceback.
+
+    data: the row as bytes of shape `shape` (worker/rows.py), empty when it is too large or no row that the task was
+    given; feeder: the task that it came from. again: the letter of this task whose row has died once more."""
+
+    task: str
+    thread: int
+    source: str
+    partition: int
+    position: int
+    row: str
+    error: str
+    traceback: str
+    variant: int = 0
+    feeder: str = ""
+    shape: int = 0
+    data: bytes = b""
+    again: int = 0
+
+    @property
+    def of(self) -> int:
+        """The letter whose row, sent again, this one is or comes of; 0: none."""
+        return self.position if self.partition >= AGAIN_PARTITION else 0
+
+    @property
+    def weight(self) -> int:
+        """Bytes it may take in a message, about."""
+        return 4 * len(self.row) + len(self.error) + 2 * len(self.traceback) + len(self.data) + 200
+
+    def bare(self) -> DeadLetter:
+        """What it is of, without the row."""
+        return msgspec.structs.replace(self, row="", traceback="", data=b"")
+
+
+class DeadLetters(msgspec.Struct, frozen=True, tag="dead_letters"):
+    """Letters number `first` … of the agent's life `boot`; said again until they are taken, as those below
+    `waiting` are."""
+
+    vm: str
+    letters: tuple[DeadLetter, ...]
+    boot: int = 0
+    first: int = 0
+    waiting: int = 0
+
+
+class LettersTaken(msgspec.Struct, frozen=True, tag="letters_taken"):
+    """Dead letters of the agent's life `boot` below this number are on the controller's disk."""
+
+    boot: int
+    below: int
+
+
+class LetterRow(msgspec.Struct, frozen=True, array_like=True):
+    """The row of letter `number`, for `task` as if it came from `feeder`. thread: where it died. serial: what a
+    controller's life calls this sending of it; none is used twice."""
+
+    serial: int
+    number: int
+    task: str
+    feeder: str
+    thread: int
+    shape: int
+    data: bytes
+
+
+class SendAgain(msgspec.Struct, frozen=True, tag="send_again"):
+    """What source thread `thread` of this worker is to send again, all of it, by serials. rows: those that it is not
+    known to have. Said until it says the same. What an earlier `boot` of the controller said is forgotten."""
+
+    boot: int
+    slot: Slot
+    incarnation: int
+    thread: int
+    serials: tuple[int, ...]
+    rows: tuple[LetterRow, ...] = ()
+
+
+class SentAgain(msgspec.Struct, frozen=True, array_like=True):
+    """What a source thread has of what this `boot` said: serials on their way, and done (until it is not asked for
+    them any more)."""
+
+    thread: int
+    boot: int
+    open: tuple[int, ...] = ()
+    done: tuple[int, ...] = ()
+
+
+def weighed(letters: list[DeadLetter], most: int) -> int:
+    """How many of these, from the first on, go into one message."""
+    weight = 0
+    for count, letter in enumerate(letters[:most]):
+        weight += letter.weight
+        if weight > MESSAGE_BYTES and count:
+            return count
+    return min(most, len(letters))
+
+
+# ── What an agent and its workers say to each other of rows that workers do not survive ─────────────────
+
+CallKind = Literal["row", "bucket", "read", "open", "close"]  # what user code is called for
+
+
+class Struck(msgspec.Struct, frozen=True, array_like=True):
+    """Calls of user code during which a worker hung or died, `times` times: the row with this identity
+    (kind "bucket": rows kept together, named after the first; "read": a source at this position).
+    error: what happened and where; traceback: the thread's stack."""
+
+    task: str
+    source: str
+    partition: int
+    position: int
+    variant: int
+    kind: CallKind
+    times: int
+    error: str
+    traceback: str
+
+
+class VmStrikes(msgspec.Struct, frozen=True, array_like=True):
+    """Of one VM: the latest calls that were struck there, without their stacks, and how many workers were lost in calls
+    of which nothing is known yet."""
+
+    struck: tuple[Struck, ...] = ()
+    unknown: int = 0
+
+
+class Poisoned(msgspec.Struct, frozen=True, tag="poisoned"):
+    """All of these that were struck too often: rows that are buried before user code meets them again,
+    sources that wait before they read again."""
+
+    struck: tuple[Struck, ...]

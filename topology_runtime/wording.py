@@ -1,0 +1,96 @@
+"""How faults and counts are put into words, and the rules of names, references and numbers that faults use."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+
+NAME = re.compile(r"(?!\.*$)[A-Za-z0-9_.-]{1,64}")  # not only dots: names become directories
+REFERENCE = re.compile(r"[\w-]+(\.[\w-]+)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # module:attribute, both dotted
+
+WHOLE_BELOW = 1e15  # numbers that are shown without an exponent
+SHOWN = 60  # characters of a wrong value that a fault shows
+MAX_SUGGESTIONS = 20  # looking for near names is slow: no more than this many per topology
+
+
+def shown(value: object) -> str:
+    """A value in a fault, cut to `SHOWN` characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        text = "a huge number"
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 slot`, `1,200 slots`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def significant(value: float, digits: int = 4) -> str:
+    """`103.2`, `0.01234`, `25,570`: so many digits that count, and a whole number where it has more of them, not
+    `2.557e+04`; from 10¹⁵ on it has an exponent."""
+    text = f"{value:,.{digits}g}"
+    return f"{value:,.0f}" if "e+" in text and abs(value) < WHOLE_BELOW else text
+
+
+class Suggestions:
+    """Known words near to wrong ones; for the first `MAX_SUGGESTIONS` different wrong ones only."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, str | None] = {}
+
+    def nearest(self, word: str, known: Iterable[str]) -> str | None:
+        """The known word most like `word`, None when none is near."""
+        if word not in self._found:
+            if len(self._found) == MAX_SUGGESTIONS:
+                return None
+            self._found[word] = next(iter(get_close_matches(word[:SHOWN], list(known), 1)), None)
+        return self._found[word]
+
+    def text(self, word: str, known: Iterable[str]) -> str:
+        """`; did you mean 'score'?`, or nothing."""
+        near = self.nearest(word, known)
+        return f"; did you mean {near!r}?" if near else ""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'score'?`, or nothing when no known word is near."""
+    return Suggestions().text(word, known)
+
+
+def name_faults(place: str, name: str) -> Iterator[str]:
+    if not NAME.fullmatch(name):
+        yield f"{place} {shown(name)}: names are 1 to 64 of A-Z a-z 0-9 _ . - and not only dots"
+
+
+def number_faults(place: str, value: float, low: float, high: float, open_low: bool = False) -> Iterator[str]:
+    """`value` shall be finite and within low … high (above low if `open_low`)."""
+    fits = low <= value <= high and not (open_low and value == low)
+    if not (math.isfinite(value) and fits):
+        text = f"above {low:g}" if open_low else f"at least {low:g}"
+        text += f" and at most {high:,g}" if math.isfinite(high) else ""
+        yield (
+            f"{place}: {value:g} must be {text}"
+            if math.isfinite(value)
+            else f"{place}: {value} is not finite"
+        )
+
+
+# ── Points in time as people and files write them. Pure ─────────────────────────────────────────────────
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def utc_iso(wall_ns_: int) -> str:
+    """`2026-01-31T12:00:00.000000Z` of nanoseconds since 1970."""
+    stamp = datetime.fromtimestamp(wall_ns_ / 1e9, UTC)
+    return stamp.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def utc_ns(text: str) -> int:
+    """Nanoseconds since 1970 of what `utc_iso` wrote, to a microsecond. Raises ValueError."""
+    return (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,0 +1,250 @@
+"""Calling a user's function over the rows of a frame so that an exception costs one row, not the frame. Pure
+but for the user's code and the pauses between tries.
+
+`out.extend(map(f, rows))` runs at nearly the speed of a bare loop and keeps the results that came before an
+exception, so only the row that failed is tried again: three tries in all, then it is a dead letter. Of a call about
+many rows nobody knows which one failed: after three tries its halves are tried, and theirs, down to the row.
+"""
+
+from __future__ import annotations
+
+import traceback
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeVar
+
+from headgate.topology_runtime.errors import BadBatch, HeadgateError
+from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Struck
+
+# ── Where a thread is in user code, for whoever must know if it never comes back. Pure ──────────────────
+#
+# A pass over rows runs at the speed of C, so nothing is noted row by row: how far it has come shows in the
+# length of what has come of it, and another thread may look at that at any time. Only after a worker was
+# lost in user code are rows named before they are begun, one at a time in the whole worker (`careful`).
+
+Identity = tuple[int, int, int, int, CallKind]  # source number, partition, position, variant, kind of call
+Verdict = tuple[str, str]  # error, traceback
+
+
+WAIT_FIRST_S, WAIT_MOST_S = 10.0, 300.0
+FAILURES_MOST = 3  # one more is not risked
+
+
+class Poison:
+    """Rows of one task that must not meet its code again, each with the verdict of its dead letter, and how
+    long a source waits before it reads at a position again."""
+
+    def __init__(
+        self, rows: Mapping[Identity, Verdict], waits_s: Mapping[tuple[int, int], float] | None = None
+    ) -> None:
+        self.rows = rows
+        self.waits_s = waits_s or {}  # (partition, position) → seconds
+        self._places = sorted({identity[:3] for identity in rows})
+        self.any = bool(self.rows or self.waits_s)
+
+    def touches(self, source: int, partition: int, position: int, count: int) -> bool:
+        """Is one of so many positions from this one on among them?"""
+        at = bisect_left(self._places, (source, partition, position))
+        return at < len(self._places) and self._places[at] < (source, partition, position + count)
+
+
+NO_POISON = Poison({})
+
+
+def poison_of(task: str, sources: Sequence[str], struck: Iterable[Struck]) -> Poison:
+    """What of all that was struck is of this task. `sources`: their names by number."""
+    here = [one for one in struck if one.task == task and one.times >= FAILURES_MOST]
+    numbers = {name: number for number, name in enumerate(sources)}
+    rows: dict[Identity, Verdict] = {
+        (numbers[one.source], one.partition, one.position, one.variant, one.kind): (one.error, one.traceback)
+        for one in here
+        if one.kind in ("row", "bucket") and one.source in numbers
+    }
+    waits_s = {(one.partition, one.position): wait_s(one.times) for one in here if one.kind == "read"}
+    return Poison(rows, waits_s)
+
+
+def wait_s(times: int) -> float:
+    """Before a read that hung so many times is tried again: ten seconds, then twice as long each time."""
+    return min(WAIT_MOST_S, WAIT_FIRST_S * 2.0 ** min(times - FAILURES_MOST, 10))
+
+
+class CallWatch:
+    """One thread. quick: a call needs no more than to be counted (a frame round it is timed, and nothing is
+    asked for). `out`, `failures`: of the pass over rows under way; `raised`, `calls`: tries that raised
+    and calls made one by one or in passes that are over, ever."""
+
+    quick = careful = False
+    poison = NO_POISON
+
+    def __init__(self) -> None:
+        self.out: Sized = ()
+        self.failures: Sized = ()
+        self.raised = self.calls = 0
+
+    @property
+    def moved(self) -> int:
+        """Another number than a while ago: the thread is not in the same call."""
+        return len(self.out) + self.raised + self.calls
+
+    @property
+    def place(self) -> int:
+        """Of the row that the pass under way is at."""
+        return len(self.out) + len(self.failures)
+
+    def over(self, calls: int) -> None:
+        """A pass of so many calls has ended: what came of it is not held here, where it would outlive its frame."""
+        self.calls += calls
+        self.out = self.failures = ()
+
+    def enter(self, identity: Identity) -> None:
+        """The call for this row begins."""
+        self.calls += 1
+
+    def leave(self) -> None:
+        """It is over, however it ended."""
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+Came = TypeVar("Came")  # of a call
+TRIES = 3
+PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment
+LINE_MOST = 500  # characters of the exception's own line that are kept
+TRACEBACK_MOST = 4000  # characters of a traceback that are kept
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A row (its place) that failed for good: the exception in a line, and its traceback."""
+
+    place: int
+    error: str
+    traceback: str
+
+
+def failure(place: int, error: BaseException) -> Failure:
+    try:
+        line = f"{type(error).__name__}: {error}"
+    except Exception:  # an exception of the user's that cannot even say what it is
+        line = f"{type(error).__name__}, whose text cannot be had"
+    text = "".join(traceback.format_exception(error))
+    if isinstance(error, HeadgateError):
+        text += "\n".join(error.lines()[1:])
+    return Failure(place, _printable(line)[:LINE_MOST], _printable(text)[-TRACEBACK_MOST:])
+
+
+def shown(value: Any, most: int) -> str:
+    """At most so many characters of a value's repr, whatever the value is."""
+    try:
+        text = repr(value)
+    except Exception as error:  # the user's class cannot even say what it is
+        text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+    return _printable(text)[:most]
+
+
+def _printable(text: str) -> str:
+    """Text that can be sent: half characters (lone surrogates) escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def each(
+    function: Callable[[Any], Any],
+    rows: Sequence[Any],
+    pause: Callable[[float], None],
+    watch: CallWatch | None = None,
+) -> tuple[list[Any], list[Failure]]:
+    """Results of the rows that went well, in order, and the failures of the others. `watch` shows how far
+    this has come.
+
+    Whatever user code raises is its row's failure (also SystemExit, or a CancelledError that a task let
+    out): it must not end the thread."""
+    out: list[Any] = []
+    failures: list[Failure] = []
+    watch = watch or CallWatch()
+    watch.out, watch.failures = out, failures
+    tries = 0
+    while (at := len(out) + len(failures)) < len(rows):
+        try:
+            out.extend(map(function, islice(rows, at, None) if at else rows))
+            stopped = len(out) + len(failures)
+            if stopped == len(rows):
+                break
+            raise RuntimeError("the task raised StopIteration")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            watch.raised += 1
+            stopped = len(out) + len(failures)
+            tries = tries + 1 if stopped == at else 1
+            if tries >= TRIES:
+                failures.append(failure(stopped, error))
+                tries = 0
+            else:
+                pause(PAUSES_S[tries - 1])
+    watch.over(len(rows))
+    return out, failures
+
+
+def together(
+    function: Callable[[Sequence[Any]], Came],
+    rows: Sequence[Any],
+    pause: Callable[[float], None],
+    watch: CallWatch | None = None,
+) -> tuple[list[Came], list[Failure]]:
+    """Results of calls about many rows at once: of the rows that went well, in order, as many as there were
+    calls in the end; and the failures of the others. A call that raises is tried as one about a row is; then its
+    halves are, once each as long as they have more than one row. One whose result does not tell what came of each row
+    (BadBatch) is no row's fault: its rows fail, and it is not tried again."""
+    out: list[Came] = []
+    failures: list[Failure] = []
+    watch = watch or CallWatch()
+    watch.out, watch.failures = out, failures
+    ahead = [(0, len(rows), TRIES)] if rows else []  # (start, stop, tries), the next one last
+    while ahead:
+        start, stop, most = ahead.pop()
+        some = rows if stop - start == len(rows) else rows[start:stop]
+        for tries in range(1, most + 1):
+            watch.calls += 1
+            try:
+                out.append(function(some))
+                break
+            except KeyboardInterrupt:
+                raise
+            except BadBatch as error:
+                failures += [failure(place, error) for place in range(start, stop)]
+                break
+            except BaseException as error:  # as in `each`
+                watch.raised += 1
+                last = error
+            if tries < most:
+                pause(PAUSES_S[tries - 1])
+        else:
+            if stop - start == 1:
+                failures.append(failure(start, last))
+                continue
+            middle = (start + stop) // 2
+            ahead += [(a, b, TRIES if b - a == 1 else 1) for a, b in ((middle, stop), (start, middle))]
+    watch.over(len(out))
+    return out, failures
+
+
+def once(
+    call: Callable[[], Any], pause: Callable[[float], None], watch: CallWatch | None = None
+) -> tuple[Any, Failure | None]:
+    """The result of a call tried three times, or its failure."""
+    watch = watch or CallWatch()
+    tries = 0
+    while True:
+        try:
+            return call(), None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # as in `each`
+            watch.raised += 1
+            tries += 1
+            if tries >= TRIES:
+                return None, failure(0, error)
+            pause(PAUSES_S[tries - 1])

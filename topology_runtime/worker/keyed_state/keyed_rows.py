@@ -1,0 +1,583 @@
+"""The state per key of one thread, owned by key range, and what rows do to it. Pure but for the user's code.
+Which ranges it owns is in ranges.py, when it asks, answers and saves in keyed.py.
+
+Rules (protocol: Keyed state) [A4] [A5] [B4]:
+ 1. A row is processed only by the owner of its range. A row of a range that is still on its way here
+    waits at the side, kept and not acked; a row of a range that went away follows it.
+ 2. A processed row stays kept until a snapshot covers it, so a killed owner's rows come again.
+ 3. A row whose identity was processed already (a replay) changes no state again; its output goes out
+    again (applied.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, compress
+from typing import Any
+
+from headgate.topology_runtime.api.logic import processes_all
+from headgate.topology_runtime.api.topology import KEY_RANGES
+from headgate.topology_runtime.errors import BadBatch, BadRow
+from headgate.topology_runtime.wire.messages import Frame
+from headgate.topology_runtime.wire.state_moves import RangeCopy, StateAsked, StateMove
+from headgate.topology_runtime.worker.calls import attempts
+from headgate.topology_runtime.worker.calls.batches import listed, wrong_number
+from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
+from headgate.topology_runtime.worker.calls.user_code import UserCode
+from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, grouped, twice_in
+from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
+    Contents,
+    KeyedSnapshot,
+    SnapshotStore,
+    StateChange,
+    States,
+    contents_of,
+    copied,
+    of_range,
+    states_of,
+)
+from headgate.topology_runtime.worker.rows import row_runs as r
+from headgate.topology_runtime.worker.rows import row_values as wire
+from headgate.topology_runtime.worker.rows.acks import AckSums, Addressed, BufferedRow, single_rows
+from headgate.topology_runtime.worker.rows.row_runs import Batch
+from headgate.topology_runtime.worker.rows.row_values import MadeSizes
+
+# ── The states of a keyed task's keys, by key range, and what the user's code makes of rows and states.
+# Pure but for that code.
+
+Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
+
+
+@dataclass(slots=True)
+class KeyedBatch:
+    """Rows that came by an edge, with the key of each and its range."""
+
+    batch: Batch
+    edge: int
+    keys: Sequence[Hashable]
+    ranges: Sequence[int]
+
+    def part(self, start: int, stop: int) -> KeyedBatch:
+        some = slice(start, stop)
+        return KeyedBatch(self.batch.part(start, stop), self.edge, self.keys[some], self.ranges[some])
+
+    def where(self, chosen: Callable[[int], bool]) -> KeyedBatch:
+        """The rows, by their numbers, of which this is true."""
+        some = [row for row in range(len(self.ranges)) if chosen(row)]
+        batch = self.batch.where([chosen(row) for row in range(len(self.ranges))])
+        return KeyedBatch(
+            batch, self.edge, [self.keys[row] for row in some], [self.ranges[row] for row in some]
+        )
+
+
+class KeyedStates:
+    """Key → state. Equal keys of several types are several keys: those of each type that has no such twins are by
+    themselves (`_by_kind`), all others under their range too."""
+
+    def __init__(self, logic: Any, known: KeyRanges) -> None:
+        self._logic, self._known, self._together = logic, known, processes_all(logic)
+        self._by_kind: dict[type | None, _States] = {kind: _States() for kind in (*known.kinds, None)}
+        self._by_range: dict[int, dict[Hashable, Any]] | None = (
+            None  # all of them, where nothing has changed since
+        )
+
+    def _ranged(self) -> dict[int, dict[Hashable, Any]]:
+        if self._by_range is None:
+            self._by_range = {}
+            for kind, states in self._by_kind.items():
+                for key_range, key, at in self._placed(kind, list(states.all)):
+                    self._by_range.setdefault(key_range, {})[key] = states.all[at]
+        return self._by_range
+
+    def _placed(self, kind: type | None, places: Sequence[Any]) -> Iterable[tuple[int, Hashable, Any]]:
+        """(range, key, where its state is) of these."""
+        if kind is None:
+            return ((key_range, key, (key_range, key)) for key_range, key in places)
+        return zip(self._known.of(places), places, places, strict=True)
+
+    def of(self, key_range: int) -> dict[Hashable, Any]:
+        """The states of a range: not to be changed."""
+        return self._ranged().get(key_range, {})
+
+    @property
+    def filled(self) -> set[int]:
+        return set(self._ranged())
+
+    def drop(self, key_range: int) -> None:
+        for key in self._ranged().pop(key_range, ()):
+            states, at = self._at(key, key_range)
+            del states.all[at]
+            states.new.discard(at)
+
+    def _at(self, key: Hashable, key_range: int) -> tuple[_States, Any]:
+        states = self._by_kind.get(type(key))
+        return (self._by_kind[None], (key_range, key)) if states is None else (states, key)
+
+    # ── rows ────────────────────────────────────────────────────────────────────────────────────
+
+    def process(self, some: KeyedBatch, code: UserCode) -> tuple[Came, KeyedBatch]:
+        """What comes of these rows, and which rows those are: the others are dead letters."""
+        rows = some.batch.rows
+        kind = self._known.kind(some.keys) if self._together and not code.watch.careful else None
+        if kind is not None:
+            call, span = partial(self._all, some, kind), range(len(rows))
+            calls, failures = attempts.together(call, span, code.pause, code.watch)
+            came = calls[0] if len(calls) == 1 else _joined(calls, len(rows) - len(failures))
+        else:
+            triples = list(zip(some.keys, some.ranges, rows, strict=True))
+            outs, failures = code.each(self._one, triples, some.batch)
+            came = flat(outs)
+        if failures:
+            failed = {failure.place for failure in failures}
+            code.results.bury(some.batch, failures)
+            some = some.where(lambda row: row not in failed)
+        return came, some
+
+    def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
+        key, key_range, row = triple
+        states, at = self._at(key, key_range)
+        state = states.all[at] if at in states.all else self._logic.new(key)
+        new, out = self._logic.process(key, row, state)
+        rows = list(out)
+        states.all[at] = new
+        states.new.add(at)
+        self._by_range = None
+        return rows
+
+    def _all(self, some: KeyedBatch, kind: type, span: Sequence[int]) -> Came:
+        """Rows number `span` at once."""
+        keys, rows, states = some.keys, some.batch.rows, self._by_kind[kind]
+        if len(span) < len(rows):
+            keys, rows = keys[span[0] : span[-1] + 1], rows[span[0] : span[-1] + 1]
+        there = states.all
+        try:
+            found = dict(zip(keys, map(there.__getitem__, keys), strict=True))
+        except KeyError:
+            new = self._logic.new
+            found = {key: there[key] if key in there else new(key) for key in dict.fromkeys(keys)}
+        many = len(found)
+        came, counts = self._logic.process_all(keys, rows, found)
+        came, counts = listed(came), [] if counts is None else list(map(int, counts))
+        if (sum(counts) if counts else len(rows)) != len(came) or len(counts or rows) != len(rows):
+            raise wrong_number(len(came), len(rows))
+        if len(found) != many:
+            raise BadBatch(
+                f"process_all left {len(found):,} states of {many:,} keys",
+                cause="it is to put the new state of each key in the place of the old one",
+            )
+        there.update(found)
+        states.new.update(found)
+        self._by_range = None
+        return came, counts
+
+    # ── going along ─────────────────────────────────────────────────────────────────────────────
+
+    def pack(self, key_range: int) -> bytes:
+        """[key, state] rows."""
+        logic = self._logic
+        rows = [[key, logic.snapshot(state)] for key, state in self.of(key_range).items()]
+        return wire.write(rows, wire.NESTED)
+
+    def unpack(self, key_range: int, data: bytes) -> None:
+        """In place of those that are here. Raises msgspec.DecodeError."""
+        came = {key: self._logic.restore(state) for key, state in of_range(data)}
+        self.drop(key_range)
+        for key, state in came.items():
+            states, at = self._at(key, key_range)
+            states.all[at] = state
+        if came:
+            self._ranged()[key_range] = came
+
+    def pack_new(self) -> States:
+        """The states that changed since the last snapshot. Raises BadRow."""
+        ranges: list[int] = []
+        keys: list[Hashable] = []
+        found: list[Any] = []
+        for kind, states in self._by_kind.items():
+            for key_range, key, at in self._placed(kind, list(states.new)):
+                ranges.append(key_range)
+                keys.append(key)
+                found.append(self._logic.snapshot(states.all[at]))
+        return states_of(ranges, keys, found)
+
+    def saved(self) -> None:
+        """A snapshot has all that is here."""
+        for states in self._by_kind.values():
+            states.new.clear()
+
+
+def flat(outs: Sequence[Sequence[Any]]) -> Came:
+    """What came of each of some rows, together."""
+    counts = list(map(len, outs))
+    return list(chain.from_iterable(outs)), [] if set(counts) == {1} else counts
+
+
+def _joined(calls: Sequence[Came], rows: int) -> Came:
+    """What came of several calls about so many rows in all."""
+    came = list(chain.from_iterable(came for came, _ in calls))
+    counts = list(chain.from_iterable(counts or [1] * len(came) for came, counts in calls))
+    return came, [] if set(counts) == {1} else counts
+
+
+class _States:
+    """all: where → state. new: where those are that are in no snapshot."""
+
+    def __init__(self) -> None:
+        self.all: dict[Any, Any] = {}
+        self.new: set[Any] = set()
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class KeyedRows:
+    """`key_of(edge)`: by what the rows of an edge are grouped."""
+
+    def __init__(
+        self,
+        code: UserCode,
+        random64: Callable[[], int],
+        key_of: Callable[[int], Callable[[Any], Hashable]],
+    ) -> None:
+        self.code, self.results, self.random64, self._key_of = code, code.results, random64, key_of
+        self.thread = code.results.around.thread
+        self.ranges = Ranges(self.thread)
+        self._known = KeyRanges()
+        self.states = KeyedStates(code.logic, self._known)
+        self.applied = Applied()
+        self._sizes = MadeSizes()
+        self.dirty = False  # something has changed since the last snapshot
+        self.side: dict[int, list[BufferedRow]] = {}
+        self.uncovered = AckSums()  # what the next snapshot lets go
+        self.uncovered_rows = 0
+        self._frozen: dict[int, RangeCopy] = {}  # ranges of others, once and for all
+        self._offers: dict[int, RangeCopy] = {}  # the best copy that others have
+
+    @property
+    def holding(self) -> int:
+        return self.uncovered_rows + sum(map(len, self.side.values())) + len(self.ranges.pending)
+
+    @property
+    def uncovered_bytes(self) -> int:
+        """Of what came of rows that no snapshot covers, as far as it is remembered; about."""
+        return int(self._sizes.mean_bytes * min(self.uncovered_rows, self.applied.most))
+
+    # ── rows ────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
+        acks = AckSums(frame.roots)
+        self.applied.hear(frame.roots)
+        batch = Batch(list(frame.rows), frame.runs, frame.roots)
+        self.results.edge = frame.edge
+        keys, ranges, batch = self._places_of(batch, self._key_of(frame.edge))
+        self.results.edge = None
+        owned = self.ranges.owned
+        if not owned.issuperset(ranges):
+            here = [key_range in owned for key_range in ranges]
+            there = [not one for one in here]
+            self._elsewhere(batch.where(there), frame.edge, list(compress(ranges, there)), now_ns, acks)
+            keys, ranges, batch = list(compress(keys, here)), list(compress(ranges, here)), batch.where(here)
+        self._process(KeyedBatch(batch, frame.edge, keys, ranges), now_ns, acks)
+        return acks.all()
+
+    def _places_of(
+        self, batch: Batch, key: Callable[[Any], Hashable]
+    ) -> tuple[Sequence[Hashable], Sequence[int], Batch]:
+        """(keys, their ranges, rows) of the rows that have a key."""
+        keys, batch = self.code.over(key, batch)
+        try:
+            return *self._known.placed(keys), batch
+        except Exception:  # a key that cannot be written: it has no range, its row fails
+            pairs, batch = self.code.over(lambda row: (found := key(row), range_of(found)), batch)
+            return [pair[0] for pair in pairs], [pair[1] for pair in pairs], batch
+
+    def _elsewhere(self, batch: Batch, edge: int, ranges: Sequence[int], now_ns: int, acks: AckSums) -> None:
+        """Rows of ranges that are not here: they follow their range, or wait for it at the side."""
+        for row, key_range in zip(single_rows(batch, edge, self.random64), ranges, strict=True):
+            owner = self.ranges.owner(key_range)
+            if owner is not None and owner != self.thread:
+                self._forward(row, owner, now_ns, acks)
+            else:
+                self.side.setdefault(key_range, []).append(row)
+                acks.keep(row)
+
+    def _forward(self, row: BufferedRow, owner: int, now_ns: int, acks: AckSums) -> None:
+        acks.give(row.roots, self.results.outputs.forward(row, owner, now_ns))
+
+    def _process(self, some: KeyedBatch, now_ns: int, acks: AckSums) -> None:
+        """Rows into the states of their keys; a sink's in pieces."""
+        pieces = self.results.pieces
+        if pieces is None:
+            self._piece(some, now_ns, acks)
+            return
+        for start, stop in pieces.cut(len(some.ranges)):
+            self._piece(some.part(start, stop), now_ns, acks)
+            self.results.log()
+            self.code.watch.calls += stop - start
+
+    def _piece(self, some: KeyedBatch, now_ns: int, acks: AckSums) -> None:
+        if not some.ranges:
+            return
+        groups = grouped(some.batch)
+        if twice_in(groups):
+            for row in range(len(some.ranges)):
+                self._piece(some.part(row, row + 1), now_ns, acks)
+            return
+        known = self.applied.outputs(groups, some.ranges)
+        if known:
+            again = [known[row] for row in sorted(known)]
+            batch = some.where(known.__contains__).batch
+            self._go_on(batch, *flat(again), now_ns, acks)
+            self._piece(some.where(lambda row: row not in known), now_ns, acks)
+            return
+        self.results.edge = some.edge
+        (came, counts), fit = self.states.process(some, self.code)
+        self.results.edge = None
+        if not fit.ranges:
+            return
+        if fit is not some:
+            groups = grouped(fit.batch)
+        if self.results.outputs.edges:
+            self.applied.add(groups, fit.ranges, came, counts, fit.batch.roots)
+        else:
+            self.applied.add(groups, fit.ranges, [], [0] * len(fit.ranges))
+        self._go_on(fit.batch, came, counts, now_ns, acks)
+
+    def _go_on(
+        self, batch: Batch, came: Sequence[Any], counts: Sequence[int], now_ns: int, acks: AckSums
+    ) -> None:
+        """Rows that are in the state: what came of them goes on, they stay kept until a snapshot covers them."""
+        if came:
+            runs = _each_named(batch.runs, counts) if counts else batch.runs
+            acks.give(batch.roots, self.results.emit(Batch(came, runs, batch.roots), now_ns))
+            if made_bytes := self._sizes.made_bytes(came, len(batch.roots)):
+                acks.made = self.results.around.number, acks.made[1] + made_bytes
+        if self.results.around.sink:
+            self.results.finish(batch)
+        of_root: dict[int, int] = {}
+        for number, _, count, _ in batch.runs:
+            of_root[number] = of_root.get(number, 0) + count
+        for number, count in of_root.items():
+            root, share = batch.roots[number], self.random64()
+            roots = (root, *(batch.roots[other] for other in root.along))
+            acks.keep_together(roots, share, count)
+            self.uncovered.keep_together(roots, share, -count)
+        self.uncovered_rows += len(batch.rows)
+        self.dirty = True
+
+    def pass_on(self, now_ns: int) -> list[Addressed]:
+        """Rows at the side whose range is another thread's by now go there."""
+        acks = AckSums()
+        for key_range in list(self.side):
+            owner = self.ranges.owner(key_range)
+            if owner is not None and owner != self.thread:
+                for row in self.side.pop(key_range):
+                    acks.let_go(row)
+                    self._forward(row, owner, now_ns, acks)
+        return acks.all()
+
+    # ── snapshots ───────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self) -> KeyedSnapshot:
+        """Everything that is here."""
+        applied = self.applied
+        filled = self.states.filled | applied.filled
+        copies = tuple(
+            self.copy(key_range) if key_range in filled else RangeCopy(key_range, version)
+            for key_range, version in sorted(self.ranges.versions.items())
+        )
+        return KeyedSnapshot(copies, tuple(sorted(self.ranges.lost)), applied.floors(), applied.again_at_most)
+
+    def change(self) -> StateChange | None:
+        """What is new since the last snapshot; None when that can only be told whole."""
+        applied = self.applied
+        try:
+            return StateChange(
+                self.states.pack_new(), applied.pack_new(), applied.floors(), applied.again_at_most
+            )
+        except BadRow:
+            return None
+
+    def covered(self) -> list[Addressed]:
+        """A snapshot of all that was processed is durable: its rows need not come again."""
+        self.dirty = False
+        self.states.saved()
+        self.applied.saved()
+        acks, self.uncovered, self.uncovered_rows = self.uncovered.all(), AckSums(), 0
+        return acks
+
+    def restore(self, saved: KeyedSnapshot) -> None:
+        """Take up the snapshot of this thread's former life. Raises msgspec.DecodeError."""
+        for copy in saved.copies:
+            self._install(copy)
+        self.ranges.lost |= set(saved.lost)
+        self.applied.take_floors(saved.below)
+        self.applied.again_at_most = saved.applied_again
+
+    def _install(self, copy: RangeCopy) -> None:
+        """This copy of a range, in place of the one that is here. Raises msgspec.DecodeError."""
+        contents = contents_of(copy)
+        self.states.unpack(copy.key_range, contents.states)
+        self.applied.unpack(copy.key_range, contents.applied)
+        self.applied.take_floors(contents.below)
+        self.ranges.put(copy.key_range, copy.version)
+        self._frozen.pop(copy.key_range, None)
+
+    def copy(self, key_range: int) -> RangeCopy:
+        """What is here of a range."""
+        version = self.ranges.versions.get(key_range, NO_COPY)
+        if version == NO_COPY:
+            return RangeCopy(key_range)
+        found = self._frozen.get(key_range)
+        if found is None:
+            found = self._copy(key_range, version)
+            if key_range in self.ranges.pending and key_range not in self.ranges.owned:
+                self._frozen[key_range] = found
+        return found
+
+    def _copy(self, key_range: int, version: int) -> RangeCopy:
+        if not self.states.of(key_range) and not self.applied.of(key_range):
+            return RangeCopy(key_range, version)
+        states, applied = self.states.pack(key_range), self.applied.pack(key_range)
+        return copied(key_range, version, Contents(states, applied, self.applied.floors()))
+
+    # ── ranges that move ────────────────────────────────────────────────────────────────────────
+
+    def offered(self, sender: int, copies: Iterable[RangeCopy]) -> None:
+        """What a keeper has of ranges that are missing here."""
+        desired = [copy for copy in copies if copy.key_range in self.ranges.missing]
+        self.ranges.hear(sender, (copy.key_range for copy in desired))
+        for copy in desired:
+            known = self._offers.get(copy.key_range)
+            if copy.version > (known.version if known is not None else NO_COPY):
+                self._offers[copy.key_range] = copy
+
+    def refuse_offers(self) -> None:
+        """Other routes are in force: what was offered by the old ones counts no more."""
+        self._offers.clear()
+
+    def claim(self, now_ns: int) -> list[Addressed]:
+        """Take every range for which nothing is waited any more, with the best copy there is, and process
+        the rows that waited for it."""
+        acks = AckSums()
+        for key_range in self.ranges.claimable():
+            self._claim(key_range)
+            for row in self.side.pop(key_range, ()):
+                acks.let_go(row)
+                key = self._key_of(row.edge)(row.row)
+                self._process(KeyedBatch(row.batch, row.edge, [key], [key_range]), now_ns, acks)
+        return acks.all()
+
+    def _claim(self, key_range: int) -> None:
+        offer = self._offers.pop(key_range, None)
+        version = self.ranges.versions.get(key_range, NO_COPY)
+        if offer is not None and offer.version > version:
+            self._install(offer)
+            version = offer.version
+        self._frozen.pop(key_range, None)
+        self.ranges.claim(key_range, version)
+        self.dirty = True
+
+    def taken(self, ranges: Iterable[int]) -> None:
+        """Their owner has these ranges durably: what is here of them goes."""
+        for key_range in self.ranges.told(ranges):
+            self.states.drop(key_range)
+            self._frozen.pop(key_range, None)
+            self.applied.drop(key_range)
+            self.dirty = True
+
+
+def _each_named(runs: Sequence[r.Run], counts: Sequence[int]) -> list[r.Run]:
+    """The runs of what came of these rows, so much of each."""
+    return r.joined(
+        (number, offset, r.over_index(variant, index))
+        for count, (number, offset, variant) in zip(counts, r.single(runs), strict=True)
+        for index in range(count)
+    )
+
+
+# ── The messages by which a keeper answers for key ranges, and when they are sent (again). Pure but for the
+# disk of a keeper that is gone, which the caller gives.
+
+NS = 1_000_000_000
+RESEND_NS = NS // 2
+MOVE_MOST_BYTES = 1 << 20  # of a message; one range alone may be more
+WINDOW_BYTES = 16 << 20  # sent and not yet taken
+
+
+@dataclass
+class _Message:
+    move: StateMove
+    size: int
+    sent_ns: int = -RESEND_NS
+
+    def open(self, pending: set[int]) -> bool:
+        return any(copy.key_range in pending for copy in self.move.copies)
+
+
+class Moves:
+    """Answers of thread `thread` by one set of routes."""
+
+    def __init__(self, thread: int) -> None:
+        self._thread, self._number = thread, -1
+        self._messages: list[_Message] = []
+
+    def due(self, number: int, rows: KeyedRows, now_ns: int) -> list[StateMove]:
+        """What is to be sent now, the longest unsent first; what was taken is sent no more."""
+        pending = rows.ranges.pending
+        if number != self._number:
+            self._number = number
+            self._messages = list(self._made(rows))
+        self._messages = [message for message in self._messages if message.open(pending)]
+        told = {copy.key_range for message in self._messages for copy in message.move.copies}
+        if not pending <= told:
+            self._messages += self._made(rows, told)
+        room = WINDOW_BYTES - sum(m.size for m in self._messages if now_ns - m.sent_ns < RESEND_NS)
+        sent: list[StateMove] = []
+        for message in sorted(self._messages, key=lambda m: m.sent_ns):
+            if now_ns - message.sent_ns < RESEND_NS or room <= 0:
+                break
+            message.sent_ns = now_ns
+            room -= message.size
+            sent.append(message.move)
+        return sent
+
+    def _made(self, rows: KeyedRows, but: set[int] | frozenset[int] = frozenset()) -> Iterator[_Message]:
+        """Messages for all pending ranges `but` these."""
+        by_owner: dict[int, list[int]] = {}
+        for key_range in sorted(rows.ranges.pending - but):
+            owner = rows.ranges.owner(key_range)
+            assert owner is not None
+            by_owner.setdefault(owner, []).append(key_range)
+        for owner, ranges in by_owner.items():
+            for copies in _chunks(map(rows.copy, ranges)):
+                size = sum(len(copy.data) for copy in copies)
+                yield _Message(StateMove(self._thread, owner, self._number, copies), size)
+
+
+def _chunks(copies: Iterable[RangeCopy]) -> Iterator[tuple[RangeCopy, ...]]:
+    chunk: list[RangeCopy] = []
+    size = 0
+    for copy in copies:
+        if chunk and size + len(copy.data) > MOVE_MOST_BYTES:
+            yield tuple(chunk)
+            chunk, size = [], 0
+        chunk.append(copy)
+        size += len(copy.data)
+    if chunk:
+        yield tuple(chunk)
+
+
+def answers_for(asked: StateAsked, disk: SnapshotStore) -> Iterator[StateMove]:
+    """The answers of a thread that is no more, from its last snapshot."""
+    try:
+        saved = disk.load()
+    except OSError:
+        yield StateMove(asked.target, asked.sender, asked.number, (), asked.thread)
+        return
+    there = {copy.key_range: copy for copy in saved.copies} if saved is not None else {}
+    for copies in _chunks(there.get(place, RangeCopy(place)) for place in range(KEY_RANGES)):
+        yield StateMove(asked.target, asked.sender, asked.number, copies, asked.thread)

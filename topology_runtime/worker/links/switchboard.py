@@ -1,0 +1,409 @@
+"""Inside one worker: where frames, acks and barriers go. Local ones straight into a thread's inbox, others
+out of it, by one PUSH socket per peer worker.
+
+The sender and the receiver run no user code.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.keys.key_pairs import KeyPair, contact_at
+from headgate.topology_runtime.latency.latency_messages import LatencyReport, Paces
+from headgate.topology_runtime.platform.clock import monotonic_ns
+from headgate.topology_runtime.wire.channels import LinkWatch, PullChannel, PushChannel, encode
+from headgate.topology_runtime.wire.messages import (
+    Ack,
+    Acks,
+    Frame,
+    Ping,
+    Token,
+    Tuples,
+    WireFrame,
+    Word,
+    WorkerAt,
+)
+from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.worker.links.frame_encoding import BadRows, written
+from headgate.topology_runtime.worker.links.peer_links import Outbox
+from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.orders.worker_state import WorkerState
+from headgate.topology_runtime.worker.rows import row_values as wire
+from headgate.topology_runtime.worker.rows.acks import Addressed, summed
+from headgate.topology_runtime.worker.rows.columns import Columns
+
+SMALL_BYTES = 4096  # of a frame that its maker may write into a socket
+SEND_BATCH = 512  # messages taken from the queue before acks are written
+PENDING_MOST = 8192  # messages kept for a peer that is not connected yet
+POLL_S = 0.2
+CLOSED_KEPT = 10_000  # threads that have ended are remembered: what still comes for them is dropped
+EARLY_MOST = 4096  # refused senders told at once
+
+Whole = Ping | LatencyReport | Paces  # they say themselves who says them
+_random64 = partial(random.getrandbits, 64)
+
+Inbox = SimpleQueue[
+    Any
+]  # (arrived_ns, Frame or, of a peer, WireFrame, bytes), Mark, list[Ack], or None: look around
+
+
+class Switchboard:
+    """Inboxes of this worker's threads, and the way out."""
+
+    def __init__(self, slot: Slot, incarnation: int, by_columns: Collection[Slot] = frozenset()) -> None:
+        """by_columns: peers that read frames of columns; told by them, so it may change."""
+        self.slot, self.incarnation, self._by_columns = slot, incarnation, by_columns
+        self.inboxes: dict[int, Inbox] = {}
+        self.out = Outbox()
+        self.slot_of: dict[int, Slot] = {}
+        self.strict = False
+        self.topology_size = (0, 0)  # edges and sources; 0: not known yet
+        self.bad_rows: BadRows = SimpleQueue()
+        self.latency: SimpleQueue[LatencyReport | Paces] = SimpleQueue()
+        self._closed: set[int] = set()
+        self._lock = threading.Lock()
+
+    def knows(self, frame: Frame) -> bool:
+        """Does the frame name an edge and sources of this topology? (Before it is known here: believed.)"""
+        edges, sources = self.topology_size
+        return not edges or (
+            0 <= frame.edge < edges and all(0 <= root.source < sources for root in frame.roots)
+        )
+
+    def inbox(self, thread: int) -> Inbox:
+        """The inbox of a thread, made on first use: frames may come before the thread is built."""
+        inbox = self.inboxes.get(thread)
+        if inbox is None:
+            with self._lock:
+                inbox = self.inboxes.setdefault(thread, SimpleQueue())
+        return inbox
+
+    def close_inbox(self, thread: int) -> None:
+        """The thread has ended: what still comes for it is dropped (and replayed by its ledger)."""
+        self._closed.add(thread)
+        if len(self._closed) > CLOSED_KEPT:  # numbers rise: nobody sends to what is so far below
+            self._closed = set(sorted(self._closed)[-CLOSED_KEPT // 2 :])
+        self.inboxes.pop(thread, None)
+
+    def put(self, thread: int, item: Any) -> None:
+        if thread not in self._closed:
+            self.inbox(thread).put(item)
+
+    def wake_all(self) -> None:
+        for inbox in list(self.inboxes.values()):
+            inbox.put(None)
+
+    def deliver(self, frames: Iterable[Frame]) -> int:
+        """Frames of a thread of this worker, on their way: the bytes of those that leave it."""
+        wire_bytes = 0
+        for frame in frames:
+            slot = self.slot_of.get(frame.target)
+            if slot == self.slot:
+                if self.strict:
+                    frame.rows = wire.read(wire.write(frame.rows, shape := wire.shape_of(frame.rows)), shape)
+                self.put(frame.target, (frame.flushed_ns, frame, 0))
+            elif slot is not None:
+                if isinstance(frame.rows, Columns) and slot not in self._by_columns:
+                    frame.rows = frame.rows.rows()
+                for data in written(frame, self.bad_rows, _random64):
+                    wire_bytes += len(data)
+                    if len(data) <= SMALL_BYTES:
+                        self.out.send(slot, data)
+                    else:  # who is busy fills its frames, and has others write them
+                        self.out.put((slot, data))
+        return wire_bytes
+
+    def send_acks(self, acks: Iterable[Addressed]) -> None:
+        """Acks to the ledgers they belong to."""
+        local: dict[int, list[Ack]] = {}
+        others: dict[Slot, list[Ack]] = {}
+        for home, ack in acks:
+            if home != self.slot:
+                others.setdefault(home, []).append(ack)
+            elif ack.key.incarnation == self.incarnation:
+                local.setdefault(ack.key.thread, []).append(ack)
+        for home, batch in others.items():
+            self.out.send(home, batch, self.written_acks)
+        for thread, batch in local.items():
+            self.put(thread, batch)
+
+    def written_acks(self, acks: list[Ack]) -> bytes:
+        return encode(Acks(self.slot, self.incarnation, acks))
+
+    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
+        """What threads tell each other beside rows, in order with the rows."""
+        slot = self.slot_of.get(word.target)
+        if slot == self.slot:
+            self.put(word.target, word)
+        elif slot is not None:
+            self.out.put((slot, word))
+
+
+@dataclass(frozen=True)
+class Over:
+    """This thread has ended, and all that it sent was given to the sender before this."""
+
+    thread: int
+
+
+class Sender(threading.Thread):
+    """Makes and ends the sockets to the peers; writes what waits: frames, words, and acks in batches."""
+
+    def __init__(
+        self, board: Switchboard, meter: mt.Meter, records: dict[int, int], wake: Any, own: KeyPair
+    ) -> None:
+        super().__init__(name="sender", daemon=True)
+        self._own = own
+        self._board, self._meter, self._records, self._wake = board, meter, records, wake
+        self.watches: SimpleQueue[tuple[WorkerAt, LinkWatch]] = SimpleQueue()  # of links, for who reads them
+        self._pending: dict[Slot, list[bytes]] = {}
+        self.dropped = 0
+
+    def connect(self, peer: WorkerAt) -> None:
+        self._board.out.put((None, peer))
+
+    def disconnect(self, slot: Slot) -> None:
+        self._board.out.put((None, slot))
+
+    def stop(self) -> None:
+        self._board.out.put((None, None))
+
+    def run(self) -> None:
+        while self._turn():
+            pass
+        with self._board.out.taken(0):
+            for channel in self._board.out.peers.values():
+                channel.close()
+            self._board.out.peers.clear()
+
+    def _turn(self) -> bool:
+        """One batch; False to stop."""
+        acks: dict[Slot, list[Ack]] = {}
+        go_on = True
+        self._board.out.wait()
+        with self._board.out.taken(SEND_BATCH) as items:
+            for item in items:
+                go_on = self._one(*item, acks) and go_on
+            for slot, batch in acks.items():
+                self._send(slot, self._board.written_acks(batch))
+        return go_on
+
+    def _one(self, slot: Slot | None, what: Any, acks: dict[Slot, list[Ack]]) -> bool:
+        if slot is None:
+            return self._order(what)
+        if isinstance(what, bytes):
+            self._send(slot, what)
+        elif isinstance(what, list):
+            acks.setdefault(slot, []).extend(what)
+        else:
+            self._send(slot, encode(what if isinstance(what, Whole) else self._signed(what)))
+        return True
+
+    def _signed(self, word: Barrier | StateMove | StateTaken | StateAsked) -> Word:
+        return Word(self._board.slot, self._board.incarnation, word)
+
+    def _order(self, what: Any) -> bool:
+        if isinstance(what, WorkerAt):
+            self._drop_peer(what.slot)
+            try:
+                channel = self._board.out.peers[what.slot] = PushChannel(contact_at(what.endpoint, self._own))
+            except HeadgateError:
+                self.dropped += 1
+                return True
+            self.watches.put((what, channel.watch))
+            self._wake.set()
+            for data in self._pending.pop(what.slot, []):
+                channel.send_bytes(data)
+        elif isinstance(what, Slot):
+            self._drop_peer(what)
+        elif isinstance(what, Over) and (record := self._records.pop(what.thread, None)) is not None:
+            self._meter.thread_ended(record)
+        return what is not None
+
+    def _drop_peer(self, slot: Slot) -> None:
+        channel = self._board.out.peers.pop(slot, None)
+        if channel is not None:
+            channel.close(linger_ms=0)
+
+    def _send(self, slot: Slot, data: bytes) -> None:
+        channel = self._board.out.peers.get(slot)
+        if channel is not None:
+            channel.send_bytes(data)
+            return
+        pending = self._pending.setdefault(slot, [])
+        if len(pending) < PENDING_MOST:
+            pending.append(data)
+        else:
+            self.dropped += 1
+
+
+class Receiver(threading.Thread):
+    """Owns the worker's PULL socket; hands what arrives to inboxes, if the worker's state admits it."""
+
+    def __init__(
+        self, board: Switchboard, pull: PullChannel, state: WorkerState, pings: SimpleQueue[Ping], wake: Any
+    ) -> None:
+        super().__init__(name="receiver", daemon=True)
+        self._board, self._pull, self._state, self._pings, self._wake = board, pull, state, pings, wake
+        self._decoder: msgspec.msgpack.Decoder[Tuples] = msgspec.msgpack.Decoder(Tuples)
+        self.refused = 0
+        self.early: SimpleQueue[tuple[Slot, int, Token]] = SimpleQueue()  # refused: by which desired state
+        self.stopping = False
+
+    def run(self) -> None:
+        while not self.stopping:
+            data = self._pull.receive_bytes(POLL_S)
+            if data is not None:
+                self._take(data)
+        self._pull.close(linger_ms=0)
+
+    def _take(self, data: bytes) -> None:
+        try:
+            message = self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.refused += 1
+            return
+        if isinstance(message, WireFrame):
+            self._frame(message, len(data))
+        elif isinstance(message, Ping):
+            self._pings.put(message)
+            self._wake.set()
+        else:
+            self._told(message)
+
+    def _frame(self, message: WireFrame, size: int) -> None:
+        frame, token = message.frame, self._state.token
+        if not self._state.admits(frame):
+            self._refuse(frame.slot, frame.incarnation, token)
+        elif not self._board.knows(frame):
+            self.refused += 1
+        else:
+            self._board.put(frame.target, (monotonic_ns(), message, size))
+
+    def _told(self, message: Acks | Word | LatencyReport | Paces) -> None:
+        token = self._state.token
+        if self._state.fenced(message.slot, message.incarnation):
+            self._refuse(message.slot, message.incarnation, token)
+        elif isinstance(message, Acks):
+            self._acks(message)
+        elif isinstance(message, Word):
+            self._word(message)
+        else:
+            self._board.latency.put(message)
+
+    def _word(self, message: Word) -> None:
+        word, places = message.word, self._state.places
+        if places.get(word.sender) != message.slot or places.get(word.target) != self._board.slot:
+            self.refused += 1
+            return
+        self._board.put(word.target, word)
+
+    def _refuse(self, slot: Slot, incarnation: int, token: Token) -> None:
+        self.refused += 1
+        if self.early.qsize() < EARLY_MOST:
+            self.early.put((slot, incarnation, token))
+            self._wake.set()
+
+    def _acks(self, message: Acks) -> None:
+        per_thread: dict[int, list[Ack]] = {}
+        for ack in message.acks:
+            if ack.key.incarnation == self._board.incarnation:
+                per_thread.setdefault(ack.key.thread, []).append(ack)
+        for thread, batch in per_thread.items():
+            self._board.put(thread, batch)
+
+
+# ── The way out of one thread: frames for a thread that is chained to it are given to that by a direct
+# call, all else to the switchboard.
+
+
+class Ran(NamedTuple):
+    """When it was done with a frame, by the CPU clock of the calling thread, ns; and the acks, which are for the
+    caller to send."""
+
+    cpu_ns: int
+    acks: Sequence[Addressed]
+
+
+class Receiving(Protocol):
+    """A thread of this worker that others may run (threads.py)."""
+
+    def run_for(self, frame: Frame, before: int, cpu_ns: int) -> Ran | None:
+        """Take the frame now, in the calling thread, if all the `before` frames that its sender sent earlier are
+        taken. None: it is to be put into the inbox. cpu_ns: what the calling thread's CPU clock says."""
+
+
+class ChainedPost:
+    """Of one thread. targets: the threads that it may run; chained: those that it ran when it had a frame for
+    them last. lent_ns: CPU that it spent on them. wire_bytes: that left the worker. cpu_ns: what the CPU clock said
+    when it was read last within what is done now; 0: it was not. A chain reads it once for each of its threads."""
+
+    def __init__(self, board: Switchboard, threads: Mapping[int, Receiving]) -> None:
+        self.slot, self.incarnation = board.slot, board.incarnation
+        self._board, self._threads = board, threads
+        self.targets: frozenset[int] = frozenset()
+        self.chained: set[int] = set()
+        self.lent_ns = self.wire_bytes = self.cpu_ns = 0
+        self._sent: dict[int, int] = {}
+        self._acks: list[Addressed] | None = None  # while they are gathered
+
+    def begin(self, cpu_ns: int = 0) -> None:
+        """From now on acks are gathered: of a frame, of the thread and of all that it runs, those of a root leave as
+        one when all of these are done."""
+        self._acks, self.cpu_ns = [], cpu_ns
+
+    def end(self) -> Sequence[Addressed]:
+        """What was gathered, for whoever runs this thread."""
+        acks, self._acks, self.cpu_ns = self._acks or (), None, 0
+        return acks
+
+    def end_and_send(self) -> None:
+        if acks := self.end():
+            self._board.send_acks(summed(acks))
+
+    def deliver(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            target = frame.target
+            before = self._sent.get(target, 0)
+            self._sent[target] = before + 1
+            if target in self.targets and self._run(frame, before):
+                self.chained.add(target)
+                continue
+            self.chained.discard(target)
+            if wire_bytes := self._board.deliver((frame,)):
+                self.wire_bytes += wire_bytes
+                if self.cpu_ns:
+                    self.cpu_ns = time.thread_time_ns()  # to write it was this thread's work
+
+    def _run(self, frame: Frame, before: int) -> bool:
+        receiver = self._threads.get(frame.target)
+        if receiver is None:
+            return False
+        cpu_ns = self.cpu_ns or time.thread_time_ns()
+        ran = receiver.run_for(frame, before, cpu_ns)
+        if ran is None:
+            return False
+        self.lent_ns += ran.cpu_ns - cpu_ns
+        self.cpu_ns = ran.cpu_ns if self._acks is not None else 0
+        self.send_acks(ran.acks)
+        return True
+
+    def send_acks(self, acks: Iterable[Addressed]) -> None:
+        if self._acks is not None:
+            self._acks += acks
+        else:
+            self._board.send_acks(acks)
+
+    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
+        self._board.send_word(word)

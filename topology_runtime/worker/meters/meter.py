@@ -1,0 +1,192 @@
+"""Counters of one worker in shared memory: written by its threads, read by its agent.
+
+One anonymous file (memfd) per worker, made by the agent, inherited by the worker: reading never
+disturbs the data path, a hung worker is still visible, and what a killed worker had counted stays.
+The file is an array of int64. Every record has one writer, so nothing is locked. A record whose thread has
+ended is its agent's: that reads it to its end, makes it all zero and then free, and only then it is used again.
+
+    header   HEADER words
+    threads  THREADS records of THREAD_WORDS words: the fields below, then BUCKETS latency buckets
+    links    LINKS records of LINK_WORDS words
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from array import array
+from collections import deque
+
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+from headgate.topology_runtime.platform.clock import monotonic_ns
+from headgate.topology_runtime.wire.dead_letter_messages import CallKind
+from headgate.topology_runtime.worker.calls.attempts import CallWatch, Identity
+
+HEADER = 16
+(
+    H_THREADS, H_LINKS, H_PROGRESS, H_INCARNATION, H_ENDING,
+    H_CAREFUL, H_ROW_THREAD, H_ROW_SOURCE, H_ROW_PARTITION, H_ROW_POSITION, H_ROW_VARIANT, H_ROW_KIND,
+) = range(12)  # fmt: skip
+"""THREADS, LINKS: records in use. PROGRESS: of the main loop. ENDING: 1 once the worker ends by itself.
+CAREFUL, written by the agent: while it is 1, each row is named here before user code is called for it, one
+at a time in the whole worker. ROW_THREAD: number + 1 of the thread in such a call, 0 when there is none."""
+
+(
+    THREAD, TID, TASK, EPOCH, STATE, TUPLES_IN, TUPLES_OUT, FRAMES_IN, FRAMES_OUT, BYTES_IN, BYTES_OUT,
+    BUSY_NS, WAIT_NS, QUEUE, LATENCY_SUM_NS, CALL_STARTED_NS, HELD_ROWS,
+    SOURCE_PARTITION, SOURCE_EMITTED, SOURCE_ACKED, SOURCE_ACKED_ABOVE, SOURCE_IN_FLIGHT,
+    SOURCE_REPLAYED, SOURCE_STATE, CALL_MOVED, CALL_KIND, IDENT, UNLOGGED,
+    SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS, BORROWED_NS,
+) = range(32)  # fmt: skip
+"""THREAD: number + 1 (0: record unused). TASK: number of the task in the topology.
+STATE: RUNNING, ENDED, FREE. QUEUE: rows waiting now.
+CALL_STARTED_NS: monotonic, when a frame (or a call of another kind) was begun, 0 when idle.
+CALL_MOVED: another number than before: not the same call any more; brought up to date by the main thread.
+CALL_KIND: index into KINDS. IDENT: as stacks name the thread. UNLOGGED: rows that a sink began and has not logged.
+BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU. SOURCE_STATE: bit 0 stopped, bit 1 exhausted.
+SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS: as `messages.SourceNow` says; 0 where rows do not arrive.
+BORROWED_NS: CPU that other threads spent on this one's frames, less what it spent on those of others: it may fall.
+All others count up since the thread began."""
+
+RUNNING, ENDED, FREE = 1, 2, 3
+KINDS: tuple[CallKind, ...] = ("row", "bucket", "read", "open", "close")
+ROW, BUCKET, READ, OPEN, CLOSE = range(5)
+FIELDS = 32
+THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
+E2E = FIELDS + BUCKETS
+THREADS = 1024
+L_FROM, L_TO, L_TUPLES, L_BYTES, L_FRAMES, L_BUFFER_NS, L_CHANNEL_NS, L_STATE = range(8)
+LINK_WORDS = 8
+LINKS = 8192
+WORDS = HEADER + THREADS * THREAD_WORDS + LINKS * LINK_WORDS
+SIZE_BYTES = WORDS * 8
+NO_THREAD, NO_LINK = (
+    memoryview(array("q", bytes(THREAD_WORDS * 8))),
+    memoryview(array("q", bytes(LINK_WORDS * 8))),
+)
+
+
+def create() -> int:
+    """A new meter's file descriptor (the agent keeps it, the worker inherits it)."""
+    fd = os.memfd_create("headgate-meter", os.MFD_CLOEXEC)
+    os.ftruncate(fd, SIZE_BYTES)
+    return fd
+
+
+class Meter:
+    """A meter mapped into this process; `words` is the array of int64."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, SIZE_BYTES)
+        self.words = memoryview(self._map).cast("q")
+        self._next_thread = 0
+        self._next_link = 0
+        self._ended: deque[int] = deque()
+        self._ended_links: deque[int] = deque()
+
+    def thread_record(self) -> int:
+        """First word of a thread record that is all zero. Called by one thread only."""
+        if (freed := self._freed(self._ended, STATE)) is not None:
+            return freed
+        if self._next_thread == THREADS:
+            raise MemoryError(f"a worker runs at most {THREADS} threads at once")
+        self._next_thread += 1
+        self.words[H_THREADS] = self._next_thread
+        return HEADER + (self._next_thread - 1) * THREAD_WORDS
+
+    def link_record(self, from_thread: int, to_thread: int) -> int | None:
+        """First word of a fresh link record, None when all are used. One caller at a time."""
+        at = self._freed(self._ended_links, L_STATE)
+        if at is None and self._next_link == LINKS:
+            return None
+        if at is None:
+            at = HEADER + THREADS * THREAD_WORDS + self._next_link * LINK_WORDS
+            self._next_link += 1
+        self.words[at + L_FROM], self.words[at + L_TO] = from_thread, to_thread
+        self.words[H_LINKS] = self._next_link
+        return at
+
+    def _freed(self, ended: deque[int], state: int) -> int | None:
+        """The record that has been waiting longest, once its agent has read it to its end."""
+        if not ended or self.words[ended[0] + state] != FREE:
+            return None
+        self.words[ended[0] + state] = 0
+        return ended.popleft()
+
+    def thread_ended(self, at: int) -> None:
+        """Nothing more will be counted in this thread record."""
+        self.words[at + STATE] = ENDED
+        self._ended.append(at)
+
+    def link_ended(self, at: int) -> None:
+        """Nothing more will be counted in this link record. One caller at a time."""
+        self.words[at + L_STATE] = ENDED
+        self._ended_links.append(at)
+
+    def free_thread(self, at: int) -> None:
+        """The agent's: it has all of this ended record."""
+        self.words[at : at + THREAD_WORDS] = NO_THREAD
+        self.words[at + STATE] = FREE
+
+    def free_link(self, at: int) -> None:
+        """The agent's: it has all of this ended record."""
+        self.words[at : at + LINK_WORDS] = NO_LINK
+        self.words[at + L_STATE] = FREE
+
+    def close(self) -> None:
+        self.words.release()
+        self._map.close()
+
+
+# ── What a thread's calls of user code leave in the meter, for the agent to see when they do not end ────
+
+
+class MeterWatch(CallWatch):
+    """Of thread number `thread`, whose record begins at `at`. `one`: held in careful calls."""
+
+    def __init__(self, words: memoryview, at: int, thread: int, one: threading.Lock) -> None:
+        super().__init__()
+        self._words, self._at, self._thread, self._one = words, at, thread, one
+        self._alone = self._whole = False  # this call holds `one`; no frame is round this call
+
+    def look(self) -> None:
+        """Between frames: what does the agent ask for?"""
+        self.careful = self._words[H_CAREFUL] != 0
+
+    def enter(self, identity: Identity) -> None:
+        words, started = self._words, self._at + CALL_STARTED_NS
+        self.calls += 1
+        self._whole = not words[started]
+        if self.careful:
+            words[started] = 0  # it does not count how long this one waits for the others
+            self._one.acquire()
+            self._alone = True
+            source, partition, position, variant, kind = identity
+            words[H_ROW_SOURCE], words[H_ROW_PARTITION] = source, partition
+            words[H_ROW_POSITION], words[H_ROW_VARIANT] = position, variant
+            words[H_ROW_KIND] = KINDS.index(kind)
+            words[H_ROW_THREAD] = self._thread + 1
+        if not words[started]:
+            words[started] = monotonic_ns()
+
+    def leave(self) -> None:
+        if self._alone:
+            self._alone = False
+            self._words[H_ROW_THREAD] = 0
+            self._one.release()
+        if self._whole:
+            self._words[self._at + CALL_STARTED_NS] = 0
+
+    def calling(self, kind: int) -> MeterWatch:
+        """`with watch.calling(kind)`: round a call that is about no row. It is timed."""
+        self._words[self._at + CALL_KIND] = kind
+        return self
+
+    def __enter__(self) -> None:
+        self._words[self._at + CALL_STARTED_NS] = monotonic_ns()
+
+    def __exit__(self, *_: object) -> None:
+        words, at = self._words, self._at
+        words[at + CALL_STARTED_NS] = 0
+        words[at + CALL_KIND] = ROW

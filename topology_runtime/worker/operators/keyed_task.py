@@ -1,0 +1,224 @@
+"""A task with state per key, and what its thread does about key ranges: it answers for those of others, waits for
+its own, saves what it has. Pure but for the user's code and the store of snapshots, which the caller gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+from msgspec.structs import replace
+
+from headgate.topology_runtime.wire.messages import Frame, ThreadStatus
+from headgate.topology_runtime.wire.state_moves import StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.worker.calls.router import owners, unrolled
+from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Standing, runs_of
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows, Moves
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, SnapshotStore
+from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Heard, ThreadCore
+from headgate.topology_runtime.worker.orders.thread_orders import Orders
+from headgate.topology_runtime.worker.rows.acks import Addressed
+
+NS = 1_000_000_000
+SNAPSHOT_EVERY_NS = NS
+SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, the thread is to end, or …
+SNAPSHOT_ROWS = (
+    100_000  # … all threads of the task may keep so many for it, of the 200,000 that a ledger may have kept
+)
+SNAPSHOT_BYTES = 48 << 20  # … or so much of what came of rows waits for it (rows of 2 KB never do)
+ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
+
+Early = tuple[int, int, int]  # sender, routes number, first range of a message
+
+
+class KeyedTask(Behaviour):
+    """A task with `state: keyed`. unsaved: why the last snapshot could not be written."""
+
+    def __init__(self, core: ThreadCore, rows: KeyedRows) -> None:
+        self.core, self.rows = core, rows
+        self.store: SnapshotStore = core.ports.snapshots(core.task.name, rows.thread)
+        self.unsaved, self.saves_failed = "", 0
+        self._rows_soon = SNAPSHOT_ROWS
+        self._moves = Moves(rows.thread)
+        self._settled = 0  # the newest routes by which everything has come and gone, durably
+        self._snapshot_ns = self._saved_changes = 0
+        self._saved: dict[int, int] = {}  # versions in the last snapshot
+        self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
+        self._asked = 0
+        self._early: dict[Early, StateMove] = {}
+        self._owed: dict[int, set[int]] = {}  # sender → ranges it is to be told of once they are durable
+        saved = self.store.load()
+        if saved is not None:
+            rows.restore(saved)
+            self._note_saved()
+
+    @property
+    def holding(self) -> int:
+        return self.rows.holding
+
+    @property
+    def by_the_clock(self) -> bool:
+        return True  # snapshots, state that is on its way
+
+    def status(self, status: ThreadStatus) -> ThreadStatus:
+        """It has switched only when its ranges have: what left is taken, what is to come has come."""
+        ranges, again = self.rows.ranges, self.rows.applied.again_at_most
+        lost = runs_of(tuple(ranges.lost)) if ranges.lost else ()
+        return replace(status, switched=self._settled, lost=lost, applied_again=again, unsaved=self.unsaved)
+
+    def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
+        return self.rows.take(frame, now_ns)
+
+    # ── orders and words ────────────────────────────────────────────────────────────────────────
+
+    def on_orders(self, gone: Collection[int], rerouted: bool, now_ns: int) -> None:
+        assert self.core.orders is not None
+        if rerouted:
+            self.rows.refuse_offers()
+            self._owed.clear()
+        self.rows.ranges.stand(standing(self.core.task.name, self.core.orders))
+        self._rows_soon = SNAPSHOT_ROWS // max(
+            1, len(self.core.orders.threads_of.get(self.core.task.name, ()))
+        )
+        self.core.settle(self.rows.pass_on(now_ns))
+        early, self._early = self._early, {}
+        for move in early.values():
+            self._on_move(move)
+        self.on_time(now_ns)
+
+    def on_word(self, word: Heard, now_ns: int) -> bool:
+        if isinstance(word, StateMove):
+            self._on_move(word)
+        elif isinstance(word, StateTaken) and word.number == self.core.switched:
+            self.rows.taken(word.ranges)
+        self.on_time(now_ns)
+        return True
+
+    def _on_move(self, move: StateMove) -> None:
+        """What a keeper says by the routes in force here counts; by later ones it has to wait."""
+        if move.number > self.core.switched and move.copies:
+            self._early[move.sender, move.number, move.copies[0].key_range] = move
+        if move.number != self.core.switched:
+            return
+        if move.gone is not None:
+            self._on_snapshot(move.gone, move)
+            return
+        self.rows.offered(move.sender, move.copies)
+        self._owed.setdefault(move.sender, set()).update(copy.key_range for copy in move.copies)
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────
+
+    def on_time(self, now_ns: int) -> None:
+        """Everything that may be due: answers, claims, a snapshot and what depends on it."""
+        core, rows = self.core, self.rows
+        if rows.ranges.missing:
+            self._look_for_snapshots(now_ns)
+            core.settle(rows.claim(now_ns))
+        if rows.ranges.pending and core.orders is not None and core.marked >= core.orders.number:
+            rows.ranges.let_go()
+            for move in self._moves.due(core.switched, rows, now_ns):
+                core.post.send_word(move)
+        many = rows.uncovered_rows >= self._rows_soon or rows.uncovered_bytes >= SNAPSHOT_BYTES
+        waited = self._moved or core.going or many
+        waited = waited and not self.unsaved
+        if rows.dirty and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if waited else SNAPSHOT_EVERY_NS):
+            self._save(now_ns)
+        self._acknowledge()
+        if rows.ranges.settled and not self._moved:
+            self._settled = core.switched
+
+    @property
+    def _moved(self) -> bool:
+        """Have ranges come or gone since the last snapshot?"""
+        return self.rows.ranges.changes != self._saved_changes
+
+    def _save(self, now_ns: int) -> None:
+        """A durable snapshot; the rows it covers are let go. When it cannot be written, nothing is."""
+        self._snapshot_ns = now_ns
+        try:
+            change = None if self._moved or self.store.whole_due else self.rows.change()
+            if change is None:
+                self.store.save(self.rows.snapshot())
+            else:
+                self.store.add(change)
+        except OSError as error:
+            self.unsaved = str(error)
+            self.saves_failed += 1
+            return
+        self.unsaved = ""
+        self._note_saved()
+        self.core.settle(self.rows.covered())
+
+    def _note_saved(self) -> None:
+        ranges = self.rows.ranges
+        self._saved, self._saved_changes = dict(ranges.versions), ranges.changes
+
+    def _acknowledge(self) -> None:
+        """Tell keepers which of the ranges they answered for are here durably."""
+        ranges = self.rows.ranges
+        for sender, owed in list(self._owed.items()):
+            done = {r for r in owed if r in ranges.owned and self._saved.get(r) == ranges.versions[r]}
+            if done:
+                taken = StateTaken(self.rows.thread, sender, self.core.switched, tuple(sorted(done)))
+                self.core.post.send_word(taken)
+                owed -= done
+            if not owed:
+                del self._owed[sender]
+
+    def _look_for_snapshots(self, now_ns: int) -> None:
+        """Keepers that are gone answer by their last snapshots: those on this VM are read, on another VM any
+        thread there is asked to. Where none is, nobody can answer."""
+        ranges = self.rows.ranges
+        for thread, vm in ranges.snapshots_desired().items():
+            if vm != self.core.post.slot.vm:
+                self._ask_for_snapshot(thread, vm, now_ns)
+                continue
+            try:
+                self._take_over(thread, self.store.of(thread))
+            except (OSError, msgspec.DecodeError):
+                ranges.cannot_read(thread)
+
+    def _ask_for_snapshot(self, thread: int, vm: str, now_ns: int) -> None:
+        """Each time another thread of that VM: one may be in a long call."""
+        if now_ns - self._asked_ns.get(thread, -ASK_EVERY_NS) < ASK_EVERY_NS:
+            return
+        self._asked_ns[thread] = now_ns
+        assert self.core.orders is not None
+        there = sorted(number for number, slot in self.core.orders.slot_of.items() if slot.vm == vm)
+        if not there:
+            self.rows.ranges.cannot_read(thread)
+            return
+        self._asked += 1
+        target = there[self._asked % len(there)]
+        self.core.post.send_word(
+            StateAsked(self.rows.thread, target, self.core.switched, self.core.task.name, thread)
+        )
+
+    def _on_snapshot(self, thread: int, move: StateMove) -> None:
+        """What another says that a thread which is gone had; not of one that can speak for itself."""
+        if thread in self.rows.ranges.now.living:
+            return
+        if not move.copies:
+            self.rows.ranges.cannot_read(thread)
+        self.rows.offered(thread, move.copies)
+
+    def _take_over(self, thread: int, saved: KeyedSnapshot | None) -> None:
+        """What a thread that is gone had of the ranges that are missing."""
+        ranges = self.rows.ranges
+        missing = frozenset(ranges.missing)
+        self.rows.offered(thread, saved.copies if saved is not None else ())
+        ranges.hear(thread, missing)
+
+
+def standing(task: str, orders: Orders) -> Standing:
+    """Whose the ranges of a task are by these orders, and who may hold them."""
+    routes = [orders.route_of[n] for n, _ in orders.topology.in_edges(task) if n in orders.route_of]
+    mine = [keepers for keepers in orders.desired.keepers if keepers.task == task]
+    dead = set(orders.desired.held_dead)
+    return Standing(
+        orders.number,
+        tuple(owners(routes[0])) if routes else (),
+        tuple(Layer(h.number, unrolled(h.ranges), h.sure) for h in mine),
+        frozenset(t for t in orders.threads_of.get(task, ()) if orders.slot_of[t].vm not in dead),
+        {thread: vm for h in mine for thread, vm in h.homes},
+    )

@@ -1,0 +1,331 @@
+"""The work of a source's thread (what it decides is in source.py): reads user code or its spool, counts."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from array import array
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from queue import Empty
+from typing import Any
+
+from headgate.topology_runtime.api.logic import Exhausted, LiveSource
+from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.rates.schedule import NS
+from headgate.topology_runtime.wire.messages import SourceStatus
+from headgate.topology_runtime.worker.calls.batches import rows_read
+from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.process.task_thread import TaskThread, ThreadWork
+from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, SpoolsLeft, folder_of
+from headgate.topology_runtime.worker.sources.source_task import SourceTask
+
+# ── When rows of a live source came: what they say themselves, within bounds, else when they were taken ───
+
+OLDEST_S = 60.0  # a row that says it is older is of another time, or its clock is off
+
+
+def times_of(source: LiveSource, rows: Sequence[Any], now_ns: int) -> tuple[list[int], str]:
+    """UTC of each row (ns), and what is wrong with one; empty: nothing is."""
+    times = [now_ns] * len(rows)
+    if type(source).came is LiveSource.came:
+        return times, ""
+    wrong = ""
+    for place, row in enumerate(rows):
+        try:
+            told_s = source.came(row)
+            if told_s is None:
+                continue
+            old_s = now_ns / NS - float(told_s)
+        except Exception as error:  # user code: the row is taken all the same
+            wrong = f"came() raised {type(error).__name__}: {error}"
+            continue
+        if not math.isfinite(old_s) or old_s > OLDEST_S:
+            wrong = f"a row says that it came {old_s:,.0f} s ago"
+        else:
+            times[place] = now_ns - max(0, int(old_s * NS))
+    return times, wrong
+
+
+# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+LOOK_AGAIN_NS = NS // 50  # how soon an empty source is asked again …
+LOOK_SOON_NS = NS // 250  # … or one whose rows arrive, while they do: a row waits so long at most to be seen
+ARRIVING_NS = 2 * NS  # after a row came
+TAKE_ROWS = 1024  # asked of an arriving source at once
+RETRY_NS = NS  # after a source raised
+MISSING_NS = 5 * NS  # rows that were given before and are not given again: said after so long
+OPEN_AGAIN_S = 0.1  # a disk that does not open a spool is asked again after so long
+
+
+class SourceWork(ThreadWork):
+    """Of a task without in-edges."""
+
+    def __init__(self, thread: TaskThread) -> None:
+        super().__init__(thread)
+        self.source = self.core.behaviour = SourceTask(self.core)
+        self.desired, self.task, self.host = thread.desired, thread.task, thread.host
+        self._spool: Spool | None = None
+        self._spools_left: SpoolsLeft | None = None
+        self._trouble = ""
+        self._times_wrong = False  # said once
+        self._waited_at = -1
+        self._arrived_ns = 0  # when a row came last (monotonic)
+        self._over = False  # no row will come any more
+        self._missing = -1, 0  # a position that was given before and is not given again, and since when
+
+    def source_now(self) -> SourceStatus:
+        name = self.desired.task, self.desired.partition, self.desired.thread
+        if self.source.ledger is None:
+            return SourceStatus(*name, 0, 0, 0, 0, 0, stopped=self.source.stopped_reading)
+        words, at = self.host.meter.words, self.thread.at
+        state = words[at + mt.SOURCE_STATE]
+        emitted, acked, above, in_flight, replayed = words[
+            at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1
+        ]
+        came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
+        read = emitted, acked, above, in_flight, replayed
+        return SourceStatus(*name, *read, bool(state & 1), bool(state & 2), *came)
+
+    def begin(self, logic: Any) -> None:
+        self.host.meter.words[self.thread.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
+
+    def close(self) -> None:
+        if self._spools_left is not None:
+            self._spools_left.close()
+        if self._spool is not None:
+            if self._spool.waiting:
+                self._say(f"{self._spool.waiting} events were read that the disk never took: they are lost")
+            with self._to_disk():
+                self._spool.close()
+
+    def turn(self) -> None:
+        """One look round: orders, acks, replays, what is due, flush."""
+        thread, source = self.thread, self.source
+        thread.look_round()
+        self._hear()
+        thread.busy = True
+        now_ns = monotonic_ns()
+        source.on_faults(thread.faults, now_ns)
+        self._begin()
+        if not self.task.exclusive or thread.may_go_on():
+            if self._spool is not None and source.takes_over:
+                source.more_left = self._take_over(self._spool, now_ns)
+            if source.arrivals is not None:
+                self._take_arrivals()
+            thread.post.begin()
+            source.turn(now_ns, wall_ns(), self._rows)
+            self.core.flush(monotonic_ns())
+            thread.post.end_and_send()
+        thread.working = False
+        thread.count()
+        self._count()
+        if source.letters.any or self.again is not None:
+            before, self.again = self.again, source.letters.now(self.desired.thread)
+            if self.again != before:
+                self.host.changed()
+        thread.busy = False
+
+    def _hear(self) -> None:
+        """What is in the inbox; waits a little when that is nothing and nothing is due."""
+        inbox, now_ns = self.thread.inbox, monotonic_ns()
+        try:
+            if inbox.empty():
+                item = inbox.get(timeout=max(0.0, (self.source.wake_ns(now_ns, wall_ns()) - now_ns) / NS))
+            else:
+                item = inbox.get_nowait()
+            while True:
+                if item is not None:
+                    self.core.hear(item, monotonic_ns())
+                item = inbox.get_nowait()
+        except Empty:
+            return
+
+    def _begin(self) -> None:
+        """A ledger, once the controller has said from which position."""
+        position = self.source.start_position()
+        if position is None:
+            return
+        if isinstance(self.thread.logic, LiveSource) and not self._open_spool(position):
+            return
+        self.source.begin(position, self._spool)
+        self._count()  # a read that does not come back is named by its position
+        self.host.changed()
+
+    @property
+    def _owner(self) -> Owner:
+        assert self.core.orders is not None
+        desired = self.desired
+        return Owner(desired.task, desired.partition, self.core.orders.desired.run, desired.thread)
+
+    @property
+    def _folder(self) -> str:
+        return folder_of(self.host.directory, self._owner)
+
+    def _take_over(self, spool: Spool, now_ns: int) -> bool:
+        """What threads that are no more left here; is there more?"""
+        if self._spools_left is None:
+            self._spools_left = SpoolsLeft(self.host.directory, self._owner)
+        assert self.core.orders is not None
+        with self._to_disk():
+            self._spools_left.look(self.core.orders)
+            self._spools_left.take(spool, now_ns)
+        return self._spools_left.more
+
+    def _to_disk(self) -> AbstractContextManager[None]:
+        """What the disk does not take is told, and ends nothing."""
+        return self.host.disk.writing(f"the spool of {self.task.name}", self._folder)
+
+    def _open_spool(self, position: int) -> bool:
+        """False when the disk does not let us yet: tried again at the next turn. Lost rows are no such thing."""
+        try:
+            self._spool = Spool(self._folder, position, self.source.again_until)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            self.host.disk.failed(f"the spool of {self.task.name}", self._folder, error)
+            time.sleep(OPEN_AGAIN_S)
+            return False
+        return True
+
+    def _poll(self, spool: Spool, limit: int) -> None:
+        """New events into the spool; none is asked for while the disk does not take the last ones."""
+        if not self._takes(spool):
+            return
+        with self.thread.watch.calling(mt.READ):
+            events = self.thread.logic.poll(limit)
+            times, wrong = times_of(self.thread.logic, events, wall_ns())
+            if wrong and not self._times_wrong:
+                self._times_wrong = True
+                text = f"headgate: source {self.task.name}: {wrong}; rows like this count from when they are taken"
+                print(text, file=sys.stderr, flush=True)
+            with self._to_disk():
+                for _, refused in spool.append(events, times):
+                    self._say(f"an event was left out: {refused}")
+
+    def _takes(self, spool: Spool) -> bool:
+        """Has the disk taken all that was read, and has it room for more?"""
+        with self._to_disk():
+            spool.accept()
+            return True
+        return False
+
+    def _take_arrivals(self) -> None:
+        """Rows that have come, into the spool; asked for often while they come."""
+        source, spool, now_ns = self.source, self._spool, monotonic_ns()
+        assert spool is not None and source.ledger is not None
+        before = spool.end
+        if self._over:
+            if source.ledger.position >= spool.end:
+                source.exhausted = True
+                self.host.changed()
+            return
+        if now_ns < source.quiet_until_ns or spool.full or not source.takes(wall_ns()):
+            return
+        if self.thread.watch.poison.any and self._waits(source.ledger.position, now_ns):
+            return
+        try:
+            self._poll(spool, TAKE_ROWS)
+        except Exhausted:
+            self._over = True
+            return
+        except Exception as error:  # user code: said in the worker's log, tried again
+            self._say(f"{type(error).__name__}: {error}")
+            source.quiet_until_ns = now_ns + RETRY_NS
+            return
+        self._trouble = ""
+        if spool.end > before:
+            self._arrived_ns = now_ns
+        soon = now_ns - self._arrived_ns < ARRIVING_NS
+        source.quiet_until_ns = monotonic_ns() + (LOOK_SOON_NS if soon else LOOK_AGAIN_NS)
+        if spool.end - before >= TAKE_ROWS:
+            source.quiet_until_ns = 0
+
+    def _rows(self, position: int, limit: int) -> Sequence[Any]:
+        source, now_ns = self.source, monotonic_ns()
+        if source.arrivals is not None and self._spool is not None:
+            return self._spool.read(position, limit)
+        if self.thread.watch.poison.any and self._waits(position, now_ns):
+            return []
+        given_before = source.ledger is not None and position < source.ledger.position
+        rows: Sequence[Any]
+        try:
+            if self._spool is not None:
+                if position >= self._spool.end:
+                    self._poll(self._spool, limit)
+                rows = self._spool.read(position, limit)
+            else:
+                with self.thread.watch.calling(mt.READ):
+                    rows = rows_read(self.thread.logic, position, limit)
+        except Exhausted:
+            rows = []
+            if not given_before:
+                source.exhausted = True
+                self.host.changed()
+                return rows
+        except Exception as error:  # user code: said in the worker's log, tried again
+            self._say(f"{type(error).__name__}: {error}")
+            source.quiet_until_ns = now_ns + RETRY_NS
+            return []
+        if given_before:
+            if not rows:
+                self._misses(position, now_ns)
+            return rows
+        self._trouble, self._missing = "", (-1, 0)
+        if not rows:
+            source.quiet_until_ns = now_ns + LOOK_AGAIN_NS
+        return rows
+
+    def _misses(self, position: int, now_ns: int) -> None:
+        """Rows that were given before are to be sent again, and there are none: of a log it may take a while."""
+        if self._missing[0] != position:
+            self._missing = position, now_ns
+        self.source.quiet_until_ns = now_ns + LOOK_AGAIN_NS
+        if now_ns - self._missing[1] >= MISSING_NS:
+            self._say(
+                f"position {position} is to be sent again, and what it gave from there it gives no more"
+            )
+            self.source.quiet_until_ns = now_ns + RETRY_NS
+
+    def _waits(self, position: int, now_ns: int) -> bool:
+        """Once in a worker's life, before it reads where earlier workers hung in it."""
+        wait_s = self.thread.watch.poison.waits_s.get((self.desired.partition, position))
+        if wait_s is None or self._waited_at == position:
+            return False
+        self._waited_at = position
+        self._say(f"reading at position {position} has hung again and again; the next try is in {wait_s:g} s")
+        self.source.quiet_until_ns = now_ns + int(wait_s * NS)
+        return True
+
+    def _say(self, trouble: str) -> None:
+        """Once for each trouble, not once a second."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            text = f"headgate: source {self.task.name} cannot be read: {trouble}; tried again every second"
+            print(text, file=sys.stderr, flush=True)
+
+    def _forget(self, spool: Spool, acked: int) -> None:
+        with self.host.disk.writing(f"the acked position of {self.task.name}", self._folder):
+            spool.done_below(acked, monotonic_ns())
+            if spool.waiting and not (self.source.reading or self.source.leaving):
+                spool.accept()  # a run that ends: what was read is to last
+
+    def _count(self) -> None:
+        """What came first, then what was read of it, each at one stroke: whoever reads the meter meanwhile sees
+        no row that was read and did not come, and none that is nowhere."""
+        source, words, at = self.source, self.host.meter.words, self.thread.at
+        if (came := source.came(wall_ns())) is not None:
+            words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1] = _words(*came)
+        if source.ledger is not None:
+            words[at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1] = _words(*source.counts)
+            if self._spool is not None:
+                self._forget(self._spool, source.ledger.acked)
+        state = int(source.stopped) | (2 if source.exhausted else 0)
+        if state != words[at + mt.SOURCE_STATE]:
+            words[at + mt.SOURCE_STATE] = state
+            self.host.changed()
+
+
+def _words(*values: int) -> memoryview:
+    return memoryview(array("q", values))

@@ -1,0 +1,368 @@
+"""Rows mean the same whether they stay in a process or cross one: types survive the wire exactly.
+
+A frame's rows are written in the cheapest way that keeps every type; `shape` says which:
+
+    PLAIN   scalars, or flat dicts of scalars: msgpack as it is
+    TUPLES  tuples of scalars: arrays that are read back as tuples
+    NESTED  anything else that is plain: tuples and datetimes are wrapped in extension types
+    COLUMNS columns (columns.py): of numbers as their bytes, of objects as rows
+
+What is not a plain value is a `BadRow`. All rows that leave a worker are looked at, and of those that stay a
+part (row_checks.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import Any
+
+import msgspec
+
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.worker.rows.columns import OBJECTS, Columns
+
+PLAIN, TUPLES, NESTED, COLUMNS = range(4)
+EXT_TUPLE, EXT_DATETIME = 1, 2  # a tuple's items; a datetime as ISO text, which keeps its offset
+SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
+_STR = frozenset({str})
+DEEPEST = 32  # levels of nesting
+LEAST_INT, MOST_INT = -(1 << 63), (1 << 64) - 1  # what msgpack can hold
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def shape_of(rows: Sequence[Any]) -> int:
+    """The shape of these rows; BadRow if one of them is not a plain value."""
+    if type(rows) is Columns:
+        for values in rows.objects:
+            shape_of(values)
+        return COLUMNS
+    types = set(map(type, rows))
+    if types <= SCALARS:
+        return PLAIN
+    if len(types) == 1:
+        kind = types.pop()
+        if kind is tuple and set(map(type, chain.from_iterable(rows))) <= SCALARS:
+            return TUPLES
+        if kind is dict and _flat_dicts(rows):
+            return PLAIN
+    for row in rows:
+        _check(row, 0)
+    return NESTED
+
+
+def _flat_dicts(rows: Sequence[dict[Any, Any]]) -> bool:
+    return (
+        set(map(type, chain.from_iterable(rows))) <= _STR
+        and set(map(type, chain.from_iterable(map(dict.values, rows)))) <= SCALARS
+    )
+
+
+def _check(value: Any, depth: int) -> None:
+    kind = type(value)
+    if kind is int or kind is str:
+        _check_size(value)
+    elif kind in SCALARS or kind is datetime:
+        return
+    elif depth > DEEPEST:
+        raise BadRow(f"a row is nested more than {DEEPEST} levels deep")
+    elif kind is tuple or kind is list:
+        for item in value:
+            _check(item, depth + 1)
+    elif kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise BadRow(f"a dict in a row has the key {key!r}; keys are strings")
+            _check_size(key)
+            _check(item, depth + 1)
+    else:
+        raise BadRow(
+            f"a row holds a {kind.__module__}.{kind.__qualname__}; rows are plain values",
+            hint="emit None, bool, int, float, str, bytes, datetime, or tuples, lists and dicts of them",
+        )
+
+
+def _check_size(value: int | str) -> None:
+    """Whole numbers have 64 bits and text is UTF-8."""
+    if isinstance(value, int):
+        if not LEAST_INT <= value <= MOST_INT:
+            raise _unwritable(f"{value.bit_length()} bits")
+    elif not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _unwritable(str(error)) from error
+
+
+def _unwritable(cause: str) -> BadRow:
+    return BadRow(
+        "a row cannot be written", cause=cause, hint="whole numbers have 64 bits, text is valid Unicode"
+    )
+
+
+def check(rows: Sequence[Any]) -> int:
+    """The shape of rows that can travel; BadRow if one of them cannot.
+
+    Flat rows are written and thrown away: at 20 ns a row that is cheaper than looking at their numbers and texts
+    one by one."""
+    if type(rows) is Columns:
+        for values in rows.objects:
+            check(values)
+        return COLUMNS
+    shape = shape_of(rows)
+    if shape != NESTED:
+        write(rows, shape)
+    return shape
+
+
+def write(rows: Sequence[Any], shape: int) -> bytes:
+    """Rows → bytes. BadRow when a number does not fit 64 bits."""
+    if shape == COLUMNS:
+        return _write_columns(rows)
+    try:
+        return _encode(rows if shape != NESTED else [_wrap(row) for row in rows])
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise _unwritable(str(error)) from error
+
+
+def _write_columns(rows: Any) -> bytes:
+    parts = []
+    for code, axes, data in rows.parts:
+        if code == OBJECTS:
+            shape = shape_of(data)
+            axes, data = [*axes, shape], write(data, shape)
+        parts.append((code, axes, data))
+    return _encode((rows.form, rows.names, parts))
+
+
+def _read_columns(data: bytes | msgspec.Raw) -> Columns:
+    form, names, written = _columns.decode(data)
+    parts = []
+    for code, axes, some in written:
+        if code == OBJECTS:
+            *axes, shape = axes
+            if shape == COLUMNS:
+                raise ValueError("columns in columns")
+            parts.append((code, axes, read(bytes(some), shape)))
+        else:
+            parts.append((code, axes, some))
+    return Columns.of_parts(form, names, parts)
+
+
+def read(data: bytes | msgspec.Raw, shape: int) -> Any:
+    """Bytes → rows; msgspec.DecodeError (ValidationError is one) for bytes that are none. Columns are not copied."""
+    if shape == COLUMNS:
+        try:
+            return _read_columns(data)
+        except ValueError as error:
+            raise msgspec.ValidationError(f"not the bytes of columns: {error}") from error
+    decoder = _DECODERS.get(shape)
+    if decoder is None:
+        raise msgspec.ValidationError(f"unknown shape {shape} of rows")
+    try:
+        rows: list[Any] = decoder.decode(data)
+        return rows
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise msgspec.ValidationError(f"not the bytes of rows: {error}") from error
+
+
+def _wrap(value: Any) -> Any:
+    kind = type(value)
+    if kind is tuple:
+        return msgspec.msgpack.Ext(EXT_TUPLE, _encode([_wrap(item) for item in value]))
+    if kind is list:
+        return [_wrap(item) for item in value]
+    if kind is dict:
+        return {key: _wrap(item) for key, item in value.items()}
+    if kind is datetime and value.tzinfo is not UTC:
+        return msgspec.msgpack.Ext(EXT_DATETIME, value.isoformat().encode())
+    return value
+
+
+def _unwrap(code: int, data: memoryview) -> Any:
+    if code == EXT_TUPLE:
+        return tuple(_nested.decode(data))
+    if code == EXT_DATETIME:
+        return datetime.fromisoformat(bytes(data).decode())
+    return _refuse(code, data)
+
+
+def _refuse(code: int, _: memoryview) -> Any:
+    raise msgspec.ValidationError(f"unknown extension type {code} in a row")
+
+
+_columns = msgspec.msgpack.Decoder(tuple[int, list[str], list[tuple[str, list[int], memoryview]]])
+_nested = msgspec.msgpack.Decoder(list, ext_hook=_unwrap)
+_DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
+    PLAIN: msgspec.msgpack.Decoder(list, ext_hook=_refuse),
+    TUPLES: msgspec.msgpack.Decoder(list[tuple], ext_hook=_refuse),  # type: ignore[type-arg]
+    NESTED: _nested,
+}
+
+
+def good_rows(rows: Sequence[Any]) -> tuple[list[int], list[tuple[int, BadRow]]]:
+    """Which rows can travel (places), and which cannot (place, why)."""
+    good: list[int] = []
+    bad: list[tuple[int, BadRow]] = []
+    for place, row in enumerate(rows):
+        try:
+            check([row])
+        except BadRow as error:
+            bad.append((place, error))
+        else:
+            good.append(place)
+    return good, bad
+
+
+def key_bytes(key: Any) -> bytes:
+    """The bytes of a key, the same in every process: equal keys of one type give equal bytes."""
+    kind = type(key)
+    return _encode(key if kind is str or kind is int else _wrap(_canonical(key)))
+
+
+def _canonical(key: Any) -> Any:
+    """Equal floats and equal moments in one form."""
+    if type(key) is float:
+        return key + 0.0  # −0.0 is 0.0
+    if type(key) is datetime and key.tzinfo is not None:
+        return key.astimezone(UTC)
+    if type(key) is tuple:
+        return tuple(map(_canonical, key))
+    return key
+
+
+# ── Which rows are looked at before they go on inside a worker. Pure ───
+#
+# Every row that goes to another process is looked at where it is written. One that stays was looked at just
+# as closely, which took a third of a frame's time: so of every fourth larger frame a part is looked at, every
+# time another one, and after a row that cannot travel all rows of the next frames. A function that returns
+# what cannot travel does so again and again: what is passed over reaches the next task as it is, and is found
+# some frames later, or where it leaves the worker.
+
+WHOLE_MOST = 32  # rows in a frame of which all are looked at
+TURNS = 4  # of larger ones every fourth is looked at
+ONE_IN, LOOKED_AT = 8, 32  # … one row in eight, or, where that is more, some 32
+CAREFUL_FRAMES = 256  # are looked at as a whole after a row that cannot travel
+
+
+class RowChecks:
+    """Of what one thread gives on. every: all rows are looked at."""
+
+    def __init__(self) -> None:
+        self.every = False
+        self._careful = self._begin = 0
+
+    def pass_on(self, rows: Sequence[Any]) -> bool:
+        """May these rows go on? Else one that was looked at cannot travel."""
+        if type(rows) is Columns and rows.sound:
+            return True
+        if self.every or self._careful or len(rows) <= WHOLE_MOST:
+            self._careful = max(0, self._careful - 1)
+        elif self._begin % TURNS:
+            self._begin += 1
+            return True
+        else:
+            step = max(ONE_IN, len(rows) // LOOKED_AT)
+            rows = rows[(1 + self._begin // TURNS) % step :: step]
+            self._begin += 1
+        try:
+            check(rows)
+        except BadRow:
+            self._careful = CAREFUL_FRAMES
+            return False
+        return True
+
+
+# ── How large rows are in memory, about, as a source gives them and as a task makes them: so that what is
+# in flight can be bounded in bytes. Pure.
+#
+# Some rows of a root or frame are looked at, every time others, and of a row no more than its first values;
+# the mean is of some sixty rows, all of them of the first roots. A root of large rows is a small one, so of
+# these more is seen.
+
+TOLD_FROM_BYTES = 4096  # of what a task made of a root
+LOOK_EVERY_FRAMES = 16  # while it makes less
+OTHER_BYTES = 64  # of what is no plain value, or nested deeper
+MEASURED_ROWS = 4  # rows of a root
+MEAN_OF = 64  # rows
+VALUES_MOST = 64  # of a list or dict that are looked at
+MEASURED_DEPTH = 6
+SURPRISE = 4  # rows that are so many times as large as those before are looked at as the first ones are
+FLAT = frozenset((int, float, str, bytes, bool, type(None)))
+
+
+class RowSizes:
+    """Of one thread. mean_bytes: of a row; 0 before there was one."""
+
+    def __init__(self) -> None:
+        self.mean_bytes = 0.0
+        self._begin = self._seen = 0
+
+    @property
+    def sure(self) -> bool:
+        """Is the mean of as many rows as it will ever be?"""
+        return self._seen == MEAN_OF
+
+    def saw(self, rows: Sequence[Any]) -> None:
+        """These rows were read."""
+        if not len(rows):
+            return
+        if type(rows) is Columns:
+            rest = (sum(map(bytes_of, values[:MEASURED_ROWS])) / MEASURED_ROWS for values in rows.objects)
+            size, looked_at = rows.row_bytes + sum(rest), len(rows)
+        else:
+            size, looked_at = self._some(rows, max(MEASURED_ROWS, MEAN_OF - self._seen))
+            if size > SURPRISE * self.mean_bytes > 0.0:  # rows are others now
+                self._seen = 0
+                size, looked_at = self._some(rows, MEAN_OF)
+        self._seen = min(MEAN_OF, self._seen + looked_at)
+        self.mean_bytes += (size - self.mean_bytes) * min(1.0, looked_at / self._seen)
+
+    def _some(self, rows: Sequence[Any], most: int) -> tuple[float, int]:
+        """The mean of so many rows at most, and how many there were."""
+        step = max(1, len(rows) // most)
+        some = rows[self._begin % step :: step][:most]
+        self._begin += 1
+        return sum([bytes_of(row) for row in some]) / len(some), len(some)
+
+
+class MadeSizes:
+    """Of what one thread makes of rows."""
+
+    def __init__(self) -> None:
+        self._sizes = RowSizes()
+        self._unlooked = 0  # so many frames may pass before one is looked at again
+
+    @property
+    def mean_bytes(self) -> float:
+        """Of what is made of a row, as far as was looked."""
+        return self._sizes.mean_bytes
+
+    def made_bytes(self, rows: Sequence[Any], roots: int) -> int:
+        """Of what came of a frame of so many roots, the part of each, about; 0 where that is little."""
+        if self._unlooked:
+            self._unlooked -= 1
+            return 0
+        self._sizes.saw(rows)
+        each = int(self._sizes.mean_bytes * len(rows)) // roots
+        if each >= TOLD_FROM_BYTES:
+            return each
+        self._unlooked = LOOK_EVERY_FRAMES - 1
+        return 0
+
+
+def bytes_of(value: Any, depth: int = 0) -> int:
+    """Of a value in memory, about."""
+    kind = type(value)
+    if kind in FLAT:
+        return int(value.__sizeof__())
+    if depth == MEASURED_DEPTH or not (kind is tuple or kind is list or kind is dict):
+        return OTHER_BYTES
+    inside = value.values() if kind is dict else value
+    many = len(value)
+    if many > VALUES_MOST:
+        inside = islice(inside, VALUES_MOST)
+    sizes = [one.__sizeof__() if type(one) in FLAT else bytes_of(one, depth + 1) for one in inside]
+    return int(value.__sizeof__()) + sum(sizes) * many // max(1, len(sizes))
