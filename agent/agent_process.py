@@ -23,15 +23,9 @@ from msgspec import structs
 from headgate.agent.core import agent_events as e
 from headgate.agent.core.agent_state import AgentState
 from headgate.agent.core.package_state import paths_on, with_code
-from headgate.agent.process import (
-    agent_files as spools,
-)
-from headgate.agent.process import (
-    agent_files as struck_file,
-)
-from headgate.agent.process import (
-    agent_startup as start_up,
-)
+from headgate.agent.process import agent_files as spools
+from headgate.agent.process import agent_files as struck_file
+from headgate.agent.process import agent_startup as start_up
 from headgate.agent.process.agent_config import AgentConfig
 from headgate.agent.reports.agent_metrics import AgentMetricsPort
 from headgate.agent.reports.sampler import Sampler

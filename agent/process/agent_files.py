@@ -50,9 +50,7 @@ def left_over(directory: str) -> tuple[SpoolLeft, ...]:
     """Events on this VM's disk that a worker accepted and that are not done."""
     if not os.path.isdir(os.path.join(directory, "spools")):
         return ()
-    from headgate.topology_runtime.worker.sources import (
-        source_spool as spool,  # takes long to import, and is seldom needed
-    )
+    from headgate.topology_runtime.worker.sources import source_spool as spool
 
     with suppress(OSError):  # whoever opens it to read says so
         return spool.left_over(directory)

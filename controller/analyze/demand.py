@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from headgate.controller.analyze.forecast import CHOSEN, Needed, RateForecast
 from headgate.controller.analyze.season_detection import Coming
 from headgate.controller.knowledge.diagnoses import Demand, Direction, Horizon, Past
-from headgate.controller.knowledge.measured_window import SERIES_STEP_S, Window
+from headgate.controller.knowledge.measured_window import SERIES_STEP_S, MeasuredWindow
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.topology_runtime.stability.slopes import Floats
 from headgate.topology_runtime.wording import significant
@@ -207,7 +207,7 @@ class Offer(msgspec.Struct, frozen=True):
     backlog: float = 0.0
 
 
-def offer_of(window: Window, waits_tps: float | None = None, cap_tps: float = math.inf) -> Offer:
+def offer_of(window: MeasuredWindow, waits_tps: float | None = None, cap_tps: float = math.inf) -> Offer:
     """What a window says of it."""
     offered = np.array(window.progress.offered[-LEVEL_S * _S - 1 :])
     rates = (offered[1:] - offered[:-1]) / SERIES_STEP_S
@@ -534,7 +534,7 @@ CAPPED = 0.8  # of the cap is read where that is what keeps rows back
 _POINTS = round(GROWS_S / SERIES_STEP_S)
 
 
-def under_cap(window: Window, lags: tuple[Lag, ...], cap_tps: float) -> Window:
+def under_cap(window: MeasuredWindow, lags: tuple[Lag, ...], cap_tps: float) -> MeasuredWindow:
     """The window to judge the topology by: where a cap keeps rows back, it was offered what was read, not what came."""
     series = window.progress
     if not math.isfinite(cap_tps) or len(series.at_s) <= _POINTS or all(x.seconds < LEAST_S for x in lags):
@@ -549,7 +549,7 @@ def drain_tps(lags: tuple[Lag, ...]) -> float:
     return max((lag.rows / DRAIN_S for lag in lags if lag.seconds >= LEAST_S), default=0.0)
 
 
-def lag_alarm(before: str, lags: tuple[Lag, ...], window: Window) -> str:
+def lag_alarm(before: str, lags: tuple[Lag, ...], window: MeasuredWindow) -> str:
     """What to say of a lag that grows; as `before` while it has not gone, empty when there is none."""
     worst = max(lags, key=lambda lag: lag.seconds, default=None)
     if worst is None or worst.seconds < OVER_S:
@@ -562,7 +562,7 @@ def lag_alarm(before: str, lags: tuple[Lag, ...], window: Window) -> str:
     )
 
 
-def lag_grows(window: Window) -> bool:
+def lag_grows(window: MeasuredWindow) -> bool:
     """Do more rows wait to be read than some seconds ago?"""
     series = window.progress
     if len(series.at_s) <= _POINTS:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Reason, Residual, Stability, Violation
-from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.wording import significant
 
@@ -40,7 +40,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
     fits the slots that there are or may be had, when the plan in force is that."""
 
-    window: Window
+    window: MeasuredWindow
     stability: Stability
     demand: Demand
     planned_tps: float
@@ -189,7 +189,7 @@ def _down(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     )
 
 
-def _offered_rates(window: Window) -> list[float]:
+def _offered_rates(window: MeasuredWindow) -> list[float]:
     """Offered rates over seconds of the history."""
     offered, at_s = window.progress.offered[::2], window.progress.at_s[::2]
     pairs = zip(offered, offered[1:], at_s, at_s[1:], strict=False)

@@ -12,19 +12,19 @@ from itertools import pairwise
 from statistics import fmean
 
 from headgate.controller.knowledge.diagnoses import PathStanding, Violation
-from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.topology_runtime.api.topology import LatencyConstraint, Topology
 from headgate.topology_runtime.latency.latency_messages import PathNow, Standing
 from headgate.topology_runtime.wire.messages import WorkerStatus
 
 
-def violations(topology: Topology, window_of: Callable[[float], Window]) -> tuple[Violation, ...]:
+def violations(topology: Topology, window_of: Callable[[float], MeasuredWindow]) -> tuple[Violation, ...]:
     """The constraints that do not hold; `window_of(seconds)` gives the window to judge one by."""
     found = (violation(topology, c, window_of(c.window_s)) for c in topology.latency_constraints)
     return tuple(v for v in found if v is not None)
 
 
-def violation(topology: Topology, constraint: LatencyConstraint, window: Window) -> Violation | None:
+def violation(topology: Topology, constraint: LatencyConstraint, window: MeasuredWindow) -> Violation | None:
     """How the constraint is violated; None when it holds or too many samples are missing."""
     if not window.is_complete:
         return None
@@ -39,7 +39,7 @@ def violation(topology: Topology, constraint: LatencyConstraint, window: Window)
     return Violation(constraint.path, constraint.limit_ms, measured_ms, parts, busiest)
 
 
-def _parts(path: tuple[str, ...], window: Window) -> dict[str, float]:
+def _parts(path: tuple[str, ...], window: MeasuredWindow) -> dict[str, float]:
     """Mean ms by part: `a → b` for edges, the name for tasks."""
     parts: dict[str, float] = {}
     for source, target in pairwise(path):

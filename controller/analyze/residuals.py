@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headgate.controller.knowledge.diagnoses import Residual, Stability, TaskLoad
-from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.models.plans import Plan, Prediction
 from headgate.controller.models.task_models import Model, peak_rate
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -19,7 +19,11 @@ LEAST = 1e-6  # predictions below it (rows/s, fractions of a slot) have no ratio
 
 
 def residuals(
-    window: Window, prediction: Prediction, slots: PredictedSlots, topology: Topology, vms: Iterable[Vm]
+    window: MeasuredWindow,
+    prediction: Prediction,
+    slots: PredictedSlots,
+    topology: Topology,
+    vms: Iterable[Vm],
 ) -> tuple[Residual, ...]:
     """Rates of tasks at what the sources emitted; CPU and memory of the slots of `vms` that are both
     predicted (`slots`) and measured. Nothing when samples are missing."""
@@ -52,7 +56,7 @@ def predicted_slots(
     return out
 
 
-def _rates(window: Window, prediction: Prediction, topology: Topology) -> list[Residual]:
+def _rates(window: MeasuredWindow, prediction: Prediction, topology: Topology) -> list[Residual]:
     expected = topology.rates(min(window.emitted_tps, prediction.rate_tps))
     sources = {task.name for task in topology.sources}
     return [
@@ -64,7 +68,7 @@ def _rates(window: Window, prediction: Prediction, topology: Topology) -> list[R
     ]
 
 
-def _slots(window: Window, predicted: PredictedSlots, vms: Iterable[Vm]) -> list[Residual]:
+def _slots(window: MeasuredWindow, predicted: PredictedSlots, vms: Iterable[Vm]) -> list[Residual]:
     out: list[Residual] = []
     for slot in (slot for vm in vms for slot in vm.all_slots()):
         if (measured := window.slots.get(slot)) is not None and slot in predicted:
@@ -122,7 +126,7 @@ def load_grows(verdict: str, growth_tps: float, rate_tps: float) -> bool:
 
 
 def nearness(
-    window: Window, plan: Plan, topology: Topology, models: Mapping[str, Model], slots: PredictedSlots
+    window: MeasuredWindow, plan: Plan, topology: Topology, models: Mapping[str, Model], slots: PredictedSlots
 ) -> dict[str, TaskLoad]:
     """Task → its load at the rate that it takes in now. `slots`: what is predicted of them at the present rate."""
     threads: Counter[str] = Counter()
@@ -140,13 +144,13 @@ def nearness(
     return loads(ThreadsInSlot(str(slot), of, slots.get(slot, (None, None))[0]) for slot, of in parts.items())
 
 
-def _part(window: Window, task: str, share: float, model: Model | None, threads: int) -> float | None:
+def _part(window: MeasuredWindow, task: str, share: float, model: Model | None, threads: int) -> float | None:
     now = window.tasks.get(task)
     peak_tps = peak_rate(model, threads) if model is not None else 0.0
     return now.rate_in_tps * share / peak_tps if now is not None and peak_tps > 0 else None
 
 
-def growing(window: Window, stability: Stability) -> frozenset[str]:
+def growing(window: MeasuredWindow, stability: Stability) -> frozenset[str]:
     """Tasks before which rows pile up."""
     return frozenset(
         name

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from headgate.controller.knowledge.diagnoses import Stability, Verdict
-from headgate.controller.knowledge.measured_window import SERIES_STEP_S, Window
+from headgate.controller.knowledge.measured_window import SERIES_STEP_S, MeasuredWindow
 from headgate.topology_runtime.stability.slopes import (
     MIN_POINTS,
     Floats,
@@ -40,7 +40,7 @@ MIN_RATE_TPS = 1e-6  # below it nothing is offered
 Method = Literal["theil_sen", "least_squares"]
 
 
-def stability(window: Window, in_force_s: float, method: Method = "theil_sen") -> Stability:
+def stability(window: MeasuredWindow, in_force_s: float, method: Method = "theil_sen") -> Stability:
     """The verdict on the last 15 s, or on what there is since the plan came into force `in_force_s` ago
     (plus 2 s). "unknown" when that is under 5 s or samples are missing. "least_squares" is the paper's raw
     test of the latency alone, for comparison."""
@@ -82,19 +82,19 @@ def stability(window: Window, in_force_s: float, method: Method = "theil_sen") -
     )
 
 
-def _points(window: Window, span_s: float) -> int:
+def _points(window: MeasuredWindow, span_s: float) -> int:
     """How many of the newest points of the progress are judged."""
     return min(len(window.progress.at_s), int(max(0.0, span_s) / SERIES_STEP_S) + 1)
 
 
-def _latency(window: Window, span_s: float) -> tuple[Floats, Floats]:
+def _latency(window: MeasuredWindow, span_s: float) -> tuple[Floats, Floats]:
     """at_s and median latency of the seconds within the last `span_s`."""
     at_s = np.array(window.latency_series.at_s)
     kept = at_s >= -span_s
     return at_s[kept], np.array(window.latency_series.p50_s)[kept]
 
 
-def _queue_growth(window: Window, points: int, rate_tps: float) -> tuple[Slope, bool, float]:
+def _queue_growth(window: MeasuredWindow, points: int, rate_tps: float) -> tuple[Slope, bool, float]:
     """The lesser of two growths over the last `points`, in s/s: of the lag, and of the backlog / rate;
     whether it is one; and how sure it is that it is above the limit. Seconds in which nothing is offered
     are left out: nothing waits then but a batch for its end."""

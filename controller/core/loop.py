@@ -13,40 +13,17 @@ from headgate.controller.analyze import demand as lag
 from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
 from headgate.controller.analyze.residuals import growing, nearness, predicted_slots, residuals
 from headgate.controller.analyze.stability import stability
-from headgate.controller.core import (
-    alarms,
-    commands,
-)
-from headgate.controller.core import (
-    background_planning as thinking,
-)
-from headgate.controller.core import (
-    decisions as deciding,
-)
-from headgate.controller.core import (
-    decisions as provided,
-)
-from headgate.controller.core import (
-    model_updates as offers,
-)
-from headgate.controller.core import (
-    plan_triggers as traffic_triggers,
-)
-from headgate.controller.core import (
-    prediction_accounting as correcting,
-)
-from headgate.controller.core import (
-    profiling as first_profiles,
-)
-from headgate.controller.core import (
-    profiling as first_rows,
-)
-from headgate.controller.core import (
-    profiling as spare_profiles,
-)
-from headgate.controller.core import (
-    rolling_upgrade as recoding,
-)
+from headgate.controller.core import alarms, commands
+from headgate.controller.core import background_planning as thinking
+from headgate.controller.core import decisions as deciding
+from headgate.controller.core import decisions as provided
+from headgate.controller.core import model_updates as offers
+from headgate.controller.core import plan_triggers as traffic_triggers
+from headgate.controller.core import prediction_accounting as correcting
+from headgate.controller.core import profiling as first_profiles
+from headgate.controller.core import profiling as first_rows
+from headgate.controller.core import profiling as spare_profiles
+from headgate.controller.core import rolling_upgrade as recoding
 from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.decisions import run_of
 from headgate.controller.core.plan_triggers import PathWatch

@@ -2,7 +2,7 @@
 
 `offer` is an operator's command. Whatever of it is not to be believed is refused with the reason, each part by itself;
 what is taken is journaled before anything rests on it, so a controller that was killed keeps it. A model that is taken
-corrects the one in force (`analyze/model_bias.py`), as the prediction ledger does, and is planned with as soon as nothing
+corrects the one in force (`model_bias.py`), as the prediction ledger does, and is planned with as soon as nothing
 is on its way. A season is handed to the forecast, which believes it once it foresaw.
 """
 

@@ -21,7 +21,7 @@ from headgate.controller.core.plan_choice import PlanChoice, choose
 from headgate.controller.core.profiling import may_plan
 from headgate.controller.knowledge.diagnoses import Diagnosis, PathStanding, Stability, Violation
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
-from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import Membership
 from headgate.controller.models.plans import MeasuredTraffic, Plan, TaskWork, sized
 from headgate.controller.plan.predict.vm_links import crossings_of
@@ -44,7 +44,7 @@ class PathWatch:
         self._for: dict[int, int] = {}
 
     def look(
-        self, turn: Turn, members: Membership, window_of: Callable[[float], Window]
+        self, turn: Turn, members: Membership, window_of: Callable[[float], MeasuredWindow]
     ) -> tuple[Violation, ...]:
         """Once a turn: the constraints that do not hold."""
         topology = turn.knowledge.topology
@@ -105,7 +105,7 @@ LEAST_ROWS = 100.0  # emitted in a window; fewer say little
 Key = TypeVar("Key")
 
 
-def traffic_now(window: Window) -> MeasuredTraffic | None:
+def traffic_now(window: MeasuredWindow) -> MeasuredTraffic | None:
     """Of one window; None where samples are missing, too few rows came, or none were counted on any edge."""
     rate_tps, edges = window.emitted_tps, window.edges.items()
     if not window.is_complete or rate_tps * window.seconds < LEAST_ROWS:
@@ -124,7 +124,7 @@ def traffic_now(window: Window) -> MeasuredTraffic | None:
     )
 
 
-def smoothed(before: MeasuredTraffic | None, window: Window, step_s: float) -> MeasuredTraffic | None:
+def smoothed(before: MeasuredTraffic | None, window: MeasuredWindow, step_s: float) -> MeasuredTraffic | None:
     """With one window more, `step_s` after the last one. The size of rows that stay within slots now is as it was."""
     now = traffic_now(window)
     if now is None or before is None:
@@ -157,7 +157,7 @@ AGAIN_S = 30.0  # before a plan for a loaded VM is looked for once more
 
 
 def looked(
-    turn: Turn, members: Membership, window: Window, verdict: Stability, diagnosis: Diagnosis
+    turn: Turn, members: Membership, window: MeasuredWindow, verdict: Stability, diagnosis: Diagnosis
 ) -> Diagnosis:
     """Take in what the window says of traffic. The diagnosis, or where it was that nothing is to be done, a plan to be
     made for traffic or load."""
@@ -190,7 +190,7 @@ def looked(
 # ── load ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def vm_loads(window: Window, plan: Plan) -> dict[str, float]:
+def vm_loads(window: MeasuredWindow, plan: Plan) -> dict[str, float]:
     """VM → which part of the CPU of its slots with threads is in use."""
     used = {bundle.slot for bundle in plan.placement.bundles}
     found: dict[str, list[float]] = {}
@@ -231,7 +231,7 @@ def _is_loaded(k: Knowledge, now_ns: int) -> bool:
 
 
 def _for_load(
-    turn: Turn, members: Membership, window: Window, loads: dict[str, float], diagnosis: Diagnosis
+    turn: Turn, members: Membership, window: MeasuredWindow, loads: dict[str, float], diagnosis: Diagnosis
 ) -> Diagnosis:
     k, triggers = turn.knowledge, turn.knowledge.settings.triggers
     vm = max(loads, key=lambda name: (loads[name], name))
@@ -269,7 +269,7 @@ def _for_load(
 # ── traffic ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _for_traffic(turn: Turn, members: Membership, window: Window, diagnosis: Diagnosis) -> Diagnosis:
+def _for_traffic(turn: Turn, members: Membership, window: MeasuredWindow, diagnosis: Diagnosis) -> Diagnosis:
     k, triggers = turn.knowledge, turn.knowledge.settings.triggers
     text = f"{triggers.every_s:g} s are over since traffic was looked at"
     choice, why = _tried(turn, members, "traffic_saved")

@@ -19,7 +19,7 @@ from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Stability
 from headgate.controller.knowledge.journal_records import Modelled, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import KeepModel, Trace
-from headgate.controller.knowledge.measured_window import TaskWindow, Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow, TaskWindow
 from headgate.controller.models.model_data import model_data
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.prediction_ledger import (
@@ -96,7 +96,7 @@ class TaskShares:
         }
         self._shares = load.in_order(plan.prediction.shares, load.even_shares())
 
-    def of(self, window: Window) -> dict[str, TaskShare]:
+    def of(self, window: MeasuredWindow) -> dict[str, TaskShare]:
         """Task with a model → what it uses; those that took in nothing are left out."""
         load = self._load
         rates = [self._rate(window, task) for task in range(len(load.tasks))]
@@ -121,16 +121,16 @@ class TaskShares:
                     found[load.tasks[load.groups[g].task]].use(slot.vm, cpu[g], expected[g])
         return found
 
-    def _rate(self, window: Window, task: int) -> float:
+    def _rate(self, window: MeasuredWindow, task: int) -> float:
         now = window.tasks.get(self._load.tasks[task])
         return now.rate_in_tps if now is not None else 0.0
 
-    def _threads_cpu(self, g: int, window: Window) -> float:
+    def _threads_cpu(self, g: int, window: MeasuredWindow) -> float:
         """Cores of the group's threads: its part of what all threads of its task use."""
         now = window.tasks.get(self._load.tasks[self._load.groups[g].task])
         return now.cpu_cores * self._shares[g] if now is not None else 0.0
 
-    def _taken(self, g: int, rates: Sequence[float], window: Window) -> float:
+    def _taken(self, g: int, rates: Sequence[float], window: MeasuredWindow) -> float:
         """What its task takes in, as a part of what it would at the rate that sources emit."""
         task = self._load.groups[g].task
         expected_tps = self._load.unit[task] * window.emitted_tps
@@ -151,7 +151,7 @@ class TaskShares:
             for g, group in enumerate(load.groups)
         ]
 
-    def _empty(self, task: int, rate_tps: float, window: Window) -> TaskShare:
+    def _empty(self, task: int, rate_tps: float, window: MeasuredWindow) -> TaskShare:
         load, members = self._load, self._load.by_task[task]
         now: TaskWindow = window.tasks[load.tasks[task]]
         threads = sum(load.groups[g].threads for g in members)
@@ -192,7 +192,7 @@ class _PlanSums:
 
     def add(
         self,
-        window: Window,
+        window: MeasuredWindow,
         verdict: Stability,
         plan: Plan,
         slots: PredictedSlots,
@@ -245,7 +245,7 @@ class Accounts:
         self._next_ns = 0
 
     def look(
-        self, turn: Turn, window: Window, verdict: Stability, slots: PredictedSlots
+        self, turn: Turn, window: MeasuredWindow, verdict: Stability, slots: PredictedSlots
     ) -> LedgerEntry | None:
         """Once a turn, with what is predicted of `slots` at the present rate; the entry that is written now."""
         k, now_ns = turn.knowledge, turn.now.mono_ns
@@ -274,7 +274,7 @@ class Accounts:
             del self.entries[next(iter(self.entries))]
 
 
-def _calm(k: Knowledge, turn: Turn, window: Window) -> bool:
+def _calm(k: Knowledge, turn: Turn, window: MeasuredWindow) -> bool:
     """Is what the window shows the plan's own doing?"""
     d = k.durable
     if d.phase != "committed" or k.enacting or d.draining or d.rollout is None or d.rollout.leaving:

@@ -30,7 +30,7 @@ from headgate.controller.knowledge.journal_records import (
 )
 from headgate.controller.knowledge.knowledge import FirstProfile, Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Distrust, Event, FromVm, KeepModel, Now
-from headgate.controller.knowledge.measured_window import TaskWindow, Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow, TaskWindow
 from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.run_view import Measuring, TaskMeasuring
 from headgate.controller.models.model_data import model_data, model_of
@@ -533,7 +533,7 @@ ROWS_LEAST = 200  # in a window; fewer say little
 LEAST_SHARE = 1e-4  # of its time that a thread works, and of a slot that it uses: less is as good as nothing
 
 
-def measured(turn: Turn, window: Window) -> Diagnosis | None:
+def measured(turn: Turn, window: MeasuredWindow) -> Diagnosis | None:
     """A plan to be made since tasks have been measured; None when none was. Recorded before anything rests on it."""
     k = turn.knowledge
     if not may_plan(k) or not window.is_complete or k.topology is None or k.plan is None:
@@ -576,7 +576,9 @@ def _slot_of(task: str, plan: Plan) -> Slot | None:
     return next((bundle.slot for bundle in plan.placement.bundles if bundle.task == task), None)
 
 
-def _model(stand_in: Model, now: TaskWindow, window: Window, slot: Slot | None, when: str) -> Model | None:
+def _model(
+    stand_in: Model, now: TaskWindow, window: MeasuredWindow, slot: Slot | None, when: str
+) -> Model | None:
     """Of one thread: its rate if it always had rows waiting, and what it would use then of its slot, which it has to
     itself: memory is that of the whole process."""
     used = window.slots.get(slot) if slot is not None else None

@@ -18,7 +18,7 @@ from headgate.controller.knowledge.diagnoses import Demand, Horizon
 from headgate.controller.knowledge.journal_records import Rollout
 from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
-from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.offered_load import Lag, LearnedSeason
 from headgate.controller.models.plans import Plan
@@ -45,7 +45,7 @@ class RateFollower:
         self,
         k: Knowledge,
         members: Membership,
-        window: Window,
+        window: MeasuredWindow,
         lags: tuple[Lag, ...],
         cap_tps: float,
         now: Now,

@@ -7,7 +7,7 @@ again. Pure.
     again whenever that changes, five times a second at most, and every two seconds until it says the same; with the
     rows that it did not say it has.
  3. A letter is dropped, and counted as sent again, when the thread that has it says that its row is done, and not
-    before. One whose row dies again is a letter as it was (knowledge/dead_letters.py): the task tells of it, and its root
+    before. One whose row dies again is a letter as it was (dead_letters.py): the task tells of it, and its root
     is never done.
  4. What is asked for is with the letters on disk: the next life goes on. Rows that were on their way then may come
     twice.

@@ -39,7 +39,7 @@ from headgate.controller.knowledge.journal_records import (
 )
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Finish, ReleaseMachine, RequestMachine
-from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.spooled_events import unread
 from headgate.controller.models.plans import Plan, ThreadAt
@@ -583,7 +583,7 @@ FAR_BELOW = 0.5  # of the predicted rate: no model is that far off where a plan 
 BAD_WINDOWS = 2  # in a row, at the end: the first window still shows the transition
 
 
-def judge_probation(turn: Turn, members: Membership, stability: Stability, window: Window) -> None:
+def judge_probation(turn: Turn, members: Membership, stability: Stability, window: MeasuredWindow) -> None:
     """Note what the plan in force can do; at the end of each window of its probation judge it."""
     k = turn.knowledge
     d = k.durable
@@ -603,7 +603,7 @@ def judge_probation(turn: Turn, members: Membership, stability: Stability, windo
         roll_back(turn, members, why)
 
 
-def evidence_against(k: Knowledge, stability: Stability, window: Window) -> str:
+def evidence_against(k: Knowledge, stability: Stability, window: MeasuredWindow) -> str:
     """Why the plan should be taken back; empty without strong evidence."""
     rollout, before = k.durable.rollout, k.durable.before
     held = k.durable.held_plan

@@ -95,7 +95,7 @@ class LatencySeries(msgspec.Struct, frozen=True):
     p50_s: tuple[float, ...] = ()
 
 
-class Window(msgspec.Struct, frozen=True):
+class MeasuredWindow(msgspec.Struct, frozen=True):
     """Measured over `seconds` (less than asked for when the history is shorter).
 
     complete: share of the expected samples that are there. backlog: rows offered and not yet acked.

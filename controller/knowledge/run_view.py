@@ -25,7 +25,7 @@ from headgate.controller.knowledge.diagnoses import (
     Violation,
 )
 from headgate.controller.knowledge.journal_records import Rollout, RolloutStarted
-from headgate.controller.knowledge.measured_window import SlotWindow, Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan
 from headgate.controller.models.task_models import Model
@@ -87,7 +87,7 @@ Percentiles = tuple[float, float, float]  # p50, p95, p99 in ms
 class LoopResult:
     """The results of monitor and analyze, once a second."""
 
-    window: Window
+    window: MeasuredWindow
     stability: Stability
     demand: Demand
     residuals: tuple[Residual, ...]
@@ -372,7 +372,7 @@ class RunView:
         return self.result.stability.verdict if self.result else "unknown"
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> MeasuredWindow | None:
         return self.result.window if self.result else None
 
     def measured(self, slot: Slot) -> SlotWindow | None:

@@ -48,7 +48,7 @@ SHARES = (0.5, 0.95, 0.99)  # of the rows
 ABSENT_S = 3  # a slot without samples for so long is not there any more
 
 
-def window_of(intake: Intake, now_ns: int, seconds: float) -> w.Window:
+def window_of(intake: Intake, now_ns: int, seconds: float) -> w.MeasuredWindow:
     """What was measured over the last `seconds`, up to the newest second that all samples are in for."""
     rows = _seconds(intake, now_ns, seconds)
     span_s = float(len(rows))
@@ -58,7 +58,7 @@ def window_of(intake: Intake, now_ns: int, seconds: float) -> w.Window:
     latency = intake.latency.of(rows)
     every, latency_series = _latency_of(latency, rows, now_ns)
     one = latency.shape[1] == 1  # then all rows are of that pair
-    return w.Window(
+    return w.MeasuredWindow(
         now_ns=now_ns,
         seconds=span_s,
         epoch=intake.epoch,

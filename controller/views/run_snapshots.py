@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headgate.controller.knowledge.diagnoses import TaskLoad
 from headgate.controller.knowledge.journal_records import Rollout
-from headgate.controller.knowledge.measured_window import TaskWindow, Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow, TaskWindow
 from headgate.controller.knowledge.run_view import MS, NS, Percentiles, RunView, SlotStatus, VmStatus
 from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan, usd_per_hour
 from headgate.controller.models.task_models import Model
@@ -170,7 +170,7 @@ def topology_now(view: RunView) -> s.TopologyNow | None:
     return s.TopologyNow(name=topology.name, order=order, tasks=tasks, edges=edges)
 
 
-def _expected(topology: Topology, plan: Plan | None, window: Window | None) -> dict[str, float]:
+def _expected(topology: Topology, plan: Plan | None, window: MeasuredWindow | None) -> dict[str, float]:
     """Task → its rate if everything emitted arrives, as far as the plan carries it."""
     if plan is None or window is None:
         return {}
@@ -202,7 +202,7 @@ def _task(
     )
 
 
-def _edge(edge: Edge, topology: Topology, window: Window | None) -> s.EdgeNow:
+def _edge(edge: Edge, topology: Topology, window: MeasuredWindow | None) -> s.EdgeNow:
     now = window.edges.get((edge.source, edge.target)) if window else None
     same = {
         "source": edge.source,
@@ -220,7 +220,7 @@ def _edge(edge: Edge, topology: Topology, window: Window | None) -> s.EdgeNow:
     )
 
 
-def _waiting(edge: Edge, rate_tps: float, topology: Topology, window: Window) -> float:
+def _waiting(edge: Edge, rate_tps: float, topology: Topology, window: MeasuredWindow) -> float:
     """Of the rows that wait at the target, those that came over this edge: by its part of the rate."""
     target = window.tasks.get(edge.target)
     entering = [window.edges.get((e.source, e.target)) for _, e in topology.in_edges(edge.target)]

@@ -121,7 +121,7 @@ class Cluster:
     def _moved(self, value: float, part: float = 0.05) -> float:
         return max(0.0, value * (1 + self._chance.gauss(0, part)))
 
-    def _window(self, seconds: float) -> w.Window:
+    def _window(self, seconds: float) -> w.MeasuredWindow:
         emitted = self._moved(self.plan.rate_tps * 0.8, 0.02)
         tasks = {task.name: self._task(emitted) for task in self.topology.tasks}
         slots = {slot: self._slot(slot) for vm in self.plan.vms for slot in vm.all_slots()}
@@ -134,7 +134,7 @@ class Cluster:
         wave = 20 + 5 * math.sin(seconds / 7)
         latency = w.Latency(1000.0, wave, self._moved(wave), self._moved(3 * wave), self._moved(6 * wave))
         rates: dict[str, Any] = {"offered_tps": self.plan.rate_tps * 0.8, "emitted_tps": emitted}
-        return w.Window(
+        return w.MeasuredWindow(
             now_ns=int(seconds * NS), seconds=10.0, epoch=1, complete=1.0, offered_slope_tps_per_s=0.0,
             acked_tps=self._moved(emitted, 0.02), backlog=40.0, backlog_growth_tps=0.0, tasks=tasks, slots=slots,
             edges=edges, latency=latency, latencies={}, latency_series=w.LatencySeries(), progress=w.ProgressSeries(),

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from headgate.topology_runtime.api.logic import Context, Hold, Keyed
+from headgate.topology_runtime.api.logic import Context, Keyed, Window
 
 KEYS = 40
 SEGMENT_BYTES = 1 << 18  # then the sink begins the next file, and this one may be taken away
@@ -78,7 +78,7 @@ class Tally(Keyed):
         return [saved[0], Spans(saved[1])]
 
 
-class Batch(Hold):
+class Batch(Window):
     """Rows leave by the dozen, or when the oldest is two seconds old."""
 
     max_age_s = 2.0

@@ -11,15 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.agent.process import (
-    agent_doctor as containment_checks,
-)
-from headgate.agent.process import (
-    worker_user,
-)
-from headgate.agent.process import (
-    worker_user as worker_folders,
-)
+from headgate.agent.process import agent_doctor as containment_checks
+from headgate.agent.process import worker_user
+from headgate.agent.process import worker_user as worker_folders
 from headgate.agent.process.agent_config import AgentConfig
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 from headgate.topology_runtime.platform.containment import WorkerUser, faults

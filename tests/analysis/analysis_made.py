@@ -17,10 +17,10 @@ from headgate.controller.knowledge.measured_window import (
     SERIES_STEP_S,
     Latency,
     LatencySeries,
+    MeasuredWindow,
     ProgressSeries,
     SlotWindow,
     TaskWindow,
-    Window,
 )
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
@@ -83,9 +83,9 @@ def window_of(
     tasks: dict[str, TaskWindow] | None = None,
     slots: dict[Slot, SlotWindow] | None = None,
     **rates: float,
-) -> Window:
+) -> MeasuredWindow:
     """A window with this history; everything else is quiet."""
-    return Window(
+    return MeasuredWindow(
         now_ns=START_NS,
         seconds=rates.get("seconds", 10.0),
         epoch=1,

@@ -13,7 +13,7 @@ from headgate.controller.analyze import demand as lag
 from headgate.controller.analyze.demand import HEADROOM, demand, offer_of
 from headgate.controller.core.rate_following import RateFollower
 from headgate.controller.knowledge.diagnoses import Demand, Past
-from headgate.controller.knowledge.measured_window import ProgressSeries, Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow, ProgressSeries
 from headgate.controller.knowledge.offered_load import STALE_NS, Lag, PartitionArrivals
 from headgate.topology_runtime.wire.messages import SourceStatus
 
@@ -187,7 +187,7 @@ def test_no_more_is_planned_for_than_a_cap_lets_through() -> None:
     assert lag.under_cap(slow, (Lag("in", 4800, 48.0),), math.inf) is slow
 
 
-def slowly(share: float) -> Window:
+def slowly(share: float) -> MeasuredWindow:
     """A hundred rows a second come, and this share of them is read."""
     series = history(lambda s: 100 * s, 60.0)
     read = tuple(share * position for position in series.offered)

@@ -13,13 +13,13 @@ from headgate.controller.analyze.demand import HEADROOM
 from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
 from headgate.controller.analyze.stability import stability
 from headgate.controller.knowledge.diagnoses import Diagnosis, Past, Residual, Stability, Violation
-from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.topology_runtime.api.cluster import Slot
 
 PLANNED = 125.0
 
 
-def given(window: Window | None = None, planned_tps: float = PLANNED, **more: Any) -> DiagnosisInput:
+def given(window: MeasuredWindow | None = None, planned_tps: float = PLANNED, **more: Any) -> DiagnosisInput:
     """100 t/s offered and done for a minute, 125 planned; `more` replaces fields."""
     window = window or window_of(history(lambda s: 100 * s, 60.0), seconds=10.0)
     base = DiagnosisInput(
@@ -32,7 +32,7 @@ def given(window: Window | None = None, planned_tps: float = PLANNED, **more: An
     return msgspec.structs.replace(base, **more)
 
 
-def offered(tps: float, done: float = 1.0, **more: Any) -> Window:
+def offered(tps: float, done: float = 1.0, **more: Any) -> MeasuredWindow:
     """`tps` offered for a minute, a share of it done for the last 15 s."""
     return window_of(
         history(lambda s: tps * s, 60.0, lambda s: tps * s - tps * (1 - done) * max(0.0, s - 45)),

@@ -13,7 +13,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.sample_windows import window_of
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -51,7 +51,7 @@ def numbers(value: Any) -> list[float]:
     return numbers(msgspec.structs.asdict(value)) if isinstance(value, msgspec.Struct) else []
 
 
-def finite(window: Window) -> bool:
+def finite(window: MeasuredWindow) -> bool:
     return all(math.isfinite(number) for number in numbers(window))
 
 

@@ -15,9 +15,9 @@ from headgate.controller.knowledge.diagnoses import Stability
 from headgate.controller.knowledge.measured_window import (
     EdgeWindow,
     Latency,
+    MeasuredWindow,
     ProgressSeries,
     SlotWindow,
-    Window,
 )
 from headgate.controller.models.plans import Prediction, Share, SlotUse
 from headgate.controller.plan.planner import PlanRequest, best_plan
@@ -37,7 +37,7 @@ PREDICTION = Prediction(
 )
 
 
-def measured(emitted_tps: float, score_tps: float, **more: float) -> Window:
+def measured(emitted_tps: float, score_tps: float, **more: float) -> MeasuredWindow:
     slots = {
         S0: SlotWindow(0.2, 0.25, 0.04, 2.5e8, 0.0, 0.0),
         S1: SlotWindow(0.48, 0.4, 0.096, 4e8, 0.0, 0.0),
@@ -89,7 +89,7 @@ def test_no_residuals_from_missing_samples() -> None:
     assert all(r.what != "rate" for r in idle)
 
 
-def late(latency_ms: float | None = None) -> Window:
+def late(latency_ms: float | None = None) -> MeasuredWindow:
     edges = {("source", "score"): EdgeWindow(1, 1, 2.0, 3.0), ("score", "sink"): EdgeWindow(1, 1, 0.5, 1.5)}
     whole = {} if latency_ms is None else {("source", "sink"): Latency(100.0, latency_ms, 0, 0, 0)}
     return msgspec.structs.replace(measured(60, 60), edges=edges, latencies=whole)
@@ -124,7 +124,7 @@ def test_each_constraint_has_its_own_window_and_missing_samples_are_no_violation
     )
     asked: list[float] = []
 
-    def window(seconds: float) -> Window:
+    def window(seconds: float) -> MeasuredWindow:
         asked.append(seconds)
         return msgspec.structs.replace(late(), complete=1.0 if seconds > 10 else 0.5)
 
@@ -136,7 +136,7 @@ def test_each_constraint_has_its_own_window_and_missing_samples_are_no_violation
 # ── How near tasks are to their limits, against the planner's own prediction of what saturates first ────
 
 
-def seen(topology: Topology, rate_tps: float) -> Window:
+def seen(topology: Topology, rate_tps: float) -> MeasuredWindow:
     """What a window holds in which the sources emit this rate and everything arrives."""
     tasks = {name: replace(IDLE, rate_in_tps=tps) for name, tps in topology.rates(rate_tps).items()}
     return window_of(ProgressSeries(), tasks=tasks, emitted_tps=rate_tps)

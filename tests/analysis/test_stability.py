@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 
 from headgate.controller.analyze.stability import medians, stability
 from headgate.controller.knowledge.diagnoses import Stability
-from headgate.controller.knowledge.measured_window import SERIES_STEP_S, LatencySeries, ProgressSeries, Window
+from headgate.controller.knowledge.measured_window import (
+    SERIES_STEP_S,
+    LatencySeries,
+    MeasuredWindow,
+    ProgressSeries,
+)
 from headgate.topology_runtime.stability.slopes import (
     Floats,
     block_length,
@@ -43,7 +48,7 @@ class Queue:
     noise: float = 0.3
     batch_s: float = 0.0
 
-    def window(self, chance: np.random.Generator) -> Window:
+    def window(self, chance: np.random.Generator) -> MeasuredWindow:
         t = np.arange(0, END_S + STEP_S / 2, STEP_S)
         offered = np.concatenate(([0.0], np.cumsum([self.rate_tps(x) * STEP_S for x in t[:-1]])))
         done = np.zeros_like(t)

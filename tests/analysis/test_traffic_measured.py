@@ -7,7 +7,7 @@ from analysis_made import NS, START_NS, block, line_topology
 from msgspec.structs import replace
 
 from headgate.controller.core.plan_triggers import smoothed, traffic_now
-from headgate.controller.knowledge.measured_window import Window
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.models.plans import MeasuredTraffic, TaskFlow, sized
 from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.sample_windows import window_of
@@ -17,7 +17,7 @@ VM1, VM2 = Vm("vm1", 2, 0.2), Vm("vm2", 2, 0.2, speed=0.5)
 RATE = 100
 
 
-def told(seconds: int = 20, sizes: tuple[int, int] = (50, 50)) -> Window:
+def told(seconds: int = 20, sizes: tuple[int, int] = (50, 50)) -> MeasuredWindow:
     """Source 1 and score 2 in vm1/0, score 3 in vm1/1, score 4 and sink 5 on vm2: each score takes its part of the rows
     and says twice as many to the sink."""
     made = Intake(line_topology())

@@ -14,21 +14,11 @@ from headgate.controller.files.planning_inputs import read_models
 from headgate.controller.models.model_data import model_of
 from headgate.dashboards.analytics.aggregation.aggregate_tables import FINE_PER_DOUBLING
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput
-from headgate.dashboards.analytics.analyses import (
-    latency_analyses as latency,
-)
-from headgate.dashboards.analytics.analyses import (
-    prediction_analyses as refit,
-)
-from headgate.dashboards.analytics.analyses import (
-    prediction_analyses as residuals,
-)
-from headgate.dashboards.analytics.analyses import (
-    rate_seasons as seasons,
-)
-from headgate.dashboards.analytics.analyses import (
-    replan_analyses as replans,
-)
+from headgate.dashboards.analytics.analyses import latency_analyses as latency
+from headgate.dashboards.analytics.analyses import prediction_analyses as refit
+from headgate.dashboards.analytics.analyses import prediction_analyses as residuals
+from headgate.dashboards.analytics.analyses import rate_seasons as seasons
+from headgate.dashboards.analytics.analyses import replan_analyses as replans
 from headgate.dashboards.analytics.analyses.latency_analyses import Stretch, stretches
 from headgate.dashboards.analytics.analyses.load_analyses import judged, marks_of
 from headgate.dashboards.analytics.analyses.rate_seasons import full_bins, period_of, refined

@@ -6,7 +6,7 @@ import os
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from headgate.topology_runtime.api.logic import Context, Hold, Keyed, Source, flat_map, keep_if
+from headgate.topology_runtime.api.logic import Context, Keyed, Source, Window, flat_map, keep_if
 
 
 class Ids(Source):
@@ -44,7 +44,7 @@ def not_plain(row: dict[str, int]) -> Any:
     return {1, 2, 3} if row["id"] == 5 else row
 
 
-class Pair(Hold):
+class Pair(Window):
     """Both halves of an id, together."""
 
     def key(self, row: dict[str, int], source: str) -> Hashable:
@@ -61,7 +61,7 @@ class Pair(Hold):
         return [merged]
 
 
-class Lines(Hold):
+class Lines(Window):
     """Appends the ids of a batch to a file of this worker process, a line each."""
 
     max_age_s = 0.2

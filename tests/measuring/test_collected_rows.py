@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.topology_runtime.api.logic import Hold, flat_map, keep_if
+from headgate.topology_runtime.api.logic import Window, flat_map, keep_if
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.api.validate import faults_of
 from headgate.topology_runtime.errors import HeadgateError
@@ -29,7 +29,7 @@ from headgate.topology_runtime.worker.meters import sample_rows
 LIVE = [0]
 
 
-class TakesFour(Hold):
+class TakesFour(Window):
     def ready(self, key: Hashable, rows: Sequence[Any]) -> bool:
         return len(rows) == 4
 

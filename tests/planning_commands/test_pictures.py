@@ -24,12 +24,8 @@ from headgate.controller.pictures import (
     whatif_picture,
 )
 from headgate.controller.pictures import plan_picture as plan_pictures
-from headgate.controller.pictures import (
-    rate_pictures as comparison,
-)
-from headgate.controller.pictures import (
-    rate_pictures as whatif,
-)
+from headgate.controller.pictures import rate_pictures as comparison
+from headgate.controller.pictures import rate_pictures as whatif
 from headgate.controller.pictures.plan_picture import EACH_SLOT, MAP_IN, MOST_KINDS, SMALL_PT, slot_map
 from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
 from headgate.topology_runtime.api.cluster import Vm

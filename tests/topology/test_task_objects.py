@@ -15,17 +15,17 @@ from headgate.topology_runtime.api.builder import topology
 from headgate.topology_runtime.api.drafts import draft_of
 from headgate.topology_runtime.api.loading import build, key_function, load
 from headgate.topology_runtime.api.logic import (
-    Hold,
     Keyed,
     Source,
+    Window,
     batched,
     batched_of,
-    effects,
     effects_of,
     flat_map,
     keep_if,
     kind_of,
-    no_effects,
+    no_side_effects,
+    side_effects,
 )
 from headgate.topology_runtime.api.task_functions import call_faults, filled, gives_of, takes_of
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
@@ -105,7 +105,7 @@ class Tally(Keyed):
         return state + 1, []
 
 
-class Batch(Hold):
+class Batch(Window):
     def ready(self, key: Any, rows: Sequence[Any]) -> bool:
         return len(rows) > 9
 
@@ -113,7 +113,7 @@ class Batch(Hold):
         return [list(rows)]
 
 
-class Unfinished(Hold):
+class Unfinished(Window):
     def ready(self, key: Any) -> bool:  # type: ignore[override]
         return True
 
@@ -256,7 +256,7 @@ def test_errors_name_the_task_and_what_was_tried(made: Task, what: str, cause: s
             Unfinished,
             {},
             [
-                "Hold Unfinished does not define finish(key, rows)",
+                "Window Unfinished does not define finish(key, rows)",
                 "Unfinished.ready cannot be called as ready(key, rows)",
             ],
         ),
@@ -371,24 +371,26 @@ def chained(*tasks: Task) -> Topology:
 def test_a_sink_has_effects_unless_it_says_otherwise():
     numbers, work = Task("numbers", "source", static=Static()), Task("work")
     assert chained(numbers, work, Task("store")).unsampled == ("store",)
-    assert chained(numbers, work, Task("store", effects=False)).unsampled == ()
-    assert chained(numbers, Task("alone", effects=False)).unsampled == ()
+    assert chained(numbers, work, Task("store", side_effects=False)).unsampled == ()
+    assert chained(numbers, Task("alone", side_effects=False)).unsampled == ()
     assert chained(numbers).unsampled == ()  # a source is read
 
 
 def test_samples_go_no_further_than_a_task_with_effects():
     numbers = Task("numbers", "source", static=Static())
-    found = chained(numbers, Task("a"), Task("pay", effects=True), Task("b"), Task("c", effects=False))
+    found = chained(
+        numbers, Task("a"), Task("pay", side_effects=True), Task("b"), Task("c", side_effects=False)
+    )
     assert found.unsampled == ("pay", "b", "c")
 
 
 def test_a_mark_stays_beside_others():
-    @effects
+    @side_effects
     @flat_map
     def both(row):
         return [row]
 
-    assert effects_of(both) is True and effects_of(no_effects(lambda row: row)) is False
+    assert effects_of(both) is True and effects_of(no_side_effects(lambda row: row)) is False
     assert effects_of(lambda row: row) is None
     assert both.__headgate_kind__ == "flat_map"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.topology_runtime.api.builder import End, topology
-from headgate.topology_runtime.api.logic import Hold, Keyed, LiveSource, Source, flat_map, keep_if
+from headgate.topology_runtime.api.logic import Keyed, LiveSource, Source, Window, flat_map, keep_if
 from headgate.topology_runtime.api.topology import Edge, LatencyConstraint, Static, Task
 from headgate.topology_runtime.errors import InvalidInput
 
@@ -48,7 +48,7 @@ class Count(Keyed):
         return state + 1, [(key, state + 1)]
 
 
-class Pairs(Hold):
+class Pairs(Window):
     def key(self, row: dict, source: str) -> Any:  # type: ignore[type-arg]
         return row["id"]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headgate.topology_runtime.api.logic import Hold, Keyed
+from headgate.topology_runtime.api.logic import Keyed, Window
 from headgate.topology_runtime.api.topology import Edge
 
 S = 1_000_000_000
@@ -28,7 +28,7 @@ class Spec:
     rows: int = 0
 
 
-class Batch(Hold):
+class Batch(Window):
     """Lets its rows go `most` at a time, or after 50 ms."""
 
     max_age_s = 0.05
@@ -47,7 +47,7 @@ class Batch(Hold):
         return rows
 
 
-class Pairs(Hold):
+class Pairs(Window):
     """A row of each branch with the same id, as one row."""
 
     def key(self, row: Row, source: str) -> Hashable:

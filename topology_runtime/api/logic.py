@@ -7,9 +7,9 @@
     @batched f(rows) → rows                  of any of these: all rows of a call at once, a list;
                                              @batched(columns=True): as arrays of numpy, one for each value of a row
     Source, LiveSource                       where rows come from
-    Hold                                     keeps rows and lets them go together: join, window, batch
+    Window                                   buffers rows and fires them together: join, window, batch
     Keyed                                    state per key, with snapshot and restore
-    @effects, @no_effects                    of a function or class: is what it does felt outside?
+    @side_effects, @no_side_effects                    of a function or class: is what it does felt outside?
     @any_thread                              of a class: its objects may be called by other threads than their own
 
 Rows are immutable plain values: None, bool, int (64 bits), float, str, bytes, datetime, and tuples,
@@ -74,7 +74,7 @@ class LiveSource:
         return None
 
 
-class Hold:
+class Window:
     """A task that keeps rows in buckets and lets a bucket go at once: join, window, batch.
 
     The rows of a bucket are not done before `finish` returned and its output was dealt with; if the
@@ -162,14 +162,14 @@ def batched(run: Any = None, /, *, columns: bool = False) -> Any:
     return mark if run is None else mark(run)
 
 
-def effects(run: F) -> F:
+def side_effects(run: F) -> F:
     """What the function or class does is felt outside (it writes, posts, pays): it is not run on sample rows unless
     asked. Sinks need no mark."""
     run.__headgate_effects__ = True  # type: ignore[attr-defined]
     return run
 
 
-def no_effects(run: F) -> F:
+def no_side_effects(run: F) -> F:
     """A sink that may be run on sample rows: nothing of what it does is felt outside."""
     run.__headgate_effects__ = False  # type: ignore[attr-defined]
     return run
@@ -220,7 +220,7 @@ def kind_of(run: Any) -> str:
     kind = getattr(run, "__headgate_kind__", None)
     if kind is not None:
         return str(kind)
-    for base, name in ((Source, "source"), (LiveSource, "source"), (Hold, "hold"), (Keyed, "keyed")):
+    for base, name in ((Source, "source"), (LiveSource, "source"), (Window, "hold"), (Keyed, "keyed")):
         if isinstance(run, base) or (isinstance(run, type) and issubclass(run, base)):
             return name
     return "map"

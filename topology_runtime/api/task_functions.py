@@ -19,12 +19,12 @@ import msgspec
 from headgate.topology_runtime.api.drafts import Draft
 from headgate.topology_runtime.api.logic import (
     BATCHED_COLUMNS,
-    Hold,
     Keyed,
     LiveSource,
     Row,
     Source,
     To,
+    Window,
     arriving_of,
     batched_of,
     effects_of,
@@ -41,11 +41,11 @@ from headgate.topology_runtime.wording import REFERENCE, did_you_mean, shown
 # Annotations are believed when they are plain classes; whatever else they are says nothing here.
 
 PLAIN = (type(None), bool, int, float, str, bytes, datetime, list, tuple, dict)  # what rows are made of
-BASES: tuple[type[object], ...] = (Source, LiveSource, Hold, Keyed)
+BASES: tuple[type[object], ...] = (Source, LiveSource, Window, Keyed)
 MUST_DEFINE: dict[type[object], tuple[str, ...]] = {
     Source: ("read",),
     LiveSource: ("poll",),
-    Hold: ("ready", "finish"),
+    Window: ("ready", "finish"),
     Keyed: ("new", "process"),
 }
 

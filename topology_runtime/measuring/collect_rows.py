@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from headgate.topology_runtime.api.loading import build, key_function
-from headgate.topology_runtime.api.logic import Context, Exhausted, Hold, Keyed, LiveSource, To, kind_of
+from headgate.topology_runtime.api.logic import Context, Exhausted, Keyed, LiveSource, To, Window, kind_of
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.collected_rows import Speaker
@@ -86,7 +86,7 @@ class _Work:
         self._task = task
         self._edges = {edge.source: edge for _, edge in topology.in_edges(task.name)}
         self._directory = directory
-        self._left: set[int] = set()  # numbers of the rows a Hold did not let go
+        self._left: set[int] = set()  # numbers of the rows a Window did not fire
         self._failed: dict[int, Exception] = {}  # by the place of the row, where several threads try
 
     def _logic(self, number: int = 0) -> Any:
@@ -176,7 +176,7 @@ class _Work:
             self._failed[place] = error
             return []
 
-    def _hold(self, logic: Hold, inputs: Sequence[Sample]) -> list[Any]:
+    def _hold(self, logic: Window, inputs: Sequence[Sample]) -> list[Any]:
         buckets: dict[Hashable, list[int]] = {}
         out: list[Any] = []
 

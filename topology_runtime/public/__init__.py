@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.builder import topology as topology
     from headgate.topology_runtime.api.logic import Context as Context
     from headgate.topology_runtime.api.logic import Exhausted as Exhausted
-    from headgate.topology_runtime.api.logic import Hold as Hold
     from headgate.topology_runtime.api.logic import Keyed as Keyed
     from headgate.topology_runtime.api.logic import LiveSource as LiveSource
     from headgate.topology_runtime.api.logic import Source as Source
     from headgate.topology_runtime.api.logic import To as To
+    from headgate.topology_runtime.api.logic import Window as Window
     from headgate.topology_runtime.api.logic import any_thread as any_thread
     from headgate.topology_runtime.api.logic import batched as batched
-    from headgate.topology_runtime.api.logic import effects as effects
     from headgate.topology_runtime.api.logic import flat_map as flat_map
     from headgate.topology_runtime.api.logic import keep_if as keep_if
-    from headgate.topology_runtime.api.logic import no_effects as no_effects
+    from headgate.topology_runtime.api.logic import no_side_effects as no_side_effects
+    from headgate.topology_runtime.api.logic import side_effects as side_effects
     from headgate.topology_runtime.api.topology import Static as Static
 
 _LOGIC = "headgate.topology_runtime.api.logic"
@@ -39,17 +39,17 @@ _PLACES = {
     "Static": "headgate.topology_runtime.api.topology",
     "Context": _LOGIC,
     "Exhausted": _LOGIC,
-    "Hold": _LOGIC,
+    "Window": _LOGIC,
     "Keyed": _LOGIC,
     "LiveSource": _LOGIC,
     "Source": _LOGIC,
     "To": _LOGIC,
     "any_thread": _LOGIC,
     "batched": _LOGIC,
-    "effects": _LOGIC,
+    "side_effects": _LOGIC,
     "flat_map": _LOGIC,
     "keep_if": _LOGIC,
-    "no_effects": _LOGIC,
+    "no_side_effects": _LOGIC,
 }
 
 __all__ = list(_PLACES)

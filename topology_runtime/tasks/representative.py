@@ -55,9 +55,7 @@ def sink(row: Any) -> None:
 def _with_code(name: str) -> Topology:
     """The shipped example with code: each task runs the one whose model it has."""
     from headgate.topology_runtime.api.loading import load
-    from headgate.topology_runtime.api.shipped_examples import (
-        example,  # workers, which import `sink`, need none of it
-    )
+    from headgate.topology_runtime.api.shipped_examples import example
 
     planned, params = load(str(example(name))).topology, _params()
     tasks = tuple(

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headgate.topology_runtime.api.logic import Context, Hold
+from headgate.topology_runtime.api.logic import Context, Window
 from headgate.topology_runtime.tasks.ready_made import number_of
 
 _encode = msgspec.json.Encoder().encode
@@ -48,7 +48,7 @@ class CollectToFile:
 # ── Writes rows to files in batches, each file whole or not there ───────────────────────────────────────
 
 
-class Archive(Hold):
+class Archive(Window):
     """JSON lines, at most `rows` rows or `seconds` of them a file: written under a hidden name, then
     renamed, so that a reader never sees half a file. A row counts as done when its file is there.
 

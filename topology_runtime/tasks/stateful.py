@@ -9,7 +9,7 @@ from itertools import compress
 from math import ceil, fsum, isfinite, log
 from typing import Any
 
-from headgate.topology_runtime.api.logic import Hold, Keyed
+from headgate.topology_runtime.api.logic import Keyed, Window
 
 
 class CountByKey(Keyed):
@@ -41,7 +41,7 @@ class CountByKey(Keyed):
 # ── Brings the branches of one event together again ─────────────────────────────────────────────────────
 
 
-class Join(Hold):
+class Join(Window):
     """Rows with the same `key` field wait for each other until together they have every field of
     `fields`; then they leave as one row, their fields united.
 

@@ -13,17 +13,10 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-from headgate.dashboards.analytics.aggregation import (
-    aggregate_parts,
-    row_sums,
-)
-from headgate.dashboards.analytics.aggregation import (
-    aggregate_tables as aggregates,
-)
+from headgate.dashboards.analytics.aggregation import aggregate_parts, row_sums
+from headgate.dashboards.analytics.aggregation import aggregate_tables as aggregates
 from headgate.dashboards.analytics.aggregation import row_sums as held
-from headgate.dashboards.analytics.aggregation import (
-    time_sums as sums,
-)
+from headgate.dashboards.analytics.aggregation import time_sums as sums
 from headgate.dashboards.analytics.aggregation.aggregate_parts import (
     SECOND_US,
     AggregatedPart,

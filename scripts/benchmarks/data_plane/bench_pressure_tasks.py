@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from headgate.topology_runtime.api.logic import Hold, Keyed, Source
+from headgate.topology_runtime.api.logic import Keyed, Source, Window
 
 ROWS_MOST = 1 << 26  # that are told apart
 SLOW_KEY, KEYS = 0, 20
@@ -40,7 +40,7 @@ class Grown:
         return row[0], f"{row[0]}{self._text}"
 
 
-class Thousands(Hold):
+class Thousands(Window):
     """Keeps rows until there are ten thousand, or for seven seconds, then gives them on."""
 
     max_age_s = 7.0

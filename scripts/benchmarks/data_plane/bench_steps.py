@@ -46,30 +46,16 @@ from headgate.topology_runtime.worker.keyed_state import applied_rows as applied
 from headgate.topology_runtime.worker.keyed_state import keyed_rows
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedStates
 from headgate.topology_runtime.worker.links import switchboard as sb
-from headgate.topology_runtime.worker.links.switchboard import (
-    ChainedPost,
-    Switchboard,
-)
+from headgate.topology_runtime.worker.links.switchboard import ChainedPost, Switchboard
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.meters.thread_records import FinishedLog
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
 from headgate.topology_runtime.worker.orders.thread_orders import orders_of
-from headgate.topology_runtime.worker.process import (
-    garbage,
-)
-from headgate.topology_runtime.worker.process import (
-    source_thread as source_reader,
-)
-from headgate.topology_runtime.worker.process import (
-    task_thread as frames,
-)
+from headgate.topology_runtime.worker.process import garbage
+from headgate.topology_runtime.worker.process import source_thread as source_reader
+from headgate.topology_runtime.worker.process import task_thread as frames
 from headgate.topology_runtime.worker.process.source_thread import SourceWork
-from headgate.topology_runtime.worker.process.task_thread import (
-    FrameWork,
-    HeldLease,
-    Host,
-    TaskThread,
-)
+from headgate.topology_runtime.worker.process.task_thread import FrameWork, HeldLease, Host, TaskThread
 from headgate.topology_runtime.worker.rig import Rig
 from headgate.topology_runtime.worker.rows.row_values import RowChecks
 from headgate.topology_runtime.worker.sources import source_ledger as ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.topology_runtime.api.builder import Path, topology
-from headgate.topology_runtime.api.logic import Source, keep_if, no_effects
+from headgate.topology_runtime.api.logic import Source, keep_if, no_side_effects
 
 Row = tuple[int, int]
 
@@ -26,7 +26,7 @@ def some(row: Row) -> bool:
     return row[1] != 3
 
 
-@no_effects
+@no_side_effects
 def nothing(row: Any) -> None:
     """A sink."""
 

@@ -29,8 +29,8 @@ from headgate.controller.knowledge.measured_window import (
     SERIES_STEP_S,
     Latency,
     LatencySeries,
+    MeasuredWindow,
     ProgressSeries,
-    Window,
 )
 from headgate.controller.knowledge.offered_load import LearnedSeason
 from headgate.topology_runtime.api.topology import Topology
@@ -101,7 +101,7 @@ class Foresight:
         return self.found.rate_tps
 
 
-def _window(now: Turn1s) -> Window:
+def _window(now: Turn1s) -> MeasuredWindow:
     """All that `diagnose` asks of one where nothing but the rate is wrong."""
     offered, points = [0.0], len(now.offer.rates)
     for rate_tps in reversed(now.offer.rates):
@@ -111,7 +111,7 @@ def _window(now: Turn1s) -> Window:
     nothing: Mapping[str, float] = dict.fromkeys(
         ("offered_tps", "offered_slope_tps_per_s", "emitted_tps", "acked_tps", "backlog_growth_tps"), 0.0
     )
-    return Window(
+    return MeasuredWindow(
         now_ns=round(now.at_s * NS), seconds=10.0, epoch=1, complete=1.0, backlog=now.offer.backlog,
         tasks={}, slots={}, edges={}, latency=Latency(0.0, 0.0, 0.0, 0.0, 0.0), latencies={},
         latency_series=LatencySeries(), progress=series, **nothing,

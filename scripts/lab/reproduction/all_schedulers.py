@@ -27,11 +27,7 @@ from headgate.controller.plan.schedulers import PAIRS
 from headgate.controller.plan.schedulers import pairs as all_pairs
 from headgate.controller.planning_commands.plan_request import pairs_of, supply_of
 from headgate.controller.planning_commands.planning_options import asked
-from headgate.lab.placing.placing_algorithms import (
-    PLACERS,
-    optimal,
-    placed,
-)
+from headgate.lab.placing.placing_algorithms import PLACERS, optimal, placed
 from headgate.lab.placing.problem_files import asked_of
 from headgate.lab.placing.random_problems import random_problem
 from headgate.lab.reproduction.reproduction_cells import FIXED, SHAPES

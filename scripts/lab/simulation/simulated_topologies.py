@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headgate.controller.models.plans import Placement, Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.topology_runtime.api.cluster import Slot, Vm
-from headgate.topology_runtime.api.logic import Context, Hold, Keyed, LiveSource, Source, batched, flat_map
+from headgate.topology_runtime.api.logic import Context, Keyed, LiveSource, Source, Window, batched, flat_map
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 
 # ── User code of the simulated topologies: small real sources, maps, joins, batches and keyed tasks ─────
@@ -120,7 +120,7 @@ class Sink:
         return row
 
 
-class Pairs(Hold):
+class Pairs(Window):
     """A row of each branch with the same identity, as one row."""
 
     def key(self, row: Row, source: str) -> Hashable:
@@ -135,7 +135,7 @@ class Pairs(Hold):
         return [(*rows[0][:3], "pair")]
 
 
-class Meetings(Hold):
+class Meetings(Window):
     """Rows of two sources with the same partition and position, as one row; one alone after a second."""
 
     max_age_s = 1.0
@@ -151,7 +151,7 @@ class Meetings(Hold):
         return [together(rows)]
 
 
-class Batches(Hold):
+class Batches(Window):
     """Rows four at a time, or after 0.2 s."""
 
     max_age_s = 0.2
@@ -168,7 +168,7 @@ class Batches(Hold):
         return ()
 
 
-class Windows(Hold):
+class Windows(Window):
     """Rows of one of forty kinds until there are many, or for longer than any deadline of a row in flight."""
 
     max_age_s = 40.0

@@ -12,23 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.dashboards.analytics.aggregation import (
-    aggregate_steps as aggregating,
-)
-from headgate.dashboards.analytics.aggregation import (
-    aggregate_tables as aggregates,
-)
+from headgate.dashboards.analytics.aggregation import aggregate_steps as aggregating
+from headgate.dashboards.analytics.aggregation import aggregate_tables as aggregates
 from headgate.dashboards.analytics.aggregation.aggregate_parts import AggregatedPart, FusedParts
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput
-from headgate.dashboards.analytics.analyses import (
-    latency_analyses as episodes,
-)
-from headgate.dashboards.analytics.analyses import (
-    load_analyses as stability,
-)
-from headgate.dashboards.analytics.analyses import (
-    prediction_analyses as residuals,
-)
+from headgate.dashboards.analytics.analyses import latency_analyses as episodes
+from headgate.dashboards.analytics.analyses import load_analyses as stability
+from headgate.dashboards.analytics.analyses import prediction_analyses as residuals
 from headgate.dashboards.analytics.curation import trace_segments as manifest
 from headgate.dashboards.analytics.curation.curated_tables import Curated
 from headgate.dashboards.analytics.storage.data_folders import place

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.api.logic import Hold
+from headgate.topology_runtime.api.logic import Window
 from headgate.topology_runtime.wire.dead_letter_messages import Struck
 from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart
 from headgate.topology_runtime.worker.calls import attempts
@@ -176,7 +176,7 @@ def done(task: MapTask | WindowRows) -> list[int]:
     )
 
 
-class Pairs(Hold):
+class Pairs(Window):
     """Two rows of one parity are a pair; `seen`: every row that user code ever saw."""
 
     max_age_s = None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.api.logic import Hold, Keyed
+from headgate.topology_runtime.api.logic import Keyed, Window
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge
 from headgate.topology_runtime.wire.dead_letter_messages import ROW_BYTES_MOST, DeadLetter, weighed
 from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart, Route
@@ -43,7 +43,7 @@ def raising(*_: Any) -> Any:
     raise ValueError("no")
 
 
-class Raising(Hold):
+class Raising(Window):
     def ready(self, key: Hashable, rows: Sequence[Any]) -> bool:
         return True
 

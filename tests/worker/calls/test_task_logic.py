@@ -11,7 +11,7 @@ import pytest
 from plane_tasks import S
 
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.api.logic import Hold, To
+from headgate.topology_runtime.api.logic import To, Window
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Grouping
 from headgate.topology_runtime.wire.messages import Ack, Frame, RootKey, RootPart, Route
 from headgate.topology_runtime.worker.calls.dead_lettering import Around
@@ -76,7 +76,7 @@ def flow(logic: Any, kind: str = "map", out: Outputs | None = None, sink: bool =
     return MapTask(code(logic, kind, out, sink))
 
 
-def windows(logic: Hold) -> WindowRows:
+def windows(logic: Window) -> WindowRows:
     numbers = random.Random(2)
     return WindowRows(code(logic, "hold"), lambda: numbers.getrandbits(64))
 
@@ -228,7 +228,7 @@ def test_a_row_whose_repr_raises_does_not_end_the_thread() -> None:
 # ── kept rows ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class Pairs(Hold):
+class Pairs(Window):
     """Two rows of a key; fails as it is told."""
 
     def __init__(self, fails: str = "") -> None:

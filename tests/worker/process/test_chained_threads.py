@@ -16,7 +16,7 @@ from line_of_threads import NAMES, ROWS, held, line_of
 from msgspec.structs import replace
 
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.api.logic import Hold, any_thread, runs_anywhere
+from headgate.topology_runtime.api.logic import Window, any_thread, runs_anywhere
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Task, Topology
 from headgate.topology_runtime.wire.messages import (
     Ack,
@@ -140,7 +140,7 @@ class Below(Free):
         (Free(), True),
         (Below(), False),
         (Plain(), False),
-        (Hold(), False),
+        (Window(), False),
         (functools.partial(max, 1), False),
         (Plain().__call__, False),
     ],

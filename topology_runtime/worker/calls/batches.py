@@ -106,7 +106,7 @@ def wrong_number(given: int, rows: int) -> BadBatch:
     return BadBatch(
         f"a batched task gave {given:,} results for {rows:,} rows",
         cause="which result is whose cannot be known, so all rows of this call are dead letters",
-        hint="return a result for each row: @keep_if leaves rows out, @flat_map gives many, a Hold unites rows",
+        hint="return a result for each row: @keep_if leaves rows out, @flat_map gives many, a Window unites rows",
     )
 
 

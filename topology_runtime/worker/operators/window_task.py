@@ -1,4 +1,4 @@
-"""A task that keeps rows in window panes (`logic.Hold`) until one is ready or old enough to fire. Pure but for the
+"""A task that keeps rows in window panes (`logic.Window`) until one is ready or old enough to fire. Pure but for the
 user's code. Which rows a pane has is in panes.py, what kept rows do to acks in acks.py.
 """
 
