@@ -1,6 +1,6 @@
 // Over a trace: where in the run the picture is, how fast it goes on, and the way to another place of it.
-import { make, mark, say } from "./elements.js";
-import { duration } from "./numbers.js";
+import { make, mark, say } from "./core/elements.js";
+import { duration } from "./core/numbers.js";
 
 const SPEEDS = [0.5, 1, 2, 5, 10, 50];
 const SETTLE_MS = 120;

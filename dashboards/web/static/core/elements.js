@@ -59,23 +59,16 @@ export function scrolled(label, child, more = "") {
   return make("div", { class: `scroll${more}`, tabindex: 0, role: "group", "aria-label": label }, child);
 }
 
-// A button between the few that matter most and all; `isOpen` says which.
-export function moreButton(redraw) {
-  const turn = () => {
-    mark(button, "aria-expanded", String(!isOpen(button)));
-    redraw();
-  };
-  const button = make("button", {
-    type: "button",
-    class: "plain",
-    hidden: true,
-    "aria-expanded": "false",
-    onclick: turn,
-  });
-  return button;
-}
+// How to read a view; closed until somebody asks.
+export const legend = (...parts) =>
+  make("details", { class: "legend" }, make("summary", {}, "Legend"), make("p", {}, ...parts));
 
-export const isOpen = (button) => button.getAttribute("aria-expanded") === "true";
+export const table = (heads, body, attributes = {}) =>
+  make("table", attributes, make("thead", {}, make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)))), body);
+
+// Lines that begin with +, - or ~.
+export const diffOf = (lines) =>
+  make("ul", { class: "diff" }, ...lines.map((line) => make("li", { "data-sign": line[0] }, line)));
 
 // One child per [key, value], in this order. create(value, key) makes it once, update(node, value, key) every time.
 const kept = new WeakMap();

@@ -1,7 +1,7 @@
-// Tables of tasks and VMs that can be sorted by every column.
-import { keyed, make, mark, say, scrolled } from "./elements.js";
-import { levelOf, levelText, loadPlace } from "./levels.js";
-import { count, figure, flowOf, known, milliseconds, money, NONE, percent, rate } from "./numbers.js";
+// Tables of tasks, VMs and events that can be sorted by every column.
+import { keyed, make, mark, say, scrolled } from "../core/elements.js";
+import { levelOf, levelText, loadPlace } from "../core/levels.js";
+import { clock, count, figure, flowOf, known, milliseconds, money, NONE, percent, rate } from "../core/numbers.js";
 
 const loadText = (task) => [levelText(task), loadPlace(task)].filter(Boolean).join(", ");
 const bytes = (value) => (known(value) ? `${figure(value / 1024 ** 2)} MiB` : NONE);
@@ -10,9 +10,9 @@ const TASKS = [
   ["task", (task) => task.name],
   ["kind", (task) => (task.static ? `${task.kind}, static` : task.kind)],
   ["threads", (task) => task.threads, count],
-  ["rate t/s", flowOf, rate],
-  ["model t/s", (task) => task.predicted_tps, rate],
-  ["out t/s", (task) => task.rate_out_tps, rate],
+  ["rate, rows/s", flowOf, rate],
+  ["model, rows/s", (task) => task.predicted_tps, rate],
+  ["out, rows/s", (task) => task.rate_out_tps, rate],
   ["load", (task) => task.load, null, loadText],
   ["threads at work", (task) => task.busy, percent],
   ["rows waiting", (task) => task.queue, figure],
@@ -32,6 +32,12 @@ const VMS = [
   ["per hour", (vm) => vm.usd_per_hour, money],
 ];
 
+const EVENTS = [
+  ["time, UTC", (event) => event.time, null, (event) => clock(event.time)],
+  ["event", (event) => event.kind.replaceAll("_", " ")],
+  ["what happened", (event) => event.text],
+];
+
 export function createTasks(section, redraw) {
   const draw = sortable(section, "task", TASKS, redraw);
   return (picture) =>
@@ -49,41 +55,43 @@ export function createVms(section, redraw) {
   return (picture) => draw(Object.entries(picture.vms).map(([name, vm]) => ({ name, ...vm })));
 }
 
+// What happened, newest first; a word in the field above leaves only the rows that hold it.
+export function createEvents(section, redraw) {
+  const field = make("input", { type: "search", id: "events-filter", autocomplete: "off", oninput: redraw });
+  const said = make("span", { class: "small" });
+  const view = section.querySelector(".view");
+  view.append(make("label", { class: "small", for: "events-filter" }, "Only with "), field, " ", said);
+  const draw = sortable(section, "event", EVENTS, redraw);
+  return (picture) => {
+    const wanted = field.value.trim().toLowerCase();
+    const every = Object.entries(picture.events ?? {}).map(([name, event]) => ({ name, ...event }));
+    const found = every.filter(({ kind, text }) => `${kind} ${text}`.toLowerCase().includes(wanted));
+    draw(found.sort((a, b) => Number(b.name) - Number(a.name)));
+    say(said, `${count(found.length)} of the last ${count(every.length)} events`);
+  };
+}
+
 function sortable(section, what, columns, redraw) {
   const body = make("tbody");
   const order = { column: null, down: false };
+  const sort = (n) => {
+    order.down = order.column === n ? !order.down : false;
+    order.column = n;
+    heads.forEach((head, other) =>
+      mark(head, "aria-sort", other === n ? (order.down ? "descending" : "ascending") : null),
+    );
+    redraw();
+  };
   const heads = columns.map(([title, , text], n) =>
     make(
       "th",
       { scope: "col", class: text ? "number" : null },
-      make(
-        "button",
-        {
-          type: "button",
-          class: "plain",
-          onclick: () => {
-            order.down = order.column === n ? !order.down : false;
-            order.column = n;
-            heads.forEach((head, other) =>
-              mark(head, "aria-sort", other === n ? (order.down ? "descending" : "ascending") : null),
-            );
-            redraw();
-          },
-        },
-        title,
-      ),
+      make("button", { type: "button", class: "plain", onclick: () => sort(n) }, title),
     ),
   );
   const label = section.querySelector("h2").textContent;
-  section
-    .querySelector(".view")
-    .append(
-      scrolled(
-        `${label}, table`,
-        make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
-        " tall",
-      ),
-    );
+  const shown = make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body);
+  section.querySelector(".view").append(scrolled(`${label}, table`, shown, " tall"));
   return (rows) => {
     keyed(
       body,

@@ -1,15 +1,14 @@
 // What another input rate would need, by the real planner: slots, VMs, cost, LSA beside MBA, and what a slot more buys.
-import { ask } from "./asking.js";
-import { keyed, make, mark, say, scrolled } from "./elements.js";
-import { count, known, milliseconds, NONE, percent, price, rate, rateText, some } from "./numbers.js";
-import { answer } from "./summary.js";
+import { ask } from "../core/server.js";
+import { keyed, make, mark, say, scrolled, table } from "../core/elements.js";
+import { count, known, milliseconds, NONE, percent, price, rate, rateText, some } from "../core/numbers.js";
 
 const SETTLE_MS = 250; // of the slider, before it is asked
 const AGAIN_MS = 5000; // after the planner did not answer
 const STEPS = 200;
 const FAR = 2.5; // × what the plan in force can carry is the slider's end
 
-export function createWhatIf(section, summary) {
+export function createWhatIf(section) {
   const slider = make("input", { type: "range", id: "whatif-slider", min: 1, max: STEPS, value: 1 });
   const exact = make("input", {
     type: "number",
@@ -21,29 +20,26 @@ export function createWhatIf(section, summary) {
   const said = make("p", { class: "said", role: "status" });
   const more = make("p", { class: "soft" });
   const body = make("tbody");
-  const heads = ["", "slots", "VMs", "cost", "can carry", "what limits it"].map((text) =>
-    make("th", { scope: "col" }, text || "planner"),
-  );
-  const table = scrolled(
-    "What it takes",
-    make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
-  );
+  const heads = ["planner", "slots", "VMs", "cost", "can carry", "what limits it"];
+  const needs = scrolled("What it takes", table(heads, body));
+  const one = oneMoreSlot();
   const every = make("button", { type: "button", id: "whatif-compare" }, "Compare all schedulers");
   const others = everyTable();
   section
     .querySelector(".view")
     .append(
+      one.node,
       make(
         "div",
         { class: "asking" },
         make("label", { for: "whatif-slider" }, "Input rate"),
         slider,
-        make("label", { for: "whatif-rate", class: "small" }, "t/s"),
+        make("label", { for: "whatif-rate", class: "small" }, "rows/s"),
         exact,
       ),
       said,
       more,
-      table,
+      needs,
       every,
       others.shown,
     );
@@ -59,7 +55,7 @@ export function createWhatIf(section, summary) {
     scale: 0,
     timer: null,
     turn: 0,
-    one: answer(summary, "one-more-slot", "What would one more slot buy?"),
+    one,
     asked: "",
     rests: 0, // until then it is not asked again
   };
@@ -67,6 +63,12 @@ export function createWhatIf(section, summary) {
   exact.addEventListener("input", () => choose(own, Number(exact.value), false));
   every.addEventListener("click", () => compareAll(own));
   return (picture) => follow(own, picture);
+}
+
+function oneMoreSlot() {
+  const [said, more] = [make("b"), make("span", { class: "soft" })];
+  const node = make("p", { class: "answer", "data-answer": "one-more-slot" }, "What would one more slot buy? ", said, " ", more);
+  return { node, said, more };
 }
 
 // Takes the scale from the plan in force, and asks about it once per plan.
@@ -201,11 +203,7 @@ function everyTable() {
     "moves",
     "time to plan",
   ];
-  const heads = texts.map((text) => make("th", { scope: "col" }, text));
-  const shown = scrolled(
-    "Every scheduler",
-    make("table", { id: "whatif-every" }, make("thead", {}, make("tr", {}, ...heads)), body),
-  );
+  const shown = scrolled("Every scheduler", table(texts, body, { id: "whatif-every" }));
   shown.hidden = true;
   return { shown, body };
 }
