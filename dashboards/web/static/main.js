@@ -82,6 +82,7 @@ async function load(id) {
   loaded.add(id);
   const create = await TABS[id]();
   drawing.add(part(id), create(part(id), again));
+  mark(part(id), "data-loaded", true);
 }
 
 // A print and the browser's search get all of the page as it is now.
@@ -90,10 +91,12 @@ function preparePrint() {
   let before = null;
   addEventListener("beforeprint", () => {
     before = shown();
+    mark(document.body, "data-printing", true);
     for (const tab of document.querySelectorAll(".tab")) tab.hidden = false;
     drawing.whole();
   });
   addEventListener("afterprint", () => {
+    mark(document.body, "data-printing", false);
     openTab(before.id);
     again();
   });

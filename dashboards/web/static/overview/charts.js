@@ -13,6 +13,7 @@ const RATE = {
     ["predicted_tps", "can carry", "ink", "solid"],
   ],
 };
+const PRINTED_PX = 680; // fits an upright page
 const DECADES = [-1, 0, 1, 2, 3, 4, 5].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
 const LATENCY = {
   title: "latency, ms (log)",
@@ -23,8 +24,20 @@ const LATENCY = {
     ["p99_ms", "p99", "blue", "solid"],
   ],
 };
-const SLOPE = { title: "s/s", axis: { zeroline: true, rangemode: "normal" }, lines: [["slope", "slope", "blue", "solid"]] };
-export const COLUMNS = [RATE, LATENCY, SLOPE].flatMap(({ lines }) => lines.map(([column, name]) => [column, name]));
+const SLOPE = {
+  title: "ms per s",
+  axis: { zeroline: true, rangemode: "normal" },
+  lines: [["slope", "slope of latency", "blue", "solid"]],
+};
+const PANELS = [RATE, LATENCY, SLOPE];
+export const COLUMNS = PANELS.flatMap(({ lines }) => lines.map(([column, name]) => [column, name]));
+const UNITS = { slope: 1000 }; // × what the history has
+
+export function valuesOf(history, column) {
+  const unit = UNITS[column];
+  const found = history[column] ?? [];
+  return unit ? found.map((value) => (known(value) ? unit * value : value)) : found;
+}
 
 export function createCharts(section) {
   section
@@ -68,7 +81,7 @@ function drawChart(chart, panels, picture) {
 
 const traceOf = ([column, name, tint, dash], n, times, history) => ({
   x: times,
-  y: history[column] ?? [],
+  y: valuesOf(history, column),
   yaxis: n === 0 ? "y" : `y${n + 1}`,
   name,
   type: "scatter",
@@ -96,6 +109,7 @@ function layoutOf(panels, picture, times, chart) {
   return {
     ...Object.fromEntries(axes),
     height: chart.clientHeight,
+    width: "printing" in document.body.dataset ? PRINTED_PX : undefined,
     margin: { l: 58, r: 10, t: 34, b: 24 },
     hovermode: "x unified",
     showlegend: panels.length > 1,
@@ -105,7 +119,7 @@ function layoutOf(panels, picture, times, chart) {
     font: { color: colour("ink"), family: "system-ui, 'DejaVu Sans', sans-serif", size: 13 },
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } },
     legend: { orientation: "h", x: 0, y: 1.04, yanchor: "bottom", font: { size: 12 } },
-    xaxis: { ...grid, type: "date", tickformat: "%H:%M:%S", nticks: 8, zeroline: false, anchor: axes.length > 1 ? `y${axes.length}` : "y" },
+    xaxis: { ...grid, type: "date", tickformat: "%H:%M:%S", nticks: Math.max(3, Math.floor(chart.clientWidth / 95)), zeroline: false, anchor: axes.length > 1 ? `y${axes.length}` : "y" },
     shapes: plans.map(([time]) => ({
       type: "line",
       x0: time,
@@ -148,7 +162,7 @@ function replans(picture, times) {
 }
 
 function latest({ title, lines }, history) {
-  const last = (column) => [...(history[column] ?? [])].reverse().find(known);
+  const last = (column) => [...valuesOf(history, column)].reverse().find(known);
   return `now ${lines.map(([column, name]) => `${name} ${figure(last(column))}`).join(", ")} ${title}`;
 }
 

@@ -62,7 +62,9 @@ function verdictOf(picture) {
   if (!plan) return finding("none", "? No plan yet:", header || stage);
   const { glyph, word } = VERDICTS[stable.verdict];
   const lost = picture.tuples.lost > 0 ? `; ${count(picture.tuples.lost)} rows are lost` : "";
-  if (stable.verdict === "stable") return finding("good", `${glyph} ${word}:`, `${load(picture)}${lost}`);
+  if (stable.verdict === "stable") {
+    return finding("good", `${glyph} ${word}:`, `latency is steady, ${load(picture)}${lost}`);
+  }
   if (stable.verdict === "unknown") {
     const why = stable.text ?? "too little has been measured under this plan";
     return finding("none", `${glyph} ${word}:`, `${why}; ${load(picture)}${lost}`);

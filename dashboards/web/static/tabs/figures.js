@@ -2,7 +2,7 @@
 import { keyed, make, mark, say, scrolled, table } from "../core/elements.js";
 import { VERDICTS } from "../core/levels.js";
 import { clock, count, figure, known, milliseconds, NONE, price, rate, rateText, signed, some } from "../core/numbers.js";
-import { COLUMNS, createSlope } from "../overview/charts.js";
+import { COLUMNS, createSlope, valuesOf } from "../overview/charts.js";
 
 export function createFigures(section) {
   const tiles = make("dl", { class: "tiles" });
@@ -61,22 +61,23 @@ function drawTile(node, [name, value, more]) {
 export function createHistory(section) {
   section
     .querySelector(".view")
-    .append(make("p", { class: "soft" }, "Slope of latency in s/s. Above 0 the run falls behind."));
+    .append(make("p", { class: "soft" }, "Slope of latency, ms per s: above 0 the run falls behind."));
   const drawSlope = createSlope(section);
   const body = make("tbody");
   const heads = ["time, UTC", ...COLUMNS.map(([, name]) => name)];
   section
     .querySelector(".view")
-    .append(scrolled("Rates in rows/s, latency in ms, slope in s/s", table(heads, body), " tall"));
+    .append(scrolled("Rates in rows/s, latency in ms, its slope in ms per s", table(heads, body), " tall"));
   return (picture) => {
     drawSlope(picture);
     const { history } = picture;
     const rows = (history.time ?? []).map((time, n) => [time, n]).reverse();
-    keyed(body, rows, (n, time) => newRow(history, n, time), () => {});
+    const columns = COLUMNS.map(([column]) => valuesOf(history, column));
+    keyed(body, rows, (n, time) => newRow(columns, n, time), () => {});
   };
 }
 
-function newRow(history, n, time) {
-  const cells = COLUMNS.map(([column]) => make("td", { class: "number" }, figure(history[column]?.[n])));
+function newRow(columns, n, time) {
+  const cells = columns.map((values) => make("td", { class: "number" }, figure(values[n])));
   return make("tr", {}, make("th", { scope: "row" }, clock(time)), ...cells);
 }
