@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from feed_made import NOW_S, example, plain
 from msgspec.structs import replace
-from pages import TOKEN, Asked, MadeFeed, in_force, question, served
+from pages import TOKEN, Asked, MadeFeed, in_force, large, question, served
 
 from controller.knowledge.plan_data import plan_data
 from controller.plan.planner import make_plan
@@ -151,7 +151,7 @@ def test_red_is_where_somebody_must_act(page):
     with opened(page):
         ((level, word, text),) = findings(page, falls)
         assert (level, word) == ("watch", "▲ Falls behind:"), "the controller plans again"
-        assert "latency grows by +120 ms every second; rows pile up before parse; 212 of" in text
+        assert "latency grows by 120 ms every second; rows pile up before parse; 212 of" in text
         ((level, _, text), *_) = findings(page, {**falls, "held": "mass loss"})
         assert level == "act" and text.endswith("no new plan is made: resume, or lower the rate.")
         ((level, _, text), *_) = findings(page, {**falls, "mode": "approve"})
@@ -182,6 +182,14 @@ def test_what_saturates_first_is_named_with_its_place_and_marked(page):
         assert "parse on vm1/3 saturates first, at 243 rows/s" in first.inner_text()
         assert page.locator("#topology g[data-first]").get_attribute("data-task") == "parse"
         assert page.locator("#slots [data-first]").get_attribute("data-slot") == "vm1/3"
+
+
+def test_what_saturates_first_is_in_sight_in_a_topology_larger_than_its_panel(page):
+    with opened(page, document=large()):
+        page.wait_for_selector("#topology g[data-first]")
+        node, panel = (page.locator(f"#topology {part}").bounding_box() for part in ("g[data-first]", ".scroll"))
+        assert panel["x"] <= node["x"] and node["x"] + node["width"] <= panel["x"] + panel["width"]
+        assert panel["y"] <= node["y"] and node["y"] + node["height"] <= panel["y"] + panel["height"]
 
 
 def test_a_tab_has_an_address_and_is_opened_by_the_keyboard(page):

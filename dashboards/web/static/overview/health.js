@@ -1,7 +1,7 @@
 // Health in one sentence with its reason, and below it whatever else needs attention.
 import { keyed, make, mark, say } from "../core/elements.js";
 import { VERDICTS } from "../core/levels.js";
-import { clock, count, known, milliseconds, rate, rateText, signed } from "../core/numbers.js";
+import { clock, count, known, milliseconds, rate, rateText } from "../core/numbers.js";
 
 export function createHealth(section) {
   const sentence = section.querySelector("#sentence");
@@ -95,7 +95,7 @@ function load({ rates, latency_ms: latency }) {
 function trouble(picture) {
   const { topology, slope } = picture;
   const parts = [];
-  if (known(slope)) parts.push(`latency grows by ${signed(slope * 1000, " ms", 0)} every second`);
+  if (slope > 0) parts.push(`latency grows by ${milliseconds(slope * 1000)} every second`);
   else if (picture.stable.text) parts.push(picture.stable.text);
   const growing = (topology?.order ?? []).filter((name) => topology.tasks[name].grows);
   if (growing.length) parts.push(`rows pile up before ${growing.join(", ")}`);

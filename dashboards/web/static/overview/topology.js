@@ -23,6 +23,7 @@ export function createTopology(section) {
   view.append(frame);
   let shape = "";
   let plan = null;
+  let sought = "";
   return (picture) => {
     drawFirst(first, said, more, picture);
     const topology = picture.topology;
@@ -51,7 +52,18 @@ export function createTopology(section) {
       (node, task, name) => drawNode(node, task, name, plan, picture),
     );
     say(title, summary(topology, picture.next_bottleneck));
+    const goal = `${picture.next_bottleneck?.task} ${shape}`;
+    if (goal !== sought) bringIntoSight(frame, svg, plan, picture.next_bottleneck?.task);
+    sought = goal;
   };
+}
+
+// In a topology that is larger than its panel.
+function bringIntoSight(frame, svg, plan, name) {
+  const at = plan.nodes.get(name);
+  if (!at) return;
+  const scale = svg.clientWidth / plan.width;
+  frame.scrollTo(at.x * scale - frame.clientWidth / 2, at.y * scale - frame.clientHeight / 2);
 }
 
 const key = () =>
