@@ -559,7 +559,7 @@ def test_what_is_not_known_is_not_invented(page):
         look_at_everything(page)
         assert "NaN" not in all_text(page) and "undefined" not in all_text(page)
         open_tab(page, "figures")
-        assert page.inner_text("[data-tile=acked_tps] .value") == "N/A"
+        assert page.inner_text("[data-figure=acked_tps] td >> nth=0") == "N/A"
 
 
 def test_every_part_is_reached_by_the_keyboard_with_a_visible_focus(page):

@@ -70,7 +70,8 @@ function openTab(id) {
   const wanted = part(id)?.closest(".tab");
   if (!wanted) return;
   load(id);
-  for (const tab of document.querySelectorAll(".tab")) mark(tab, "hidden", tab === wanted ? null : "until-found");
+  for (const tab of document.querySelectorAll(".tab"))
+    mark(tab, "hidden", tab === wanted ? null : "until-found");
   for (const link of part("tabs").children) {
     mark(link, "aria-current", wanted.contains(part(link.hash.slice(1))) ? "page" : null);
   }

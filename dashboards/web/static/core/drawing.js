@@ -64,7 +64,9 @@ export class Drawing {
     this.tookMs = 0;
     const closedToo = this.drawnAt > this.closedDue;
     if (closedToo) this.closedDue = this.drawnAt + CLOSED_MS;
-    const due = this.views.filter(({ section }) => closedToo || section.closest("[hidden='until-found']") === null);
+    const due = this.views.filter(
+      ({ section }) => closedToo || section.closest("[hidden='until-found']") === null,
+    );
     this.rest(due, this.document);
   }
 

@@ -63,8 +63,39 @@ export function scrolled(label, child, more = "") {
 export const legend = (...parts) =>
   make("details", { class: "legend" }, make("summary", {}, "Legend"), make("p", {}, ...parts));
 
-export const table = (heads, body, attributes = {}) =>
-  make("table", attributes, make("thead", {}, make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)))), body);
+// heads: texts, or cells.
+export function table(heads, body, attributes = {}) {
+  const cells = heads.map((head) => (typeof head === "string" ? make("th", { scope: "col" }, head) : head));
+  return make("table", attributes, make("thead", {}, make("tr", {}, ...cells)), body);
+}
+
+// A table of texts: fill([[key, texts, attributes]]) with a row per key, which has it as `data-…`.
+export function textTable(what, heads, attributes) {
+  const body = make("tbody");
+  const node = table(heads, body, attributes);
+  const classes = [...node.rows[0].cells].slice(1).map((cell) => cell.className || null);
+  const newRow = (_, key) =>
+    make(
+      "tr",
+      { [`data-${what}`]: key },
+      make("th", { scope: "row" }),
+      ...classes.map((name) => make("td", { class: name })),
+    );
+  const fillRow = (row, [texts, marks = {}]) => {
+    texts.forEach((text, n) => say(row.children[n], text));
+    for (const [name, value] of Object.entries(marks)) mark(row, name, value);
+  };
+  return {
+    node,
+    fill: (rows) =>
+      keyed(
+        body,
+        rows.map(([key, ...row]) => [key, row]),
+        newRow,
+        fillRow,
+      ),
+  };
+}
 
 // Lines that begin with +, - or ~.
 export const diffOf = (lines) =>

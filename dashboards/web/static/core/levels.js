@@ -32,9 +32,7 @@ export const loadPlace = ({ load_slot: slot }) => (slot ? `on ${slot}, by its mo
 const keysOf = (table, attribute) =>
   Object.entries(table)
     .filter(([name]) => name !== "none")
-    .map(([name, { glyph, word }]) =>
-      make("span", { class: "key", [attribute]: name }, `${glyph} ${word}`),
-    );
+    .map(([name, { glyph, word }]) => make("span", { class: "key", [attribute]: name }, `${glyph} ${word}`));
 export const levelKeys = () => keysOf(LEVELS, "data-level");
 export const driftKeys = () => keysOf(DRIFTS, "data-drift");
 

@@ -74,7 +74,10 @@ function drawChart(chart, panels, picture) {
   withPlotly(chart, (plotly) => {
     const times = (history.time ?? []).map((seconds) => new Date(seconds * 1000).toISOString());
     const traces = panels.flatMap(({ lines }, n) => lines.map((line) => traceOf(line, n, times, history)));
-    plotly.react(chart, traces, layoutOf(panels, picture, times, chart), { displayModeBar: false, responsive: true });
+    plotly.react(chart, traces, layoutOf(panels, picture, times, chart), {
+      displayModeBar: false,
+      responsive: true,
+    });
     mark(chart, "data-drawn", true);
   });
 }
@@ -92,7 +95,12 @@ const traceOf = ([column, name, tint, dash], n, times, history) => ({
 });
 
 function layoutOf(panels, picture, times, chart) {
-  const grid = { gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("soft"), tickfont: { size: 12 } };
+  const grid = {
+    gridcolor: colour("line"),
+    linecolor: colour("line"),
+    zerolinecolor: colour("soft"),
+    tickfont: { size: 12 },
+  };
   const plans = replans(picture, times);
   const part = 1 / panels.length;
   const axes = panels.map(({ title, axis }, n) => [
@@ -119,7 +127,14 @@ function layoutOf(panels, picture, times, chart) {
     font: { color: colour("ink"), family: "system-ui, 'DejaVu Sans', sans-serif", size: 13 },
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } },
     legend: { orientation: "h", x: 0, y: 1.04, yanchor: "bottom", font: { size: 12 } },
-    xaxis: { ...grid, type: "date", tickformat: "%H:%M:%S", nticks: Math.max(3, Math.floor(chart.clientWidth / 95)), zeroline: false, anchor: axes.length > 1 ? `y${axes.length}` : "y" },
+    xaxis: {
+      ...grid,
+      type: "date",
+      tickformat: "%H:%M:%S",
+      nticks: Math.max(3, Math.floor(chart.clientWidth / 95)),
+      zeroline: false,
+      anchor: axes.length > 1 ? `y${axes.length}` : "y",
+    },
     shapes: plans.map(([time]) => ({
       type: "line",
       x0: time,

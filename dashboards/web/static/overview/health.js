@@ -12,7 +12,12 @@ export function createHealth(section) {
     say(reason, first.text);
     mark(sentence, "data-verdict", picture.stable.verdict);
     mark(sentence, "data-state", first.level);
-    keyed(section.querySelector("#notices"), others.map((each) => [each.name, each]), newNotice, drawNotice);
+    keyed(
+      section.querySelector("#notices"),
+      others.map((each) => [each.name, each]),
+      newNotice,
+      drawNotice,
+    );
     drawTop(picture, first.word);
   };
 }
@@ -70,7 +75,11 @@ function verdictOf(picture) {
     return finding("none", `${glyph} ${word}:`, `${why}; ${load(picture)}${lost}`);
   }
   const works = isWorkedOn(picture);
-  return finding(works ? "watch" : "act", `${glyph} ${word}:`, `${trouble(picture)}${lost}; ${remedy(picture)}`);
+  return finding(
+    works ? "watch" : "act",
+    `${glyph} ${word}:`,
+    `${trouble(picture)}${lost}; ${remedy(picture)}`,
+  );
 }
 
 const isWorkedOn = ({ mode, held, enacting, plan }) =>
@@ -106,7 +115,9 @@ function remedy({ enacting, held, mode, plan }) {
   if (enacting) return `plan #${enacting.epoch} is on its way`;
   if (held) return "no new plan is made: resume, or lower the rate";
   if (plan.degraded) return "add VMs, or lower the rate";
-  return (mode ?? "auto") === "auto" ? "the controller plans again if it lasts" : `in mode ${mode} nothing changes by itself: approve a plan, or lower the rate`;
+  return (mode ?? "auto") === "auto"
+    ? "the controller plans again if it lasts"
+    : `in mode ${mode} nothing changes by itself: approve a plan, or lower the rate`;
 }
 
 function totals({ tuples }) {

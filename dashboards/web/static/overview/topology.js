@@ -1,6 +1,6 @@
 // The topology: tasks coloured by how near they are to their limit, edges as wide as their rate, with how full their queues are.
 import { draw, keyed, legend, make, mark, say, scrolled } from "../core/elements.js";
-import { levelKeys, levelOf, LEVELS, levelText, loadPlace, operating } from "../core/levels.js";
+import { levelKeys, levelOf, LEVELS, levelText, loadPlace } from "../core/levels.js";
 import { count, flowOf, known, percent, rate, rateText, some } from "../core/numbers.js";
 
 const NODE = { width: 166, height: 90 };
@@ -78,7 +78,8 @@ function drawFirst(node, said, more, picture) {
   mark(node, "data-task", found?.task);
   mark(node, "data-slot", found?.slot);
   if (found === undefined) {
-    drawNearest(said, more, picture);
+    say(said, picture.plan ? "Nothing is known to saturate." : "There is no plan yet.");
+    say(more, picture.plan ? "The models of this topology name no limit." : "");
     return;
   }
   say(said, `${found.task} on ${found.slot} saturates first, at ${rateText(found.at_tps)}.`);
@@ -99,25 +100,6 @@ function roomText(offered, most) {
   if (offered > most) return `${rateText(offered)} are offered: ${rateText(offered - most)} too many.`;
   const left = most > 0 ? ` (${percent(1 - offered / most)})` : "";
   return `Room for ${rateText(most - offered)} more${left}.`;
-}
-
-// Without the planner's word: the bundle that is nearest to the peak of its model.
-function drawNearest(said, more, picture) {
-  const spots = Object.keys(picture.models ?? {}).flatMap((task) =>
-    operating(picture, task).map((spot) => ({ task, ...spot })),
-  );
-  const nearest = spots.filter((spot) => known(spot.part)).sort((a, b) => b.part - a.part)[0];
-  if (nearest !== undefined && picture.plan) {
-    say(said, `${nearest.task} on ${nearest.slot} is nearest to its peak.`);
-    say(
-      more,
-      `It carries ${rate(nearest.rate)} of at most ${rateText(nearest.peak)} (${percent(nearest.part)}).`,
-    );
-    return;
-  }
-  say(said, picture.plan ? "Nothing is known to saturate." : "There is no plan yet.");
-  const why = spots.length ? "No rate is measured yet." : "No task of this topology has a model.";
-  say(more, picture.plan ? why : "");
 }
 
 function pixels(layout, down) {

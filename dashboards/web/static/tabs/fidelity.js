@@ -30,7 +30,9 @@ const GROUPS = [
 
 export function createFidelity(section) {
   const view = section.querySelector(".view");
-  section.querySelector("h2").after(legend("Bar: measured · tick: the model at the present rate · ", ...driftKeys()));
+  section
+    .querySelector("h2")
+    .after(legend("Bar: measured · tick: the model at the present rate · ", ...driftKeys()));
   const panels = make("div", { class: "panels" });
   view.append(panels);
   const groups = GROUPS.map((group) => newGroup(panels, group));
@@ -43,7 +45,9 @@ function newGroup(panels, group) {
   const body = make("tbody");
   const heads = [group.kind === "rate" ? "task" : "slot", "measured", "model", "drift"];
   const shown = table(heads, body, { class: "fidelity", "data-kind": group.kind });
-  shown.prepend(make("caption", {}, make("b", {}, group.title), make("span", { class: "soft" }, ` (${group.hint})`)));
+  shown.prepend(
+    make("caption", {}, make("b", {}, group.title), make("span", { class: "soft" }, ` (${group.hint})`)),
+  );
   panels.append(scrolled(group.title, shown));
   return { ...group, body };
 }

@@ -1,27 +1,44 @@
 // The numbers of now, and those of the last ten minutes as a chart of the slope and a table.
-import { keyed, make, mark, say, scrolled, table } from "../core/elements.js";
+import { keyed, make, scrolled, table, textTable } from "../core/elements.js";
 import { VERDICTS } from "../core/levels.js";
-import { clock, count, figure, known, milliseconds, NONE, price, rate, rateText, signed, some } from "../core/numbers.js";
+import {
+  clock,
+  count,
+  figure,
+  known,
+  milliseconds,
+  NONE,
+  price,
+  rate,
+  rateText,
+  signed,
+  some,
+} from "../core/numbers.js";
 import { COLUMNS, createSlope, valuesOf } from "../overview/charts.js";
 
 export function createFigures(section) {
-  const tiles = make("dl", { class: "tiles" });
-  section.querySelector(".view").append(tiles);
-  return (picture) => keyed(tiles, tilesOf(picture), newTile, drawTile);
+  const { node, fill } = textTable("figure", ["figure", "now", "besides"]);
+  section.querySelector(".view").append(scrolled("Figures", node));
+  return (picture) => fill(Object.entries(figuresOf(picture)));
 }
 
 function lag(rates) {
   if (!known(rates.lag_rows)) return "";
-  return rates.lag_rows ? `, ${count(rates.lag_rows)} rows, ${rates.lag_s.toFixed(1)} s behind` : ", nothing behind";
+  return rates.lag_rows
+    ? `, ${count(rates.lag_rows)} rows, ${rates.lag_s.toFixed(1)} s behind`
+    : ", nothing behind";
 }
 
-function tilesOf(picture) {
+function figuresOf(picture) {
   const { rates, latency_ms: latency, plan, tuples } = picture;
   const total = Object.values(picture.vms).reduce((sum, vm) => sum + vm.slots, 0);
   const verdict = VERDICTS[picture.stable.verdict];
-  const slope = known(picture.slope) ? `latency ${signed(picture.slope * 1000, "", 1)} ms per s` : "slope N/A";
-  const planned = plan && `${plan.allocator.toUpperCase()} + ${plan.mapper.toUpperCase()}, since ${clock(plan.since)}`;
-  return Object.entries({
+  const slope = known(picture.slope)
+    ? `latency ${signed(picture.slope * 1000, "", 1)} ms per s`
+    : "slope N/A";
+  const planned =
+    plan && `${plan.allocator.toUpperCase()} + ${plan.mapper.toUpperCase()}, since ${clock(plan.since)}`;
+  return {
     verdict: ["keeps up?", `${verdict.glyph} ${verdict.word}`, slope],
     offered_tps: ["offered", rateText(rates.offered_tps), `emitted ${rate(rates.emitted_tps)}${lag(rates)}`],
     acked_tps: ["done", rateText(rates.acked_tps), `in flight ${count(tuples.in_flight)}`],
@@ -47,15 +64,7 @@ function tilesOf(picture) {
       plan ? price(plan.usd_per_hour) : NONE,
       `mode ${picture.mode ?? NONE}, ${picture.stage}`,
     ],
-  });
-}
-
-function newTile(_, key) {
-  return make("div", { "data-tile": key }, make("dt"), make("dd", { class: "value" }), make("dd", { class: "soft" }));
-}
-
-function drawTile(node, [name, value, more]) {
-  [name, value, more].forEach((text, n) => say(node.children[n], text));
+  };
 }
 
 export function createHistory(section) {
@@ -73,7 +82,12 @@ export function createHistory(section) {
     const { history } = picture;
     const rows = (history.time ?? []).map((time, n) => [time, n]).reverse();
     const columns = COLUMNS.map(([column]) => valuesOf(history, column));
-    keyed(body, rows, (n, time) => newRow(columns, n, time), () => {});
+    keyed(
+      body,
+      rows,
+      (n, time) => newRow(columns, n, time),
+      () => {},
+    );
   };
 }
 

@@ -1,5 +1,5 @@
 // Each task's model as a curve of peak rate over threads in one slot, and where its bundles operate on it.
-import { draw, keyed, legend, make, mark, say, table } from "../core/elements.js";
+import { draw, keyed, legend, make, mark, say, textTable } from "../core/elements.js";
 import { levelOf, LEVELS, operating } from "../core/levels.js";
 import { count, figure, known, percent, rate, rateText, some } from "../core/numbers.js";
 
@@ -37,19 +37,20 @@ function newCurve(_, task) {
     draw("g", { class: "points" }),
     draw("g", { class: "spots" }),
   );
-  const points = table(["threads", "peak rate", "CPU", "memory"], make("tbody"));
-  return make(
+  const points = textTable("threads", ["threads", "peak rate", "CPU", "memory"]);
+  const figure = make(
     "figure",
     { "data-task": task },
     make("figcaption", {}, make("b", {}, task), make("span")),
     svg,
-    make("details", {}, make("summary", {}, `The model of ${task} as a table`), points),
+    make("details", {}, make("summary", {}, `The model of ${task} as a table`), points.node),
   );
+  return Object.assign(figure, { fillPoints: points.fill });
 }
 
 function drawCurve(node, { picture, spots }, task) {
   const points = picture.models[task].points;
-  const [caption, svg, details] = node.children;
+  const [caption, svg] = node.children;
   const worst = spots[0];
   const level = levelOf(worst?.part);
   mark(node, "data-level", level);
@@ -64,7 +65,10 @@ function drawCurve(node, { picture, spots }, task) {
   const key = `${points.length} ${scale.threads} ${scale.rate}`;
   if (svg.dataset.scale !== key) {
     svg.dataset.scale = key;
-    drawStill(axes, line, dots, points, scale, details.querySelector("tbody"));
+    drawStill(axes, line, dots, points, scale);
+    node.fillPoints(
+      points.map(([n, tps, cpu, memory]) => [n, [count(n), rateText(tps), percent(cpu), percent(memory)]]),
+    );
   }
   const entries = spots.map((spot) => [spot.slot, spot]);
   keyed(
@@ -107,7 +111,7 @@ function roundUp(value) {
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((n) => n * unit).find((n) => n >= value) ?? value;
 }
 
-function drawStill(axes, line, dots, points, scale, body) {
+function drawStill(axes, line, dots, points, scale) {
   mark(
     line,
     "d",
@@ -135,16 +139,5 @@ function drawStill(axes, line, dots, points, scale, body) {
       "threads in one slot",
     ),
     draw("text", { x: BOX.left + 5, y: BOX.top + 4 }, "rows/s"),
-  );
-  body.replaceChildren(
-    ...points.map(([n, tps, cpu, memory]) =>
-      make(
-        "tr",
-        {},
-        ...[count(n), rateText(tps), percent(cpu), percent(memory)].map((text) =>
-          make("td", { class: "number" }, text),
-        ),
-      ),
-    ),
   );
 }

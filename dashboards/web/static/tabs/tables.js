@@ -1,7 +1,18 @@
 // Tables of tasks, VMs and events that can be sorted by every column.
-import { keyed, make, mark, say, scrolled } from "../core/elements.js";
+import { make, mark, say, scrolled, textTable } from "../core/elements.js";
 import { levelOf, levelText, loadPlace } from "../core/levels.js";
-import { clock, count, figure, flowOf, known, milliseconds, money, NONE, percent, rate } from "../core/numbers.js";
+import {
+  clock,
+  count,
+  figure,
+  flowOf,
+  known,
+  milliseconds,
+  money,
+  NONE,
+  percent,
+  rate,
+} from "../core/numbers.js";
 
 const loadText = (task) => [levelText(task), loadPlace(task)].filter(Boolean).join(", ");
 const bytes = (value) => (known(value) ? `${figure(value / 1024 ** 2)} MiB` : NONE);
@@ -72,7 +83,6 @@ export function createEvents(section, redraw) {
 }
 
 function sortable(section, what, columns, redraw) {
-  const body = make("tbody");
   const order = { column: null, down: false };
   const sort = (n) => {
     order.down = order.column === n ? !order.down : false;
@@ -89,17 +99,18 @@ function sortable(section, what, columns, redraw) {
       make("button", { type: "button", class: "plain", onclick: () => sort(n) }, title),
     ),
   );
-  const label = section.querySelector("h2").textContent;
-  const shown = make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body);
-  section.querySelector(".view").append(scrolled(`${label}, table`, shown, " tall"));
-  return (rows) => {
-    keyed(
-      body,
-      sorted(rows, columns, order).map((row) => [row.name, row]),
-      (row) => newRow(what, columns, row),
-      (node, row) => drawRow(node, columns, row),
+  const { node, fill } = textTable(what, heads);
+  section.querySelector(".view").append(scrolled(section.querySelector("h2").textContent, node, " tall"));
+  const textOf = (row, [, value, text, whole]) =>
+    whole ? whole(row) : text ? text(value(row)) : (value(row) ?? NONE);
+  return (rows) =>
+    fill(
+      sorted(rows, columns, order).map((row) => [
+        row.name,
+        columns.map((column) => textOf(row, column)),
+        { "data-level": row.level, "data-state": row.state },
+      ]),
     );
-  };
 }
 
 function sorted(rows, columns, { column, down }) {
@@ -112,19 +123,4 @@ function sorted(rows, columns, { column, down }) {
     return (x ?? -Infinity) - (y ?? -Infinity);
   };
   return [...rows].sort((a, b) => (down ? compared(b, a) : compared(a, b)));
-}
-
-function newRow(what, columns, row) {
-  const cells = columns.map(([, , text], n) =>
-    make(n === 0 ? "th" : "td", n === 0 ? { scope: "row" } : { class: text ? "number" : null }),
-  );
-  return make("tr", { [`data-${what}`]: row.name }, ...cells);
-}
-
-function drawRow(node, columns, row) {
-  mark(node, "data-level", row.level);
-  mark(node, "data-state", row.state);
-  columns.forEach(([, value, text, whole], n) =>
-    say(node.children[n], whole ? whole(row) : text ? text(value(row)) : (value(row) ?? NONE)),
-  );
 }

@@ -1,6 +1,16 @@
 // Re-plans and decisions, also those to do nothing: why, what else was thought of, what moved and what it cost.
 import { diffOf, keyed, make, mark, say } from "../core/elements.js";
-import { clock, count, duration, figure, known, milliseconds, NONE, rateText, some } from "../core/numbers.js";
+import {
+  clock,
+  count,
+  duration,
+  figure,
+  known,
+  milliseconds,
+  NONE,
+  rateText,
+  some,
+} from "../core/numbers.js";
 
 const GLYPHS = { plan: "▲", proposal: "?", rolled_back: "↶", none: "–" };
 const WORDS = { plan: "re-planned", proposal: "proposed", rolled_back: "rolled back", none: "not taken" };
