@@ -120,7 +120,12 @@ def test_the_overview_is_one_screen(page, more):
     with opened(page, asks=False, document={**plain(example()), **more}):
         open_overview(page)
         assert page.evaluate("document.documentElement.scrollHeight") <= 900
-        for name in ("#sentence", "#topology svg", "[data-chart=rates] .main-svg", "#slots [data-slot='vm2/3']"):
+        for name in (
+            "#sentence",
+            "#topology svg",
+            "[data-chart=rates] .main-svg",
+            "#slots [data-slot='vm2/3']",
+        ):
             box = page.locator(name).first.bounding_box()
             assert box["y"] >= 0 and box["y"] + box["height"] <= 900 and box["width"] > 50, name
 
@@ -167,7 +172,9 @@ def test_a_run_that_cannot_be_judged_says_why(page):
     bare = {**plain(example()), "stable": {"verdict": "unknown"}, "rates": {}, "latency_ms": {}}
     with opened(page):
         ((level, word, text),) = findings(page, bare)
-        assert (level, word) == ("none", "? Not yet judged:") and text.startswith("too little has been measured")
+        assert (level, word) == ("none", "? Not yet judged:") and text.startswith(
+            "too little has been measured"
+        )
         del bare["plan"]
         ((_, word, text),) = findings(page, {**bare, "header": "measuring parse: 3 of about 20 points done"})
         assert (word, text) == ("? No plan yet:", "measuring parse: 3 of about 20 points done.")
@@ -187,7 +194,9 @@ def test_what_saturates_first_is_named_with_its_place_and_marked(page):
 def test_what_saturates_first_is_in_sight_in_a_topology_larger_than_its_panel(page):
     with opened(page, document=large()):
         page.wait_for_selector("#topology g[data-first]")
-        node, panel = (page.locator(f"#topology {part}").bounding_box() for part in ("g[data-first]", ".scroll"))
+        node, panel = (
+            page.locator(f"#topology {part}").bounding_box() for part in ("g[data-first]", ".scroll")
+        )
         assert panel["x"] <= node["x"] and node["x"] + node["width"] <= panel["x"] + panel["width"]
         assert panel["y"] <= node["y"] and node["y"] + node["height"] <= panel["y"] + panel["height"]
 
@@ -222,7 +231,9 @@ def test_a_search_finds_what_is_in_closed_tabs(page):
 def test_a_print_has_every_tab(page, tmp_path):
     with opened(page):
         look_at_everything(page)
-        page.evaluate("addEventListener('beforeprint', () => { globalThis.printed = document.body.innerText; })")
+        page.evaluate(
+            "addEventListener('beforeprint', () => { globalThis.printed = document.body.innerText; })"
+        )
         page.pdf(path=tmp_path / "page.pdf")
         printed = page.evaluate("globalThis.printed")
         for words in ("parse on vm1/3 saturates first", "latency p99", "What would one more slot buy?", "not taken",

@@ -37,7 +37,10 @@ def test_merge_patches(reading):
         ({"a": {"b": 0}}, {"a": [0]}),
     ]
     for document, patch in cases:
-        assert reading("core/server", "patched", document, patch) == patched(document, patch), (document, patch)
+        assert reading("core/server", "patched", document, patch) == patched(document, patch), (
+            document,
+            patch,
+        )
 
 
 def test_deltas_with_history_and_gaps(reading):

@@ -112,7 +112,7 @@ function preparePause() {
     paused.on = !paused.on;
     paused.at = paused.on ? clock(stream.document?.now) : null;
     mark(button, "aria-pressed", String(paused.on));
-    say(button, paused.on ? "Go on" : "Pause");
+    say(button, paused.on ? "Resume" : "Pause");
     tellState();
     if (!paused.on && stream.document !== null) drawing.show(stream.document);
   });

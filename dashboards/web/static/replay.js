@@ -60,7 +60,7 @@ export function createReplay(section, stream) {
     if (held === null) scrubber.value = replay.at_s;
     mark(scrubber, "aria-valuetext", `${duration(replay.at_s)} of ${duration(replay.length_s)}`);
     place();
-    say(play, { ended: "Again", paused: "Play", replay: "Hold" }[standing(picture)]);
+    say(play, { ended: "Again", paused: "Play", replay: "Pause" }[standing(picture)]);
     if (document.activeElement !== speed) chooseSpeed(speed, replay.speed);
   };
 }
