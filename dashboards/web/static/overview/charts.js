@@ -14,6 +14,7 @@ const RATE = {
   ],
 };
 const PRINTED_PX = 680; // fits an upright page
+const NAME_PX = 48; // of a plan's number
 const DECADES = [-1, 0, 1, 2, 3, 4, 5].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power));
 const LATENCY = {
   title: "latency, ms (log)",
@@ -101,7 +102,7 @@ function layoutOf(panels, picture, times, chart) {
     zerolinecolor: colour("soft"),
     tickfont: { size: 12 },
   };
-  const plans = replans(picture, times);
+  const plans = replans(picture, times, chart.clientWidth);
   const part = 1 / panels.length;
   const axes = panels.map(({ title, axis }, n) => [
     n === 0 ? "yaxis" : `yaxis${n + 1}`,
@@ -160,9 +161,9 @@ function layoutOf(panels, picture, times, chart) {
 }
 
 // [time, "#3", apart] of each plan in sight; apart: far enough from the next one for its name to be read.
-function replans(picture, times) {
+function replans(picture, times, wide) {
   const since = times[0];
-  const apartMs = 0.07 * (Date.parse(times[times.length - 1]) - Date.parse(since));
+  const apartMs = (NAME_PX / wide) * (Date.parse(times[times.length - 1]) - Date.parse(since));
   const found = Object.values(picture.decisions ?? {})
     .filter(
       (decision) =>

@@ -17,7 +17,7 @@ import {
 import { COLUMNS, createSlope, valuesOf } from "../overview/charts.js";
 
 export function createFigures(section) {
-  const { node, fill } = textTable("figure", ["figure", "now", "besides"]);
+  const { node, fill } = textTable("figure", ["figure", "now", "detail"]);
   section.querySelector(".view").append(scrolled("Figures", node));
   return (picture) => fill(Object.entries(figuresOf(picture)));
 }
