@@ -1,4 +1,6 @@
-"""Pictures of the live page for the documents: `docs/pictures/*.png`, every view in both themes and a narrow one.
+"""Pictures of the live page for the documents: `docs/pictures/*.png`.
+
+The overview, its parts and every tab in both themes, and a narrow screen.
 
     python scripts/makers/screenshots.py --trace traces/demo/RUN        (of a recorded run)
     python scripts/makers/screenshots.py --page http://127.0.0.1:8642/  (of a page that is served)
@@ -25,11 +27,12 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-VIEWS = ("topology", "slots", "charts", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
+OVERVIEW = ("topology", "slots", "charts")
+TABS = ("history", "figures", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
 THEMES = ("light", "dark")
-WIDE, NARROW, TALL = 1440, 390, 9000
+WIDE, NARROW, HIGH = 1440, 390, 900
 WAIT_MS = 120_000  # a machine that runs a topology besides takes its time
-SETTLED = "#summary:has([data-verdict=stable]):not(:has([data-notice=enacting]))"
+SETTLED = "#health:has([data-verdict=stable]):not(:has([data-notice=enacting]))"
 SETTLE_MS = 2500  # charts and the planner's answer
 
 
@@ -87,9 +90,9 @@ def chromium() -> Iterator[Any]:
 
 
 def shoot(browser: Any, address: str, theme: str, width: int, at_s: float | None, output: Path) -> None:
-    """The page from its top, and when it is wide each view by itself."""
+    """The overview as it opens, and when it is wide each part of it and each tab by itself."""
     page = browser.new_page()
-    page.set_viewport_size({"width": width, "height": 900})
+    page.set_viewport_size({"width": width, "height": HIGH})
     page.goto(address)
     page.wait_for_selector("body[data-drawn]")
     page.select_option("#theme", theme)
@@ -97,30 +100,37 @@ def shoot(browser: Any, address: str, theme: str, width: int, at_s: float | None
         seek(page, at_s)
     else:
         page.wait_for_selector(SETTLED)
-    page.set_viewport_size({"width": width, "height": TALL})  # everything is in sight, so everything is drawn
-    page.wait_for_selector("[data-chart=slope][data-drawn]", state="attached")
-    page.locator("#timeline details").first.evaluate("details => { details.open = true; }")
+    page.wait_for_selector("[data-chart=rates][data-drawn]")
     page.wait_for_timeout(SETTLE_MS)
     if width == NARROW:
-        page.screenshot(
-            path=output / f"narrow-{theme}.png", clip={"x": 0, "y": 0, "width": width, "height": 1500}
-        )
+        page.set_viewport_size({"width": width, "height": 1500})
+        page.wait_for_timeout(SETTLE_MS)
+        page.screenshot(path=output / f"narrow-{theme}.png")
     else:
-        page.screenshot(
-            path=output / f"page-{theme}.png", clip={"x": 0, "y": 0, "width": width, "height": 1240}
-        )
-        for view in VIEWS:
-            page.locator(f"#{view}").screenshot(path=output / f"{view}-{theme}.png")
+        page.screenshot(path=output / f"page-{theme}.png")
+        for part in OVERVIEW:
+            page.locator(f"#{part}").screenshot(path=output / f"{part}-{theme}.png")
+        for tab in TABS:
+            shoot_tab(page, tab, output / f"{tab}-{theme}.png")
     page.close()
 
 
+def shoot_tab(page: Any, tab: str, picture: Path) -> None:
+    page.click(f"#tabs a[href='#{tab}']")
+    page.wait_for_selector(f"#{tab}[data-shown]")
+    if tab == "timeline":
+        page.locator("#timeline details").first.evaluate("details => { details.open = true; }")
+    page.wait_for_timeout(SETTLE_MS)
+    page.locator(f"#{tab}").screenshot(path=picture)
+
+
 def seek(page: Any, at_s: float) -> None:
-    """Hold the recorded run at this second."""
+    """Pause the recorded run at this second."""
     page.locator("#replay-at").evaluate(
         "(scrubber, at) => { scrubber.value = at; scrubber.dispatchEvent(new Event('input')); }", at_s
     )
     page.wait_for_function("at => Math.abs(document.getElementById('replay').dataset.at - at) < 3", arg=at_s)
-    if re.search("Hold", page.inner_text("#replay-play")):
+    if re.search("Pause", page.inner_text("#replay-play")):
         page.click("#replay-play")
 
 

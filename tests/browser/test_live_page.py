@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from feed_made import NOW_S, example, plain
 from msgspec.structs import replace
-from pages import TOKEN, Asked, MadeFeed, in_force, question, served
+from pages import TOKEN, Asked, MadeFeed, in_force, large, question, served
 
 from headgate.controller.models.plan_data import plan_data
 from headgate.controller.plan.planner import make_plan
@@ -29,7 +29,11 @@ name = "size"
 slots = {slots}
 usd_per_hour = {usd}
 """
-VIEWS = ("topology", "slots", "charts", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
+OVERVIEW = ("topology", "charts", "slots")
+TABS = ("history", "figures", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
+REPLAYED = {"origin": "trace", "replay": {"at_s": 30.0, "length_s": 120.0, "speed": 2.0, "paused": True}}
+NOTICED = {"alarms": {"lost": "3 rows are lost", "journal": "the disk is full"}, "held": "mass loss",
+           "enacting": {"epoch": 4, "phase": "prepared"}}  # fmt: skip
 
 
 @contextmanager
@@ -51,11 +55,34 @@ def snapshot(server):
         return json.load(answer)
 
 
+def open_tab(page, name):
+    page.click(f"#tabs a[href='#{name}']")
+    page.wait_for_selector(f"#{name}[data-shown]")
+
+
+def open_overview(page):
+    page.click("#tabs a[href='#overview']")
+    for name in OVERVIEW:
+        page.wait_for_selector(f"#{name}[data-shown]")
+    page.wait_for_selector("[data-chart=rates][data-drawn]")
+
+
 def look_at_everything(page):
-    for view in VIEWS:
-        page.locator(f"#{view}").scroll_into_view_if_needed()
-        page.wait_for_selector(f"#{view}[data-shown]", state="attached")
-    page.wait_for_selector("[data-chart=slope][data-drawn]", state="attached")
+    for name in TABS:
+        open_tab(page, name)
+    open_overview(page)
+
+
+def all_text(page):
+    """Also that of the tabs that are closed."""
+    return page.evaluate("document.querySelector('main').textContent")
+
+
+def findings(page, document):
+    """What the page finds of a snapshot: [[level, word, text]]."""
+    script = """async given => (await import('/static/overview/health.js')).findings(given)
+        .map(({ level, word, text }) => [level, word, text])"""
+    return page.evaluate(script, document)
 
 
 def slot_map(page):
@@ -80,23 +107,144 @@ def slots_of(document):
 def test_every_view_is_drawn_without_an_error_or_a_request_elsewhere(page):
     with opened(page):
         look_at_everything(page)
-        text = page.inner_text("body")
+        text = all_text(page)
         assert "NaN" not in text and "undefined" not in text and "null" not in text
-        assert page.get_attribute("[data-chart=rate]", "data-points") == "121"
+        assert page.get_attribute("[data-chart=rates]", "data-points") == "121"
+        open_tab(page, "history")
+        page.wait_for_selector("[data-chart=slope][data-drawn]")
+        assert page.locator("#history tbody tr").count() == 121
 
 
-def test_the_header_is_a_sentence_and_the_first_to_saturate_is_named_with_its_place(page):
-    with opened(page) as (server, _):
-        assert page.inner_text("h1") == snapshot(server)["header"]
+@pytest.mark.parametrize("more", [{}, REPLAYED, NOTICED], ids=["live", "over a trace", "with notices"])
+def test_the_overview_is_one_screen(page, more):
+    with opened(page, asks=False, document={**plain(example()), **more}):
+        open_overview(page)
+        assert page.evaluate("document.documentElement.scrollHeight") <= 900
+        for name in (
+            "#sentence",
+            "#topology svg",
+            "[data-chart=rates] .main-svg",
+            "#slots [data-slot='vm2/3']",
+        ):
+            box = page.locator(name).first.bounding_box()
+            assert box["y"] >= 0 and box["y"] + box["height"] <= 900 and box["width"] > 50, name
+
+
+def test_rates_and_latency_share_one_time_axis(page):
+    with opened(page):
+        open_overview(page)
+        lines = page.evaluate(
+            "document.querySelector('[data-chart=rates]').data.map(d => [d.name, d.xaxis ?? 'x', d.yaxis])"
+        )
+    assert {axis for _, axis, _ in lines} == {"x"}
+    assert [name for name, _, axis in lines if axis == "y"] == ["offered", "done", "planned for", "can carry"]
+    assert [name for name, _, axis in lines if axis == "y2"] == ["p50", "p95", "p99"]
+
+
+def test_health_is_a_sentence_with_its_reason(page):
+    with opened(page):
+        sentence = page.locator("h1")
+        assert sentence.inner_text().replace("\u00a0", " ") == (
+            "✓ Keeps up: latency is steady, 212 of at most 243 rows/s, 99 % of rows within 89 ms."
+        )
+        assert sentence.get_attribute("data-state") == "good"
+
+
+def test_red_is_where_somebody_must_act(page):
+    falls = {**plain(example()), "stable": {"verdict": "unstable"}, "slope": 0.12}
+    falls["topology"]["tasks"]["parse"]["grows"] = True
+    with opened(page):
+        ((level, word, text),) = findings(page, falls)
+        assert (level, word) == ("watch", "▲ Falls behind:"), "the controller plans again"
+        assert "latency grows by 120 ms every second; rows pile up before parse; 212 of" in text
+        ((level, _, text), *_) = findings(page, {**falls, "held": "mass loss"})
+        assert level == "act" and text.endswith("no new plan is made: resume, or lower the rate.")
+        ((level, _, text), *_) = findings(page, {**falls, "mode": "approve"})
+        assert level == "act" and "approve a plan" in text
+        ((level, _, text), *_) = findings(page, {**falls, "enacting": {"epoch": 4, "phase": "prepared"}})
+        assert level == "watch" and text.endswith("plan #4 is on its way.")
+        several = findings(page, {**falls, "alarms": {"lost": "3 rows are lost"}, "held": "mass loss"})
+        assert [level for level, *_ in several] == ["act", "act", "watch"]
+        assert several[0][1:] == ["▲ Act:", "3 rows are lost."]
+
+
+def test_a_run_that_cannot_be_judged_says_why(page):
+    bare = {**plain(example()), "stable": {"verdict": "unknown"}, "rates": {}, "latency_ms": {}}
+    with opened(page):
+        ((level, word, text),) = findings(page, bare)
+        assert (level, word) == ("none", "? Not yet judged:") and text.startswith(
+            "too little has been measured"
+        )
+        del bare["plan"]
+        ((_, word, text),) = findings(page, {**bare, "header": "measuring parse: 3 of about 20 points done"})
+        assert (word, text) == ("? No plan yet:", "measuring parse: 3 of about 20 points done.")
+        ((_, word, text),) = findings(page, {**plain(example()), "stage": "over"})
+        assert (word, text) == ("■ Over:", "48,262 of 48,300 rows are done, 0 lost.")
+
+
+def test_what_saturates_first_is_named_with_its_place_and_marked(page):
+    with opened(page):
         first = page.locator("[data-answer=saturates-first]")
         assert first.get_attribute("data-task") == "parse"
-        assert "parse on vm1/3, at 243 t/s" in first.inner_text()
-        assert page.locator("#topology [data-first]").get_attribute("data-task") == "parse"
+        assert "parse on vm1/3 saturates first, at 243 rows/s" in first.inner_text()
+        assert page.locator("#topology g[data-first]").get_attribute("data-task") == "parse"
+        assert page.locator("#slots [data-first]").get_attribute("data-slot") == "vm1/3"
+
+
+def test_what_saturates_first_is_in_sight_in_a_topology_larger_than_its_panel(page):
+    with opened(page, document=large()):
+        page.wait_for_selector("#topology g[data-first]")
+        node, panel = (
+            page.locator(f"#topology {part}").bounding_box() for part in ("g[data-first]", ".scroll")
+        )
+        assert panel["x"] <= node["x"] and node["x"] + node["width"] <= panel["x"] + panel["width"]
+        assert panel["y"] <= node["y"] and node["y"] + node["height"] <= panel["y"] + panel["height"]
+
+
+def test_a_tab_has_an_address_and_is_opened_by_the_keyboard(page):
+    with opened(page, fragment="#tasks"):
+        page.wait_for_selector("#tasks tr[data-task=parse]")
+        assert not page.is_visible("#topology svg")
+        assert page.locator("#tabs [aria-current=page]").all_inner_texts() == ["Tasks"]
+        page.locator("#tabs a[href='#events']").focus()
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#events [data-event]")
+        assert page.evaluate("scrollY") == 0, "the sentence stays in sight"
+        page.go_back()
+        page.wait_for_selector("#tasks tr[data-task=parse]")
+
+
+def test_a_search_finds_what_is_in_closed_tabs(page):
+    words = ("cpu of vm1/3 is 0.71, predicted 0.52", "vm2 is there: 4 slots", "Alternatives rejected",
+             "Memory of each slot", "dead letters 0", "threads in one slot", "cores/slot")  # fmt: skip
+    with opened(page):
+        page.wait_for_selector("#events[data-loaded]", state="attached")
+        page.keyboard.press("Control+f")
+        text = all_text(page)
+        assert [each for each in words if each not in text] == []
+        assert page.locator(".tab[hidden='until-found']").count() == len(TABS)
+        page.evaluate("location.hash = 'events-filter'")  # the browser reveals what it finds in the same way
+        page.wait_for_selector("#events [data-event]")
+        assert page.locator("#tabs [aria-current=page]").all_inner_texts() == ["Events"]
+
+
+def test_a_print_has_every_tab(page, tmp_path):
+    with opened(page):
+        look_at_everything(page)
+        page.evaluate(
+            "addEventListener('beforeprint', () => { globalThis.printed = document.body.innerText; })"
+        )
+        page.pdf(path=tmp_path / "page.pdf")
+        printed = page.evaluate("globalThis.printed")
+        for words in ("parse on vm1/3 saturates first", "latency p99", "What would one more slot buy?", "not taken",
+                      "Memory of each slot", "threads in one slot", "cores/slot", "vm2 is there: 4 slots"):  # fmt: skip
+            assert words in printed
+        page.wait_for_selector(".tab[hidden='until-found']", state="attached")
+        assert page.locator(".tab:not([hidden])").get_attribute("id") == "overview"
 
 
 def test_the_slot_map_is_that_of_the_snapshot_also_after_a_change(page):
     with opened(page) as (server, feed):
-        page.locator("#slots").scroll_into_view_if_needed()
         page.wait_for_selector("#slots [data-slot]")
         assert slot_map(page) == slots_of(snapshot(server))
         slots = {name: dict(slot) for name, slot in feed.document["slots"].items()}
@@ -111,14 +259,13 @@ def test_a_worker_that_is_not_needed_any_more_leaves_a_free_slot(page):
     document = plain(example())
     document["slots"]["vm2/2"]["state"] = document["slots"]["vm1/1"]["state"] = "exited"
     with opened(page, document=document):
-        page.locator("#slots").scroll_into_view_if_needed()
         assert page.wait_for_selector("#slots [data-slot='vm2/2'][data-free]:not([data-bad])")
         assert page.wait_for_selector("#slots [data-slot='vm1/1'][data-bad]:not([data-free])")
 
 
 def test_levels_have_a_word_beside_their_colour(page):
     with opened(page):
-        for cell in page.locator("#topology [data-task]").all():
+        for cell in page.locator("#topology g[data-task]").all():
             word = {"easy": "easy", "busy": "busy", "limit": "near its limit", "none": "not measured"}
             assert word[cell.get_attribute("data-level")] in cell.text_content()
 
@@ -148,20 +295,16 @@ def test_a_run_that_is_over_is_not_stale_nor_tried_again(page):
 
 def test_the_axis_of_latency_says_that_it_is_logarithmic(page):
     with opened(page):
-        look_at_everything(page)
-        kinds = page.evaluate(
-            "Object.fromEntries([...document.querySelectorAll('[data-chart]')].map("
-            "plot => [plot.dataset.chart, plot._fullLayout.yaxis.type]))"
-        )
-        titles = page.locator("#charts figcaption").all_inner_texts()
-        assert kinds == {"rate": "linear", "latency": "log", "slope": "linear"}
-        assert ["logarithmic" in title for title in titles] == [kind == "log" for kind in kinds.values()]
+        open_overview(page)
+        layout = "document.querySelector('[data-chart=rates]')._fullLayout"
+        assert page.evaluate(f"[{layout}.yaxis.type, {layout}.yaxis2.type]") == ["linear", "log"]
+        assert "log" in page.evaluate(f"{layout}.yaxis2.title.text")
 
 
 def test_over_a_trace_the_first_plan_is_no_re_plan(page):
     replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0}
     with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
-        look_at_everything(page)
+        open_tab(page, "timeline")
         first = page.inner_text("#timeline [data-trigger=start] summary")
         assert "planned" in first and "re-planned" not in first
 
@@ -198,42 +341,42 @@ def test_a_gap_asks_for_a_new_snapshot(page, lost):
     page.route_web_socket("**/api/stream", forward)
     with opened(page) as (_, feed):
         for n in range(1, 5):
-            feed.tick(changed(n, header=f"tick {n}"))
+            feed.tick(changed(n, run=f"tick {n}"))
         page.wait_for_selector("body[data-number='485']")  # what follows a gap comes with the whole alone
         assert missed == [483] + [485] * lost
         assert int(page.get_attribute("body", "data-asked")) > lost, "more often where the machine is slow"
-        assert page.inner_text("h1") == "tick 4"
+        assert page.inner_text("#run-name").endswith("run tick 4")
 
 
 @pytest.mark.alone  # after 2.5 s without a word it is stale
 def test_a_paused_page_stands_still_and_goes_on_where_the_run_is(page):
     with opened(page) as (_, feed):
         page.click("#pause")
-        feed.tick(changed(1, header="it went on"))
+        feed.tick(changed(1, run="it went on"))
         page.wait_for_selector("body[data-heard='482']")
-        assert page.inner_text("h1") == plain(example())["header"]
+        assert "it went on" not in page.inner_text("#run-name")
         assert page.get_attribute("#pause", "aria-pressed") == "true"
         assert "paused at 14:17:20" in page.inner_text("#feed-state")
         page.click("#pause")
-        page.get_by_role("heading", name="it went on").wait_for()
+        page.get_by_text("it went on").wait_for()
 
 
 def test_what_if_asks_the_planner_and_shows_both_pairs_and_what_a_slot_more_buys(page):
     with opened(page):
+        open_tab(page, "whatif")
         page.wait_for_selector("[data-answer=one-more-slot][data-buys]")
         told = page.inner_text("[data-answer=one-more-slot]")
-        most = re.search(r"(\d+) slots carry at most (\d+) t/s, and (\d+) carry (\d+) t/s", told)
-        buys = float(re.search(r"(\d+) t/s more", told)[1])
+        most = re.search(r"(\d+) slots carry at most (\d+) rows/s, and (\d+) carry (\d+) rows/s", told)
+        buys = float(re.search(r"(\d+) rows/s more", told)[1])
         slots, rate, more, next_rate = (int(number) for number in most.groups())
         assert more == slots + 1 and abs(next_rate - rate - buys) <= 1
         for count, carried in ((slots, rate), (more, next_rate)):  # by the planner, on just these slots
             assert carries(count, carried * 0.98) and not carries(count, carried * 1.03)
-        page.locator("#whatif").scroll_into_view_if_needed()
         page.fill("#whatif-rate", "300")
         page.wait_for_selector("#whatif[data-rate='300']")
         rows = page.locator("#whatif tr[data-planner]").all_inner_texts()
         assert [row.split("\t")[0] for row in rows] == ["MBA + SAM", "LSA + RSM"]
-        assert "300 t/s need" in page.inner_text("#whatif .said")
+        assert "300 rows/s need" in page.inner_text("#whatif .said")
         page.locator("#whatif-slider").focus()
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("#whatif[data-rate]:not([data-rate='300'])")
@@ -259,7 +402,7 @@ def test_every_scheduler_is_compared_as_the_command_compares_it(page, tmp_path, 
         assert cli.main(["compare", *words]) == 0
     told = {row["pair"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     with opened(page):
-        page.locator("#whatif").scroll_into_view_if_needed()
+        open_tab(page, "whatif")
         page.fill("#whatif-rate", "300")
         page.wait_for_selector("#whatif[data-rate='300']")
         page.click("#whatif-compare")
@@ -379,7 +522,7 @@ def test_a_stable_run_in_full_slots_has_no_task_near_its_limit(page):
         slot["cpu"] = 0.97
     with opened(page, document=document):
         levels = {n.get_attribute("data-task"): n.get_attribute("data-level")
-                  for n in page.locator("#topology [data-task]").all()}  # fmt: skip
+                  for n in page.locator("#topology g[data-task]").all()}  # fmt: skip
         assert set(levels) == set(document["topology"]["order"]) and "limit" not in levels.values()
 
 
@@ -388,7 +531,7 @@ def test_a_task_is_near_its_limit_by_its_models_or_where_rows_pile_up(page):
     document["topology"]["tasks"]["parse"] |= {"busy": 0.07, "load": 0.98, "load_slot": "vm1/3",
                                                "p95_ms": 41.0}  # fmt: skip
     with opened(page, document=document) as (_, feed):
-        node = page.locator("#topology [data-task=parse]")
+        node = page.locator("#topology g[data-task=parse]")
         assert node.get_attribute("data-level") == "limit"
         assert "98\u00a0% near its limit" in node.text_content() and "on vm1/3" in node.text_content()
         assert "pile up" not in page.inner_text("[data-answer=saturates-first]")
@@ -399,7 +542,7 @@ def test_a_task_is_near_its_limit_by_its_models_or_where_rows_pile_up(page):
         said = page.inner_text("[data-answer=saturates-first]")
         assert "rows pile up before parse" in said
         assert node.get_attribute("data-level") == "limit" and "its queue grows" in node.text_content()
-        look_at_everything(page)
+        open_tab(page, "tasks")
         row = page.locator("#tasks tr[data-task=parse]").inner_text()
         assert "its queue grows, on vm1/3" in row and "7\u00a0%" in row and "41 ms" in row
 
@@ -408,6 +551,7 @@ def test_a_planner_that_does_not_answer_is_asked_again_but_not_at_every_tick(pag
     asked = []
     page.route("**/api/whatif", lambda route: (asked.append(1), route.fulfill(status=503, json={}))[1])
     with opened(page) as (_, feed):
+        open_tab(page, "whatif")
         for n in range(8):
             feed.tick(changed(n + 1))
             page.wait_for_timeout(300)
@@ -424,8 +568,9 @@ def test_what_is_not_known_is_not_invented(page):
         del bare[name]
     with opened(page, document=bare):
         look_at_everything(page)
-        assert "NaN" not in page.inner_text("body") and "undefined" not in page.inner_text("body")
-        assert page.inner_text("[data-tile=acked_tps] .value") == "N/A"
+        assert "NaN" not in all_text(page) and "undefined" not in all_text(page)
+        open_tab(page, "figures")
+        assert page.inner_text("[data-figure=acked_tps] td >> nth=0") == "N/A"
 
 
 def test_every_part_is_reached_by_the_keyboard_with_a_visible_focus(page):

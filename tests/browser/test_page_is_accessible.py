@@ -69,11 +69,16 @@ def test_axe_finds_nothing(page, axe, theme, width):
     with served(MadeFeed(document), Asked()) as server:
         page.goto(f"{server.address}#token={TOKEN}")
         page.select_option("#theme", theme)
-        page.wait_for_selector("[data-chart=slope][data-drawn]")
-        page.wait_for_selector("[data-answer=one-more-slot][data-buys]")
-        for summary in page.locator("details > summary").all():
-            summary.click()
-        assert violations(page, axe) == []
+        page.wait_for_selector("[data-chart=rates][data-drawn]")
+        for link in page.locator("#tabs a").all():
+            link.click()
+            tab = link.get_attribute("href")
+            page.wait_for_selector(f"{tab} [data-shown], {tab}[data-shown]")
+            if tab == "#whatif":
+                page.wait_for_selector("[data-answer=one-more-slot][data-buys]")
+            for summary in page.locator(f"{tab} details > summary").all():
+                summary.click()
+            assert violations(page, axe) == [], tab
         page.click("#approve")
         page.wait_for_selector("#order[data-step]")
         assert violations(page, axe) == []

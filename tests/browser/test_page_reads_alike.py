@@ -37,7 +37,10 @@ def test_merge_patches(reading):
         ({"a": {"b": 0}}, {"a": [0]}),
     ]
     for document, patch in cases:
-        assert reading("document", "patched", document, patch) == patched(document, patch), (document, patch)
+        assert reading("core/server", "patched", document, patch) == patched(document, patch), (
+            document,
+            patch,
+        )
 
 
 def test_deltas_with_history_and_gaps(reading):
@@ -52,10 +55,10 @@ def test_deltas_with_history_and_gaps(reading):
         "history": rows,
     }
     after = advanced(before, delta)
-    assert reading("document", "advanced", before, delta) == json.loads(json.dumps(after))
+    assert reading("core/server", "advanced", before, delta) == json.loads(json.dumps(after))
     assert len(after["history"]["time"]) < len(before["history"]["time"]) + 2
     for other in ({"number": 483}, {"boot": 2}):
-        assert reading("document", "advanced", before, {**delta, **other}) is None
+        assert reading("core/server", "advanced", before, {**delta, **other}) is None
 
 
 def test_the_peak_of_a_bundle(reading):
@@ -63,5 +66,5 @@ def test_the_peak_of_a_bundle(reading):
     for task, model in models().items():
         points = [list(point) for point in model.points]
         for threads in range(1, 40):
-            found = reading("model_reading", "peakOf", points, threads)
+            found = reading("core/levels", "peakOf", points, threads)
             assert found == pytest.approx(peak_rate(known[task], threads)), (task, threads)

@@ -1,8 +1,7 @@
 // Writing: needs the token, and always goes proposal → diff → apply. Without a token the page only reads.
-import { ask } from "./asking.js";
-import { make, mark, say } from "./elements.js";
-import { rate } from "./numbers.js";
-import { diffOf } from "./timeline.js";
+import { ask } from "./core/server.js";
+import { diffOf, make, mark, say } from "./core/elements.js";
+import { rate } from "./core/numbers.js";
 
 const KEY = "headgate-token";
 
@@ -144,8 +143,8 @@ function askRate(own) {
     "rate",
     "Set the rate of the built-in source",
     [
-      make("p", {}, `${rate(now)} t/s are offered now. Nothing changes before you have seen what would.`),
-      make("label", { for: "new-rate" }, "New rate in t/s "),
+      make("p", {}, `${rate(now)} rows/s are offered now. Nothing changes before you have seen what would.`),
+      make("label", { for: "new-rate" }, "New rate in rows/s "),
       field,
     ],
     "Propose",

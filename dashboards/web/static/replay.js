@@ -1,6 +1,6 @@
 // Over a trace: where in the run the picture is, how fast it goes on, and the way to another place of it.
-import { make, mark, say } from "./elements.js";
-import { duration } from "./numbers.js";
+import { make, mark, say } from "./core/elements.js";
+import { duration } from "./core/numbers.js";
 
 const SPEEDS = [0.5, 1, 2, 5, 10, 50];
 const SETTLE_MS = 120;
@@ -60,7 +60,7 @@ export function createReplay(section, stream) {
     if (held === null) scrubber.value = replay.at_s;
     mark(scrubber, "aria-valuetext", `${duration(replay.at_s)} of ${duration(replay.length_s)}`);
     place();
-    say(play, { ended: "Again", paused: "Play", replay: "Hold" }[standing(picture)]);
+    say(play, { ended: "Again", paused: "Play", replay: "Pause" }[standing(picture)]);
     if (document.activeElement !== speed) chooseSpeed(speed, replay.speed);
   };
 }

@@ -1,15 +1,25 @@
 // What another input rate would need, by the real planner: slots, VMs, cost, LSA beside MBA, and what a slot more buys.
-import { ask } from "./asking.js";
-import { keyed, make, mark, say, scrolled } from "./elements.js";
-import { count, known, milliseconds, NONE, percent, price, rate, rateText, some } from "./numbers.js";
-import { answer } from "./summary.js";
+import { ask } from "../core/server.js";
+import { make, mark, say, scrolled, textTable } from "../core/elements.js";
+import { count, known, milliseconds, NONE, percent, price, rate, rateText, some } from "../core/numbers.js";
 
 const SETTLE_MS = 250; // of the slider, before it is asked
 const AGAIN_MS = 5000; // after the planner did not answer
 const STEPS = 200;
+const EVERY = [
+  "planner",
+  "slots",
+  "cost",
+  "carries, weighted",
+  "carries, shuffled",
+  "rows that leave a slot",
+  "… a VM",
+  "moves",
+  "time to plan",
+];
 const FAR = 2.5; // × what the plan in force can carry is the slider's end
 
-export function createWhatIf(section, summary) {
+export function createWhatIf(section) {
   const slider = make("input", { type: "range", id: "whatif-slider", min: 1, max: STEPS, value: 1 });
   const exact = make("input", {
     type: "number",
@@ -19,17 +29,10 @@ export function createWhatIf(section, summary) {
     inputmode: "decimal",
   });
   const said = make("p", { class: "said", role: "status" });
-  const more = make("p", { class: "soft" });
-  const body = make("tbody");
-  const heads = ["", "slots", "VMs", "cost", "can carry", "what limits it"].map((text) =>
-    make("th", { scope: "col" }, text || "planner"),
-  );
-  const table = scrolled(
-    "What it takes",
-    make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body),
-  );
+  const needs = textTable("planner", ["planner", "slots", "VMs", "cost", "can carry", "what limits it"]);
+  const one = oneMoreSlot();
   const every = make("button", { type: "button", id: "whatif-compare" }, "Compare all schedulers");
-  const others = everyTable();
+  const others = textTable("pair", EVERY, { id: "whatif-every", hidden: true });
   section
     .querySelector(".view")
     .append(
@@ -38,28 +41,27 @@ export function createWhatIf(section, summary) {
         { class: "asking" },
         make("label", { for: "whatif-slider" }, "Input rate"),
         slider,
-        make("label", { for: "whatif-rate", class: "small" }, "t/s"),
+        make("label", { for: "whatif-rate", class: "small" }, "rows/s"),
         exact,
       ),
       said,
-      more,
-      table,
+      one.node,
+      scrolled("What it takes", needs.node),
       every,
-      others.shown,
+      scrolled("Every scheduler", others.node),
     );
   const own = {
     section,
     slider,
     exact,
     said,
-    more,
-    body,
+    one,
+    needs,
     every,
     others,
     scale: 0,
     timer: null,
     turn: 0,
-    one: answer(summary, "one-more-slot", "What would one more slot buy?"),
     asked: "",
     rests: 0, // until then it is not asked again
   };
@@ -69,13 +71,18 @@ export function createWhatIf(section, summary) {
   return (picture) => follow(own, picture);
 }
 
+function oneMoreSlot() {
+  const [said, more] = [make("b"), make("span", { class: "soft" })];
+  const question = "What would one more slot buy? ";
+  return { node: make("p", { "data-answer": "one-more-slot" }, question, said, " ", more), said, more };
+}
+
 // Takes the scale from the plan in force, and asks about it once per plan.
 function follow(own, picture) {
   const plan = picture.plan;
   const about = `${picture.boot} ${plan?.epoch} ${Object.keys(picture.vms).join()}`;
   if (!plan || about === own.asked || performance.now() < own.rests) return;
   own.asked = about;
-  own.plan = plan;
   if (picture.origin === "trace") {
     refuse(own, "A recorded run has no planner to ask; over a running topology this shows it.");
     return;
@@ -83,7 +90,6 @@ function follow(own, picture) {
   own.scale = scaleOf(FAR * Math.max(plan.predicted_tps, plan.rate_tps));
   if (own.exact.value === "") choose(own, plan.rate_tps, true);
   else choose(own, Number(own.exact.value), false);
-  askOneMore(own, plan);
 }
 
 function scaleOf(value) {
@@ -96,7 +102,7 @@ function choose(own, rateTps, exactToo) {
   const tidy = Number(rateTps.toPrecision(3));
   if (exactToo) own.exact.value = tidy;
   own.slider.value = Math.round((tidy / own.scale) * STEPS);
-  mark(own.slider, "aria-valuetext", `${rate(tidy)} tuples per second`);
+  mark(own.slider, "aria-valuetext", `${rate(tidy)} rows per second`);
   own.rate = tidy;
   clearTimeout(own.timer);
   own.timer = setTimeout(() => inquire(own, tidy), SETTLE_MS);
@@ -110,6 +116,8 @@ async function inquire(own, rateTps) {
     if (turn === own.turn) tell(own, found);
   } catch (error) {
     if (turn === own.turn) say(own.said, `No answer: ${error.message}.`);
+    own.asked = "";
+    own.rests = performance.now() + AGAIN_MS;
   }
   if (turn === own.turn) mark(own.section, "aria-busy", null);
 }
@@ -119,11 +127,11 @@ function tell(own, found) {
   mark(own.section, "data-rate", row.rate_tps);
   mark(own.section, "data-slots", row.slots?.used);
   say(own.said, sentence(row));
-  say(own.more, oneMore(row)?.join(" ") ?? "");
+  tellOneMore(own.one, row);
   const pair = `${found.allocator}+${found.mapper}`;
-  const rows = [["this", { ...row, pair, used: row.slots?.used, asked: row.rate_tps }]];
-  if (row.baseline) rows.push(["lsa", { ...row.baseline, used: row.baseline.slots_used, asked: row.rate_tps }]);
-  keyed(own.body, rows, newRow, drawRow);
+  const rows = [["this", needsOf({ ...row, pair }, row.slots?.used, row.rate_tps)]];
+  if (row.baseline) rows.push(["lsa", needsOf(row.baseline, row.baseline.slots_used, row.rate_tps)]);
+  own.needs.fill(rows);
 }
 
 function sentence(row) {
@@ -139,77 +147,32 @@ function sentence(row) {
   return `${rateText(row.rate_tps)} need ${some(used, "slot")} on ${some(row.vms.split(",").length, "VM")}${fits}, ${price(row.usd_per_hour)}${first}.${saved}`;
 }
 
-// [what, how far] of the next slots; null when that is not known.
-function oneMore(row) {
-  const { same_slots: same, more_slots: more } = row;
-  if (!same || !more) return null;
-  const slots = more.slots - same.slots;
-  return [
-    `${slots === 1 ? "One slot" : some(slots, "slot")} more would buy ${rateText(more.carried_tps - same.carried_tps)}:`,
-    `it could carry ${rateText(more.carried_tps)} instead of ${rateText(same.carried_tps)} on the ${some(same.slots, "slot")} that ${rate(row.rate_tps)} need.`,
-  ];
-}
-
-async function askOneMore(own, plan) {
-  const { node, said, more } = own.one;
-  try {
-    const found = await ask("/api/whatif", { rates: [plan.rate_tps], full: true });
-    if (own.plan !== plan) return;
-    const row = found.rows[0];
-    const { same_slots: same, more_slots: next } = row;
-    const buys = next && next.carried_tps - same.carried_tps;
-    mark(node, "data-buys", next && Number(buys.toPrecision(4)));
-    if (!next) {
-      say(said, "Not known");
-      say(more, row.reason ?? "The planner finds no next step.");
-      return;
-    }
-    const slots = next.slots === same.slots + 1 ? "" : `, with ${next.slots - same.slots} slots`;
-    say(said, `${rateText(buys)} more${slots}`);
-    say(
-      more,
-      `Planned anew, ${some(same.slots, "slot")} carry at most ${rateText(same.carried_tps)}, and ${next.slots} carry ${rateText(next.carried_tps)}.`,
-    );
-  } catch (error) {
-    if (own.plan !== plan) return;
-    own.asked = "";
-    own.rests = performance.now() + AGAIN_MS;
-    say(said, NONE);
-    say(more, `The planner did not answer: ${error.message}.`);
+function tellOneMore({ node, said, more }, row) {
+  const { same_slots: same, more_slots: next } = row;
+  const buys = next && next.carried_tps - same.carried_tps;
+  mark(node, "data-buys", next && Number(buys.toPrecision(4)));
+  if (!next) {
+    say(said, "Not known");
+    say(more, row.reason ?? "The planner finds no next step.");
+    return;
   }
+  const slots = next.slots === same.slots + 1 ? "" : `, with ${next.slots - same.slots} slots`;
+  say(said, `${rateText(buys)} more${slots}`);
+  say(
+    more,
+    `Planned again, ${some(same.slots, "slot")} carry at most ${rateText(same.carried_tps)}, and ${next.slots} carry ${rateText(next.carried_tps)}.`,
+  );
 }
 
 function refuse(own, text) {
   for (const input of [own.slider, own.exact, own.every]) input.disabled = true;
   say(own.said, text);
-  own.body.closest(".scroll").hidden = true;
+  own.needs.node.hidden = true;
   say(own.one.said, NONE);
   say(own.one.more, text);
 }
 
 // Every scheduler at the rate that is chosen, when asked for: it is a plan each.
-function everyTable() {
-  const body = make("tbody");
-  const texts = [
-    "planner",
-    "slots",
-    "cost",
-    "carries, weighted",
-    "carries, shuffled",
-    "rows that leave a slot",
-    "… a VM",
-    "moves",
-    "time to plan",
-  ];
-  const heads = texts.map((text) => make("th", { scope: "col" }, text));
-  const shown = scrolled(
-    "Every scheduler",
-    make("table", { id: "whatif-every" }, make("thead", {}, make("tr", {}, ...heads)), body),
-  );
-  shown.hidden = true;
-  return { shown, body };
-}
-
 async function compareAll(own) {
   const asked = own.rate;
   if (!asked) return;
@@ -217,8 +180,10 @@ async function compareAll(own) {
   say(own.every, `Planning for ${rateText(asked)} by every scheduler…`);
   try {
     const found = await ask("/api/whatif", { rates: [asked], compare: true });
-    own.others.shown.hidden = false;
-    keyed(own.others.body, found.rows.map((row) => [row.pair, row]), newOther, drawOther);
+    own.others.node.hidden = false;
+    own.others.fill(
+      found.rows.map((row) => [row.pair, textsOf(row), { title: row.reason ?? row.gap_words }]),
+    );
     mark(own.section, "data-compared", asked);
     say(own.every, `Compare all schedulers (below: at ${rateText(asked)})`);
   } catch (error) {
@@ -227,17 +192,15 @@ async function compareAll(own) {
   own.every.disabled = false;
 }
 
-function newOther(_, key) {
-  const cells = Array.from({ length: 8 }, () => make("td"));
-  return make("tr", { "data-pair": key }, make("th", { scope: "row" }), ...cells);
-}
+const pairText = (row) => (row.pair ?? "").toUpperCase().replace("+", " + ");
+const costText = (row) => (known(row.usd_per_hour) ? price(row.usd_per_hour) : NONE);
 
-function drawOther(node, row) {
+function textsOf(row) {
   const part = (value) => (known(value) && row.rows_tps > 0 ? percent(value / row.rows_tps) : NONE);
-  const texts = [
-    row.pair.toUpperCase().replace("+", " + "),
+  return [
+    pairText(row),
     count(row.slots?.used),
-    known(row.usd_per_hour) ? price(row.usd_per_hour) : NONE,
+    costText(row),
     rateText(row.weighted_tps),
     rateText(row.shuffle_tps),
     part(row.between_slots_tps),
@@ -245,35 +208,16 @@ function drawOther(node, row) {
     count(row.moves),
     milliseconds(1000 * row.planned_s),
   ];
-  texts.forEach((text, n) => say(node.children[n], text));
-  mark(node, "title", row.reason ?? row.gap_words);
 }
 
-function newRow(_, key) {
-  return make(
-    "tr",
-    { "data-planner": key },
-    make("th", { scope: "row" }),
-    ...Array.from({ length: 5 }, () => make("td")),
-  );
-}
-
-function drawRow(node, row) {
-  const short = known(row.predicted_tps) && row.predicted_tps < row.asked * 0.999;
+function needsOf(row, used, asked) {
+  const short = known(row.predicted_tps) && row.predicted_tps < asked * 0.999;
   const first = short
-    ? `▲ carries ${rate(row.predicted_tps)} of the ${rate(row.asked)} asked for`
+    ? `▲ carries ${rate(row.predicted_tps)} of the ${rate(asked)} asked for`
     : row.limited_by
       ? `${row.limited_by} on ${row.limited_by_slot}`
       : (row.reason ?? "");
-  const texts = [
-    (row.pair ?? "").toUpperCase().replace("+", " + "),
-    count(row.used),
-    vmsText(row),
-    known(row.usd_per_hour) ? price(row.usd_per_hour) : NONE,
-    rateText(row.predicted_tps),
-    first,
-  ];
-  texts.forEach((text, n) => say(node.children[n], text));
+  return [pairText(row), count(used), vmsText(row), costText(row), rateText(row.predicted_tps), first];
 }
 
 // `5: 4, 4, 4, 4, 2 slots`, or N/A.

@@ -1,16 +1,18 @@
 // VM × slot: whose threads are where, which slots belong to one bundle alone, which are free.
-import { fill, keyed, make, mark, say, scrolled } from "./elements.js";
-import { levelKeys, levelOf, LEVELS } from "./levels.js";
-import { known, percent, some } from "./numbers.js";
+import { fill, keyed, legend, make, mark, say, scrolled } from "../core/elements.js";
+import { levelKeys, levelOf, LEVELS } from "../core/levels.js";
+import { count, known, percent, price, some } from "../core/numbers.js";
 
 const MANY = 80; // slots: above it they are drawn smaller
 
 export function createSlotMap(section) {
-  const view = section.querySelector(".view");
+  const said = make("p", { class: "answer" });
   const list = make("ul", { class: "vms", "aria-label": "VMs and their slots" });
-  view.append(legend(), scrolled("Slot map, can be scrolled", list));
+  section.querySelector("h2").after(said, key());
+  section.querySelector(".view").append(scrolled("Slot map, can be scrolled", list));
   let shown = {};
   return (picture) => {
+    say(said, usedText(picture));
     const same =
       shown.slots === picture.slots &&
       shown.vms === picture.vms &&
@@ -29,10 +31,17 @@ export function createSlotMap(section) {
   };
 }
 
-function legend() {
-  return make(
-    "p",
-    { class: "legend" },
+// `6 of 8 in use on 2 VMs · 23 threads · $0.20 per hour`.
+function usedText({ plan, vms }) {
+  const total = Object.values(vms).reduce((sum, vm) => sum + vm.slots, 0);
+  const there = `on ${some(Object.keys(vms).length, "VM")}`;
+  if (!plan) return `${count(total)} ${there}`;
+  const cost = plan.usd_per_hour > 0 ? ` · ${price(plan.usd_per_hour)}` : "";
+  return `${count(plan.slots.used)} of ${count(total)} in use ${there} · ${some(plan.threads, "thread")}${cost}`;
+}
+
+const key = () =>
+  legend(
     "CPU of a slot: ",
     ...levelKeys(),
     " · ",
@@ -40,9 +49,8 @@ function legend() {
     " one full bundle, nobody else gets in",
     " · ",
     make("span", { class: "key free" }, "free"),
-    " · the tick on a bar is what the models predict",
+    " · ▼ and a thick frame: saturates first · the tick on a bar is what the models predict",
   );
-}
 
 function newVm(_, vm) {
   return make("li", { class: "vm", "data-vm": vm }, make("h3"), make("ol", { class: "slots" }));
@@ -54,7 +62,7 @@ function drawVm(node, name, vm, slots, first) {
   const state = states.length ? ` – ${states.join(", ")}` : "";
   say(
     node.firstChild,
-    vm ? `${name}${state} · ${vm.slots_used} of ${vm.slots} slots${vm.provided ? " · on demand" : ""}` : name,
+    vm ? `${name}${state} · ${vm.slots_used} of ${vm.slots}${vm.provided ? " · on demand" : ""}` : name,
   );
   keyed(node.lastChild, slots, newSlot, (cell, slot, key) => drawSlot(cell, slot, key === first));
 }
@@ -97,7 +105,7 @@ function drawSlot(node, slot, isFirst) {
 
 // A slot without threads is free unless its worker is in trouble: one that has nothing to do any more exits.
 function standing(slot, bundles) {
-  const bad = slot.state === "quarantined" || (slot.state === "exited" && bundles > 0);
+  const bad = slot.state === "quarantined" ? "act" : slot.state === "exited" && bundles > 0 ? "watch" : null;
   if (bad) return { word: `✗ ${slot.state}`, free: false, bad };
   if (slot.state === "profiling") return { word: "◌ profiling", free: false, bad };
   if (slot.state === "starting") return { word: "◌ starting", free: false, bad };

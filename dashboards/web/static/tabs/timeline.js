@@ -1,6 +1,16 @@
 // Re-plans and decisions, also those to do nothing: why, what else was thought of, what moved and what it cost.
-import { keyed, make, mark, say } from "./elements.js";
-import { clock, count, duration, figure, known, milliseconds, NONE, rateText, some } from "./numbers.js";
+import { diffOf, keyed, make, mark, say } from "../core/elements.js";
+import {
+  clock,
+  count,
+  duration,
+  figure,
+  known,
+  milliseconds,
+  NONE,
+  rateText,
+  some,
+} from "../core/numbers.js";
 
 const GLYPHS = { plan: "▲", proposal: "?", rolled_back: "↶", none: "–" };
 const WORDS = { plan: "re-planned", proposal: "proposed", rolled_back: "rolled back", none: "not taken" };
@@ -118,9 +128,4 @@ function written(value) {
   if (known(value)) return figure(value);
   if (value === null || value === undefined) return NONE;
   return typeof value === "object" ? JSON.stringify(value) : String(value);
-}
-
-// Lines that begin with +, - or ~.
-export function diffOf(lines) {
-  return make("ul", { class: "diff" }, ...lines.map((line) => make("li", { "data-sign": line[0] }, line)));
 }

@@ -17,7 +17,7 @@ export function figure(value) {
 
 export const rate = (value) =>
   known(value) ? fixed(value, Math.abs(value) < 10 && value !== 0 ? 1 : 0) : NONE;
-export const rateText = (value) => (known(value) ? `${rate(value)} t/s` : NONE);
+export const rateText = (value) => (known(value) ? `${rate(value)} rows/s` : NONE);
 export const count = (value) => (known(value) ? fixed(value, 0) : NONE);
 export const percent = (value) => (known(value) ? `${fixed(100 * value, 0)}\u00a0%` : NONE); // stays in one line
 export const money = (value) => (known(value) ? `$${fixed(value, value < 10 ? 2 : 0)}` : NONE);

@@ -1,43 +1,29 @@
 // Each task's model as a curve of peak rate over threads in one slot, and where its bundles operate on it.
-import { draw, isOpen, keyed, make, mark, moreButton, say } from "./elements.js";
-import { levelOf, LEVELS } from "./levels.js";
-import { count, figure, known, percent, rate, rateText, some } from "./numbers.js";
-import { operating } from "./model_reading.js";
+import { draw, keyed, legend, make, mark, say, textTable } from "../core/elements.js";
+import { levelOf, LEVELS, operating } from "../core/levels.js";
+import { count, figure, known, percent, rate, rateText, some } from "../core/numbers.js";
 
 const BOX = { width: 300, height: 176, left: 44, right: 12, top: 12, bottom: 34 };
-const FEW = 6;
 
-export function createModelCurves(section, redraw) {
-  const view = section.querySelector(".view");
+export function createModelCurves(section) {
   const figures = make("div", { class: "curves" });
-  const more = moreButton(redraw);
   const none = make("p", { class: "soft" }, "No task of this topology has a model.");
-  view.append(
-    make(
-      "p",
-      { class: "legend" },
-      "Line: the most that so many threads in one slot carry (measured model) · ◆ a bundle of the plan, at what it carries now",
-    ),
-    figures,
-    more,
-    none,
-  );
+  section
+    .querySelector("h2")
+    .after(
+      legend(
+        "Line: the most that so many threads in one slot carry (measured model) · ◆ a bundle of the plan, at what it carries now. The nearest to its peak comes first.",
+      ),
+    );
+  section.querySelector(".view").append(figures, none);
   return (picture) => {
     const tasks = Object.keys(picture.models ?? {}).map((task) => [
       task,
       { picture, spots: operating(picture, task) },
     ]);
     tasks.sort((a, b) => (b[1].spots[0]?.part ?? -1) - (a[1].spots[0]?.part ?? -1));
-    const all = isOpen(more);
-    keyed(figures, all ? tasks : tasks.slice(0, FEW), newCurve, drawCurve);
-    more.hidden = tasks.length <= FEW;
+    keyed(figures, tasks, newCurve, drawCurve);
     none.hidden = tasks.length > 0;
-    say(
-      more,
-      all
-        ? `Only the ${FEW} nearest to their peak`
-        : `Show all ${tasks.length} models, not only those nearest to their peak`,
-    );
   };
 }
 
@@ -51,32 +37,20 @@ function newCurve(_, task) {
     draw("g", { class: "points" }),
     draw("g", { class: "spots" }),
   );
-  const table = make(
-    "table",
-    {},
-    make(
-      "thead",
-      {},
-      make(
-        "tr",
-        {},
-        ...["threads", "peak rate", "CPU", "memory"].map((text) => make("th", { scope: "col" }, text)),
-      ),
-    ),
-    make("tbody"),
-  );
-  return make(
+  const points = textTable("threads", ["threads", "peak rate", "CPU", "memory"]);
+  const figure = make(
     "figure",
     { "data-task": task },
     make("figcaption", {}, make("b", {}, task), make("span")),
     svg,
-    make("details", {}, make("summary", {}, `The model of ${task} as a table`), table),
+    make("details", {}, make("summary", {}, `The model of ${task} as a table`), points.node),
   );
+  return Object.assign(figure, { fillPoints: points.fill });
 }
 
 function drawCurve(node, { picture, spots }, task) {
   const points = picture.models[task].points;
-  const [caption, svg, details] = node.children;
+  const [caption, svg] = node.children;
   const worst = spots[0];
   const level = levelOf(worst?.part);
   mark(node, "data-level", level);
@@ -91,7 +65,10 @@ function drawCurve(node, { picture, spots }, task) {
   const key = `${points.length} ${scale.threads} ${scale.rate}`;
   if (svg.dataset.scale !== key) {
     svg.dataset.scale = key;
-    drawStill(axes, line, dots, points, scale, details.querySelector("tbody"));
+    drawStill(axes, line, dots, points, scale);
+    node.fillPoints(
+      points.map(([n, tps, cpu, memory]) => [n, [count(n), rateText(tps), percent(cpu), percent(memory)]]),
+    );
   }
   const entries = spots.map((spot) => [spot.slot, spot]);
   keyed(
@@ -134,7 +111,7 @@ function roundUp(value) {
   return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((n) => n * unit).find((n) => n >= value) ?? value;
 }
 
-function drawStill(axes, line, dots, points, scale, body) {
+function drawStill(axes, line, dots, points, scale) {
   mark(
     line,
     "d",
@@ -161,17 +138,6 @@ function drawStill(axes, line, dots, points, scale, body) {
       { x: (BOX.left + BOX.width) / 2, y: end + 29, "text-anchor": "middle" },
       "threads in one slot",
     ),
-    draw("text", { x: BOX.left + 5, y: BOX.top + 4 }, "t/s"),
-  );
-  body.replaceChildren(
-    ...points.map(([n, tps, cpu, memory]) =>
-      make(
-        "tr",
-        {},
-        ...[count(n), rateText(tps), percent(cpu), percent(memory)].map((text) =>
-          make("td", { class: "number" }, text),
-        ),
-      ),
-    ),
+    draw("text", { x: BOX.left + 5, y: BOX.top + 4 }, "rows/s"),
   );
 }

@@ -59,23 +59,47 @@ export function scrolled(label, child, more = "") {
   return make("div", { class: `scroll${more}`, tabindex: 0, role: "group", "aria-label": label }, child);
 }
 
-// A button between the few that matter most and all; `isOpen` says which.
-export function moreButton(redraw) {
-  const turn = () => {
-    mark(button, "aria-expanded", String(!isOpen(button)));
-    redraw();
-  };
-  const button = make("button", {
-    type: "button",
-    class: "plain",
-    hidden: true,
-    "aria-expanded": "false",
-    onclick: turn,
-  });
-  return button;
+// How to read a view; closed until somebody asks.
+export const legend = (...parts) =>
+  make("details", { class: "legend" }, make("summary", {}, "Legend"), make("p", {}, ...parts));
+
+// heads: texts, or cells.
+export function table(heads, body, attributes = {}) {
+  const cells = heads.map((head) => (typeof head === "string" ? make("th", { scope: "col" }, head) : head));
+  return make("table", attributes, make("thead", {}, make("tr", {}, ...cells)), body);
 }
 
-export const isOpen = (button) => button.getAttribute("aria-expanded") === "true";
+// A table of texts: fill([[key, texts, attributes]]) with a row per key, which has it as `data-…`.
+export function textTable(what, heads, attributes) {
+  const body = make("tbody");
+  const node = table(heads, body, attributes);
+  const classes = [...node.rows[0].cells].slice(1).map((cell) => cell.className || null);
+  const newRow = (_, key) =>
+    make(
+      "tr",
+      { [`data-${what}`]: key },
+      make("th", { scope: "row" }),
+      ...classes.map((name) => make("td", { class: name })),
+    );
+  const fillRow = (row, [texts, marks = {}]) => {
+    texts.forEach((text, n) => say(row.children[n], text));
+    for (const [name, value] of Object.entries(marks)) mark(row, name, value);
+  };
+  return {
+    node,
+    fill: (rows) =>
+      keyed(
+        body,
+        rows.map(([key, ...row]) => [key, row]),
+        newRow,
+        fillRow,
+      ),
+  };
+}
+
+// Lines that begin with +, - or ~.
+export const diffOf = (lines) =>
+  make("ul", { class: "diff" }, ...lines.map((line) => make("li", { "data-sign": line[0] }, line)));
 
 // One child per [key, value], in this order. create(value, key) makes it once, update(node, value, key) every time.
 const kept = new WeakMap();

@@ -1,9 +1,9 @@
 // Predicted against actual: a bar for what is measured, a tick for what the model says, and the drift between them.
-import { fill, isOpen, keyed, make, mark, moreButton, say, scrolled } from "./elements.js";
-import { driftKeys, driftLevel, DRIFTS } from "./levels.js";
-import { flowOf, known, percent, rateText, signed } from "./numbers.js";
+import { fill, keyed, legend, make, mark, say, scrolled, table } from "../core/elements.js";
+import { driftKeys, driftLevel, DRIFTS } from "../core/levels.js";
+import { flowOf, known, percent, rateText, signed } from "../core/numbers.js";
 
-const FEW = 12;
+const FEW = 12; // above it what drifts most comes first
 const GROUPS = [
   {
     kind: "rate",
@@ -28,45 +28,33 @@ const GROUPS = [
   },
 ];
 
-export function createFidelity(section, redraw) {
+export function createFidelity(section) {
   const view = section.querySelector(".view");
-  view.append(
-    make(
-      "p",
-      { class: "legend" },
-      "Bar: measured · tick: the model at the present rate · ",
-      ...driftKeys(),
-    ),
-  );
+  section
+    .querySelector("h2")
+    .after(legend("Bar: measured · tick: the model at the present rate · ", ...driftKeys()));
   const panels = make("div", { class: "panels" });
   view.append(panels);
-  const groups = GROUPS.map((group) => newGroup(panels, group, redraw));
+  const groups = GROUPS.map((group) => newGroup(panels, group));
   return (picture) => {
     for (const group of groups) drawGroup(group, picture);
   };
 }
 
-function newGroup(panels, group, redraw) {
+function newGroup(panels, group) {
   const body = make("tbody");
-  const more = moreButton(redraw);
-  const heads = ["", "measured", "model", "drift"].map((text, n) =>
-    make("th", { scope: "col" }, text || (group.kind === "rate" ? "task" : "slot")),
-  );
-  const table = make(
-    "table",
-    { class: "fidelity", "data-kind": group.kind },
+  const heads = [group.kind === "rate" ? "task" : "slot", "measured", "model", "drift"];
+  const shown = table(heads, body, { class: "fidelity", "data-kind": group.kind });
+  shown.prepend(
     make("caption", {}, make("b", {}, group.title), make("span", { class: "soft" }, ` (${group.hint})`)),
-    make("thead", {}, make("tr", {}, ...heads)),
-    body,
   );
-  panels.append(make("div", {}, scrolled(group.title, table), more));
-  return { ...group, body, more };
+  panels.append(scrolled(group.title, shown));
+  return { ...group, body };
 }
 
 function drawGroup(group, picture) {
   let rows = group.rows(picture);
-  const many = rows.length > FEW;
-  if (many && !isOpen(group.more)) rows = [...rows].sort((a, b) => size(b) - size(a)).slice(0, FEW);
+  if (rows.length > FEW) rows = [...rows].sort((a, b) => size(b) - size(a));
   const most =
     group.kind === "rate" ? Math.max(1e-9, ...rows.flatMap((row) => [row.measured ?? 0, row.model ?? 0])) : 1;
   keyed(
@@ -75,8 +63,6 @@ function drawGroup(group, picture) {
     newRow,
     (node, row) => drawRow(node, row, group, most),
   );
-  group.more.hidden = !many;
-  say(group.more, isOpen(group.more) ? `Only the ${FEW} that drift most` : "Show all, not only those that drift most");
 }
 
 const size = (row) => (known(row.drift) ? Math.abs(row.drift) : -1);

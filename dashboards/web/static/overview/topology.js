@@ -1,25 +1,31 @@
 // The topology: tasks coloured by how near they are to their limit, edges as wide as their rate, with how full their queues are.
-import { draw, keyed, make, mark, say, scrolled } from "./elements.js";
-import { levelKeys, levelOf, LEVELS, levelText, loadPlace } from "./levels.js";
-import { count, flowOf, known, percent, rate, rateText, some } from "./numbers.js";
-import { layoutOf } from "./topology_layout.js";
+import { draw, keyed, legend, make, mark, say, scrolled } from "../core/elements.js";
+import { levelKeys, levelOf, LEVELS, levelText, loadPlace } from "../core/levels.js";
+import { count, flowOf, known, percent, rate, rateText, some } from "../core/numbers.js";
 
 const NODE = { width: 166, height: 90 };
-const GAP = { along: 86, across: 26, lane: 22 };
+const GAP = { along: 86, across: 26 };
 const EDGE_PX = [1.5, 11];
 const PILL = 34;
 const NARROW = 620; // below it layers go downwards
+const SMALLEST = 0.6; // × its size; below it is scrolled
 
 export function createTopology(section) {
   const view = section.querySelector(".view");
+  const [said, more] = [make("b"), make("span", { class: "soft" })];
+  const first = make("p", { class: "answer", "data-answer": "saturates-first" }, said, " ", more);
   const title = draw("title");
   const edges = draw("g");
   const nodes = draw("g");
   const svg = draw("svg", { role: "img", class: "graph" }, title, edges, nodes);
-  view.append(legend(), scrolled("Topology, can be scrolled", svg));
+  const frame = scrolled("Topology, can be scrolled", svg);
+  section.querySelector("h2").after(first, key());
+  view.append(frame);
   let shape = "";
   let plan = null;
+  let sought = "";
   return (picture) => {
+    drawFirst(first, said, more, picture);
     const topology = picture.topology;
     if (!topology) return;
     const down = view.clientWidth < NARROW;
@@ -35,7 +41,7 @@ export function createTopology(section) {
       );
       mark(svg, "viewBox", `0 0 ${plan.width} ${plan.height}`);
       svg.style.width = `min(100%, ${plan.width}px)`;
-      svg.style.minWidth = `${Math.round(plan.width * 0.6)}px`;
+      svg.style.minWidth = `${Math.round(plan.width * SMALLEST)}px`;
     }
     const most = Math.max(1e-9, ...Object.values(topology.edges).map((edge) => edge.rate_tps ?? 0));
     keyed(edges, Object.entries(topology.edges), newEdge, (node, edge) => drawEdge(node, edge, plan, most));
@@ -46,17 +52,54 @@ export function createTopology(section) {
       (node, task, name) => drawNode(node, task, name, plan, picture),
     );
     say(title, summary(topology, picture.next_bottleneck));
+    const goal = `${picture.next_bottleneck?.task} ${shape}`;
+    if (goal !== sought) bringIntoSight(frame, svg, plan, picture.next_bottleneck?.task);
+    sought = goal;
   };
 }
 
-function legend() {
-  return make(
-    "p",
-    { class: "legend" },
-    "Load of a task, how much of what its models say it can carry it carries now: ",
+// In a topology that is larger than its panel.
+function bringIntoSight(frame, svg, plan, name) {
+  const at = plan.nodes.get(name);
+  if (!at) return;
+  const scale = svg.clientWidth / plan.width;
+  frame.scrollTo(at.x * scale - frame.clientWidth / 2, at.y * scale - frame.clientHeight / 2);
+}
+
+const key = () =>
+  legend(
+    "Load of a task: the part it carries now of what its models say it can carry: ",
     ...levelKeys(),
-    " or its queue grows · wider edge: more rows · its bar: how many of a second's rows wait",
+    " or its queue grows · ▼ and a thick frame: saturates first · wider edge: more rows · its bar: how many of a second's rows wait",
   );
+
+function drawFirst(node, said, more, picture) {
+  const found = picture.next_bottleneck;
+  mark(node, "data-task", found?.task);
+  mark(node, "data-slot", found?.slot);
+  if (found === undefined) {
+    say(said, picture.plan ? "Nothing is known to saturate." : "There is no plan yet.");
+    say(more, picture.plan ? "The models of this topology name no limit." : "");
+    return;
+  }
+  say(said, `${found.task} on ${found.slot} saturates first, at ${rateText(found.at_tps)}.`);
+  const cpu = picture.slots[found.slot]?.cpu;
+  const slot = known(cpu) ? ` ${found.slot} is at ${percent(cpu)} CPU.` : "";
+  say(more, `${roomText(picture.rates.offered_tps, found.at_tps)}${slot}${measuredText(picture, found)}`);
+}
+
+// Where what is measured says otherwise than the plan's prediction.
+function measuredText(picture, found) {
+  const growing = (picture.topology?.order ?? []).filter((name) => picture.topology.tasks[name].grows);
+  const others = growing.filter((name) => name !== found.task);
+  return others.length ? ` Measured now, rows pile up before ${others.join(", ")}.` : "";
+}
+
+function roomText(offered, most) {
+  if (!known(offered)) return "The rate that is offered now is not known.";
+  if (offered > most) return `${rateText(offered)} are offered: ${rateText(offered - most)} too many.`;
+  const left = most > 0 ? ` (${percent(1 - offered / most)})` : "";
+  return `Room for ${rateText(most - offered)} more${left}.`;
 }
 
 function pixels(layout, down) {
@@ -186,4 +229,101 @@ function summary(topology, first) {
   const much = levels.filter((level) => level === "limit").length;
   const next = first ? `; ${first.task} saturates first` : "";
   return `${topology.name}: ${some(topology.order.length, "task")}, ${much} near their limit${next}. The table of tasks says the same.`;
+}
+
+// Places for the nodes of a topology: layers along the edges, few crossings, lanes for edges that skip layers. Pure.
+const SWEEPS = 6;
+
+// order: names; edges: [from, to]. → {nodes: Map name → {layer, place}, lanes: Map "a>b" → [{layer, place}], layers, places}
+// A place is a number of rows from the top of the picture; layers are centred against each other.
+function layoutOf(order, edges) {
+  const forward = withoutCycles(order, edges);
+  const rank = ranksOf(order, forward);
+  const layers = [];
+  const put = (name, layer) => (layers[layer] ??= []).push(name);
+  for (const name of order) put(name, rank.get(name));
+  const links = [];
+  const stops = new Map();
+  for (const [from, to] of forward) stops.set(`${from}>${to}`, stretched(from, to, rank, put, links));
+  const joined = neighbours(links);
+  for (let sweep = 0; sweep < SWEEPS; sweep += 1) sweepOver(layers, joined, sweep % 2 === 0);
+  return placed(layers, order, stops);
+}
+
+// An edge back to something earlier in the order would make a circle: it is drawn, but places nothing.
+function withoutCycles(order, edges) {
+  const at = new Map(order.map((name, n) => [name, n]));
+  return edges.filter(([from, to]) => at.has(from) && at.has(to) && at.get(from) < at.get(to));
+}
+
+function ranksOf(order, edges) {
+  const rank = new Map(order.map((name) => [name, 0]));
+  for (let changed = true, turns = 0; changed && turns <= order.length; turns += 1) {
+    changed = false;
+    for (const [from, to] of edges) {
+      if (rank.get(to) > rank.get(from)) continue;
+      rank.set(to, rank.get(from) + 1);
+      changed = true;
+    }
+  }
+  return rank;
+}
+
+function stretched(from, to, rank, put, links) {
+  const stops = [];
+  let last = from;
+  for (let layer = rank.get(from) + 1; layer < rank.get(to); layer += 1) {
+    const stop = `${from}>${to}@${layer}`;
+    put(stop, layer);
+    links.push([last, stop]);
+    stops.push(stop);
+    last = stop;
+  }
+  links.push([last, to]);
+  return stops;
+}
+
+function neighbours(links) {
+  const joined = new Map();
+  const of = (name) => joined.get(name) ?? joined.set(name, { before: [], after: [] }).get(name);
+  for (const [from, to] of links) {
+    of(from).after.push(to);
+    of(to).before.push(from);
+  }
+  return joined;
+}
+
+// Each layer in the order of the mean place of its neighbours in the layer before (or after) it.
+function sweepOver(layers, joined, down) {
+  const steps = layers.map((_, n) => (down ? n : layers.length - 1 - n)).slice(1);
+  for (const n of steps) {
+    const place = new Map(layers[down ? n - 1 : n + 1].map((name, at) => [name, at]));
+    const mean = new Map(
+      layers[n].map((name, at) => {
+        const near = (joined.get(name)?.[down ? "before" : "after"] ?? []).filter((other) =>
+          place.has(other),
+        );
+        return [
+          name,
+          near.length ? near.reduce((sum, other) => sum + place.get(other), 0) / near.length : at,
+        ];
+      }),
+    );
+    layers[n].sort((a, b) => mean.get(a) - mean.get(b));
+  }
+}
+
+function placed(layers, order, stops) {
+  const places = Math.max(...layers.map((layer) => layer.length));
+  const at = new Map();
+  layers.forEach((names, layer) => {
+    const top = (places - names.length) / 2;
+    names.forEach((name, n) => at.set(name, { layer, place: top + n }));
+  });
+  return {
+    nodes: new Map(order.map((name) => [name, at.get(name)])),
+    lanes: new Map([...stops].map(([edge, names]) => [edge, names.map((name) => at.get(name))])),
+    layers: layers.length,
+    places,
+  };
 }

@@ -1,9 +1,10 @@
-// When what is drawn: at most twice a second, in frames of the browser, and only what is in sight.
+// When what is drawn: at most twice a second, in frames of the browser, and only what is open.
 const DRAW_MS = 500;
 const FRAME_MS = 20; // of one frame; longer work is spread over several
 const REST = 8; // the drawing rests so many times as long as it took: it never takes more than a part of a core
 const SLOWEST_MS = 1000;
-const NEAR = "300px"; // so far outside of the window counts as in sight
+const CLOSED_MS = 10_000; // between two drawings of tabs that are closed, so that a search finds what is in them
+const FIRST_CLOSED_MS = 1500;
 
 // A view is {section, draw(document)}. `data-draw-ms` on the body sets another pace, `data-drawn` counts.
 export class Drawing {
@@ -11,23 +12,15 @@ export class Drawing {
     this.views = [];
     this.document = null;
     this.drawnAt = -Infinity;
+    this.closedDue = performance.now() + FIRST_CLOSED_MS;
     this.due = false;
     this.tookMs = 0; // by the last picture
     this.drawn = 0;
-    this.seen = new Map(); // section → is it in sight
-    this.observer = new IntersectionObserver((entries) => this.moved(entries), { rootMargin: NEAR });
     document.addEventListener("visibilitychange", () => this.soon());
   }
 
-  add(section, draw, always = false) {
-    this.views.push({ section, draw, always, shown: null });
-    if (always) return;
-    this.seen.set(section, false);
-    this.observer.observe(section);
-  }
-
-  moved(entries) {
-    for (const entry of entries) this.seen.set(entry.target, entry.isIntersecting);
+  add(section, draw) {
+    this.views.push({ section, draw, shown: null });
     this.now();
   }
 
@@ -36,10 +29,15 @@ export class Drawing {
     this.soon();
   }
 
-  // Draw everything in sight again, for another reason than a new document.
+  // Draw everything that is open again, for another reason than a new document.
   afresh() {
     for (const view of this.views) view.shown = null;
     this.now();
+  }
+
+  // Draw everything at once, open or not: before a print or a search.
+  whole() {
+    for (const view of this.views) if (this.document !== null) this.one(view, this.document);
   }
 
   now() {
@@ -64,25 +62,30 @@ export class Drawing {
     this.due = false;
     this.drawnAt = performance.now();
     this.tookMs = 0;
-    this.rest(0, this.document);
+    const closedToo = this.drawnAt > this.closedDue;
+    if (closedToo) this.closedDue = this.drawnAt + CLOSED_MS;
+    const due = this.views.filter(
+      ({ section }) => closedToo || section.closest("[hidden='until-found']") === null,
+    );
+    this.rest(due, this.document);
   }
 
-  // The views from the n-th on; what does not fit into this frame is drawn in the next.
-  rest(n, picture) {
+  // What does not fit into this frame is drawn in the next.
+  rest(due, picture) {
     const began = performance.now();
-    while (n < this.views.length && performance.now() - began < FRAME_MS) {
-      const view = this.views[n];
-      n += 1;
-      if (view.shown === picture || !(view.always || this.seen.get(view.section))) continue;
-      view.shown = picture;
-      view.draw(picture);
-      view.section.dataset.shown = "";
-    }
+    while (due.length > 0 && performance.now() - began < FRAME_MS) this.one(due.shift(), picture);
     const took = performance.now() - began;
     this.tookMs += took;
     document.body.dataset.frameMs = took.toFixed(1);
-    if (n < this.views.length) requestAnimationFrame(() => this.rest(n, picture));
+    if (due.length > 0) requestAnimationFrame(() => this.rest(due, picture));
     else this.done(picture);
+  }
+
+  one(view, picture) {
+    if (view.shown === picture) return;
+    view.shown = picture;
+    view.draw(picture);
+    view.section.dataset.shown = "";
   }
 
   done(picture) {

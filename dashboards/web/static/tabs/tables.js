@@ -1,0 +1,126 @@
+// Tables of tasks, VMs and events that can be sorted by every column.
+import { make, mark, say, scrolled, textTable } from "../core/elements.js";
+import { levelOf, levelText, loadPlace } from "../core/levels.js";
+import {
+  clock,
+  count,
+  figure,
+  flowOf,
+  known,
+  milliseconds,
+  money,
+  NONE,
+  percent,
+  rate,
+} from "../core/numbers.js";
+
+const loadText = (task) => [levelText(task), loadPlace(task)].filter(Boolean).join(", ");
+const bytes = (value) => (known(value) ? `${figure(value / 1024 ** 2)} MiB` : NONE);
+
+const TASKS = [
+  ["task", (task) => task.name],
+  ["kind", (task) => (task.static ? `${task.kind}, static` : task.kind)],
+  ["threads", (task) => task.threads, count],
+  ["rate, rows/s", flowOf, rate],
+  ["model, rows/s", (task) => task.predicted_tps, rate],
+  ["out, rows/s", (task) => task.rate_out_tps, rate],
+  ["load", (task) => task.load, null, loadText],
+  ["threads at work", (task) => task.busy, percent],
+  ["rows waiting", (task) => task.queue, figure],
+  ["p50", (task) => task.p50_ms, milliseconds],
+  ["p95", (task) => task.p95_ms, milliseconds],
+  ["p99", (task) => task.p99_ms, milliseconds],
+];
+const VMS = [
+  ["VM", (vm) => vm.name],
+  ["state", (vm) => [vm.state, vm.cordon, vm.provided && "on demand"].filter(Boolean).join(", ")],
+  ["slots used", (vm) => vm.slots_used, null, (vm) => `${vm.slots_used} of ${vm.slots}`],
+  ["threads", (vm) => vm.threads, count],
+  ["CPU", (vm) => vm.cpu, percent],
+  ["memory", (vm) => vm.memory, percent],
+  ["cores/slot", (vm) => vm.slot_cores, figure],
+  ["memory/slot", (vm) => vm.slot_memory_bytes, bytes],
+  ["per hour", (vm) => vm.usd_per_hour, money],
+];
+
+const EVENTS = [
+  ["time, UTC", (event) => event.time, null, (event) => clock(event.time)],
+  ["event", (event) => event.kind.replaceAll("_", " ")],
+  ["what happened", (event) => event.text],
+];
+
+export function createTasks(section, redraw) {
+  const draw = sortable(section, "task", TASKS, redraw);
+  return (picture) =>
+    draw(
+      (picture.topology?.order ?? []).map((name) => ({
+        name,
+        ...picture.topology.tasks[name],
+        level: levelOf(picture.topology.tasks[name].load, picture.topology.tasks[name].grows),
+      })),
+    );
+}
+
+export function createVms(section, redraw) {
+  const draw = sortable(section, "vm", VMS, redraw);
+  return (picture) => draw(Object.entries(picture.vms).map(([name, vm]) => ({ name, ...vm })));
+}
+
+// What happened, newest first; a word in the field above leaves only the rows that hold it.
+export function createEvents(section, redraw) {
+  const field = make("input", { type: "search", id: "events-filter", autocomplete: "off", oninput: redraw });
+  const said = make("span", { class: "small" });
+  const view = section.querySelector(".view");
+  view.append(make("label", { class: "small", for: "events-filter" }, "Only with "), field, " ", said);
+  const draw = sortable(section, "event", EVENTS, redraw);
+  return (picture) => {
+    const wanted = field.value.trim().toLowerCase();
+    const every = Object.entries(picture.events ?? {}).map(([name, event]) => ({ name, ...event }));
+    const found = every.filter(({ kind, text }) => `${kind} ${text}`.toLowerCase().includes(wanted));
+    draw(found.sort((a, b) => Number(b.name) - Number(a.name)));
+    say(said, `${count(found.length)} of the last ${count(every.length)} events`);
+  };
+}
+
+function sortable(section, what, columns, redraw) {
+  const order = { column: null, down: false };
+  const sort = (n) => {
+    order.down = order.column === n ? !order.down : false;
+    order.column = n;
+    heads.forEach((head, other) =>
+      mark(head, "aria-sort", other === n ? (order.down ? "descending" : "ascending") : null),
+    );
+    redraw();
+  };
+  const heads = columns.map(([title, , text], n) =>
+    make(
+      "th",
+      { scope: "col", class: text ? "number" : null },
+      make("button", { type: "button", class: "plain", onclick: () => sort(n) }, title),
+    ),
+  );
+  const { node, fill } = textTable(what, heads);
+  section.querySelector(".view").append(scrolled(section.querySelector("h2").textContent, node, " tall"));
+  const textOf = (row, [, value, text, whole]) =>
+    whole ? whole(row) : text ? text(value(row)) : (value(row) ?? NONE);
+  return (rows) =>
+    fill(
+      sorted(rows, columns, order).map((row) => [
+        row.name,
+        columns.map((column) => textOf(row, column)),
+        { "data-level": row.level, "data-state": row.state },
+      ]),
+    );
+}
+
+function sorted(rows, columns, { column, down }) {
+  if (column === null) return rows;
+  const value = columns[column][1];
+  const compared = (a, b) => {
+    const [x, y] = [value(a), value(b)];
+    if (typeof x === "string" || typeof y === "string")
+      return String(x).localeCompare(String(y), "en", { numeric: true });
+    return (x ?? -Infinity) - (y ?? -Infinity);
+  };
+  return [...rows].sort((a, b) => (down ? compared(b, a) : compared(a, b)));
+}
