@@ -115,7 +115,6 @@ def _short_rows(data: Data, fixed: Sequence[Data]) -> list[Sequence[str]]:
         add(f"{words} against actual rate: R² (median error)", where, PAPER_R2[of], fit, fixed)
     for of, words, where, at in (
         ("cpu", "CPU of VMs", "8.5.2, Fig. 11", False),
-        ("cpu", "CPU of VMs, at the machine's speed in the run", "8.5.2, Fig. 11", True),
         ("memory", "memory of VMs", "8.5.2, Fig. 12", False),
     ):
         fit = lambda cells, of=of, at=at: _number(use_scores(cells, of, True, at)["r2"])  # noqa: E731
@@ -185,8 +184,7 @@ def _by_shape(data: Data, fixed: Sequence[Data]) -> str:
 def _pictures() -> str:
     words = (
         "*Expected* is what the slowest of several slots that are about full together carries, each being off by a "
-        "twentieth. CPU, memory and latency are those of the last stable step. VMs are acquired by size 4, 2, 1 for a "
-        "quarter, a half and the whole of the rate that MBA+SAM plans on the fixed slots; the half was run, weighted.\n"
+        "twentieth. CPU, memory and latency are those of the last stable step.\n"
     )
     images = "\n\n".join(f"![{name}]({PREFIX}{name}.svg)" for name in DRAWN)
     return f"{words}\n{images}\n"
@@ -200,10 +198,8 @@ def _differences(data: Data) -> str:
         "few placements: pairs often plan nearly alike.",
         "- Blob and table are plain waits (200 ms, 50 ms) in place of Azure's services, so LSA has no memory to run "
         "out of, which is what decides most of the paper's slot counts; π and XML compute a fifth as long.",
-        "- The tasks are Python: threads of one slot share an interpreter lock.",
         "- Finance, Traffic and Smart grid have shapes of ours (see [the papers](../explanation/papers.md)).",
         "- Trials take seconds where the paper's took 15 minutes, and each cell was run once.",
-        "- *weighted* routing is headgate's; the paper's Storm shuffles.",
     ])  # fmt: skip
 
 
@@ -221,8 +217,8 @@ def _order(data: Data, key: str) -> list[str]:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""])
+    lines = ["|".join(("", *columns, "")), "|" + "---|" * len(columns)]
+    return "\n".join([*lines, *("|".join(("", *row, "")) for row in rows), ""])
 
 
 def _number(value: float | None) -> str:
