@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PROTOCOL = (ROOT / "docs" / "protocol.md").read_text("utf-8")
-PROMISES = (ROOT / "docs" / "promises.md").read_text("utf-8")
+PROTOCOL = (ROOT / "docs" / "explanation" / "protocol.md").read_text("utf-8")
+PROMISES = (ROOT / "docs" / "explanation" / "guarantees.md").read_text("utf-8")
 PLACES = ("agent", "controller", "dashboards", "topology_runtime", "tests", "scripts")
 SECTIONS = set(re.findall(r"^## (.+)$", PROTOCOL, re.M))
-ROWS = re.compile(r"^\| ([AB][1-9]|I[1-9]|P[1-9][0-9]?) \|", re.M)
+ROWS = re.compile(r"^\| ?([AB][1-9]|I[1-9]|P[1-9][0-9]?) ?\|", re.M)
 KNOWN = {*ROWS.findall(PROTOCOL), *ROWS.findall(PROMISES)}
 
 

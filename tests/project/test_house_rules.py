@@ -137,7 +137,9 @@ def test_every_decision_has_a_number_of_its_own():
 
 def test_the_index_names_every_decision_once():
     folder = ROOT / "docs/decisions"
-    named = re.findall(r"^- \[\d+\. [^\]]+\]\(([^)]+)\)", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    named = re.findall(
+        r"^- \[\d+\. [^\]]+\]\(([^)]+)\)", (folder / "README.md").read_text("utf-8"), re.MULTILINE
+    )
     assert sorted(named) == sorted(path.name for path in folder.glob("[0-9]*.md"))
 
 
