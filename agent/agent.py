@@ -20,26 +20,26 @@ from types import FrameType
 
 from msgspec import structs
 
-from agent import events as e
-from agent import spools, start_up, struck_file
-from agent.codes import paths_on, with_code
-from agent.config import AgentConfig
-from agent.metrics import AgentMetricsPort
-from agent.packages import Packages
-from agent.sampler import Sampler
-from agent.spare_slots import SpareSlots
-from agent.state import AgentState
-from agent.supervisor import Supervisor, WorkerEnd, WorkerProcess
-from agent.uplink import Uplink
-from topology_runtime import channels, failpoints
-from topology_runtime.channels import ServerChannel, Waiter, Waker
-from topology_runtime.clock import monotonic_ns, wall_ns
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.errors import BadMessage, Conflict
-from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.keys.pairs import Who
-from topology_runtime.keys.worker_keys import WorkerKeys
-from topology_runtime.messages import (
+from headgate.agent import events as e
+from headgate.agent import spools, start_up, struck_file
+from headgate.agent.codes import paths_on, with_code
+from headgate.agent.config import AgentConfig
+from headgate.agent.metrics import AgentMetricsPort
+from headgate.agent.packages import Packages
+from headgate.agent.sampler import Sampler
+from headgate.agent.spare_slots import SpareSlots
+from headgate.agent.state import AgentState
+from headgate.agent.supervisor import Supervisor, WorkerEnd, WorkerProcess
+from headgate.agent.uplink import Uplink
+from headgate.topology_runtime import channels, failpoints
+from headgate.topology_runtime.channels import ServerChannel, Waiter, Waker
+from headgate.topology_runtime.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.errors import BadMessage, Conflict
+from headgate.topology_runtime.finished_kept import FinishedKept
+from headgate.topology_runtime.keys.pairs import Who
+from headgate.topology_runtime.keys.worker_keys import WorkerKeys
+from headgate.topology_runtime.messages import (
     ClockOff,
     DesiredState,
     FromAgentToWorker,
@@ -49,8 +49,8 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
-from topology_runtime.packages.wire import PackageOffer, PackagePart
-from topology_runtime.service_notes import ServiceNotes
+from headgate.topology_runtime.packages.wire import PackageOffer, PackagePart
+from headgate.topology_runtime.service_notes import ServiceNotes
 
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks round at least this often

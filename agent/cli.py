@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from topology_runtime.http_options import metrics_at, metrics_options
+from headgate.topology_runtime.http_options import metrics_at, metrics_options
 
 
 @click.command("run")
@@ -62,8 +62,8 @@ def run(
     """Keep one VM as the controller wants it: workers in slots, watched and sampled.
 
     `headgate up` starts agents by itself; this is for VMs of your own."""
-    from agent import config as c
-    from topology_runtime.addresses import listening
+    from headgate.agent import config as c
+    from headgate.topology_runtime.addresses import listening
 
     config = c.AgentConfig(
         metrics=metrics_at(options),
@@ -76,8 +76,8 @@ def run(
     import logging
     import time
 
-    from agent.agent import Agent
-    from topology_runtime.logs import hold_out
+    from headgate.agent.agent import Agent
+    from headgate.topology_runtime.logs import hold_out
 
     hold_out()
     logging.Formatter.converter = time.gmtime

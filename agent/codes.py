@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from topology_runtime.messages import DesiredState
-from topology_runtime.task_code import TaskCode
+from headgate.topology_runtime.messages import DesiredState
+from headgate.topology_runtime.task_code import TaskCode
 
 
 def codes_on(desired: DesiredState, vm: str) -> Iterator[TaskCode]:

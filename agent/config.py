@@ -8,10 +8,10 @@ import re
 
 import msgspec
 
-from topology_runtime.addresses import ENDPOINT, Listening
-from topology_runtime.cluster import bandwidth_fault
-from topology_runtime.errors import UsageError
-from topology_runtime.http_options import MetricsAt
+from headgate.topology_runtime.addresses import ENDPOINT, Listening
+from headgate.topology_runtime.cluster import bandwidth_fault
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.http_options import MetricsAt
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}")

@@ -10,12 +10,12 @@ from contextlib import ExitStack
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from agent import start_up
-from agent.config import OWN, AgentConfig
-from topology_runtime.containment import limits
-from topology_runtime.errors import HeadgateError
-from topology_runtime.slots import cgroup1, cgroups
-from topology_runtime.slots.size import PROCESSES_MOST
+from headgate.agent import start_up
+from headgate.agent.config import OWN, AgentConfig
+from headgate.topology_runtime.containment import limits
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.slots import cgroup1, cgroups
+from headgate.topology_runtime.slots.size import PROCESSES_MOST
 
 LIMITED = f"from {limits.__name__} import give_up; give_up()"
 

@@ -16,9 +16,9 @@ import sys
 from importlib.machinery import NamespaceLoader, PathFinder
 from pathlib import Path
 
-from topology_runtime.packages.manifest import FAULTS_TOLD, BadPackage, PackageManifest
-from topology_runtime.packages.requirements import missing, normal
-from topology_runtime.packages.store import open_to_readers
+from headgate.topology_runtime.packages.manifest import FAULTS_TOLD, BadPackage, PackageManifest
+from headgate.topology_runtime.packages.requirements import missing, normal
+from headgate.topology_runtime.packages.store import open_to_readers
 
 SITE, NEW, WORK, LINES, LOG, WHEELS = "site", "site.new", "site.work", "site.txt", "site.log", "wheels"
 LIMIT_NS = 600 * 1_000_000_000
@@ -42,7 +42,13 @@ class Install:
         rules = ["--isolated", "--no-input", "--no-cache-dir", "--disable-pip-version-check", "--quiet"]
         exact = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "-r", str(folder / LINES)]
         words = ["install", *rules, *source, *found, *exact, "--target", str(folder / NEW)]
-        module = [sys.executable, "-P", "-m", "topology_runtime.packages.installing", str(os.getpid())]
+        module = [
+            sys.executable,
+            "-P",
+            "-m",
+            "headgate.topology_runtime.packages.installing",
+            str(os.getpid()),
+        ]
         with (folder / LOG).open("wb") as log:
             self._process = subprocess.Popen(
                 [*module, *words],

@@ -6,11 +6,11 @@ import os
 import resource
 from collections.abc import Callable
 
-from agent import containment_checks
-from agent.containment_checks import Check
-from agent.start_up import FILES_LEAST
-from topology_runtime.slots.binding import PROBES, choose
-from topology_runtime.slots.size import SlotSize
+from headgate.agent import containment_checks
+from headgate.agent.containment_checks import Check
+from headgate.agent.start_up import FILES_LEAST
+from headgate.topology_runtime.slots.binding import PROBES, choose
+from headgate.topology_runtime.slots.size import SlotSize
 
 TRIAL_CORES, TRIAL_MEMORY_BYTES = 0.2, 256 * 1024 * 1024
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from agent.strikes import UnderWay
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import (
+from headgate.agent.strikes import UnderWay
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import (
     DeadLetter,
     DeadLetters,
     DesiredState,
@@ -25,9 +25,9 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
-from topology_runtime.profiles import Profiled, ProfileSpec
-from topology_runtime.struck import Poisoned, Struck
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.profiles import Profiled, ProfileSpec
+from headgate.topology_runtime.struck import Poisoned, Struck
+from headgate.topology_runtime.topology import Topology
 
 # ── events ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from topology_runtime.struck import CallKind
+from headgate.topology_runtime.struck import CallKind
 
 NS = 1_000_000_000
 FROZEN_NS = 3 * NS

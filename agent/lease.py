@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from topology_runtime.lease import LEASE_NS
+from headgate.topology_runtime.lease import LEASE_NS
 
 
 class VmLease:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from itertools import islice
 
-from topology_runtime.letters import DeadLetter, DeadLetters, LettersTaken, weighed
+from headgate.topology_runtime.letters import DeadLetter, DeadLetters, LettersTaken, weighed
 
 A_MESSAGE, AGAIN_MOST = 30, 2000  # letters of 7,000 characters each, which may be 28,000 bytes
 WHOLE_MOST = 2000  # letters that wait whole; of more (the controller is away) only what they are of

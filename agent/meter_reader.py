@@ -10,11 +10,11 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.hang import Call, HangReading
-from agent.strikes import UnderWay
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.messages import SourceStatus
-from topology_runtime.worker import meter as mt
+from headgate.agent.hang import Call, HangReading
+from headgate.agent.strikes import UnderWay
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.messages import SourceStatus
+from headgate.topology_runtime.worker import meter as mt
 
 RECORD_BYTES = mt.THREAD_WORDS * 8
 FIELDS = struct.Struct(f"<{mt.FIELDS}q")

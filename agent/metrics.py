@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.slot_state import SlotState
+from headgate.agent.slot_state import SlotState
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from topology_runtime.http_options import MetricsAt
+    from headgate.topology_runtime.http_options import MetricsAt
 
 NS = 1e9
 WORKER_STATES = ("starting", "running", "exited", "quarantined")
@@ -38,7 +38,7 @@ class AgentMetricsPort:
     """Metrics of the agent of `vm`, told on a port. Raises Unreachable when it cannot be had."""
 
     def __init__(self, vm: str, at: MetricsAt) -> None:
-        from topology_runtime.metrics_port import MetricsPort
+        from headgate.topology_runtime.metrics_port import MetricsPort
 
         self.view = AgentView()
         self._port = MetricsPort(at, lambda: families(vm, self.view))
@@ -71,7 +71,7 @@ def families(vm: str, view: AgentView) -> Iterable[Metric]:
     """A view as Prometheus's families."""
     from prometheus_client.core import CounterMetricFamily
 
-    from topology_runtime.metric_families import gauges
+    from headgate.topology_runtime.metric_families import gauges
 
     def counter(name: str, about: str, value: float) -> Metric:
         family = CounterMetricFamily(name, about, labels=["vm"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from topology_runtime.packages.wire import PackageAt
+from headgate.topology_runtime.packages.wire import PackageAt
 
 NS = 1_000_000_000
 AGAIN_NS = NS

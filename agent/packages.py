@@ -14,21 +14,21 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agent.codes import codes_on
-from agent.config import AgentConfig
-from agent.dependencies import SITE, WHEELS, Install, needed
-from agent.package_fetch import PackageFetch
-from topology_runtime import channels
-from topology_runtime.errors import Conflict
-from topology_runtime.keys.keyring import read_key
-from topology_runtime.messages import DesiredState, Token
-from topology_runtime.packages.manifest import SHORT, BadPackage
-from topology_runtime.packages.params import placed
-from topology_runtime.packages.signing_keys import read_signer
-from topology_runtime.packages.store import PackageStore
-from topology_runtime.packages.topology_file import topology_in
-from topology_runtime.packages.wire import PackageAt, PackageOffer, PackagePart
-from topology_runtime.task_code import TaskCode
+from headgate.agent.codes import codes_on
+from headgate.agent.config import AgentConfig
+from headgate.agent.dependencies import SITE, WHEELS, Install, needed
+from headgate.agent.package_fetch import PackageFetch
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.errors import Conflict
+from headgate.topology_runtime.keys.keyring import read_key
+from headgate.topology_runtime.messages import DesiredState, Token
+from headgate.topology_runtime.packages.manifest import SHORT, BadPackage
+from headgate.topology_runtime.packages.params import placed
+from headgate.topology_runtime.packages.signing_keys import read_signer
+from headgate.topology_runtime.packages.store import PackageStore
+from headgate.topology_runtime.packages.topology_file import topology_in
+from headgate.topology_runtime.packages.wire import PackageAt, PackageOffer, PackagePart
+from headgate.topology_runtime.task_code import TaskCode
 
 FOLDER = "packages"  # in an agent's own
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass, field
 
-from agent import events as e
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import DesiredState
-from topology_runtime.profiles import ProfileAt, Profiled, ProfileSpec
+from headgate.agent import events as e
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import DesiredState
+from headgate.topology_runtime.profiles import ProfileAt, Profiled, ProfileSpec
 
 NS = 1_000_000_000
 

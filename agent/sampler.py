@@ -16,21 +16,21 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from agent.meter_reader import Counts, MeterReader, ThreadDelta
-from agent.sink_log_parts import FinishedTail
-from topology_runtime import proc
-from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS, percentiles_ns
-from topology_runtime.messages import (
+from headgate.agent.meter_reader import Counts, MeterReader, ThreadDelta
+from headgate.agent.sink_log_parts import FinishedTail
+from headgate.topology_runtime import proc
+from headgate.topology_runtime.finished_kept import FinishedKept
+from headgate.topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS, percentiles_ns
+from headgate.topology_runtime.messages import (
     LINK_COLUMNS,
     SAMPLE_COLUMNS,
     SLOT_COLUMNS,
     DesiredState,
     SampleBlock,
 )
-from topology_runtime.slots.binding import SlotBinding
-from topology_runtime.topology import Topology
-from topology_runtime.worker import meter as mt
+from headgate.topology_runtime.slots.binding import SlotBinding
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.worker import meter as mt
 
 LINKS_MOST = 4096  # in one block; what is left out comes with the next
 Row = Sequence[int]

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from topology_runtime.disk import open_plain, text_of, write_note
-from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.messages import FinishedRuns
+from headgate.topology_runtime.disk import open_plain, text_of, write_note
+from headgate.topology_runtime.finished_kept import FinishedKept
+from headgate.topology_runtime.messages import FinishedRuns
 
 FOLDER, WORDS_PER_RUN = "finished", 5  # as the worker has them, whose module imports all of its data plane
 LOG_NAME = re.compile(r"(\d+)-(\d+)-(\d+)(?:-(\d+))?\.log")

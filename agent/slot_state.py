@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from topology_runtime.cluster import Slot
-from topology_runtime.key_counts import KeysSeen
-from topology_runtime.latency.words import PathNow
-from topology_runtime.letters import SentAgain
-from topology_runtime.messages import ThreadSpec, ThreadStatus, Token, WorkerReport, WorkerStatus
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.key_counts import KeysSeen
+from headgate.topology_runtime.latency.words import PathNow
+from headgate.topology_runtime.letters import SentAgain
+from headgate.topology_runtime.messages import ThreadSpec, ThreadStatus, Token, WorkerReport, WorkerStatus
 
 NS = 1_000_000_000
 CRASHES_MOST, CRASHES_WITHIN_NS = 3, 60 * NS  # one more in this time: the slot is quarantined

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
-from topology_runtime.messages import SourceStatus
+from headgate.topology_runtime.messages import SourceStatus
 
 
 class SourcePositions:

@@ -23,14 +23,14 @@ from tempfile import TemporaryFile
 import msgspec
 from msgspec import structs
 
-from agent import events as e
-from agent.config import AgentConfig
-from agent.supervisor import ONE_THREAD
-from topology_runtime.containment.own_user import WorkerUser
-from topology_runtime.disk import open_plain
-from topology_runtime.logs import open_log
-from topology_runtime.slots.binding import SlotBinding
-from topology_runtime.worker import mirror
+from headgate.agent import events as e
+from headgate.agent.config import AgentConfig
+from headgate.agent.supervisor import ONE_THREAD
+from headgate.topology_runtime.containment.own_user import WorkerUser
+from headgate.topology_runtime.disk import open_plain
+from headgate.topology_runtime.logs import open_log
+from headgate.topology_runtime.slots.binding import SlotBinding
+from headgate.topology_runtime.worker import mirror
 
 KILL_TIMEOUT_S = 2.0
 CONTENT_MOST = 1 << 20  # of a model, which its task's code can write too
@@ -111,7 +111,7 @@ class SpareSlots:
             return self._begun(slot, descriptors)
 
     def _begun(self, slot: SpareSlot, descriptors: list[int]) -> subprocess.Popen[bytes]:
-        from topology_runtime.calibration.background import ProfileOrder
+        from headgate.topology_runtime.calibration.background import ProfileOrder
 
         config, profile = self._config, slot.order.profile
         said = ProfileOrder(
@@ -130,7 +130,7 @@ class SpareSlots:
             budget_s=profile.budget_s,
             owner=os.getpid(),
         )
-        command = [sys.executable, "-P", "-m", "topology_runtime.calibration.background"]
+        command = [sys.executable, "-P", "-m", "headgate.topology_runtime.calibration.background"]
         output = open_log(os.path.join(config.directory, "logs", "profile.log"))
         try:
             with TemporaryFile() as given:
@@ -161,7 +161,7 @@ class SpareSlots:
         """Of those that have got on since."""
         if not self._slots:
             return []  # what measures takes 0.1 s and 12 MB, which an agent that measures nothing does without
-        from topology_runtime.calibration.background import stands_in
+        from headgate.topology_runtime.calibration.background import stands_in
 
         news = []
         for number, slot in self._slots.items():
@@ -176,7 +176,7 @@ class SpareSlots:
         slot = self._slots.pop(number, None)
         if slot is None:
             return None
-        from topology_runtime.calibration.background import FAILED
+        from headgate.topology_runtime.calibration.background import FAILED
 
         code = 0
         if slot.process is not None:

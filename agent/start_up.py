@@ -14,21 +14,21 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from agent import spools, worker_folders
-from agent.config import AgentConfig
-from agent.worker_user import UNCONTAINED, worker_user
-from topology_runtime.calibration.store import machine
-from topology_runtime.clock import wall_ns
-from topology_runtime.containment import own_user
-from topology_runtime.containment.own_user import WorkerUser
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
-from topology_runtime.keys.keyring import read_key
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import Hello
-from topology_runtime.slots.binding import SlotBinding, choose
-from topology_runtime.slots.size import SlotSize
-from topology_runtime.wire_version import VERSION
+from headgate.agent import spools, worker_folders
+from headgate.agent.config import AgentConfig
+from headgate.agent.worker_user import UNCONTAINED, worker_user
+from headgate.topology_runtime.calibration.store import machine
+from headgate.topology_runtime.clock import wall_ns
+from headgate.topology_runtime.containment import own_user
+from headgate.topology_runtime.containment.own_user import WorkerUser
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
+from headgate.topology_runtime.keys.keyring import read_key
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.messages import Hello
+from headgate.topology_runtime.slots.binding import SlotBinding, choose
+from headgate.topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime.wire_version import VERSION
 
 FILES_LEAST, FILES_WANTED = 4096, 65_536  # one schedstat file per thread, sockets, meters
 PR_SET_PDEATHSIG = 1

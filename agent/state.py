@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent import events as e
-from agent.lease import VmLease
-from agent.letters import LetterBox
-from agent.profile_state import ProfileState
-from agent.slot_state import NS, SlotState
-from agent.source_positions import SourcePositions
-from agent.strikes import Strikes, UnderWay, described
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import (
+from headgate.agent import events as e
+from headgate.agent.lease import VmLease
+from headgate.agent.letters import LetterBox
+from headgate.agent.profile_state import ProfileState
+from headgate.agent.slot_state import NS, SlotState
+from headgate.agent.source_positions import SourcePositions
+from headgate.agent.strikes import Strikes, UnderWay, described
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import (
     DeadLetter,
     DesiredState,
     Goodbye,
@@ -43,8 +43,8 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
-from topology_runtime.struck import Poisoned
-from topology_runtime.wire_version import controller_fault
+from headgate.topology_runtime.struck import Poisoned
+from headgate.topology_runtime.wire_version import controller_fault
 
 REPORT_EVERY_NS = NS // 2
 REPORT_GAP_NS = NS // 200  # changes closer together than this share a report

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from topology_runtime.struck import CallKind, Struck, VmStrikes
-from topology_runtime.worker.watch import STRIKES_MOST
+from headgate.topology_runtime.struck import CallKind, Struck, VmStrikes
+from headgate.topology_runtime.worker.watch import STRIKES_MOST
 
 CAREFUL_NS = 60_000_000_000
 DOUBLED_MOST = 6

@@ -7,7 +7,7 @@ import os
 
 import msgspec
 
-from topology_runtime.struck import Struck
+from headgate.topology_runtime.struck import Struck
 
 NAME = "struck.json"
 

@@ -20,23 +20,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.config import AgentConfig
-from agent.hang import Hang, HangWatch
-from agent.meter_reader import MeterReader
-from agent.stacks import line_of, of_thread
-from agent.strikes import UnderWay
-from topology_runtime import proc
-from topology_runtime.containment.limits import NOT_CONTAINED
-from topology_runtime.containment.own_user import WorkerUser, faults
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.keys.handing import handing
-from topology_runtime.keys.pairs import Who
-from topology_runtime.keys.worker_keys import WorkerKeys
-from topology_runtime.letters_kept import forget, left_before, left_by
-from topology_runtime.logs import open_log, trim
-from topology_runtime.messages import DeadLetter, WorkerHello, WorkerReport
-from topology_runtime.slots.binding import SlotBinding
-from topology_runtime.worker import meter as mt
+from headgate.agent.config import AgentConfig
+from headgate.agent.hang import Hang, HangWatch
+from headgate.agent.meter_reader import MeterReader
+from headgate.agent.stacks import line_of, of_thread
+from headgate.agent.strikes import UnderWay
+from headgate.topology_runtime import proc
+from headgate.topology_runtime.containment.limits import NOT_CONTAINED
+from headgate.topology_runtime.containment.own_user import WorkerUser, faults
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.keys.handing import handing
+from headgate.topology_runtime.keys.pairs import Who
+from headgate.topology_runtime.keys.worker_keys import WorkerKeys
+from headgate.topology_runtime.letters_kept import forget, left_before, left_by
+from headgate.topology_runtime.logs import open_log, trim
+from headgate.topology_runtime.messages import DeadLetter, WorkerHello, WorkerReport
+from headgate.topology_runtime.slots.binding import SlotBinding
+from headgate.topology_runtime.worker import meter as mt
 
 LAST_WORDS_BYTES = 256 * 1024  # of a worker's log are read at its end, for the stacks in them
 OWN_SIGNALS = frozenset(
@@ -138,7 +138,7 @@ class Supervisor:
             "--owner": os.getpid(),
         }
         words = [str(word) for pair in options.items() for word in pair]
-        return [sys.executable, "-P", "-m", "topology_runtime.worker", *words]
+        return [sys.executable, "-P", "-m", "headgate.topology_runtime.worker", *words]
 
     def _as_whom(self) -> list[str]:
         return ["--user", self._user.words(self.code)] if self._user is not None else []

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import time
 
-from agent.clock_offset import ClockOffset
-from topology_runtime import channels, clock
-from topology_runtime.channels import LINGER_MS, ClientChannel
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.errors import BadMessage
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import FromAgent, FromController, Report, Welcome
+from headgate.agent.clock_offset import ClockOffset
+from headgate.topology_runtime import channels, clock
+from headgate.topology_runtime.channels import LINGER_MS, ClientChannel
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.messages import FromAgent, FromController, Report, Welcome
 
 NS = 1_000_000_000
 SILENT_NS = 3 * NS

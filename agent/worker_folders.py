@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import stat
 
-from agent.config import WORK
-from topology_runtime.containment.own_user import WorkerUser
+from headgate.agent.config import WORK
+from headgate.topology_runtime.containment.own_user import WorkerUser
 
 KEPT = ("finished", "letters", "snapshots", "spools")  # from one life of an agent to the next
 LOGS = "logs"

@@ -17,11 +17,11 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from agent.config import AGENT, OWN, AgentConfig
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.containment.own_user import WorkerUser
-from topology_runtime.errors import HeadgateError, InvalidInput
-from topology_runtime.slots.size import PROCESSES_MOST
+from headgate.agent.config import AGENT, OWN, AgentConfig
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.containment.own_user import WorkerUser
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.slots.size import PROCESSES_MOST
 
 RANGES = (  # the second where a container's root has no others
     range(2_040_000_000, 2_040_065_536),

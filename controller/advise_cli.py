@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.knowledge.config import ControllerSettings
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.output import Format, emit, emit_line, format_options, write_table
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.output import Format, emit, emit_line, format_options, write_table
+from headgate.topology_runtime.utc import utc_iso
 
 if TYPE_CHECKING:
-    from controller.advising.advisor import Advice, Advisor
-    from controller.backtesting.world import BacktestQuestion
-    from controller.knowledge.plans import Plan
+    from headgate.controller.advising.advisor import Advice, Advisor
+    from headgate.controller.backtesting.world import BacktestQuestion
+    from headgate.controller.knowledge.plans import Plan
 
 SCHEMA, LINE_SCHEMA = "headgate/advised/v1", "headgate/advice/v1"
 HEADROOM = ControllerSettings(run="").headroom
@@ -83,7 +83,7 @@ def advise(output: Format, **options: Any) -> None:
 
 def check(options: dict[str, Any]) -> None:
     """Raises UsageError, InvalidInput with every fault."""
-    from controller.offline.number_options import number_faults
+    from headgate.controller.offline.number_options import number_faults
 
     if (options["from_prometheus"] is None) == (options["from_trace"] is None):
         raise UsageError(
@@ -110,8 +110,8 @@ def check(options: dict[str, Any]) -> None:
 
 def advisor_of(options: dict[str, Any]) -> Advisor:
     """Raises UsageError, InvalidInput."""
-    from controller.advising.advisor import Advisor
-    from controller.files.season_files import read_season
+    from headgate.controller.advising.advisor import Advisor
+    from headgate.controller.files.season_files import read_season
 
     question = question_of(options)
     season = None if options["season"] is None else read_season(options["season"], question.topology.name)
@@ -120,13 +120,13 @@ def advisor_of(options: dict[str, Any]) -> Advisor:
 
 def question_of(options: dict[str, Any]) -> BacktestQuestion:
     """What to plan with: as the options say, or as the trace does."""
-    from controller.backtesting.questions import question_for
-    from controller.offline.options import topology_and_models
-    from controller.replaying.world import Delays
+    from headgate.controller.backtesting.questions import question_for
+    from headgate.controller.offline.options import topology_and_models
+    from headgate.controller.replaying.world import Delays
 
     if options["topology"] is None:
-        from controller.files.model_files import read_models
-        from controller.replaying.trace_reading import recorded_run
+        from headgate.controller.files.model_files import read_models
+        from headgate.controller.replaying.trace_reading import recorded_run
 
         run = recorded_run(Path(options["from_trace"]))
         topology, models = run.topology, {model.task: model for model in run.models}
@@ -143,9 +143,9 @@ def question_of(options: dict[str, Any]) -> BacktestQuestion:
 
 def of_trace(options: dict[str, Any], output: Format) -> None:
     """All of it, at once. Raises InvalidInput."""
-    from controller.backtesting.series import of_rates
-    from controller.offline.waiting import waited
-    from topology_runtime.rates import read
+    from headgate.controller.backtesting.series import of_rates
+    from headgate.controller.offline.waiting import waited
+    from headgate.topology_runtime.rates import read
 
     folder = options["from_trace"]
     advisor = advisor_of(options)
@@ -163,8 +163,8 @@ def of_trace(options: dict[str, Any], output: Format) -> None:
 
 def of_prometheus(options: dict[str, Any], output: Format) -> None:
     """The past, then what is new. Raises Unreachable, InvalidInput where the past cannot be had."""
-    from controller.advising.prometheus import PrometheusServer
-    from controller.advising.server_follower import RateAsked, ServerFollower
+    from headgate.controller.advising.prometheus import PrometheusServer
+    from headgate.controller.advising.server_follower import RateAsked, ServerFollower
 
     server = PrometheusServer(options["from_prometheus"])
     if not options["once"] and output not in ("table", "jsonl"):
@@ -209,7 +209,7 @@ def row_of(advice: Advice, began_s: float | None) -> dict[str, Any]:
 
 
 def plan_facts(plan: Plan) -> dict[str, Any]:
-    from controller.knowledge.plans import usd_per_hour
+    from headgate.controller.knowledge.plans import usd_per_hour
 
     return {
         "plan": plan.id,
@@ -235,7 +235,7 @@ def tell_all(
     output: Format, source: dict[str, Any], advisor: Advisor, found: Sequence[Advice], began_s: float | None
 ) -> None:
     """What was advised, and what would run at the end."""
-    from controller.knowledge.plan_data import plan_data
+    from headgate.controller.knowledge.plan_data import plan_data
 
     plan = advisor.plan
     if plan is None:

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.knowledge.config import ControllerSettings
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import did_you_mean
-from topology_runtime.output import Format, emit, format_options, write_table
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import did_you_mean
+from headgate.topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
-    from controller.backtesting.series import RateSeries
-    from controller.backtesting.trying import BacktestTrial
-    from controller.backtesting.world import BacktestQuestion
-    from controller.knowledge.season_data import LearnedSeason
+    from headgate.controller.backtesting.series import RateSeries
+    from headgate.controller.backtesting.trying import BacktestTrial
+    from headgate.controller.backtesting.world import BacktestQuestion
+    from headgate.controller.knowledge.season_data import LearnedSeason
 
 SCHEMA, CURVE_SCHEMA = "headgate/backtest/v1", "headgate/backtest-curve/v1"
 TOPOLOGY = "linear"  # the shipped example with published models: about seven slots for every 100 tuples/s
@@ -92,10 +92,10 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     headgate backtest made:all
     headgate backtest rates.csv --time-scale 144,720 -o json
     headgate backtest made:all --vary short_share=0.001,0.003,0.01"""
-    from controller.backtesting.deciders import DECIDERS, MEASURES, OURS, RULES
-    from controller.backtesting.questions import question_of
-    from controller.offline.answers import refuse_picture
-    from controller.offline.policy_names import chosen_policies
+    from headgate.controller.backtesting.deciders import DECIDERS, MEASURES, OURS, RULES
+    from headgate.controller.backtesting.questions import question_of
+    from headgate.controller.offline.answers import refuse_picture
+    from headgate.controller.offline.policy_names import chosen_policies
 
     chosen = chosen_policies(options["policies"], DECIDERS, RULES)
     curve = curve_of(options["vary"]) if options["vary"] is not None else None
@@ -111,7 +111,7 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     gone_through([trial for of_series in trials for trial in of_series], "backtesting")
     show(output, found, trials, chosen, question, options["headroom"])
     if plot is not None:
-        from controller.backtesting.chart import backtest_picture
+        from headgate.controller.backtesting.chart import backtest_picture
 
         ours = next(trial for trial in trials[0] if trial.policy == (OURS if OURS in chosen else chosen[0]))
         backtest_picture(f"{ours.policy} on {ours.series.name}", ours.world.score.timeline, plot)
@@ -122,7 +122,7 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
 
 def curve_of(text: str) -> tuple[str, tuple[float, ...]]:
     """`NAME=X,Y` → the constant and its values. Raises UsageError."""
-    from controller.backtesting.trying import CONSTANTS
+    from headgate.controller.backtesting.trying import CONSTANTS
 
     name, _, values = text.partition("=")
     hint = "--vary quiet_s=5,10,20"
@@ -140,7 +140,7 @@ def curve_of(text: str) -> tuple[str, tuple[float, ...]]:
 
 def check_numbers(options: dict[str, Any]) -> None:
     """Raises UsageError, InvalidInput with every fault."""
-    from controller.offline.number_options import number_faults
+    from headgate.controller.offline.number_options import number_faults
 
     if options["peak"] is not None and options["rate_scale"] is not None:
         raise UsageError("--peak and --rate-scale both scale the rates: give one")
@@ -154,8 +154,8 @@ def check_numbers(options: dict[str, Any]) -> None:
 
 def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]:
     """Every series named, cut and scaled. Raises UsageError, InvalidInput."""
-    from controller.backtesting import series as s
-    from topology_runtime.rates import read
+    from headgate.controller.backtesting import series as s
+    from headgate.topology_runtime.rates import read
 
     if not rates:
         raise UsageError("which rates?", hint="headgate backtest FILE, or headgate backtest made:all")
@@ -189,7 +189,7 @@ def scales_of(text: str) -> tuple[float, ...]:
 
 def season_of(path: Path | None, topology: str) -> LearnedSeason | None:
     """Raises InvalidInput. The shipped example that plans are made for by default has no rates of its own."""
-    from controller.files.season_files import read_season
+    from headgate.controller.files.season_files import read_season
 
     return None if path is None else read_season(path, "" if topology == TOPOLOGY else topology)
 
@@ -201,15 +201,15 @@ def trial_of(
     headroom: float,
     season: LearnedSeason | None = None,
 ) -> BacktestTrial:
-    from controller.backtesting.trying import BacktestTrial
+    from headgate.controller.backtesting.trying import BacktestTrial
 
     return BacktestTrial(series, policy, question, headroom, season=season)
 
 
 def gone_through(trials: Sequence[BacktestTrial], text: str) -> None:
     """All turns of all trials, with a bar."""
-    from controller.backtesting.trying import rounds_of
-    from controller.offline.waiting import waited
+    from headgate.controller.backtesting.trying import rounds_of
+    from headgate.controller.offline.waiting import waited
 
     for trial in waited(rounds_of(trials), text):
         trial.go_on()
@@ -226,8 +226,8 @@ def show(
     question: BacktestQuestion,
     headroom: float,
 ) -> None:
-    from controller.backtesting.trying import ranked, series_data, series_rows
-    from controller.core.following import queue_s
+    from headgate.controller.backtesting.trying import ranked, series_data, series_rows
+    from headgate.controller.core.following import queue_s
 
     per_series = [[row for row in series_rows(of) if row["policy"] in chosen] for of in trials]
     rows = [row for of in per_series for row in of]
@@ -259,8 +259,8 @@ def show_curve(
     options: dict[str, Any],
 ) -> None:
     """Foresight with each value of one constant."""
-    from controller.backtesting.deciders import MEASURES, OURS
-    from controller.backtesting.trying import BacktestTrial, ranked, series_rows, tunings
+    from headgate.controller.backtesting.deciders import MEASURES, OURS
+    from headgate.controller.backtesting.trying import BacktestTrial, ranked, series_rows, tunings
 
     fixed = [[BacktestTrial(one, name, question, options["headroom"]) for name in MEASURES] for one in found]
     gone_through([trial for of in fixed for trial in of], "backtesting")

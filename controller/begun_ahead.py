@@ -8,13 +8,17 @@ import sys
 
 import msgspec
 
-from topology_runtime.errors import UsageError
-from topology_runtime.owner import die_with
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.owner import die_with
 
 SOON = (  # what takes a while to import, up to the first plan
-    "controller.controller", "controller.core.loop", "controller.files.model_files", "controller.plan.schedulers",
-    "controller.plan.slot_fit", "controller.recording.ledger_file",
-)  # fmt: skip
+    "headgate.controller.controller",
+    "headgate.controller.core.loop",
+    "headgate.controller.files.model_files",
+    "headgate.controller.plan.schedulers",
+    "headgate.controller.plan.slot_fit",
+    "headgate.controller.recording.ledger_file",
+)
 
 
 def rest_of_the_words(owner: int) -> list[str]:

@@ -12,10 +12,10 @@ from queue import Empty, SimpleQueue
 
 from msgspec.structs import replace
 
-from controller.knowledge.turns import MakePlan, PlanMade
-from topology_runtime.channels import Waker
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.patience import clocked
+from headgate.controller.knowledge.turns import MakePlan, PlanMade
+from headgate.topology_runtime.channels import Waker
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.patience import clocked
 
 NS = 1_000_000_000
 

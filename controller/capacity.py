@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from controller.plan.planner import PlanRequest
+    from headgate.controller.plan.planner import PlanRequest
 
 FIRST_TPS = 1.0
 HIGHEST_TPS = 1e9  # beyond any machine: then the topology has no task that a model limits
@@ -23,10 +23,10 @@ HIGHEST_TPS = 1e9  # beyond any machine: then the topology has no task that a mo
 @click.option("--routing", default="weighted", show_default=True)
 def capacity(topology: Path, models: Path, vms: str, allocator: str, mapper: str, routing: str) -> None:
     """Print the highest input rate, in tuples/s, for which TOPOLOGY (a file) fits these VMs."""
-    from controller.files.model_files import read_models
-    from controller.plan.planner import PlanRequest
-    from topology_runtime.cluster import Vm
-    from topology_runtime.loading import load
+    from headgate.controller.files.model_files import read_models
+    from headgate.controller.plan.planner import PlanRequest
+    from headgate.topology_runtime.cluster import Vm
+    from headgate.topology_runtime.loading import load
 
     request = PlanRequest(
         topology=load(str(topology)).topology,
@@ -44,8 +44,8 @@ def highest_tps(request: PlanRequest) -> float:
     """Doubles the rate until no plan fits, then goes down. Raises Infeasible when next to nothing fits."""
     from msgspec.structs import replace
 
-    from controller.plan.planner import best_plan, make_plan
-    from topology_runtime.errors import Infeasible
+    from headgate.controller.plan.planner import best_plan, make_plan
+    from headgate.topology_runtime.errors import Infeasible
 
     rate_tps = request.rate_tps
     while rate_tps < HIGHEST_TPS:

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from controller import machine_options
-from topology_runtime import trigger_options
-from topology_runtime.addresses import Listening, listening
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.http_options import metrics_at, metrics_options
-from topology_runtime.keys.keyring import TRUST
-from topology_runtime.trace_keep import DEFAULT, parse_keep
-from topology_runtime.wire_version import VERSION
+from headgate.controller import machine_options
+from headgate.topology_runtime import trigger_options
+from headgate.topology_runtime.addresses import Listening, listening
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.http_options import metrics_at, metrics_options
+from headgate.topology_runtime.keys.keyring import TRUST
+from headgate.topology_runtime.trace_keep import DEFAULT, parse_keep
+from headgate.topology_runtime.wire_version import VERSION
 
 if TYPE_CHECKING:
-    from controller.knowledge.config import ControllerSettings, TrafficTriggers
-    from controller.knowledge.records import Submitted
+    from headgate.controller.knowledge.config import ControllerSettings, TrafficTriggers
+    from headgate.controller.knowledge.records import Submitted
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 VMS_MOST, SLOTS_MOST = 1024, 1024
@@ -108,7 +108,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def run(context: click.Context, /, begin_ahead: bool, **options: Any) -> None:
     """Run one controller: it waits for agents, plans, watches, re-plans, and ends when its run is over."""
     if begin_ahead:
-        from controller.begun_ahead import rest_of_the_words
+        from headgate.controller.begun_ahead import rest_of_the_words
 
         words = rest_of_the_words(options["owner"])
         options = run.make_context(context.info_name, words, context.parent).params
@@ -118,11 +118,11 @@ def run(context: click.Context, /, begin_ahead: bool, **options: Any) -> None:
 
 def start(options: dict[str, Any]) -> None:
     """Build the controller from its options and run it. Raises HeadgateError."""
-    from controller.controller import Controller, ControllerPlace
-    from controller.core.loop import Loop
-    from topology_runtime.keys.keyring import KEYS, Keyring
-    from topology_runtime.logs import hold_out
-    from topology_runtime.owner import die_with
+    from headgate.controller.controller import Controller, ControllerPlace
+    from headgate.controller.core.loop import Loop
+    from headgate.topology_runtime.keys.keyring import KEYS, Keyring
+    from headgate.topology_runtime.logs import hold_out
+    from headgate.topology_runtime.owner import die_with
 
     hold_out()
     if options["owner"]:
@@ -158,10 +158,10 @@ def settings_of(
     options: dict[str, Any], submitted: Submitted | None, initial: tuple[Vm, ...], grows: bool
 ) -> ControllerSettings:
     """What the run is to be like. Raises HeadgateError."""
-    from controller.files.plan_files import read_plan
-    from controller.knowledge.config import ControllerSettings
-    from topology_runtime.data_plane import FRAME_ROWS
-    from topology_runtime.messages import DataPlaneSettings as DataPlane
+    from headgate.controller.files.plan_files import read_plan
+    from headgate.controller.knowledge.config import ControllerSettings
+    from headgate.topology_runtime.data_plane import FRAME_ROWS
+    from headgate.topology_runtime.messages import DataPlaneSettings as DataPlane
 
     plan = read_plan(options["plan"]) if options["plan"] else None
     of = {name: getattr(plan, name, options[name]) for name in PLANNED}
@@ -194,8 +194,8 @@ def settings_of(
 
 def triggers_of(options: dict[str, Any]) -> TrafficTriggers:
     """When an online mapper plans again. Raises UsageError, also for a first mapper that there is not."""
-    from controller.knowledge.config import TrafficTriggers
-    from controller.plan.schedulers import pair_faults
+    from headgate.controller.knowledge.config import TrafficTriggers
+    from headgate.controller.plan.schedulers import pair_faults
 
     triggers = TrafficTriggers(**trigger_options.parse_triggers(options["traffic_triggers"]))
     if triggers.first and (faults := pair_faults(options["allocator"], triggers.first)):
@@ -247,11 +247,11 @@ def submitted_of(options: dict[str, Any]) -> Any:
         return None
     if options["models"] is None:
         raise UsageError("--topology needs --models")
-    from controller.files.model_files import read_models
-    from controller.knowledge.records import Submitted
-    from controller.plan.slot_fit import fitted
-    from topology_runtime.clock import wall_ns
-    from topology_runtime.topology import Topology
+    from headgate.controller.files.model_files import read_models
+    from headgate.controller.knowledge.records import Submitted
+    from headgate.controller.plan.slot_fit import fitted
+    from headgate.topology_runtime.clock import wall_ns
+    from headgate.topology_runtime.topology import Topology
 
     topology = read_json(options["topology"], Topology, "topology")
     offer = offer_of(options)
@@ -263,7 +263,7 @@ def submitted_of(options: dict[str, Any]) -> Any:
 
 def season_of(path: Path | None, topology: str) -> Any:
     """The season that is handed over, if one is. Raises InvalidInput."""
-    from controller.files.season_files import read_season
+    from headgate.controller.files.season_files import read_season
 
     return read_season(path, topology) if path is not None else None
 
@@ -272,8 +272,8 @@ def ledger_of(trace: Path | None, submitted: Any) -> dict[str, Any]:
     """Settings: what earlier runs of the topology found of these models."""
     if trace is None or submitted is None:
         return {}
-    from controller.recording.ledger_file import read_ledger, speaking_of
-    from topology_runtime.trace_tables import LEDGER
+    from headgate.controller.recording.ledger_file import read_ledger, speaking_of
+    from headgate.topology_runtime.trace_tables import LEDGER
 
     read = read_ledger(trace.parent / LEDGER)
     return {
@@ -284,7 +284,7 @@ def ledger_of(trace: Path | None, submitted: Any) -> dict[str, Any]:
 
 def stale_of(submitted: Any) -> dict[str, str]:
     """Model → why it may no longer hold on this machine."""
-    from controller.files.model_files import stale
+    from headgate.controller.files.model_files import stale
 
     found = {model.task: stale(model, submitted.user_paths) for model in submitted.models}
     return {name: "; ".join(reasons) for name, reasons in found.items() if reasons}

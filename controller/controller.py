@@ -23,32 +23,32 @@ from typing import Any
 
 import msgspec
 
-from controller.beside import PlansBeside
-from controller.files.journal import Journal
-from controller.files.letter_file import LetterFile
-from controller.files.machines import Listing, Machines
-from controller.files.tally_file import TallyFile
-from controller.knowledge import turns as t
-from controller.knowledge.letters import LetterRecord
-from controller.knowledge.records import PhaseEntered, Record, RolloutStarted
-from controller.ports import ControllerPorts
-from controller.recording.early_inputs import EarlyInputs
-from controller.recording.recorder import Recorder
-from controller.recording.trace import RatesRow
-from controller.shelf import FOLDER
-from controller.viewers import Viewers
-from topology_runtime import channels, failpoints
-from topology_runtime.addresses import Listening
-from topology_runtime.calibration import store as model_store
-from topology_runtime.clock import monotonic_ns, wall_ns
-from topology_runtime.disk import DiskTroubles, words_of, write_whole
-from topology_runtime.errors import HeadgateError
-from topology_runtime.http_options import MetricsAt
-from topology_runtime.keys.keyring import KEYS, Keyring
-from topology_runtime.owner import orphaned
-from topology_runtime.service_notes import ServiceNotes
-from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import DEAD_LETTERS
+from headgate.controller.beside import PlansBeside
+from headgate.controller.files.journal import Journal
+from headgate.controller.files.letter_file import LetterFile
+from headgate.controller.files.machines import Listing, Machines
+from headgate.controller.files.tally_file import TallyFile
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.letters import LetterRecord
+from headgate.controller.knowledge.records import PhaseEntered, Record, RolloutStarted
+from headgate.controller.ports import ControllerPorts
+from headgate.controller.recording.early_inputs import EarlyInputs
+from headgate.controller.recording.recorder import Recorder
+from headgate.controller.recording.trace import RatesRow
+from headgate.controller.shelf import FOLDER
+from headgate.controller.viewers import Viewers
+from headgate.topology_runtime import channels, failpoints
+from headgate.topology_runtime.addresses import Listening
+from headgate.topology_runtime.calibration import store as model_store
+from headgate.topology_runtime.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.disk import DiskTroubles, words_of, write_whole
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.http_options import MetricsAt
+from headgate.topology_runtime.keys.keyring import KEYS, Keyring
+from headgate.topology_runtime.owner import orphaned
+from headgate.topology_runtime.service_notes import ServiceNotes
+from headgate.topology_runtime.trace_keep import Keep
+from headgate.topology_runtime.trace_tables import DEAD_LETTERS
 
 NS = 1_000_000_000
 TICK_NS = NS // 4

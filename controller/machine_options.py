@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.keys.keyring import Keyring
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.keys.keyring import Keyring
 
 if TYPE_CHECKING:
-    from controller.files.machines import Machines
-    from topology_runtime.cluster import Vm
+    from headgate.controller.files.machines import Machines
+    from headgate.topology_runtime.cluster import Vm
 
 F = TypeVar("F", bound=Callable[..., Any])
 WAIT_S, CALL_S = 120.0, 120.0
@@ -73,7 +73,7 @@ def priced(options: dict[str, Any], spare: Vm) -> Vm:
     """What a VM of the provider is: of the price list if there is one. Raises InvalidInput, UsageError."""
     if options["prices"] is None:
         return spare
-    from controller.files.price_files import read_prices
+    from headgate.controller.files.price_files import read_prices
 
     sizes = {size.vm: size for size in read_prices(options["prices"])}
     name = options["machine_size"]
@@ -88,13 +88,13 @@ def priced(options: dict[str, Any], spare: Vm) -> Vm:
 
 def machines_of(options: dict[str, Any], state: Path, ring: Keyring, grows: bool) -> Machines:
     """The provider."""
-    from controller.files.machines import FileMachines, NoMachines
+    from headgate.controller.files.machines import FileMachines, NoMachines
 
     if not grows:
         return NoMachines()
     if options["machines_command"] is None:
         return FileMachines(state / MACHINES)
-    from controller.files.machines_command import CommandMachines, MachinesCall
+    from headgate.controller.files.machines_command import CommandMachines, MachinesCall
 
     def facts() -> dict[str, Any]:
         told = json.loads((state / "controller" / "endpoint").read_bytes())

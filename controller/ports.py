@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from controller.knowledge import turns as t
-from controller.knowledge.run_view import RunView
-from controller.monitor.border import BorderGate, Conduct, check
-from controller.monitor.roles import CLIENTS, check_name, foreign, refused_to
-from controller.shelf import Shelf
-from topology_runtime import channels, failpoints
-from topology_runtime.addresses import Listening
-from topology_runtime.clock import monotonic_ns, wall_ns
-from topology_runtime.errors import BadMessage
-from topology_runtime.keys.keyring import Keyring
-from topology_runtime.keys.pairs import KeyGuard
-from topology_runtime.keys.trust import Trust
-from topology_runtime.messages import (
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.monitor.border import BorderGate, Conduct, check
+from headgate.controller.monitor.roles import CLIENTS, check_name, foreign, refused_to
+from headgate.controller.shelf import Shelf
+from headgate.topology_runtime import channels, failpoints
+from headgate.topology_runtime.addresses import Listening
+from headgate.topology_runtime.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.keys.keyring import Keyring
+from headgate.topology_runtime.keys.pairs import KeyGuard
+from headgate.topology_runtime.keys.trust import Trust
+from headgate.topology_runtime.messages import (
     DesiredState,
     FromAgent,
     FromController,
@@ -29,8 +29,8 @@ from topology_runtime.messages import (
     Welcome,
     refusal,
 )
-from topology_runtime.packages.wire import PackageAt
-from topology_runtime.wire_version import VERSION, WIRE
+from headgate.topology_runtime.packages.wire import PackageAt
+from headgate.topology_runtime.wire_version import VERSION, WIRE
 
 MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
 CONNECTED_NS = 3 * 1_000_000_000

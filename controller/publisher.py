@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.run_view import RunView
-from controller.views.snapshots import SnapshotMaker
-from topology_runtime import channels
-from topology_runtime.addresses import Listening
-from topology_runtime.channels import HERE
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.keys.pairs import KeyGuard
-from topology_runtime.snapshot import Delta
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.views.snapshots import SnapshotMaker
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.addresses import Listening
+from headgate.topology_runtime.channels import HERE
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.keys.pairs import KeyGuard
+from headgate.topology_runtime.snapshot import Delta
 
 LINGER_MS = 200
 WHOLE_NS = 60_000_000_000  # between two snapshots in the record: whoever seeks in it reads no more than that

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.errors import CheckFailed, InvalidInput, UsageError
-from topology_runtime.output import Format, emit, emit_line, format_options, to_json, write_table
+from headgate.topology_runtime.errors import CheckFailed, InvalidInput, UsageError
+from headgate.topology_runtime.output import Format, emit, emit_line, format_options, to_json, write_table
 
 if TYPE_CHECKING:
-    from controller.knowledge.config import ControllerSettings
-    from controller.knowledge.traffic import MeasuredTraffic
-    from controller.replaying.comparing import Difference, PolicyComparison
-    from controller.replaying.exact_replay import ExactReplay, Moment
-    from controller.replaying.ideal_account import IdealAccount
-    from controller.replaying.policies import Policy, PolicyQuestion, PolicyTrial
-    from controller.replaying.trace_reading import Recording
+    from headgate.controller.knowledge.config import ControllerSettings
+    from headgate.controller.knowledge.traffic import MeasuredTraffic
+    from headgate.controller.replaying.comparing import Difference, PolicyComparison
+    from headgate.controller.replaying.exact_replay import ExactReplay, Moment
+    from headgate.controller.replaying.ideal_account import IdealAccount
+    from headgate.controller.replaying.policies import Policy, PolicyQuestion, PolicyTrial
+    from headgate.controller.replaying.trace_reading import Recording
 
 SCHEMA = "headgate/replay/v1"
 VMS_MOST = 1024
@@ -77,8 +77,8 @@ def replay(
     headgate replay traces/demo/RUN --policy mba+sam,lsa+rsm,static,static-max
     headgate replay traces/demo/RUN --models models/new --max-vms 4
     headgate replay traces/demo/RUN --speed 10"""
-    from controller.replaying.policies import policies_of
-    from controller.replaying.trace_reading import Recording
+    from headgate.controller.replaying.policies import policies_of
+    from headgate.controller.replaying.trace_reading import Recording
 
     check_numbers(speed, usd_per_slot_hour)
     recording = Recording(trace)
@@ -126,8 +126,8 @@ def refuse_arrivals(chosen: Sequence[object], recording: Recording) -> None:
 
 def traffic_of(trace: Path, chosen: Sequence[Policy]) -> MeasuredTraffic | None:
     """What the run measured, where a mapper is to be tried that looks at traffic."""
-    from controller.offline.from_trace import recorded_traffic
-    from controller.plan.schedulers import MAPPERS
+    from headgate.controller.offline.from_trace import recorded_traffic
+    from headgate.controller.plan.schedulers import MAPPERS
 
     if not any(MAPPERS[policy.mapper].by_traffic for policy in chosen):
         return None
@@ -142,8 +142,8 @@ def models_of(folder: Path | None, recording: Recording) -> dict[str, Any] | Non
     """`--models`: task → model. Raises InvalidInput, also when they do not suffice for the topology."""
     if folder is None:
         return None
-    from controller.files.model_files import read_models
-    from controller.knowledge.models import missing_models
+    from headgate.controller.files.model_files import read_models
+    from headgate.controller.knowledge.models import missing_models
 
     models = read_models(folder)
     faults = missing_models(recording.run.topology, models)
@@ -153,7 +153,7 @@ def models_of(folder: Path | None, recording: Recording) -> dict[str, Any] | Non
 
 
 def warn_of_other_version(recording: Recording) -> None:
-    from topology_runtime.wire_version import VERSION
+    from headgate.topology_runtime.wire_version import VERSION
 
     here, there = VERSION, recording.run.version
     if there != here:
@@ -169,7 +169,7 @@ class ReplayResult:
     def __init__(
         self, recording: Recording, again: ExactReplay, account: IdealAccount, took_s: float, run_s: float
     ) -> None:
-        from controller.replaying.comparing import compare
+        from headgate.controller.replaying.comparing import compare
 
         self.recording, self.account, self.took_s, self.run_s = recording, account, took_s, run_s
         self.lives = len(again.lives)
@@ -194,7 +194,7 @@ class ReplayResult:
 
     def recorded(self, trace: Path) -> dict[str, Any]:
         """The run's own line, what was measured of it included."""
-        from controller.replaying.measured import measured_of
+        from headgate.controller.replaying.measured import measured_of
 
         measured = measured_of(trace) or (None, None)
         return self.account.row("recorded") | dict(zip(MEASURED, measured, strict=True))
@@ -210,8 +210,8 @@ class ReplayResult:
         """What policies are tried with. Raises InvalidInput when the run never began to offer anything."""
         from statistics import median
 
-        from controller.replaying.policies import PolicyQuestion
-        from controller.replaying.world import Delays
+        from headgate.controller.replaying.policies import PolicyQuestion
+        from headgate.controller.replaying.world import Delays
 
         account = self.account
         if not account.counted_ns:
@@ -241,8 +241,8 @@ def vms_of(text: str | None, account: IdealAccount, settings: ControllerSettings
 
     if text is None:
         return account.first_vms or None
-    from controller.offline.vm_options import fixed_vms
-    from topology_runtime.cluster import Vm
+    from headgate.controller.offline.vm_options import fixed_vms
+    from headgate.topology_runtime.cluster import Vm
 
     # of a run that asked for all its VMs none was there first
     shape = next(vm for vm in (*account.first_vms, *settings.initial, settings.spare, Vm("vm1", 1)) if vm)
@@ -265,9 +265,9 @@ def replayed(
     output: Format,
 ) -> ReplayResult:
     """Replay it all, with a bar, or at a pace with a line for each thing that happens."""
-    from controller.offline.waiting import waited
-    from controller.replaying.exact_replay import ExactReplay
-    from controller.replaying.ideal_account import IdealAccount
+    from headgate.controller.offline.waiting import waited
+    from headgate.controller.replaying.exact_replay import ExactReplay
+    from headgate.controller.replaying.ideal_account import IdealAccount
 
     again = ExactReplay(recording.run, watched=speed is not None)
     account = IdealAccount(models=models, usd_per_slot_hour=usd_per_slot_hour)
@@ -289,7 +289,7 @@ def replayed(
 
 def told(moments: Iterable[Moment], speed: float, output: Format) -> Iterator[Moment]:
     """The moments at this pace; what is worth a line is printed (as JSON lines, or for people)."""
-    from controller.replaying.pacing import lines_of, paced
+    from headgate.controller.replaying.pacing import lines_of, paced
 
     for moment in paced(moments, speed):
         if output in ("table", "jsonl"):
@@ -305,8 +305,8 @@ def told(moments: Iterable[Moment], speed: float, output: Format) -> Iterator[Mo
 
 def tried(policy: Any, question: PolicyQuestion) -> dict[str, Any]:
     """One policy's line, with a bar."""
-    from controller.offline.waiting import waited
-    from controller.replaying.policies import trial_of
+    from headgate.controller.offline.waiting import waited
+    from headgate.controller.replaying.policies import trial_of
 
     def watched(trial: PolicyTrial) -> None:
         seconds = iter(waited(range(int(question.seconds) + 1), policy.name))

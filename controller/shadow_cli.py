@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.output import Format, emit, emit_line, format_options, write_table
-from topology_runtime.trace_tables import INPUTS, RUN_FILE
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.output import Format, emit, emit_line, format_options, write_table
+from headgate.topology_runtime.trace_tables import INPUTS, RUN_FILE
 
 if TYPE_CHECKING:
-    from controller.backtesting.shadows import Shadows
-    from controller.replaying.exact_replay import ExactReplay
+    from headgate.controller.backtesting.shadows import Shadows
+    from headgate.controller.replaying.exact_replay import ExactReplay
 
 SCHEMA = "headgate/shadow/v1"
 LOOK_S = 0.5
@@ -64,12 +64,12 @@ def shadow(
     \b
     headgate shadow traces/demo/RUN
     headgate shadow --follow"""
-    from controller.backtesting.shadows import SHADOWS, Shadows
-    from controller.offline.policy_names import chosen_policies
-    from controller.replaying.exact_replay import ExactReplay
-    from controller.replaying.recorded import run_of
-    from controller.replaying.tail import tailed
-    from controller.replaying.world import Delays
+    from headgate.controller.backtesting.shadows import SHADOWS, Shadows
+    from headgate.controller.offline.policy_names import chosen_policies
+    from headgate.controller.replaying.exact_replay import ExactReplay
+    from headgate.controller.replaying.recorded import run_of
+    from headgate.controller.replaying.tail import tailed
+    from headgate.controller.replaying.world import Delays
 
     folder = trace or newest()
     chosen = chosen_policies(policies, SHADOWS, SHADOWS)

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from controller.monitor.shipping import Shipping
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
-from topology_runtime.messages import FromController, Reply, Request, refusal
-from topology_runtime.packages.manifest import DIGEST, SHORT, BadPackage
-from topology_runtime.packages.store import PackageStore
-from topology_runtime.packages.wire import PART_BYTES, PackageAt, PackageOffer, PackagePart
+from headgate.controller.monitor.shipping import Shipping
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
+from headgate.topology_runtime.messages import FromController, Reply, Request, refusal
+from headgate.topology_runtime.packages.manifest import DIGEST, SHORT, BadPackage
+from headgate.topology_runtime.packages.store import PackageStore
+from headgate.topology_runtime.packages.wire import PART_BYTES, PackageAt, PackageOffer, PackagePart
 
 FOLDER = "packages"  # in a controller's state directory
 

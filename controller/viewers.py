@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
 
-from controller.knowledge.run_view import RunView
-from controller.publisher import Publisher
-from controller.views.metrics import families
-from topology_runtime.addresses import Listening
-from topology_runtime.channels import HERE, Waker
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.errors import Conflict, HeadgateError
-from topology_runtime.keys.pairs import KeyGuard
-from topology_runtime.messages import Reply, refusal
-from topology_runtime.patience import clocked
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.publisher import Publisher
+from headgate.controller.views.metrics import families
+from headgate.topology_runtime.addresses import Listening
+from headgate.topology_runtime.channels import HERE, Waker
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.errors import Conflict, HeadgateError
+from headgate.topology_runtime.keys.pairs import KeyGuard
+from headgate.topology_runtime.messages import Reply, refusal
+from headgate.topology_runtime.patience import clocked
 
 if TYPE_CHECKING:
-    from topology_runtime.http_options import MetricsAt
-    from topology_runtime.metrics_port import MetricsPort
+    from headgate.topology_runtime.http_options import MetricsAt
+    from headgate.topology_runtime.metrics_port import MetricsPort
 
 WAITING_MOST = 16  # questions; more are refused
 
@@ -103,7 +103,7 @@ class Viewers:
             self._metrics.close()
 
     def _metrics_port(self, at: MetricsAt) -> MetricsPort:
-        from topology_runtime.metrics_port import MetricsPort
+        from headgate.topology_runtime.metrics_port import MetricsPort
 
         return MetricsPort(at, lambda: families(self.view) if self.view is not None else ())
 

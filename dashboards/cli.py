@@ -22,162 +22,237 @@ INTERRUPTED, PIPE_CLOSED, TERMINATED = 130, 141, 143  # 128 + the signal's numbe
 # name: (module:function, what it does)
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": (
-        "dashboards.up.command:up",
+        "headgate.dashboards.up.command:up",
         "run a topology on this machine: controller, agents, workers, live view",
     ),
-    "submit": ("dashboards.terminal.submit:submit", "give a waiting controller its topology"),
-    "status": ("dashboards.terminal.status:status", "what a running controller sees and wants"),
-    "watch": ("dashboards.terminal.watch:watch", "status, again and again"),
-    "top": ("dashboards.terminal.top:top", "the same on a whole terminal: sort, filter, freeze"),
+    "submit": ("headgate.dashboards.terminal.submit:submit", "give a waiting controller its topology"),
+    "status": ("headgate.dashboards.terminal.status:status", "what a running controller sees and wants"),
+    "watch": ("headgate.dashboards.terminal.watch:watch", "status, again and again"),
+    "top": ("headgate.dashboards.terminal.top:top", "the same on a whole terminal: sort, filter, freeze"),
     "model profile": (
-        "topology_runtime.profile_cli:profile",
+        "headgate.topology_runtime.profile_cli:profile",
         "measure how tasks behave with more threads in a slot",
     ),
     "explain": (
-        "dashboards.terminal.explain:explain",
+        "headgate.dashboards.terminal.explain:explain",
         "each decision of a run with its evidence; all about a plan; of a TOPOLOGY: why its plan is what it is",
     ),
-    "history": ("dashboards.terminal.history:history", "the plans of all runs, or all about one of them"),
+    "history": (
+        "headgate.dashboards.terminal.history:history",
+        "the plans of all runs, or all about one of them",
+    ),
     "ledger list": (
-        "controller.offline.ledger_commands:list_plans",
+        "headgate.controller.offline.ledger_commands:list_plans",
         "what plans of all runs were predicted to carry and use, and what they did",
     ),
     "ledger models": (
-        "controller.offline.ledger_commands:list_models",
+        "headgate.controller.offline.ledger_commands:list_models",
         "by how much models and VMs were off in these plans, and how surely",
     ),
-    "ledger show": ("controller.offline.ledger_commands:show_plan", "all that is kept of one of these plans"),
-    "events": ("dashboards.terminal.events:events", "what happened: plans, joins, deaths, dead letters"),
-    "deadletter list": ("dashboards.terminal.deadletter:list_letters", "rows that a task failed on, and why"),
-    "deadletter show": ("dashboards.terminal.deadletter:show", "one of them: the row and the traceback"),
+    "ledger show": (
+        "headgate.controller.offline.ledger_commands:show_plan",
+        "all that is kept of one of these plans",
+    ),
+    "events": (
+        "headgate.dashboards.terminal.events:events",
+        "what happened: plans, joins, deaths, dead letters",
+    ),
+    "deadletter list": (
+        "headgate.dashboards.terminal.deadletter:list_letters",
+        "rows that a task failed on, and why",
+    ),
+    "deadletter show": (
+        "headgate.dashboards.terminal.deadletter:show",
+        "one of them: the row and the traceback",
+    ),
     "deadletter replay": (
-        "dashboards.terminal.replay_letters:replay",
+        "headgate.dashboards.terminal.replay_letters:replay",
         "have their rows processed once more: the cause is mended",
     ),
-    "deadletter drop": ("dashboards.terminal.deadletter:drop", "forget some of them"),
-    "keys init": ("dashboards.terminal.keys:init", "a folder of keys for controllers off this machine"),
-    "keys add": ("dashboards.terminal.keys:add", "a key for an agent, an operator or a viewer"),
-    "keys rotate": ("dashboards.terminal.keys:rotate", "a new key in place of somebody's old one"),
+    "deadletter drop": ("headgate.dashboards.terminal.deadletter:drop", "forget some of them"),
+    "keys init": (
+        "headgate.dashboards.terminal.keys:init",
+        "a folder of keys for controllers off this machine",
+    ),
+    "keys add": ("headgate.dashboards.terminal.keys:add", "a key for an agent, an operator or a viewer"),
+    "keys rotate": ("headgate.dashboards.terminal.keys:rotate", "a new key in place of somebody's old one"),
     "keys revoke": (
-        "dashboards.terminal.keys:revoke",
+        "headgate.dashboards.terminal.keys:revoke",
         "let a key in no more; a running controller sees it at once",
     ),
-    "keys list": ("dashboards.terminal.keys:list_keys", "who may come in"),
-    "keys export": ("dashboards.terminal.keys:export", "the one file that somebody needs"),
+    "keys list": ("headgate.dashboards.terminal.keys:list_keys", "who may come in"),
+    "keys export": ("headgate.dashboards.terminal.keys:export", "the one file that somebody needs"),
     "context add": (
-        "dashboards.terminal.context:add",
+        "headgate.dashboards.terminal.context:add",
         "remember a controller and the key to speak to it with",
     ),
-    "context use": ("dashboards.terminal.context:use", "the controller that commands speak to"),
-    "context list": ("dashboards.terminal.context:list_contexts", "the controllers that are remembered"),
+    "context use": ("headgate.dashboards.terminal.context:use", "the controller that commands speak to"),
+    "context list": (
+        "headgate.dashboards.terminal.context:list_contexts",
+        "the controllers that are remembered",
+    ),
     "rate set": (
-        "dashboards.terminal.run_control:set_rate",
+        "headgate.dashboards.terminal.run_control:set_rate",
         "change the input rate of a running topology",
     ),
     "apply": (
-        "dashboards.terminal.run_control:apply",
+        "headgate.dashboards.terminal.run_control:apply",
         "bring the plan that waits for approval into force",
     ),
-    "replace": ("dashboards.terminal.replace:replace", "other code for a running topology, slot by slot"),
-    "drain": ("dashboards.terminal.cordon:drain", "move what runs on a VM to others, and plan without it"),
-    "cordon": ("dashboards.terminal.cordon:cordon", "make no plan with a VM from now on"),
-    "uncordon": ("dashboards.terminal.cordon:uncordon", "plan with a drained or cordoned VM again"),
+    "replace": (
+        "headgate.dashboards.terminal.replace:replace",
+        "other code for a running topology, slot by slot",
+    ),
+    "drain": (
+        "headgate.dashboards.terminal.cordon:drain",
+        "move what runs on a VM to others, and plan without it",
+    ),
+    "cordon": ("headgate.dashboards.terminal.cordon:cordon", "make no plan with a VM from now on"),
+    "uncordon": ("headgate.dashboards.terminal.cordon:uncordon", "plan with a drained or cordoned VM again"),
     "rollback": (
-        "dashboards.terminal.rollback:rollback",
+        "headgate.dashboards.terminal.rollback:rollback",
         "bring an earlier plan into force again, and hold it until `resume`",
     ),
     "resume": (
-        "dashboards.terminal.run_control:resume",
+        "headgate.dashboards.terminal.run_control:resume",
         "clear alarms and what keeps a controller from planning",
     ),
     "stop": (
-        "dashboards.terminal.run_control:stop",
+        "headgate.dashboards.terminal.run_control:stop",
         "stop a run: sources first, then everything once it is empty",
     ),
-    "plan": ("controller.offline.plan:plan", "threads, slots and VMs that a topology needs for a rate"),
-    "predict": ("controller.offline.predict:predict", "what a placement will carry, whoever made it"),
-    "place": ("controller.offline.place:place", "groups of tasks onto nodes: little traffic between them"),
-    "compare": ("controller.offline.compare:compare", "pairs of allocator and mapper side by side"),
-    "whatif": ("controller.offline.whatif:whatif", "what rates need and cost, and what breaks first"),
-    "diff": ("controller.offline.diff:diff", "what changes from one plan to another, files or ids"),
-    "report": ("dashboards.report.command:report", "a run's story and plots, as one HTML file"),
-    "replay": ("controller.replay_cli:replay", "a recorded run once more, exactly, or under another policy"),
+    "plan": (
+        "headgate.controller.offline.plan:plan",
+        "threads, slots and VMs that a topology needs for a rate",
+    ),
+    "predict": (
+        "headgate.controller.offline.predict:predict",
+        "what a placement will carry, whoever made it",
+    ),
+    "place": (
+        "headgate.controller.offline.place:place",
+        "groups of tasks onto nodes: little traffic between them",
+    ),
+    "compare": ("headgate.controller.offline.compare:compare", "pairs of allocator and mapper side by side"),
+    "whatif": (
+        "headgate.controller.offline.whatif:whatif",
+        "what rates need and cost, and what breaks first",
+    ),
+    "diff": ("headgate.controller.offline.diff:diff", "what changes from one plan to another, files or ids"),
+    "report": ("headgate.dashboards.report.command:report", "a run's story and plots, as one HTML file"),
+    "replay": (
+        "headgate.controller.replay_cli:replay",
+        "a recorded run once more, exactly, or under another policy",
+    ),
     "backtest": (
-        "controller.backtest_cli:backtest",
+        "headgate.controller.backtest_cli:backtest",
         "rules for following a rate, tried on rates, in virtual time",
     ),
     "shadow": (
-        "controller.shadow_cli:shadow",
+        "headgate.controller.shadow_cli:shadow",
         "what other policies would have needed and carried beside a run, also while it goes on",
     ),
     "advise": (
-        "controller.advise_cli:advise",
+        "headgate.controller.advise_cli:advise",
         "what headgate would do with a deployment that it does not run",
     ),
     "season learn": (
-        "controller.offline.season_commands:learn",
+        "headgate.controller.offline.season_commands:learn",
         "what comes back in recorded rates, as a file for `up`",
     ),
     "season show": (
-        "controller.offline.season_commands:show",
+        "headgate.controller.offline.season_commands:show",
         "what such a file says, as a line or a picture",
     ),
-    "model list": ("controller.offline.models:list_models", "the models there are, and which are stale"),
-    "model show": ("controller.offline.models:show", "every point of a model, as a table or a picture"),
-    "model compare": ("controller.offline.models:compare", "two sets of models, point by point"),
+    "model list": (
+        "headgate.controller.offline.models:list_models",
+        "the models there are, and which are stale",
+    ),
+    "model show": (
+        "headgate.controller.offline.models:show",
+        "every point of a model, as a table or a picture",
+    ),
+    "model compare": ("headgate.controller.offline.models:compare", "two sets of models, point by point"),
     "model import": (
-        "controller.offline.models:import_models",
+        "headgate.controller.offline.models:import_models",
         "check models and copy them into a folder; make them of what Flink or Storm measured",
     ),
     "package": (
-        "dashboards.terminal.package:package",
+        "headgate.dashboards.terminal.package:package",
         "task code as one signed file, for hosts that have it not",
     ),
-    "package show": ("dashboards.terminal.package:show", "what is in a package, and whose key signed it"),
+    "package show": (
+        "headgate.dashboards.terminal.package:show",
+        "what is in a package, and whose key signed it",
+    ),
     "package verify": (
-        "dashboards.terminal.package:verify",
+        "headgate.dashboards.terminal.package:verify",
         "is a package whole, and signed by whom one trusts?",
     ),
-    "package key": ("dashboards.terminal.package:key", "make the key that signs packages"),
+    "package key": ("headgate.dashboards.terminal.package:key", "make the key that signs packages"),
     "sim": (
-        "controller.simulation.sim_cli:sim",
+        "headgate.controller.simulation.sim_cli:sim",
         "the real cores in virtual time under faults, by the seed: is anything lost?",
     ),
-    "topology": ("topology_runtime.topology_cli:topology", "validate, show or draw a topology"),
-    "dashboard run": ("dashboards.web.cli:run", "the live page of a run, or of a trace"),
-    "controller run": ("controller.cli:run", "one controller (`up` starts it for you)"),
-    "controller capacity": ("controller.capacity:capacity", "the highest input rate that fits given VMs"),
-    "agent run": ("agent.cli:run", "the agent of one VM (`up` starts them for you)"),
+    "topology": ("headgate.topology_runtime.topology_cli:topology", "validate, show or draw a topology"),
+    "dashboard run": ("headgate.dashboards.web.cli:run", "the live page of a run, or of a trace"),
+    "controller run": ("headgate.controller.cli:run", "one controller (`up` starts it for you)"),
+    "controller capacity": (
+        "headgate.controller.capacity:capacity",
+        "the highest input rate that fits given VMs",
+    ),
+    "agent run": ("headgate.agent.cli:run", "the agent of one VM (`up` starts them for you)"),
     "cluster check": (
-        "dashboards.cluster.check_command:check",
+        "headgate.dashboards.cluster.check_command:check",
         "are these hosts fit for a cluster, and do they reach each other?",
     ),
     "cluster up": (
-        "dashboards.cluster.up_command:up",
+        "headgate.dashboards.cluster.up_command:up",
         "install and start a controller and agents on hosts of your own",
     ),
-    "cluster status": ("dashboards.cluster.looking_commands:status", "what runs on each of these hosts"),
-    "cluster add": ("dashboards.cluster.up_command:add", "bring up some VMs, leave all others alone"),
+    "cluster status": (
+        "headgate.dashboards.cluster.looking_commands:status",
+        "what runs on each of these hosts",
+    ),
+    "cluster add": (
+        "headgate.dashboards.cluster.up_command:add",
+        "bring up some VMs, leave all others alone",
+    ),
     "cluster drain": (
-        "dashboards.cluster.drain_command:drain",
+        "headgate.dashboards.cluster.drain_command:drain",
         "move what runs on some VMs to the others",
     ),
-    "cluster remove": ("dashboards.cluster.down_command:remove", "take some VMs away, revoke their keys"),
+    "cluster remove": (
+        "headgate.dashboards.cluster.down_command:remove",
+        "take some VMs away, revoke their keys",
+    ),
     "cluster upgrade": (
-        "dashboards.cluster.upgrade_command:upgrade",
+        "headgate.dashboards.cluster.upgrade_command:upgrade",
         "another version, host after host, each when the last is well",
     ),
-    "cluster down": ("dashboards.cluster.down_command:down", "take away all that `up` has made"),
-    "cluster logs": ("dashboards.cluster.looking_commands:logs", "the last lines of controller and agents"),
-    "cluster exec": ("dashboards.cluster.looking_commands:execute", "one command on all hosts at once"),
-    "analyze": ("dashboards.analytics.analyze_cli:analyze", "what runs did, from their traces, with Spark"),
-    "sql": ("dashboards.tables.sql_command:sql", "one query over what runs have recorded, as tables"),
-    "doctor": ("dashboards.terminal.doctor:doctor", "what this machine offers and what is missing"),
-    "completion": ("dashboards.completion:completion", "print a shell's completion script"),
+    "cluster down": ("headgate.dashboards.cluster.down_command:down", "take away all that `up` has made"),
+    "cluster logs": (
+        "headgate.dashboards.cluster.looking_commands:logs",
+        "the last lines of controller and agents",
+    ),
+    "cluster exec": (
+        "headgate.dashboards.cluster.looking_commands:execute",
+        "one command on all hosts at once",
+    ),
+    "analyze": (
+        "headgate.dashboards.analytics.analyze_cli:analyze",
+        "what runs did, from their traces, with Spark",
+    ),
+    "sql": (
+        "headgate.dashboards.tables.sql_command:sql",
+        "one query over what runs have recorded, as tables",
+    ),
+    "doctor": ("headgate.dashboards.terminal.doctor:doctor", "what this machine offers and what is missing"),
+    "completion": ("headgate.dashboards.completion:completion", "print a shell's completion script"),
 }
 
 # `explain` with a topology or an option of the planner explains a plan, made here and now
-EXPLAIN_PLAN = "controller.offline.explain:explain"
+EXPLAIN_PLAN = "headgate.controller.offline.explain:explain"
 EXPLAIN_RUN_OPTIONS = {
     "--controller": 1,
     "--trace": 1,
@@ -231,7 +306,7 @@ def imported(target: str) -> click.Command:
 
 def explains_a_plan(words: list[str]) -> bool:
     """Is there anything behind `explain` that the explanation of a run does not know?"""
-    from topology_runtime.trace_plans import is_id
+    from headgate.topology_runtime.trace_plans import is_id
 
     rest = iter(words)
     for word in rest:
@@ -258,7 +333,7 @@ def only_advises(words: list[str]) -> list[str] | None:
         else:
             kept.append(word)
     if mode != "advise":
-        from topology_runtime.errors import UsageError
+        from headgate.topology_runtime.errors import UsageError
 
         raise UsageError(
             "what headgate does not run it can only advise on", hint="--mode advise, or `headgate advise`"
@@ -274,7 +349,7 @@ def choose(arguments: list[str]) -> tuple[str, list[str]]:
             return name, arguments[words:]
     from difflib import get_close_matches
 
-    from topology_runtime.errors import UsageError
+    from headgate.topology_runtime.errors import UsageError
 
     tried = " ".join(word for word in arguments[:2] if not word.startswith("-"))
     near = get_close_matches(tried, COMMANDS, 1, 0.5) or get_close_matches(arguments[0], COMMANDS, 1, 0.5)
@@ -298,7 +373,7 @@ def static_answer(arguments: list[str]) -> str | None:
 def run(arguments: list[str]) -> int:
     """One command to its exit code; errors headgate knows are raised as HeadgateError."""
     if "_HEADGATE_COMPLETE" in os.environ:
-        from dashboards.completion import complete
+        from headgate.dashboards.completion import complete
 
         return complete()
     answer = static_answer(arguments)
@@ -328,7 +403,7 @@ def _call(name: str, rest: list[str]) -> int:
 def _invoked(name: str, rest: list[str]) -> int:
     import click
 
-    from topology_runtime.errors import UsageError
+    from headgate.topology_runtime.errors import UsageError
 
     try:
         plans = name == "explain" and explains_a_plan(rest)
@@ -395,7 +470,7 @@ def _say_no_more() -> None:
 
 
 def _failed(error: Exception, debug: bool) -> int:
-    from topology_runtime.errors import HeadgateError
+    from headgate.topology_runtime.errors import HeadgateError
 
     if debug:
         import traceback

@@ -7,7 +7,7 @@ import os
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
-from dashboards.cli import COMMANDS, load
+from headgate.dashboards.cli import COMMANDS, load
 
 VARIABLE = "_HEADGATE_COMPLETE"
 

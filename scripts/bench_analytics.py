@@ -68,7 +68,7 @@ def analyse(
 ) -> tuple[dict[str, Any], float, float]:
     """(what the analysis says, seconds, highest memory in MB). What it tells of itself goes to stderr. `root`: where
     another state of the code is."""
-    words = ["-P", "-m", "dashboards.cli", "analyze", str(traces), "--output", str(output), *options]
+    words = ["-P", "-m", "headgate.dashboards.cli", "analyze", str(traces), "--output", str(output), *options]
     began_s, highest = time.monotonic(), 0.0
     where = {**os.environ, **({"PYTHONPATH": str(root)} if root else {})}
     process = subprocess.Popen([sys.executable, *words, "-o", "json"], stdout=subprocess.DEVNULL, env=where)

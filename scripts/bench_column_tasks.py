@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from topology_runtime.logic import Source, batched
+from headgate.topology_runtime.logic import Source, batched
 
 WIDTH, FEATURES, MADE = 64, 16, 4096
 WEIGHTS = np.linspace(-1.0, 1.0, FEATURES)

@@ -24,9 +24,9 @@ sys.path.insert(0, str(HERE))
 
 from psutil import Process  # noqa: E402
 
-from topology_runtime import messages as m  # noqa: E402
-from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
-from topology_runtime.worker.rig import Rig  # noqa: E402
+from headgate.topology_runtime import messages as m  # noqa: E402
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
+from headgate.topology_runtime.worker.rig import Rig  # noqa: E402
 
 FRAME = 512  # as W1 and W2 have it
 NAMES = ("source", "work", "sink")

@@ -14,13 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from agent import start_up
-from agent.config import AGENT, OWN, AgentConfig
-from agent.supervisor import Supervisor
-from topology_runtime import channels
-from topology_runtime.channels import ServerChannel, Waiter
-from topology_runtime.keys.worker_keys import WorkerKeys
-from topology_runtime.messages import FromAgentToWorker, FromWorker
+from headgate.agent import start_up
+from headgate.agent.config import AGENT, OWN, AgentConfig
+from headgate.agent.supervisor import Supervisor
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.channels import ServerChannel, Waiter
+from headgate.topology_runtime.keys.worker_keys import WorkerKeys
+from headgate.topology_runtime.messages import FromAgentToWorker, FromWorker
 
 LIMIT_S = 20.0
 

@@ -25,15 +25,15 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import bench_tasks as bt  # noqa: E402
-from topology_runtime import messages as m  # noqa: E402
-from topology_runtime.channels import PullChannel, PushChannel, encode  # noqa: E402
-from topology_runtime.curve import new_pair  # noqa: E402
-from topology_runtime.data_plane import FRAME_ROWS  # noqa: E402
-from topology_runtime.keys.pairs import Contact, KeyGuard, Who, contact_at  # noqa: E402
-from topology_runtime.latency_buckets import percentile_ns  # noqa: E402
-from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
-from topology_runtime.worker import rows as wire  # noqa: E402
-from topology_runtime.worker.rig import Rig  # noqa: E402
+from headgate.topology_runtime import messages as m  # noqa: E402
+from headgate.topology_runtime.channels import PullChannel, PushChannel, encode  # noqa: E402
+from headgate.topology_runtime.curve import new_pair  # noqa: E402
+from headgate.topology_runtime.data_plane import FRAME_ROWS  # noqa: E402
+from headgate.topology_runtime.keys.pairs import Contact, KeyGuard, Who, contact_at  # noqa: E402
+from headgate.topology_runtime.latency_buckets import percentile_ns  # noqa: E402
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
+from headgate.topology_runtime.worker import rows as wire  # noqa: E402
+from headgate.topology_runtime.worker.rig import Rig  # noqa: E402
 
 FRAME = 512  # of the bare limits
 MODELLED_TPS = 16384.0  # opens the window: rows in flight at most twice as many

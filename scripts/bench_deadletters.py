@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from controller.core.loop import Loop
-from controller.files.letter_file import LetterFile
-from controller.files.tally_file import TallyFile
-from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Submitted
-from topology_runtime.messages import DeadLetter, DeadLetters
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.core.loop import Loop
+from headgate.controller.files.letter_file import LetterFile
+from headgate.controller.files.tally_file import TallyFile
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.records import Submitted
+from headgate.topology_runtime.messages import DeadLetter, DeadLetters
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 NS = 1_000_000_000
 A_MESSAGE = 100

@@ -22,11 +22,11 @@ from typing import Any
 import zmq
 
 sys.path.insert(0, str(Path(__file__).parent))
-from dashboards.terminal.connection import contact_of
+from headgate.dashboards.terminal.connection import contact_of
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.addresses import parted
+from headgate.topology_runtime.messages import Request
 from telling import parser_of, tell
-from topology_runtime import channels
-from topology_runtime.addresses import parted
-from topology_runtime.messages import Request
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01CURVE" + bytes(15) + b"\x00" + bytes(31)
 OPEN_S = 3.0  # a half-open connection is left so long, unless the controller cuts it before
@@ -93,7 +93,16 @@ def memory_mb(pid: int) -> float:
 def bench(a_minute: float, seconds: float, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "state"
-        words = [sys.executable, "-P", "-m", "dashboards.cli", "controller", "run", "--state-dir", str(state)]
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "headgate.dashboards.cli",
+            "controller",
+            "run",
+            "--state-dir",
+            str(state),
+        ]
         controller = subprocess.Popen(words, stderr=subprocess.DEVNULL)
         try:
             end = time.monotonic() + START_S

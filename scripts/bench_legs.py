@@ -21,9 +21,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import bench_data_plane as w3  # noqa: E402
-from topology_runtime.latency_buckets import bucket_ns  # noqa: E402
-from topology_runtime.worker import meter as mt  # noqa: E402
-from topology_runtime.worker.rig import Rig  # noqa: E402
+from headgate.topology_runtime.latency_buckets import bucket_ns  # noqa: E402
+from headgate.topology_runtime.worker import meter as mt  # noqa: E402
+from headgate.topology_runtime.worker.rig import Rig  # noqa: E402
 
 PLACES = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
 TASKS = w3.NAMES[1:]

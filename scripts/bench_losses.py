@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.errors import HeadgateError
 from watched_runs.counted_run import CountedRun
 from watched_runs.faulting import Faults
 

@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from dashboards.terminal.connection import asked
+from headgate.dashboards.terminal.connection import asked
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.keys.keyring import Keyring
+from headgate.topology_runtime.slots.cgroups import remove_run
 from telling import parser_of, tell
-from topology_runtime.errors import HeadgateError
-from topology_runtime.keys.keyring import Keyring
-from topology_runtime.slots.cgroups import remove_run
 
 TASKS = """
 import time
-from topology_runtime.logic import Source
+from headgate.topology_runtime.logic import Source
 
 
 class Ids(Source):
@@ -71,7 +71,7 @@ def once(number: int) -> dict[str, Any]:
         state = folder / "state"
 
         def start(*words: str) -> subprocess.Popen[bytes]:
-            command = [sys.executable, "-P", "-m", "dashboards.cli", *words]
+            command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words]
             processes.append(
                 subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             )

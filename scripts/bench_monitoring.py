@@ -17,20 +17,20 @@ import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from controller.analyze.demand import demand, offer_of
-from controller.analyze.diagnosis import DiagnosisInput, diagnose
-from controller.analyze.stability import stability
-from controller.core.following import Following
-from controller.knowledge.diagnoses import Past
-from controller.monitor.intake import Intake
-from controller.monitor.windows import window_of
+from headgate.controller.analyze.demand import demand, offer_of
+from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
+from headgate.controller.analyze.stability import stability
+from headgate.controller.core.following import Following
+from headgate.controller.knowledge.diagnoses import Past
+from headgate.controller.monitor.intake import Intake
+from headgate.controller.monitor.windows import window_of
+from headgate.topology_runtime.channels import encode
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
+from headgate.topology_runtime.schedule import NS
+from headgate.topology_runtime.topology import Edge, Task, Topology
 from telling import parser_of, tell
-from topology_runtime.channels import encode
-from topology_runtime.cluster import Vm
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
-from topology_runtime.schedule import NS
-from topology_runtime.topology import Edge, Task, Topology
 
 TASKS, SLOTS, LINKS_PER_THREAD = 12, 8, 3
 WINDOW_S = 10.0

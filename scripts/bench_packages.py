@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+from headgate.topology_runtime.packages import building
+from headgate.topology_runtime.packages.archive import Reading
+from headgate.topology_runtime.packages.signing import public_of
+from headgate.topology_runtime.packages.signing_keys import SigningKey
+from headgate.topology_runtime.packages.store import PackageStore
+from headgate.topology_runtime.packages.wire import PART_BYTES
 from telling import parser_of, tell
-from topology_runtime.packages import building
-from topology_runtime.packages.archive import Reading
-from topology_runtime.packages.signing import public_of
-from topology_runtime.packages.signing_keys import SigningKey
-from topology_runtime.packages.store import PackageStore
-from topology_runtime.packages.wire import PART_BYTES
 
 SHAPES = {
     "a project": (50, 4_000),

@@ -25,13 +25,13 @@ from typing import Any
 from websockets.sync.client import connect
 
 sys.path.insert(0, str(Path(__file__).parent))
-from dashboards.terminal.connection import contact_of
+from headgate.dashboards.terminal.connection import contact_of
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.messages import Request
 from telling import parser_of, tell
-from topology_runtime import channels
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import Request
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 HZ = os.sysconf("SC_CLK_TCK")
 START_S = 120.0
 CLIENTS, DEAF = 3, 50

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent))
-from controller.knowledge.turns import Now
-from controller.views.snapshots import SnapshotMaker
+from headgate.controller.knowledge.turns import Now
+from headgate.controller.views.snapshots import SnapshotMaker
+from headgate.topology_runtime.channels import PublisherChannel, SubscriberChannel
+from headgate.topology_runtime.curve import new_pair
+from headgate.topology_runtime.keys.pairs import Contact, KeyGuard, Who
 from picture_cluster import Cluster
 from telling import parser_of, tell
-from topology_runtime.channels import PublisherChannel, SubscriberChannel
-from topology_runtime.curve import new_pair
-from topology_runtime.keys.pairs import Contact, KeyGuard, Who
 
 WARM = 5
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from controller.offline.random_problems import random_problem
-from controller.plan.placing.algorithms import PLACERS, judged, placed
-from controller.plan.placing.optimal import optimal
-from controller.plan.placing.problem import Flow, Group, Node, Problem, missing, saved
-from controller.plan.placing.reading import asked_of
+from headgate.controller.offline.random_problems import random_problem
+from headgate.controller.plan.placing.algorithms import PLACERS, judged, placed
+from headgate.controller.plan.placing.optimal import optimal
+from headgate.controller.plan.placing.problem import Flow, Group, Node, Problem, missing, saved
+from headgate.controller.plan.placing.reading import asked_of
 from telling import parser_of, tell
 
 HEURISTICS = tuple(name for name, placer in PLACERS.items() if placer.place is not None)

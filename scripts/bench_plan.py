@@ -24,16 +24,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.execute.diff import diff
-from controller.execute.routes import routes
-from controller.files.model_files import read_models
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.relabel import relabel
-from controller.plan.schedulers import ALLOCATORS, PAIRS
-from controller.plan.verify import faults_of
-from topology_runtime import examples
-from topology_runtime.cluster import Vm
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.execute.diff import diff
+from headgate.controller.execute.routes import routes
+from headgate.controller.files.model_files import read_models
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.relabel import relabel
+from headgate.controller.plan.schedulers import ALLOCATORS, PAIRS
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime import examples
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 MODELS = read_models(examples.MODELS)
 SIZES = ((15, 65), (100, 1000), (300, 3000), (1000, 10000))  # tasks with their ends, slots

@@ -33,12 +33,12 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from bench_pressure_tasks import ROWS_MOST  # noqa: E402
-from topology_runtime import messages as m  # noqa: E402
-from topology_runtime import proc  # noqa: E402
-from topology_runtime.latency_buckets import percentile_ns  # noqa: E402
-from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
-from topology_runtime.worker import meter as mt  # noqa: E402
-from topology_runtime.worker.rig import Rig  # noqa: E402
+from headgate.topology_runtime import messages as m  # noqa: E402
+from headgate.topology_runtime import proc  # noqa: E402
+from headgate.topology_runtime.latency_buckets import percentile_ns  # noqa: E402
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
+from headgate.topology_runtime.worker import meter as mt  # noqa: E402
+from headgate.topology_runtime.worker.rig import Rig  # noqa: E402
 
 FULL_TPS = 20_000_000.0
 WARM_UP_S, SAMPLE_S = 3.0, 0.25

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from topology_runtime.logic import Hold, Keyed, Source
+from headgate.topology_runtime.logic import Hold, Keyed, Source
 
 ROWS_MOST = 1 << 26  # that are told apart
 SLOW_KEY, KEYS = 0, 20

@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from dashboards.terminal.connection import contact_of
-from topology_runtime.channels import ask
-from topology_runtime.messages import Request
+from headgate.dashboards.terminal.connection import contact_of
+from headgate.topology_runtime.channels import ask
+from headgate.topology_runtime.messages import Request
 from watched_runs.trials import Trial, trial
 
 LOW, HIGH = 30.0, 90.0

@@ -19,22 +19,22 @@ import msgspec
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from controller.core.loop import Loop
-from controller.core.tracing import run_of
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Submitted
-from controller.replaying.comparing import compare
-from controller.replaying.exact_replay import ExactReplay, decisions_of
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.trace_reading import Recording
-from controller.replaying.world import IdealWorld
+from headgate.controller.core.loop import Loop
+from headgate.controller.core.tracing import run_of
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.replaying.comparing import compare
+from headgate.controller.replaying.exact_replay import ExactReplay, decisions_of
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.trace_reading import Recording
+from headgate.controller.replaying.world import IdealWorld
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.trace_tables import DECISIONS, INPUTS, RUN_FILE
 from telling import parser_of, tell
-from topology_runtime.cluster import Vm
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.trace_tables import DECISIONS, INPUTS, RUN_FILE
 
 GOAL = 1000.0
 TASKS, THREADS_EACH = 5, 10

@@ -15,12 +15,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from controller.offline.waiting import waited
+from headgate.controller.offline.waiting import waited
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.output import write_table
 from scenarios import live, virtual
 from scenarios.course import Course, row
 from scenarios.shapes import SCENARIOS, Scenario
-from topology_runtime.errors import HeadgateError
-from topology_runtime.output import write_table
 
 SCHEMA = "headgate/bench/v1"
 FAILED_MOST = 2000  # letters of what a run said that failed

@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.errors import HeadgateError
 from watched_runs.counted_run import CountedRun
 from watched_runs.faulting import Faults
 from watched_runs.vitals import picture, sample, slopes

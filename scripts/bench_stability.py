@@ -27,22 +27,22 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.calibration import sample_rows
-from topology_runtime.calibration.bench import Bench, BenchPlace, Stopped, bench_topology
-from topology_runtime.calibration.frames import frame_rows
-from topology_runtime.calibration.open_loop import TrialResult, run_trial
-from topology_runtime.calibration.probing import probe
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.task_profile import SILENCE_S
-from topology_runtime.errors import HeadgateError
-from topology_runtime.stability.evidence import papers_verdict
-from topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.calibration import sample_rows
+from headgate.topology_runtime.calibration.bench import Bench, BenchPlace, Stopped, bench_topology
+from headgate.topology_runtime.calibration.frames import frame_rows
+from headgate.topology_runtime.calibration.open_loop import TrialResult, run_trial
+from headgate.topology_runtime.calibration.probing import probe
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.task_profile import SILENCE_S
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.stability.evidence import papers_verdict
+from headgate.topology_runtime.topology import Edge, Task, Topology
 
 LOADS = {"stable": 0.9, "unstable": 1.1}
 MEANT = {"stable": (0.8, 0.95), "unstable": (1.05, 1.25)}  # the load, measured round the trial
 WRONG_MOST = 2  # each way, of 150
 WITHIN = {"cpu": 1.0, "wait": 1.0, "throttled": 2.0}  # of --seconds
-TASKS = "topology_runtime.tasks"
+TASKS = "headgate.topology_runtime.tasks"
 ROWS = 200
 THROTTLE_TPS, RESERVE_S = 60.0, 0.5
 PAUSE_S = 0.6  # before a trial: a service's reserve is full again

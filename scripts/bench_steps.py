@@ -31,32 +31,40 @@ sys.path.insert(0, str(HERE))
 
 import bench_data_plane as w12  # noqa: E402
 import bench_work as w4  # noqa: E402
+from headgate.topology_runtime import messages as m  # noqa: E402
+from headgate.topology_runtime.channels import encode  # noqa: E402
+from headgate.topology_runtime.clock import monotonic_ns, wall_ns  # noqa: E402
+from headgate.topology_runtime.cluster import Slot  # noqa: E402
+from headgate.topology_runtime.data_plane import FRAME_ROWS  # noqa: E402
+from headgate.topology_runtime.disk import DiskTroubles  # noqa: E402
+from headgate.topology_runtime.schedule import Schedule  # noqa: E402
+from headgate.topology_runtime.tasks.count import CountByKey  # noqa: E402
+from headgate.topology_runtime.worker import (  # noqa: E402
+    applied,
+    attempts,
+    frames,
+    garbage,
+    keyed_rows,
+    ledger,
+    source_reader,
+)
+from headgate.topology_runtime.worker import meter as mt  # noqa: E402
+from headgate.topology_runtime.worker import switchboard as sb  # noqa: E402
+from headgate.topology_runtime.worker.chained_post import ChainedPost  # noqa: E402
+from headgate.topology_runtime.worker.finished import FinishedLog  # noqa: E402
+from headgate.topology_runtime.worker.frames import FrameWork  # noqa: E402
+from headgate.topology_runtime.worker.held_lease import HeldLease  # noqa: E402
+from headgate.topology_runtime.worker.keyed import KeyedTask  # noqa: E402
+from headgate.topology_runtime.worker.keyed_states import KeyedStates  # noqa: E402
+from headgate.topology_runtime.worker.orders import orders_of  # noqa: E402
+from headgate.topology_runtime.worker.outputs import Outputs  # noqa: E402
+from headgate.topology_runtime.worker.rig import Rig  # noqa: E402
+from headgate.topology_runtime.worker.row_checks import RowChecks  # noqa: E402
+from headgate.topology_runtime.worker.source_reader import SourceWork  # noqa: E402
+from headgate.topology_runtime.worker.switchboard import Switchboard  # noqa: E402
+from headgate.topology_runtime.worker.threads import Host, TaskThread  # noqa: E402
+from headgate.topology_runtime.worker.user_code import UserCode  # noqa: E402
 from peers import work  # noqa: E402
-from topology_runtime import messages as m  # noqa: E402
-from topology_runtime.channels import encode  # noqa: E402
-from topology_runtime.clock import monotonic_ns, wall_ns  # noqa: E402
-from topology_runtime.cluster import Slot  # noqa: E402
-from topology_runtime.data_plane import FRAME_ROWS  # noqa: E402
-from topology_runtime.disk import DiskTroubles  # noqa: E402
-from topology_runtime.schedule import Schedule  # noqa: E402
-from topology_runtime.tasks.count import CountByKey  # noqa: E402
-from topology_runtime.worker import applied, attempts, frames, garbage, keyed_rows, ledger, source_reader  # noqa: E402
-from topology_runtime.worker import meter as mt  # noqa: E402
-from topology_runtime.worker import switchboard as sb  # noqa: E402
-from topology_runtime.worker.chained_post import ChainedPost  # noqa: E402
-from topology_runtime.worker.finished import FinishedLog  # noqa: E402
-from topology_runtime.worker.frames import FrameWork  # noqa: E402
-from topology_runtime.worker.held_lease import HeldLease  # noqa: E402
-from topology_runtime.worker.keyed import KeyedTask  # noqa: E402
-from topology_runtime.worker.keyed_states import KeyedStates  # noqa: E402
-from topology_runtime.worker.orders import orders_of  # noqa: E402
-from topology_runtime.worker.outputs import Outputs  # noqa: E402
-from topology_runtime.worker.rig import Rig  # noqa: E402
-from topology_runtime.worker.row_checks import RowChecks  # noqa: E402
-from topology_runtime.worker.source_reader import SourceWork  # noqa: E402
-from topology_runtime.worker.switchboard import Switchboard  # noqa: E402
-from topology_runtime.worker.threads import Host, TaskThread  # noqa: E402
-from topology_runtime.worker.user_code import UserCode  # noqa: E402
 
 ALL = 1 << 62
 WORKS = ("W1", "W2", "W4")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topology_runtime.logic import Source
+from headgate.topology_runtime.logic import Source
 
 Tuple = tuple[int, float, str]
 

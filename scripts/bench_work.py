@@ -23,15 +23,15 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from bench_data_plane import MODELLED_TPS, spread  # noqa: E402
+from headgate.topology_runtime import messages as m  # noqa: E402
+from headgate.topology_runtime.data_plane import FRAME_ROWS  # noqa: E402
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
+from headgate.topology_runtime.worker.rig import Rig  # noqa: E402
 from peers import work  # noqa: E402
-from topology_runtime import messages as m  # noqa: E402
-from topology_runtime.data_plane import FRAME_ROWS  # noqa: E402
-from topology_runtime.topology import Edge, Static, Task, Topology  # noqa: E402
-from topology_runtime.worker.rig import Rig  # noqa: E402
 
 NAMES = ("events", "parse", "count", "sink")
 COUNTS = {
-    "kept": Task("count", run="topology_runtime.tasks.count:CountByKey", state="keyed"),
+    "kept": Task("count", run="headgate.topology_runtime.tasks.count:CountByKey", state="keyed"),
     "object": Task("count", run="bench_work_tasks:CountHere"),
 }
 MOST_S = 120.0  # a run that takes longer has failed

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from headgate.topology_runtime.logic import Exhausted, Source, any_thread
 from peers import work
-from topology_runtime.logic import Exhausted, Source, any_thread
 
 
 class Events(Source):

@@ -20,10 +20,10 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime import messages as m
-from topology_runtime import wire_version
-from topology_runtime.samples import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS
-from topology_runtime.worker import rows
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime import wire_version
+from headgate.topology_runtime.samples import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS
+from headgate.topology_runtime.worker import rows
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "wire" / "frozen"
 CHANNELS: dict[str, Any] = {

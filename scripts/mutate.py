@@ -35,8 +35,8 @@ LIMIT_S = 600
 
 CHILD = """
 import json, sys
-from controller.simulation.runs import run
-from controller.simulation.world import Options
+from headgate.controller.simulation.runs import run
+from headgate.controller.simulation.world import Options
 asked = json.loads(sys.argv[1])
 options = Options(**{**asked["options"], "kinds": tuple(asked["options"]["kinds"])})
 for seed in range(asked["seeds"]):
@@ -52,8 +52,11 @@ else:
 def planted(plant: Plant, folder: Path) -> str:
     """A copy of the code with the bug in it; returns why it cannot be planted, if so."""
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package)
+        shutil.copytree(ROOT / package, folder / "headgate" / package)
+    for name in ("__init__.py", "tasks.py"):
+        shutil.copy(ROOT / "topology_runtime" / "public" / name, folder / "headgate" / name)
     for file, old, new in plant.edits:
+        file = f"headgate/{file}"
         text = (folder / file).read_text()
         if text.count(old) != 1:
             return f"no longer fits the code: {text.count(old)} times in {file}: {old.strip()!r}"

@@ -8,25 +8,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.analyze.nearness import growing, nearness
-from controller.analyze.residuals import predicted_slots
-from controller.core.viewing import view_of
-from controller.execute.ending import Ending
-from controller.knowledge import diagnoses as d
-from controller.knowledge import windows as w
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Member, Membership
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Durable, Rollout, RolloutStarted, Submitted
-from controller.knowledge.run_view import LoopResult, RunView
-from controller.knowledge.turns import Now
-from controller.plan.planner import PlanRequest, best_plan
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import Report, ThreadSpec, Token, WorkerStatus
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.analyze.nearness import growing, nearness
+from headgate.controller.analyze.residuals import predicted_slots
+from headgate.controller.core.viewing import view_of
+from headgate.controller.execute.ending import Ending
+from headgate.controller.knowledge import diagnoses as d
+from headgate.controller.knowledge import windows as w
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Member, Membership
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Durable, Rollout, RolloutStarted, Submitted
+from headgate.controller.knowledge.run_view import LoopResult, RunView
+from headgate.controller.knowledge.turns import Now
+from headgate.controller.plan.planner import PlanRequest, best_plan
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.messages import Report, ThreadSpec, Token, WorkerStatus
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 NS = 1_000_000_000
 WALL_NS = 1_790_000_000 * NS

@@ -53,7 +53,7 @@ def main() -> None:
 @contextlib.contextmanager
 def served(trace: Path) -> Iterator[str]:
     """The page over a trace, as the command serves it."""
-    command = [sys.executable, "-m", "dashboards.cli", "dashboard", "run", "--trace", str(trace)]
+    command = [sys.executable, "-m", "headgate.dashboards.cli", "dashboard", "run", "--trace", str(trace)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         assert process.stdout is not None

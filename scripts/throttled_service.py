@@ -1,6 +1,6 @@
 """A service that gives out tokens at a steady rate, as cloud services do: `--rate 60 --reserve 0.5`.
 
-Speaks as `topology_runtime.tasks.service`: a line in, a line out. A request that finds no token waits for
+Speaks as `headgate.topology_runtime.tasks.service`: a line in, a line out. A request that finds no token waits for
 the next one, first come first served; `reserve` seconds' worth of tokens are saved up while nobody asks, so
 that an overload shows only when they are used up. Prints its port; ends with its owner.
 """
@@ -11,7 +11,7 @@ import argparse
 import asyncio
 
 from emulated_services.limits import Limit
-from topology_runtime.owner import die_with
+from headgate.topology_runtime.owner import die_with
 
 ANSWER = b"1\n"
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards.tables.catalogue import page, tables
+from headgate.dashboards.tables.catalogue import page, tables
 
 PAGE = Path(__file__).parents[1] / "docs" / "tables.md"
 BEGINS = "<!-- from here on written by scripts/write_tables_page.py -->\n"

@@ -11,7 +11,7 @@ import re
 
 import msgspec
 
-from topology_runtime.errors import UsageError
+from headgate.topology_runtime.errors import UsageError
 
 LOOPBACK = "127.0.0.1"
 NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9-]{0,62}))*")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from topology_runtime.trace_tables import COUNT, NUMBER, TABLES, TEXT, TIME
+from headgate.topology_runtime.trace_tables import COUNT, NUMBER, TABLES, TEXT, TIME
 
 
 def arrow_schema(table: str) -> pa.Schema:

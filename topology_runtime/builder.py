@@ -1,6 +1,6 @@
 """Topologies in Python, a pleasure to write and to read:
 
-    from topology_runtime.builder import topology
+    from headgate.topology_runtime.builder import topology
 
     flow = topology("words")
     lines = flow.source("lines", Lines, path="book.txt")
@@ -23,14 +23,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.drafts import draft_of, topology_from
-from topology_runtime.faults.words import shown
-from topology_runtime.logic import arriving_of, batched_of, effects_of, kind_of
-from topology_runtime.references import reference_of
-from topology_runtime.signatures import call_faults, state_faults, type_faults
-from topology_runtime.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
-from topology_runtime.validate import raise_if_any, rule_faults
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.drafts import draft_of, topology_from
+from headgate.topology_runtime.faults.words import shown
+from headgate.topology_runtime.logic import arriving_of, batched_of, effects_of, kind_of
+from headgate.topology_runtime.references import reference_of
+from headgate.topology_runtime.signatures import call_faults, state_faults, type_faults
+from headgate.topology_runtime.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
+from headgate.topology_runtime.validate import raise_if_any, rule_faults
 
 Run = Callable[..., Any] | str
 Key = str | int | Callable[[Any], Any]

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.calibration import json_lines, store
-from topology_runtime.calibration.collecting import ENDING_S, IMPORTS_S, TEMPORARY
-from topology_runtime.errors import HeadgateError, InvalidInput
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.calibration import json_lines, store
+from headgate.topology_runtime.calibration.collecting import ENDING_S, IMPORTS_S, TEMPORARY
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.topology import Topology
 
 SECONDS = 2.0  # per point: a hundred periods of the slot's quota
 
@@ -60,7 +60,7 @@ def models_for(  # what models depend on, and how to measure them
             sys.executable,
             "-P",
             "-m",
-            "topology_runtime.calibration.first_use",
+            "headgate.topology_runtime.calibration.first_use",
             "--owner",
             str(os.getpid()),
         ]
@@ -90,7 +90,7 @@ def _raise_if_planned_only(topology: Topology) -> None:
 
 def _listen(command: list[str], topology: Topology, seconds: float, tell: Tell | None) -> None:
     """Run the measuring process to its end."""
-    from topology_runtime.calibration import bench, probing, task_profile
+    from headgate.topology_runtime.calibration import bench, probing, task_profile
 
     longest_s = max((task.max_call_s for task in topology.tasks), default=0.0)
     silence_s = IMPORTS_S + 2 * (

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives import serialization as s
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from topology_runtime.addresses import is_address
-from topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.addresses import is_address
+from headgate.topology_runtime.errors import InvalidInput
 
 DAYS, RENEWED_DAYS = 397, 30  # how long one of ours holds; it is made anew when less than so long is left
 FILE_MOST_BYTES = 256 * 1024

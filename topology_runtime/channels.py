@@ -25,12 +25,12 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import zmq
 
-from topology_runtime import curve
-from topology_runtime import messages as m
-from topology_runtime.addresses import Listening, parted, tcp
-from topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
-from topology_runtime.keys.pairs import Contact, KeyGuard, Who, keyed
-from topology_runtime.requests import from_here
+from headgate.topology_runtime import curve
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.addresses import Listening, parted, tcp
+from headgate.topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
+from headgate.topology_runtime.keys.pairs import Contact, KeyGuard, Who, keyed
+from headgate.topology_runtime.requests import from_here
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import zmq
 from zmq.utils import z85
 
-from topology_runtime.keys.pairs import Contact, KeyGuard, KeyPair
+from headgate.topology_runtime.keys.pairs import Contact, KeyGuard, KeyPair
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 ADMITTED, LATER, REFUSED = b"200", b"300", b"400"  # after LATER a client tries again by itself

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from topology_runtime.addresses import LOOPBACK, Listening, is_everywhere, listening
-from topology_runtime.errors import UsageError
-from topology_runtime.settings_folder import settings_folder
+from headgate.topology_runtime.addresses import LOOPBACK, Listening, is_everywhere, listening
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.settings_folder import settings_folder
 
 if TYPE_CHECKING:
-    from topology_runtime.certificates import Certificate
+    from headgate.topology_runtime.certificates import Certificate
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,7 +81,7 @@ def certificate_of(
         raise UsageError(f"{prefix}tls makes a certificate, {prefix}certificate gives one: give one of them")
     if not tls and file is None:
         return None
-    from topology_runtime import certificates as c
+    from headgate.topology_runtime import certificates as c
 
     if file is not None and key is not None:
         return c.given_certificate(file, key, at.advertise)

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.errors import HeadgateError, InvalidInput
-from topology_runtime.faults.drafts import Draft
-from topology_runtime.faults.words import REFERENCE, shown
-from topology_runtime.logic import Row, arriving_of, batched_of, effects_of, kind_of
-from topology_runtime.references import last_lines, resolve
-from topology_runtime.signatures import call_faults, state_faults, type_faults
-from topology_runtime.topology import Task
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.faults.drafts import Draft
+from headgate.topology_runtime.faults.words import REFERENCE, shown
+from headgate.topology_runtime.logic import Row, arriving_of, batched_of, effects_of, kind_of
+from headgate.topology_runtime.references import last_lines, resolve
+from headgate.topology_runtime.signatures import call_faults, state_faults, type_faults
+from headgate.topology_runtime.topology import Task
 
 # What an unmarked function or callable may be declared as; the mark only spares the declaration.
 CALLED_KINDS = ("map", "flat_map", "filter")

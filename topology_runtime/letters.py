@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from topology_runtime.cluster import Slot
+from headgate.topology_runtime.cluster import Slot
 
 AGAIN_PARTITION = 1 << 20
 ROW_BYTES_MOST = 16 * 1024  # of a larger row there is the text alone

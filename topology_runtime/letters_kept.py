@@ -18,8 +18,8 @@ from itertools import islice
 
 import msgspec
 
-from topology_runtime.disk import DiskTroubles, open_plain, text_of, write_note
-from topology_runtime.letters import DeadLetter, weighed
+from headgate.topology_runtime.disk import DiskTroubles, open_plain, text_of, write_note
+from headgate.topology_runtime.letters import DeadLetter, weighed
 
 FOLDER = "letters"
 RUN_NOTE = "run"  # holds the name of the run whose letters are here

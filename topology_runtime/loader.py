@@ -1,6 +1,6 @@
 """The loader process, seen from inside: imports user code, answers with one line, ends at once.
 
-Only `python -m topology_runtime.loading` runs this (see there for its command line and answers).
+Only `python -m headgate.topology_runtime.loading` runs this (see there for its command line and answers).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from topology_runtime.builder import Builder
-from topology_runtime.errors import HeadgateError, InvalidInput
-from topology_runtime.faults.drafts import draft_of, topology_from
-from topology_runtime.instances import filled
-from topology_runtime.owner import die_with
-from topology_runtime.reading import PARSERS, document_of, read_data
-from topology_runtime.references import (
+from headgate.topology_runtime.builder import Builder
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.faults.drafts import draft_of, topology_from
+from headgate.topology_runtime.instances import filled
+from headgate.topology_runtime.owner import die_with
+from headgate.topology_runtime.reading import PARSERS, document_of, read_data
+from headgate.topology_runtime.references import (
     import_module,
     import_too_slow,
     last_lines,
@@ -31,8 +31,8 @@ from topology_runtime.references import (
     stack_of,
     use_paths,
 )
-from topology_runtime.topology import Topology
-from topology_runtime.validate import raise_if_any, rule_faults, run_faults
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.validate import raise_if_any, rule_faults, run_faults
 
 FAILED = 3  # exit code of an answer that is an error
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -P -m topology_runtime.loading")
+    parser = argparse.ArgumentParser(prog="python -P -m headgate.topology_runtime.loading")
     parser.add_argument("--runs", action="store_true", help="every task must have a `run` that works")
     parser.add_argument("--limit-s", type=float, default=30.0, help="for importing")
     parser.add_argument("--owner", type=int, default=0, help="process to end with")

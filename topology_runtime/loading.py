@@ -5,7 +5,7 @@ Files are read here; they hold no code. User code is imported only in a loader p
 topology, so that a hanging or crashing import harms no daemon, and a user's own `controller.py` or
 `agent/` is never taken for ours:
 
-    python -P -m topology_runtime.loading [--runs] [--limit-s S] REFERENCE PATH…
+    python -P -m headgate.topology_runtime.loading [--runs] [--limit-s S] REFERENCE PATH…
 
 Its last line on stdout is the topology as JSON, or `{"error": {…}}`; what user code prints goes to stderr.
 REFERENCE `-` is a topology as JSON on stdin.
@@ -24,14 +24,14 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.examples import DEMO, NAMES, example
-from topology_runtime.faults.words import REFERENCE, did_you_mean, shown
-from topology_runtime.instances import build, key_function
-from topology_runtime.reading import PARSERS, document_of, near_file, read_data
-from topology_runtime.references import import_too_slow, module_of_file
-from topology_runtime.topology import Topology
-from topology_runtime.validate import topology_of
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.examples import DEMO, NAMES, example
+from headgate.topology_runtime.faults.words import REFERENCE, did_you_mean, shown
+from headgate.topology_runtime.instances import build, key_function
+from headgate.topology_runtime.reading import PARSERS, document_of, near_file, read_data
+from headgate.topology_runtime.references import import_too_slow, module_of_file
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.validate import topology_of
 
 __all__ = ["Loaded", "build", "check_runs", "key_function", "load"]
 
@@ -112,7 +112,7 @@ def _is_word(reference: str) -> bool:
 
 def _example(name: str) -> _Place:
     if name == DEMO:
-        return _Place("topology_runtime.tasks.demo:PLANNED")
+        return _Place("headgate.topology_runtime.tasks.demo:PLANNED")
     file = example(name)
     if file is None:
         raise InvalidInput(
@@ -147,7 +147,7 @@ def _in_loader(
     import tempfile
 
     flags = ["--runs"] if runs else []
-    command = [sys.executable, "-P", "-m", "topology_runtime.loading", *flags]
+    command = [sys.executable, "-P", "-m", "headgate.topology_runtime.loading", *flags]
     command += ["--limit-s", str(limit_s), "--owner", str(os.getpid()), "--", target, *user_paths]
     with tempfile.TemporaryFile() as given:
         given.write(stdin)
@@ -196,6 +196,6 @@ def _topology_in(out: bytes, code: int, what: str) -> Topology:
 
 
 if __name__ == "__main__":
-    from topology_runtime.loader import main
+    from headgate.topology_runtime.loader import main
 
     main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""What a user's task may be. Import it from here: ``from topology_runtime.logic import …``.
+"""What a user's task may be. Import it from here: ``from headgate.topology_runtime.logic import …``.
 
     a function f(row) → row                  one row for each row (the fast form)
     @flat_map  f(row) → iterable of rows     none, one or many

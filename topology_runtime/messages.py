@@ -14,35 +14,35 @@ from typing import Any, Literal
 
 import msgspec
 
-from topology_runtime.clock_off import ClockOff as ClockOff
-from topology_runtime.cluster import Slot
-from topology_runtime.data_plane import DataPlaneSettings as DataPlaneSettings
-from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.key_counts import KeysSeen
-from topology_runtime.latency.words import LatencyReport, Paces, PathNow
-from topology_runtime.lease import Lease as Lease
-from topology_runtime.letters import DeadLetter as DeadLetter
-from topology_runtime.letters import DeadLetters as DeadLetters
-from topology_runtime.letters import LettersTaken as LettersTaken
-from topology_runtime.letters import SendAgain as SendAgain
-from topology_runtime.letters import SentAgain as SentAgain
-from topology_runtime.packages.wire import PackageAt as PackageAt
-from topology_runtime.packages.wire import PackageOffer, PackagePart
-from topology_runtime.profiles import ProfileAt, Profiled, ProfileSpec
-from topology_runtime.requests import Reply as Reply
-from topology_runtime.requests import Request as Request
-from topology_runtime.requests import refusal as refusal
-from topology_runtime.samples import LINK_COLUMNS as LINK_COLUMNS
-from topology_runtime.samples import SAMPLE_COLUMNS as SAMPLE_COLUMNS
-from topology_runtime.samples import SLOT_COLUMNS as SLOT_COLUMNS
-from topology_runtime.samples import FinishedRuns as FinishedRuns
-from topology_runtime.samples import SampleBlock as SampleBlock
-from topology_runtime.schedule import Schedule
-from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
-from topology_runtime.struck import Poisoned, VmStrikes
-from topology_runtime.task_code import TaskCode
-from topology_runtime.topology import Topology
-from topology_runtime.wire_version import UNTOLD, WIRE
+from headgate.topology_runtime.clock_off import ClockOff as ClockOff
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.data_plane import DataPlaneSettings as DataPlaneSettings
+from headgate.topology_runtime.finished_kept import FinishedKept
+from headgate.topology_runtime.key_counts import KeysSeen
+from headgate.topology_runtime.latency.words import LatencyReport, Paces, PathNow
+from headgate.topology_runtime.lease import Lease as Lease
+from headgate.topology_runtime.letters import DeadLetter as DeadLetter
+from headgate.topology_runtime.letters import DeadLetters as DeadLetters
+from headgate.topology_runtime.letters import LettersTaken as LettersTaken
+from headgate.topology_runtime.letters import SendAgain as SendAgain
+from headgate.topology_runtime.letters import SentAgain as SentAgain
+from headgate.topology_runtime.packages.wire import PackageAt as PackageAt
+from headgate.topology_runtime.packages.wire import PackageOffer, PackagePart
+from headgate.topology_runtime.profiles import ProfileAt, Profiled, ProfileSpec
+from headgate.topology_runtime.requests import Reply as Reply
+from headgate.topology_runtime.requests import Request as Request
+from headgate.topology_runtime.requests import refusal as refusal
+from headgate.topology_runtime.samples import LINK_COLUMNS as LINK_COLUMNS
+from headgate.topology_runtime.samples import SAMPLE_COLUMNS as SAMPLE_COLUMNS
+from headgate.topology_runtime.samples import SLOT_COLUMNS as SLOT_COLUMNS
+from headgate.topology_runtime.samples import FinishedRuns as FinishedRuns
+from headgate.topology_runtime.samples import SampleBlock as SampleBlock
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.struck import Poisoned, VmStrikes
+from headgate.topology_runtime.task_code import TaskCode
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.wire_version import UNTOLD, WIRE
 
 
 class Token(msgspec.Struct, frozen=True, order=True, array_like=True):

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from topology_runtime.latency_buckets import bucket_ns, lowest_ns
+from headgate.topology_runtime.latency_buckets import bucket_ns, lowest_ns
 
 # every second bucket of the meter from 0.5 ms to 137 s: (the first one that is not counted, upper bound in s)
 BOUNDS = tuple((b, lowest_ns(b) / 1e9) for b in range(32, 105, 2))

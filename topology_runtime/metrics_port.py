@@ -19,8 +19,8 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from topology_runtime.errors import Unreachable
-from topology_runtime.http_options import MetricsAt
+from headgate.topology_runtime.errors import Unreachable
+from headgate.topology_runtime.http_options import MetricsAt
 
 PATH = "/metrics"
 POLL_S = 0.1  # how long closing may take
@@ -94,7 +94,7 @@ def _context(at: MetricsAt) -> ssl.SSLContext | None:
     """Raises InvalidInput."""
     if at.certificate is None:
         return None
-    from topology_runtime.certificates import server_context
+    from headgate.topology_runtime.certificates import server_context
 
     return server_context(at.certificate)
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, TextIO, TypeVar, get_args
 
 import click
 
-from topology_runtime.errors import UsageError
-from topology_runtime.faults.words import did_you_mean, significant
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.faults.words import did_you_mean, significant
 
 Format = Literal["table", "json", "jsonl", "csv"]
 FORMATS = get_args(Format)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.output import Format, emit, short_format_options
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.output import Format, emit, short_format_options
 
 if TYPE_CHECKING:
-    from topology_runtime.calibration.profile_steps import Next
-    from topology_runtime.calibration.record import ProfileRecord
-    from topology_runtime.calibration.subjects import Subjects
+    from headgate.topology_runtime.calibration.profile_steps import Next
+    from headgate.topology_runtime.calibration.record import ProfileRecord
+    from headgate.topology_runtime.calibration.subjects import Subjects
 
 SLOT_CORES = 0.2
 SLOT_MEMORY_BYTES = 256 << 20
@@ -72,7 +72,7 @@ def profile(tasks: tuple[str, ...], of: str | None, folder: Path, output: Format
     TASK is file.py:function, module:Class, or a ready-made task's name; NAME=TASK gives the model another
     name. The task really runs, side effects included, on sample events. What was measured is kept: the
     same command again goes on where it was stopped."""
-    from topology_runtime.errors import UsageError
+    from headgate.topology_runtime.errors import UsageError
 
     if not tasks and of is None:
         raise UsageError("nothing to profile", hint="name a TASK, or --topology TOPOLOGY")
@@ -85,7 +85,7 @@ def profile(tasks: tuple[str, ...], of: str | None, folder: Path, output: Format
 
 
 def _subjects(tasks: Sequence[str], of: str | None, options: dict[str, Any]) -> Subjects:
-    from topology_runtime.calibration import subjects
+    from headgate.topology_runtime.calibration import subjects
 
     if of is not None:
         return subjects.of_topology(of, tasks)
@@ -100,9 +100,9 @@ def _subjects(tasks: Sequence[str], of: str | None, options: dict[str, Any]) -> 
 def _measured(subjects: Subjects, folder: Path, options: dict[str, Any]) -> list[ProfileRecord]:
     from msgspec.structs import replace
 
-    from topology_runtime.calibration.profile_steps import QUICK, ProfileChoice
-    from topology_runtime.calibration.record import RECORDS
-    from topology_runtime.calibration.side_by_side import ProfileRequest, profile
+    from headgate.topology_runtime.calibration.profile_steps import QUICK, ProfileChoice
+    from headgate.topology_runtime.calibration.record import RECORDS
+    from headgate.topology_runtime.calibration.side_by_side import ProfileRequest, profile
 
     if options["again"]:
         for task in subjects.tasks:
@@ -137,7 +137,7 @@ class Bars:
         if sys.stderr.isatty():
             from rich import progress
 
-            from topology_runtime.output import console
+            from headgate.topology_runtime.output import console
 
             columns = (
                 progress.TextColumn("{task.description}"),
@@ -170,8 +170,8 @@ class Bars:
         )
 
     def _left_s(self, record: ProfileRecord) -> float:
-        from topology_runtime.calibration.profile_steps import steps_left, waits
-        from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
+        from headgate.topology_runtime.calibration.profile_steps import steps_left, waits
+        from headgate.topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
 
         probes, trials = steps_left(record.probes, record.trials, self._wish)
         trial_s = LONGEST_WAITS_S if record.probes and waits(record.probes) else LONGEST_S

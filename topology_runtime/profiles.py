@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from topology_runtime.cluster import Slot
+from headgate.topology_runtime.cluster import Slot
 
 
 class ProfileSpec(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from topology_runtime.output import console
+from headgate.topology_runtime.output import console
 
 Step = Callable[[int, int], None]  # told how many of the things are there, and how many were made just now
 

@@ -22,9 +22,9 @@ from typing import Literal
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.topology import Topology
 
 MAX_BYTES = 1024 * 1024  # reliability: files are at most 1 MiB
 MAX_STEPS = 4096  # a schedule travels to every worker with every desired state (18 bytes a step)
@@ -132,7 +132,7 @@ def read(
     if number is not None:
         return constant(number * _scale(rate_scale, number, capacity_tps), what)
     if os.path.isdir(what):
-        from topology_runtime.recorded_rates import points_of
+        from headgate.topology_runtime.recorded_rates import points_of
 
         points = [(number, *point) for number, point in enumerate(points_of(what), 1)]
         return _rates(points, [], what, rate_scale, time_scale, capacity_tps)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import did_you_mean, shown
-from topology_runtime.topology import Topology
-from topology_runtime.validate import MAX_BYTES
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import did_you_mean, shown
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.validate import MAX_BYTES
 
 if TYPE_CHECKING:
     import yaml

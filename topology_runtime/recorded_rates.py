@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.rates import MAX_RATE_TPS
-from topology_runtime.trace_tables import DECISIONS
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.rates import MAX_RATE_TPS
+from headgate.topology_runtime.trace_tables import DECISIONS
 
 COLUMNS = ("time", "source", "offered_tps")
 US = 1_000_000

@@ -1,6 +1,6 @@
 """`module:attribute` ↔ the user's object. Imports user code: only workers and the loader call this.
 
-use_paths       the user's folders come first, so that their own `controller.py` or `agent/` wins
+use_paths       the user's folders come first on the import path
 resolve         reference → object
 reference_of    function or class → reference, for objects that another process can find again
 """
@@ -8,41 +8,25 @@ reference_of    function or class → reference, for objects that another proces
 from __future__ import annotations
 
 import importlib
-import importlib.machinery
 import inspect
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from topology_runtime.errors import HeadgateError, InvalidInput
-from topology_runtime.faults.words import REFERENCE, did_you_mean, shown
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.faults.words import REFERENCE, did_you_mean, shown
 
-OUR_NAMES = frozenset({"agent", "controller", "dashboards"})  # installed beside topology_runtime
 FRAMES_SHOWN = 4  # of a traceback of user code
 HERE = str(Path(__file__).parent)
-
-
-class _UsersFirst:
-    """Finds modules with our packages' names in the user's folders first, also a plain folder `agent/`
-    without `__init__.py`, which Python itself would find only after our installed package."""
-
-    def __init__(self, paths: Sequence[str]) -> None:
-        self.paths = list(paths)
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, self.paths) if name in OUR_NAMES else None
 
 
 def use_paths(user_paths: Sequence[str]) -> None:
     """Make these folders the first on the import path, in this order."""
     paths = list(dict.fromkeys(user_paths))
     sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _UsersFirst)]
-    sys.meta_path.insert(0, _UsersFirst(paths))
     importlib.invalidate_caches()
 
 

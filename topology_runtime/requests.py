@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.errors import HeadgateError
-from topology_runtime.wire_version import UNTOLD, VERSION, WIRE
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.wire_version import UNTOLD, VERSION, WIRE
 
 
 class Request(msgspec.Struct, frozen=True, tag="request"):

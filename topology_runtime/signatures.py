@@ -11,9 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from topology_runtime.faults.words import did_you_mean
-from topology_runtime.logic import BATCHED_COLUMNS, Hold, Keyed, LiveSource, Source, To, batched_of, kind_of
-from topology_runtime.topology import Edge
+from headgate.topology_runtime.faults.words import did_you_mean
+from headgate.topology_runtime.logic import (
+    BATCHED_COLUMNS,
+    Hold,
+    Keyed,
+    LiveSource,
+    Source,
+    To,
+    batched_of,
+    kind_of,
+)
+from headgate.topology_runtime.topology import Edge
 
 PLAIN = (type(None), bool, int, float, str, bytes, datetime, list, tuple, dict)  # what rows are made of
 BASES: tuple[type[object], ...] = (Source, LiveSource, Hold, Keyed)

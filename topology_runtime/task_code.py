@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.topology import Topology
 
 
 class TaskCode(msgspec.Struct, frozen=True):

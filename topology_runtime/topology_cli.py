@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from topology_runtime.faults.words import counted
-from topology_runtime.output import Format, emit, format_options, write_table
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
-    from topology_runtime.topology import Edge, Topology
+    from headgate.topology_runtime.topology import Edge, Topology
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -36,7 +36,7 @@ def _options(command: F) -> F:
 @click.option("--runs", is_flag=True, help="Can it be run? Import every task's `run` and check it.")
 def validate(topology: str, paths: tuple[str, ...], output: Format, runs: bool) -> None:
     """List every fault of a topology (exit code 3), or say that there is none."""
-    from topology_runtime.loading import load
+    from headgate.topology_runtime.loading import load
 
     found = load(topology, paths, runs=runs).topology
     row = {
@@ -62,7 +62,7 @@ def validate(topology: str, paths: tuple[str, ...], output: Format, runs: bool) 
 @click.option("--rate", type=float, default=1.0, help="Input rate in tuples/s (default: 1).")
 def show(topology: str, paths: tuple[str, ...], output: Format, rate: float) -> None:
     """Tasks and edges with their rates at an input rate (GetRate)."""
-    from topology_runtime.loading import load
+    from headgate.topology_runtime.loading import load
 
     if not (math.isfinite(rate) and rate > 0):
         raise click.BadParameter(f"{rate:g} is not a finite rate above 0", param_hint="--rate")
@@ -81,7 +81,7 @@ def show(topology: str, paths: tuple[str, ...], output: Format, rate: float) -> 
 @_options
 def dot(topology: str, paths: tuple[str, ...]) -> None:
     """The topology as Graphviz text: `headgate topology dot T | dot -Tsvg > t.svg`."""
-    from topology_runtime.loading import load
+    from headgate.topology_runtime.loading import load
 
     click.echo(dot_text(load(topology, paths).topology))
 

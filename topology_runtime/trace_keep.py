@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from topology_runtime.errors import UsageError
+from headgate.topology_runtime.errors import UsageError
 
 ALL = "all"
 DEFAULT = "runs=100,gb=20"

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import significant
-from topology_runtime.trace_tables import PLANS
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.trace_tables import PLANS
 
 TRACES = Path("traces")  # where `up` writes them, below where it was started
 ID_LEAST, ID_SHOWN = 4, 8

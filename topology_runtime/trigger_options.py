@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from topology_runtime.errors import UsageError
+from headgate.topology_runtime.errors import UsageError
 
 DEFAULT = "every=60,saves=0.2,load=0.9,for=10"
 HELP = (

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.drafts import Draft, draft_of, topology_from
-from topology_runtime.faults.edges import EdgeRules
-from topology_runtime.faults.tasks import task_faults
-from topology_runtime.faults.words import name_faults, shown
-from topology_runtime.topology import SCHEMA, Topology
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.drafts import Draft, draft_of, topology_from
+from headgate.topology_runtime.faults.edges import EdgeRules
+from headgate.topology_runtime.faults.tasks import task_faults
+from headgate.topology_runtime.faults.words import name_faults, shown
+from headgate.topology_runtime.topology import SCHEMA, Topology
 
 MAX_TASKS = 1_000  # what the planner is measured for
 MAX_EDGES = 10_000

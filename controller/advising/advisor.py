@@ -13,12 +13,12 @@ from math import inf
 
 import msgspec
 
-from controller.advising.offered import OfferSoFar
-from controller.backtesting.deciders import DeciderQuestion, Foresight, Turn1s
-from controller.backtesting.world import PHASE_S, BacktestQuestion, FluidWorld
-from controller.knowledge.plans import Plan
-from controller.knowledge.season_data import LearnedSeason
-from topology_runtime.faults.words import counted
+from headgate.controller.advising.offered import OfferSoFar
+from headgate.controller.backtesting.deciders import DeciderQuestion, Foresight, Turn1s
+from headgate.controller.backtesting.world import PHASE_S, BacktestQuestion, FluidWorld
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.season_data import LearnedSeason
+from headgate.topology_runtime.faults.words import counted
 
 TURN_S = 1.0
 

@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlencode, urlsplit
 
 import msgspec
 
-from topology_runtime.errors import HeadgateError, InvalidInput, Unreachable, UsageError
-from topology_runtime.faults.words import counted
-from topology_runtime.rates import MAX_RATE_TPS
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, Unreachable, UsageError
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.rates import MAX_RATE_TPS
 
 POINTS_MOST = 11_000  # the server's own bound of a series
 ANSWER_BYTES = 8 * 1024**2  # of so many points about 400 KiB

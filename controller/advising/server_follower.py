@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from controller.advising.advisor import Advice, Advisor
-from controller.advising.prometheus import POINTS_MOST, PrometheusServer
-from topology_runtime.errors import InvalidInput, Unreachable
+from headgate.controller.advising.advisor import Advice, Advisor
+from headgate.controller.advising.prometheus import POINTS_MOST, PrometheusServer
+from headgate.topology_runtime.errors import InvalidInput, Unreachable
 
 GAP_STEPS = 3.0  # so many values may come late
 RETRY_MOST_S = 60.0

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from controller.knowledge.prediction_ledger import LedgerEntry, TaskKept
-from topology_runtime.faults.words import counted
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry, TaskKept
+from headgate.topology_runtime.faults.words import counted
 
 SPREAD = math.hypot(0.05, 0.053)  # of a slot's CPU: all slots together, and each (docs/measured-models.md)
 PRIOR_RUNS = 8

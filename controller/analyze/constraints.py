@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from controller.knowledge.diagnoses import Violation
-from controller.knowledge.windows import Window
-from topology_runtime.topology import LatencyConstraint, Topology
+from headgate.controller.knowledge.diagnoses import Violation
+from headgate.controller.knowledge.windows import Window
+from headgate.topology_runtime.topology import LatencyConstraint, Topology
 
 
 def violations(topology: Topology, window_of: Callable[[float], Window]) -> tuple[Violation, ...]:

@@ -32,13 +32,13 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from controller.analyze.forecast import CHOSEN, Needed, RateForecast
-from controller.analyze.season import Coming
-from controller.analyze.seasonal import Lowering, due, lowered
-from controller.knowledge.diagnoses import Demand, Direction, Horizon, Past
-from controller.knowledge.windows import SERIES_STEP_S, Window
-from topology_runtime.faults.words import significant
-from topology_runtime.stability.slopes import Floats
+from headgate.controller.analyze.forecast import CHOSEN, Needed, RateForecast
+from headgate.controller.analyze.season import Coming
+from headgate.controller.analyze.seasonal import Lowering, due, lowered
+from headgate.controller.knowledge.diagnoses import Demand, Direction, Horizon, Past
+from headgate.controller.knowledge.windows import SERIES_STEP_S, Window
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.stability.slopes import Floats
 
 HEADROOM = 1.15  # the 95th percentile of how far predicted rates are off (docs/measured-models.md)
 TREND_AGAIN_S, URGENT_AGAIN_S = 5.0, 1.0  # after a plan came into force

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.diagnoses import Demand, Diagnosis, Reason, Residual, Stability, Violation
-from controller.knowledge.windows import Window
-from topology_runtime.cluster import Slot
-from topology_runtime.faults.words import significant
+from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Reason, Residual, Stability, Violation
+from headgate.controller.knowledge.windows import Window
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.faults.words import significant
 
 CONFIRM_S = 8.0  # a plan is judged once it has been in force this long: 2 s to settle, 6 s of evidence
 SHORTFALL_MOST = 1.5  # a plan is raised at most so much over the demand when models promise too much

@@ -24,10 +24,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from controller.analyze.last_seconds import LastSeconds
-from controller.analyze.margin import margin_of
-from controller.analyze.season import LOOK_S, Coming, Handed, SeasonWatch
-from topology_runtime.stability.slopes import Floats
+from headgate.controller.analyze.last_seconds import LastSeconds
+from headgate.controller.analyze.margin import margin_of
+from headgate.controller.analyze.season import LOOK_S, Coming, Handed, SeasonWatch
+from headgate.topology_runtime.stability.slopes import Floats
 
 MEMORY_S = 600
 SPANS_S = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # in the longer ones several bursts fall

@@ -11,8 +11,8 @@ import math
 
 from msgspec.structs import replace
 
-from controller.knowledge.arrivals import Lag
-from controller.knowledge.windows import SERIES_STEP_S, Window
+from headgate.controller.knowledge.arrivals import Lag
+from headgate.controller.knowledge.windows import SERIES_STEP_S, Window
 
 DRAIN_S = 60.0
 LEAST_S = 2.0  # a row that waits for less waits for its turn, not for a plan

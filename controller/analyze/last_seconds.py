@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from topology_runtime.stability.slopes import Floats
+from headgate.topology_runtime.stability.slopes import Floats
 
 
 class LastSeconds:

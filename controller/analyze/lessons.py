@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from controller.analyze.bias import PRIOR_RUNS, ModelBias, biases, slow_vms, words_of
-from controller.knowledge.certainty import ErrorSpread
-from controller.knowledge.corrections import corrected, correction_of
-from controller.knowledge.models import Model
-from controller.knowledge.prediction_ledger import LedgerEntry
+from headgate.controller.analyze.bias import PRIOR_RUNS, ModelBias, biases, slow_vms, words_of
+from headgate.controller.knowledge.certainty import ErrorSpread
+from headgate.controller.knowledge.corrections import corrected, correction_of
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry
 
 ENOUGH_RUNS = 5  # of a model, before its own errors are gone by
 PLANS_TOLD = 10  # in a corrected model

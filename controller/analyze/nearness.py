@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from controller.analyze.residuals import PredictedSlots
-from controller.knowledge.diagnoses import Stability, TaskLoad
-from controller.knowledge.models import Model, peak_rate
-from controller.knowledge.plans import Plan
-from controller.knowledge.windows import Window
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Topology
+from headgate.controller.analyze.residuals import PredictedSlots
+from headgate.controller.knowledge.diagnoses import Stability, TaskLoad
+from headgate.controller.knowledge.models import Model, peak_rate
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.windows import Window
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Topology
 
 ALIKE = 0.95  # of the highest
 GROWS = 0.02  # of a task's rate that is added to its queue each second: 2 % overload

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from statistics import fmean
 
-from controller.knowledge.diagnoses import PathStanding
-from topology_runtime.latency.words import PathNow, Standing
-from topology_runtime.messages import WorkerStatus
-from topology_runtime.topology import LatencyConstraint, Topology
+from headgate.controller.knowledge.diagnoses import PathStanding
+from headgate.topology_runtime.latency.words import PathNow, Standing
+from headgate.topology_runtime.messages import WorkerStatus
+from headgate.topology_runtime.topology import LatencyConstraint, Topology
 
 WORSE: dict[Standing, int] = {"held": 0, "adapting": 1, "helpless": 2}
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.analyze.bias import MOST, ROWS_LEAST, SPREAD
-from controller.knowledge.models import Model, Point, cpu, half_widths, peak_rate
-from topology_runtime.faults.words import counted, significant
+from headgate.controller.analyze.bias import MOST, ROWS_LEAST, SPREAD
+from headgate.controller.knowledge.models import Model, Point, cpu, half_widths, peak_rate
+from headgate.topology_runtime.faults.words import counted, significant
 
 SECONDS_LEAST = 30.0  # that a number of threads was at its peak
 AGAIN = 2.0  # times what was seen when a model was refitted last, before it is refitted again

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from controller.knowledge.diagnoses import Residual
-from controller.knowledge.plans import Prediction
-from controller.knowledge.windows import Window
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.diagnoses import Residual
+from headgate.controller.knowledge.plans import Prediction
+from headgate.controller.knowledge.windows import Window
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.topology import Topology
 
 PredictedSlots = dict[Slot, tuple[float, float]]  # CPU and memory as fractions
 

@@ -23,9 +23,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.analyze.last_seconds import LastSeconds
-from controller.analyze.margin import margin_of
-from topology_runtime.stability.slopes import Floats
+from headgate.controller.analyze.last_seconds import LastSeconds
+from headgate.controller.analyze.margin import margin_of
+from headgate.topology_runtime.stability.slopes import Floats
 
 KEPT_S = 1800
 RECENT_S = 600  # a season is sought in these, and where there is none, in all that is kept

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from controller.analyze.season import LONGEST_S, SHORTEST_S, WHOLE_PERIODS
-from controller.knowledge.season_data import LearnedSeason
+from headgate.controller.analyze.season import LONGEST_S, SHORTEST_S, WHOLE_PERIODS
+from headgate.controller.knowledge.season_data import LearnedSeason
 
 
 def season_faults(season: LearnedSeason) -> Iterator[str]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from controller.analyze.season import Coming
-from controller.analyze.troughs import next_trough, step_to
-from controller.knowledge.diagnoses import Horizon
+from headgate.controller.analyze.season import Coming
+from headgate.controller.analyze.troughs import next_trough, step_to
+from headgate.controller.knowledge.diagnoses import Horizon
 
 SPARE_S = 1.0  # a plan is decided so long before it has to be
 WORTH_S = (

@@ -5,7 +5,7 @@ slope of 0.02 s/s means 2 % overload. Two series can show it: the median end-to-
 and the lag: how long ago the rows were offered that are done just now. For steady rates the lag's slope is
 the backlog's growth / rate; unlike the backlog it does not change when the rate changes and the latency
 does not. So both must grow. Theil–Sen slopes, because a hiccup of the machine is no trend; their intervals
-by block bootstrap, as in the profiler's trials (topology_runtime.stability). A slope above
+by block bootstrap, as in the profiler's trials (headgate.topology_runtime.stability). A slope above
 the limit counts when the series is a trend: Kendall's test is sure that it rises, and it rises by more than
 its largest jump and half its scatter. A latency that is higher since the load rose makes one jump, and rows
 that are done in batches make a sawtooth whose samples can look like a slope.
@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 
-from controller.knowledge.diagnoses import Stability, Verdict
-from controller.knowledge.windows import SERIES_STEP_S, Window
-from topology_runtime.stability.evidence import RAW_SLOPE, UNSTABLE_SLOPE
-from topology_runtime.stability.slopes import (
+from headgate.controller.knowledge.diagnoses import Stability, Verdict
+from headgate.controller.knowledge.windows import SERIES_STEP_S, Window
+from headgate.topology_runtime.stability.evidence import RAW_SLOPE, UNSTABLE_SLOPE
+from headgate.topology_runtime.stability.slopes import (
     MIN_POINTS,
     Floats,
     Slope,

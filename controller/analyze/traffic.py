@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from controller.knowledge.traffic import MeasuredTraffic
-from controller.knowledge.windows import Window
+from headgate.controller.knowledge.traffic import MeasuredTraffic
+from headgate.controller.knowledge.windows import Window
 
 SMOOTH_S = 30.0  # what was measured so long ago counts a third of what is measured now
 LEAST_ROWS = 100.0  # emitted in a window; fewer say little

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from topology_runtime.stability.slopes import Floats
+from headgate.topology_runtime.stability.slopes import Floats
 
 BINS = 128  # that what comes is looked at in
 NEARLY = 0.9  # of the most that could be gained: it is not waited for the rest

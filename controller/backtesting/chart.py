@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from controller.offline.pictures import drawing
-from controller.offline.pictures.drawing import AMBER, BLUE, DARK_RED, INK, tint
+from headgate.controller.offline.pictures import drawing
+from headgate.controller.offline.pictures.drawing import AMBER, BLUE, DARK_RED, INK, tint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from controller.backtesting.policy_score import ScoreSeries
+    from headgate.controller.backtesting.policy_score import ScoreSeries
 
 PANEL_IN, BETWEEN_IN, LEFT_IN, RIGHT_IN = 2.2, 0.32, 0.75, 0.2
 

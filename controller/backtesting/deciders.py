@@ -20,14 +20,20 @@ from typing import Protocol
 
 import msgspec
 
-from controller.analyze.demand import Offer, demand
-from controller.analyze.diagnosis import DiagnosisInput, diagnose
-from controller.analyze.forecast import Tuning
-from controller.core.following import Following
-from controller.knowledge.diagnoses import Diagnosis, Horizon, Past, Stability
-from controller.knowledge.season_data import LearnedSeason
-from controller.knowledge.windows import SERIES_STEP_S, Latency, LatencySeries, ProgressSeries, Window
-from topology_runtime.topology import Topology
+from headgate.controller.analyze.demand import Offer, demand
+from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
+from headgate.controller.analyze.forecast import Tuning
+from headgate.controller.core.following import Following
+from headgate.controller.knowledge.diagnoses import Diagnosis, Horizon, Past, Stability
+from headgate.controller.knowledge.season_data import LearnedSeason
+from headgate.controller.knowledge.windows import (
+    SERIES_STEP_S,
+    Latency,
+    LatencySeries,
+    ProgressSeries,
+    Window,
+)
+from headgate.topology_runtime.topology import Topology
 
 NS = 1_000_000_000
 DS2_S, DS2_OFF = 10, 0.05

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.backtesting.world import BacktestQuestion
-from controller.knowledge.models import Model, missing_models
-from controller.offline.options import topology_and_models
-from controller.offline.vm_options import slot_cores_of, slot_price
-from controller.replaying.world import Delays
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import InvalidInput
-from topology_runtime.topology import Topology
+from headgate.controller.backtesting.world import BacktestQuestion
+from headgate.controller.knowledge.models import Model, missing_models
+from headgate.controller.offline.options import topology_and_models
+from headgate.controller.offline.vm_options import slot_cores_of, slot_price
+from headgate.controller.replaying.world import Delays
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.topology import Topology
 
 VMS, SLOTS = 64, 4
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from controller.backtesting.drawn import LENGTH_S, SEEDS, RateAt, drawn, names_of
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import did_you_mean
-from topology_runtime.rates import Rates
+from headgate.controller.backtesting.drawn import LENGTH_S, SEEDS, RateAt, drawn, names_of
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import did_you_mean
+from headgate.topology_runtime.rates import Rates
 
 MADE_S = LENGTH_S
 

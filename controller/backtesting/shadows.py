@@ -12,20 +12,20 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from controller.backtesting.deciders import DECIDERS, MEASURES, OURS, DeciderQuestion
-from controller.backtesting.policy_score import PolicyScore, Row, rank_of
-from controller.backtesting.world import PHASE_S, BacktestQuestion, FluidWorld, with_planner
-from controller.core.following import queue_s
-from controller.execute.watching import progress_of
-from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.replaying.exact_replay import Moment
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.recorded import RecordedRun
-from controller.replaying.world import Delays
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import HeadgateError
-from topology_runtime.topology import Topology
+from headgate.controller.backtesting.deciders import DECIDERS, MEASURES, OURS, DeciderQuestion
+from headgate.controller.backtesting.policy_score import PolicyScore, Row, rank_of
+from headgate.controller.backtesting.world import PHASE_S, BacktestQuestion, FluidWorld, with_planner
+from headgate.controller.core.following import queue_s
+from headgate.controller.execute.watching import progress_of
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.replaying.exact_replay import Moment
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.recorded import RecordedRun
+from headgate.controller.replaying.world import Delays
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.topology import Topology
 
 NS = 1_000_000_000
 LOOK_NS = NS // 2  # the run is looked at so often

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.analyze.forecast import Tuning
-from controller.backtesting.deciders import BARE, DECIDERS, OURS, STATIC, DeciderQuestion
-from controller.backtesting.policy_score import SHORT_MOST, Row, rank_of
-from controller.backtesting.series import RateSeries
-from controller.backtesting.world import BacktestQuestion, FluidWorld, with_planner
-from controller.knowledge.season_data import LearnedSeason
-from topology_runtime.schedule import Schedule
+from headgate.controller.analyze.forecast import Tuning
+from headgate.controller.backtesting.deciders import BARE, DECIDERS, OURS, STATIC, DeciderQuestion
+from headgate.controller.backtesting.policy_score import SHORT_MOST, Row, rank_of
+from headgate.controller.backtesting.series import RateSeries
+from headgate.controller.backtesting.world import BacktestQuestion, FluidWorld, with_planner
+from headgate.controller.knowledge.season_data import LearnedSeason
+from headgate.topology_runtime.schedule import Schedule
 
 TURNS = 60  # in a piece of a trial
 

@@ -13,25 +13,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from controller.analyze.demand import LEVEL_S, Offer
-from controller.backtesting.deciders import PLANNERS, Decider, Turn1s
-from controller.backtesting.policy_score import PolicyScore
-from controller.core.decide import PlanQuestion, choose
-from controller.core.following import queue_s
-from controller.execute.diff import diff
-from controller.execute.steps import PROBATION_WINDOWS
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.diagnoses import Horizon, Past
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan, ThreadAt
-from controller.plan.planner import PlanRequest
-from controller.plan.predict import predict
-from controller.replaying.world import Delays
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible
-from topology_runtime.faults.words import significant
-from topology_runtime.schedule import NS
-from topology_runtime.topology import Topology
+from headgate.controller.analyze.demand import LEVEL_S, Offer
+from headgate.controller.backtesting.deciders import PLANNERS, Decider, Turn1s
+from headgate.controller.backtesting.policy_score import PolicyScore
+from headgate.controller.core.decide import PlanQuestion, choose
+from headgate.controller.core.following import queue_s
+from headgate.controller.execute.diff import diff
+from headgate.controller.execute.steps import PROBATION_WINDOWS
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.diagnoses import Horizon, Past
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan, ThreadAt
+from headgate.controller.plan.planner import PlanRequest
+from headgate.controller.plan.predict import predict
+from headgate.controller.replaying.world import Delays
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.schedule import NS
+from headgate.topology_runtime.topology import Topology
 
 HALF_S = 0.5
 KEPT = 64  # plans that are reckoned with

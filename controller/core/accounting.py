@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from controller.analyze.residuals import LEAST, PredictedSlots
-from controller.core.alarms import SETTLED_S
-from controller.core.first_rows import slots_without_model
-from controller.core.task_shares import TaskShare, TaskShares
-from controller.knowledge.corrections import correction_of
-from controller.knowledge.diagnoses import Stability
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan
-from controller.knowledge.prediction_ledger import (
+from headgate.controller.analyze.residuals import LEAST, PredictedSlots
+from headgate.controller.core.alarms import SETTLED_S
+from headgate.controller.core.first_rows import slots_without_model
+from headgate.controller.core.task_shares import TaskShare, TaskShares
+from headgate.controller.knowledge.corrections import correction_of
+from headgate.controller.knowledge.diagnoses import Stability
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.prediction_ledger import (
     LedgerEntry,
     PlanKey,
     RateKept,
@@ -28,13 +28,13 @@ from controller.knowledge.prediction_ledger import (
     TaskKept,
     Tested,
 )
-from controller.knowledge.records import Submitted
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Trace
-from controller.knowledge.windows import Window
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Topology
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Trace
+from headgate.controller.knowledge.windows import Window
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.utc import utc_iso
 
 NS = 1_000_000_000
 FIRST = 2  # windows: twenty seconds

@@ -13,13 +13,13 @@ Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk 
 
 from __future__ import annotations
 
-from controller.execute.executor import IN_FORCE
-from controller.execute.watching import quarantined_now
-from controller.knowledge.diagnoses import Demand, Stability
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.turn import Turn
-from topology_runtime.cluster import Slot
+from headgate.controller.execute.executor import IN_FORCE
+from headgate.controller.execute.watching import quarantined_now
+from headgate.controller.knowledge.diagnoses import Demand, Stability
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime.cluster import Slot
 
 NS = 1_000_000_000
 SHORT_S = 5  # above what is carried for so long, or below it: what waits is over by then, or is not

@@ -12,37 +12,37 @@ from typing import Any, Protocol
 
 import msgspec
 
-from controller.analyze.demand import planned_for
-from controller.core import thinking
-from controller.core.cordoning import COMMANDS as CORDON_COMMANDS
-from controller.core.decide import PlanQuestion, moving_little
-from controller.core.deciding import decide_made, enact_proposal, present, question
-from controller.core.first_profiles import unmodelled
-from controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
-from controller.core.letter_commands import whole
-from controller.core.measuring_commands import models_of, refuse_if_taken, submission, take, withdraw
-from controller.core.offers import offer
-from controller.core.provided import addable
-from controller.core.rate_question import rates_asked, side_by_side, whatif
-from controller.core.recoding import replaced
-from controller.core.rollback import plans, rollback
-from controller.execute.ending import SCHEDULE_LEAD_NS, Ending
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.records import HoldCleared, Scheduled, Submitted
-from controller.knowledge.run_view import PlanProposal, RunView
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Answer, AnswerLater, Command, Now, PlanMade
-from controller.plan.latency_floor import refuse_below_floor
-from controller.plan.planner import takes_time
-from controller.plan.slot_fit import fitted
-from controller.views.explanation import explain
-from controller.views.status import status
-from controller.views.summary import summary
-from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
-from topology_runtime.faults.words import significant
-from topology_runtime.messages import Reply, refusal
-from topology_runtime.topology import Topology
+from headgate.controller.analyze.demand import planned_for
+from headgate.controller.core import thinking
+from headgate.controller.core.cordoning import COMMANDS as CORDON_COMMANDS
+from headgate.controller.core.decide import PlanQuestion, moving_little
+from headgate.controller.core.deciding import decide_made, enact_proposal, present, question
+from headgate.controller.core.first_profiles import unmodelled
+from headgate.controller.core.letter_commands import COMMANDS as LETTER_COMMANDS
+from headgate.controller.core.letter_commands import whole
+from headgate.controller.core.measuring_commands import models_of, refuse_if_taken, submission, take, withdraw
+from headgate.controller.core.offers import offer
+from headgate.controller.core.provided import addable
+from headgate.controller.core.rate_question import rates_asked, side_by_side, whatif
+from headgate.controller.core.recoding import replaced
+from headgate.controller.core.rollback import plans, rollback
+from headgate.controller.execute.ending import SCHEDULE_LEAD_NS, Ending
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.records import HoldCleared, Scheduled, Submitted
+from headgate.controller.knowledge.run_view import PlanProposal, RunView
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Answer, AnswerLater, Command, Now, PlanMade
+from headgate.controller.plan.latency_floor import refuse_below_floor
+from headgate.controller.plan.planner import takes_time
+from headgate.controller.plan.slot_fit import fitted
+from headgate.controller.views.explanation import explain
+from headgate.controller.views.status import status
+from headgate.controller.views.summary import summary
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.messages import Reply, refusal
+from headgate.topology_runtime.topology import Topology
 
 Arguments = dict[str, Any]
 RATE_MOST_TPS = 1e9

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.knowledge.knowledge import Knowledge, RunCounts
-from topology_runtime.faults.words import counted
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.knowledge import Knowledge, RunCounts
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.topology import Topology
 
 BySink = Mapping[str, tuple[int, int]]  # sink → (rows, distinct)
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from controller.core.decide import choose
-from controller.core.deciding import question
-from controller.core.held import refuse_held
-from controller.core.thinking import planned_beside
-from controller.execute.watching import cordon_of
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership, natural
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Cordoned
-from controller.knowledge.turn import Turn
-from topology_runtime.errors import Conflict, Infeasible, InvalidInput
+from headgate.controller.core.decide import choose
+from headgate.controller.core.deciding import question
+from headgate.controller.core.held import refuse_held
+from headgate.controller.core.thinking import planned_beside
+from headgate.controller.execute.watching import cordon_of
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership, natural
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Cordoned
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime.errors import Conflict, Infeasible, InvalidInput
 
 Arguments = dict[str, Any]
 

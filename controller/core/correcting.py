@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from controller.analyze.bias import ModelBias, slow_vms, words_of
-from controller.analyze.lessons import corrected_by, off_models
-from controller.core.accounting import Accounts
-from controller.core.first_rows import may_plan
-from controller.knowledge.corrections import correction_of, version_of
-from controller.knowledge.diagnoses import Demand, Diagnosis
-from controller.knowledge.model_data import model_data
-from controller.knowledge.models import Model
-from controller.knowledge.prediction_ledger import LedgerEntry
-from controller.knowledge.records import Modelled
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import KeepModel
-from topology_runtime.trace_tables import CORRECTED
-from topology_runtime.utc import utc_iso
+from headgate.controller.analyze.bias import ModelBias, slow_vms, words_of
+from headgate.controller.analyze.lessons import corrected_by, off_models
+from headgate.controller.core.accounting import Accounts
+from headgate.controller.core.first_rows import may_plan
+from headgate.controller.knowledge.corrections import correction_of, version_of
+from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
+from headgate.controller.knowledge.model_data import model_data
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry
+from headgate.controller.knowledge.records import Modelled
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import KeepModel
+from headgate.topology_runtime.trace_tables import CORRECTED
+from headgate.topology_runtime.utc import utc_iso
 
 
 def by_ledger(turn: Turn) -> None:

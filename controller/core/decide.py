@@ -9,16 +9,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.execute.diff import ThreadChanges, diff
-from controller.execute.executor import circuit_of
-from controller.knowledge.plans import Placement, Plan, ThreadAt
-from controller.plan.carrying import carrying_plan
-from controller.plan.planner import PlanRequest, best_plan, make_plan
-from controller.plan.relabel import relabel
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible
-from topology_runtime.faults.words import counted
+from headgate.controller.execute.diff import ThreadChanges, diff
+from headgate.controller.execute.executor import circuit_of
+from headgate.controller.knowledge.plans import Placement, Plan, ThreadAt
+from headgate.controller.plan.carrying import carrying_plan
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan
+from headgate.controller.plan.relabel import relabel
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.faults.words import counted
 
 BETTER = 1.02  # a degraded plan must carry this much more than the present one to be worth its moves
 

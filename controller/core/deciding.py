@@ -11,40 +11,34 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from controller.analyze.lessons import spread_of
-from controller.core import recoding, thinking
-from controller.core.alarms import clear_alarm, raise_alarm
-from controller.core.decide import PlanChoice, PlanQuestion, choose, standing
-from controller.core.provided import addable
-from controller.core.tracing import enacted_of
-from controller.execute.diff import ThreadChanges, diff
-from controller.execute.executor import (
-    Enactment,
-    begin,
-    dead_slots,
-    movable,
-    sight_of,
-)
-from controller.execute.steps import ObservedState
-from controller.knowledge.certainty import Sure
-from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.knowledge import Knowledge, Partition
-from controller.knowledge.membership import Membership, natural
-from controller.knowledge.plans import Plan, ThreadAt
-from controller.knowledge.records import Adopted, Submitted
-from controller.knowledge.run_view import PlanProposal
-from controller.knowledge.spools import without_reader
-from controller.knowledge.thoughts import OrderedPlan
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Finish
-from controller.plan.crossings import crossings_of
-from controller.plan.planner import PlanRequest
-from controller.plan.schedulers import MAPPERS
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.utc import utc_iso
+from headgate.controller.analyze.lessons import spread_of
+from headgate.controller.core import recoding, thinking
+from headgate.controller.core.alarms import clear_alarm, raise_alarm
+from headgate.controller.core.decide import PlanChoice, PlanQuestion, choose, standing
+from headgate.controller.core.provided import addable
+from headgate.controller.core.tracing import enacted_of
+from headgate.controller.execute.diff import ThreadChanges, diff
+from headgate.controller.execute.executor import Enactment, begin, dead_slots, movable, sight_of
+from headgate.controller.execute.steps import ObservedState
+from headgate.controller.knowledge.certainty import Sure
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.knowledge import Knowledge, Partition
+from headgate.controller.knowledge.membership import Membership, natural
+from headgate.controller.knowledge.plans import Plan, ThreadAt
+from headgate.controller.knowledge.records import Adopted, Submitted
+from headgate.controller.knowledge.run_view import PlanProposal
+from headgate.controller.knowledge.spools import without_reader
+from headgate.controller.knowledge.thoughts import OrderedPlan
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Finish
+from headgate.controller.plan.crossings import crossings_of
+from headgate.controller.plan.planner import PlanRequest
+from headgate.controller.plan.schedulers import MAPPERS
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.utc import utc_iso
 
 SCHEMA = "headgate/decision/v1"
 NS = 1_000_000_000

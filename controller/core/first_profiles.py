@@ -17,21 +17,21 @@ from statistics import mean
 
 from msgspec.structs import replace
 
-from controller.core.deciding import present
-from controller.core.spare_profiles import has_worker, model_said
-from controller.knowledge.knowledge import FirstProfile, Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.models import Model, peak
-from controller.knowledge.records import SubmissionDropped, SubmissionTaken, Submitted, TaskMeasured
-from controller.knowledge.run_view import Measuring, TaskMeasuring
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Distrust, Event, FromVm, Now
-from controller.plan.slot_fit import fitted, near
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import HeadgateError
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.profiles import Profiled, ProfileSpec
-from topology_runtime.topology import Topology
+from headgate.controller.core.deciding import present
+from headgate.controller.core.spare_profiles import has_worker, model_said
+from headgate.controller.knowledge.knowledge import FirstProfile, Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.models import Model, peak
+from headgate.controller.knowledge.records import SubmissionDropped, SubmissionTaken, Submitted, TaskMeasured
+from headgate.controller.knowledge.run_view import Measuring, TaskMeasuring
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Distrust, Event, FromVm, Now
+from headgate.controller.plan.slot_fit import fitted, near
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.profiles import Profiled, ProfileSpec
+from headgate.topology_runtime.topology import Topology
 
 NS = 1_000_000_000
 BUDGET_S = 600.0  # of one profile; one takes half a minute

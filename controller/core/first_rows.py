@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.model_data import model_data
-from controller.knowledge.models import Model, Point
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Modelled
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import KeepModel
-from controller.knowledge.windows import TaskWindow, Window
-from topology_runtime.cluster import Slot
-from topology_runtime.faults.words import significant
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.model_data import model_data
+from headgate.controller.knowledge.models import Model, Point
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Modelled
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import KeepModel
+from headgate.controller.knowledge.windows import TaskWindow, Window
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.utc import utc_iso
 
 ROWS_LEAST = 200  # in a window; fewer say little
 LEAST_SHARE = 1e-4  # of its time that a thread works, and of a slot that it uses: less is as good as nothing

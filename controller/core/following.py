@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.analyze import lag
-from controller.analyze.demand import Offer, demand, offer_of
-from controller.analyze.forecast import CHOSEN, RateForecast, Tuning
-from controller.analyze.season import Handed
-from controller.execute.steps import PROBATION_WINDOWS
-from controller.execute.watching import past_of
-from controller.knowledge.arrivals import Lag
-from controller.knowledge.diagnoses import Demand, Horizon
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Rollout
-from controller.knowledge.season_data import LearnedSeason
-from controller.knowledge.turns import Now
-from controller.knowledge.windows import Window
-from topology_runtime.topology import Topology
+from headgate.controller.analyze import lag
+from headgate.controller.analyze.demand import Offer, demand, offer_of
+from headgate.controller.analyze.forecast import CHOSEN, RateForecast, Tuning
+from headgate.controller.analyze.season import Handed
+from headgate.controller.execute.steps import PROBATION_WINDOWS
+from headgate.controller.execute.watching import past_of
+from headgate.controller.knowledge.arrivals import Lag
+from headgate.controller.knowledge.diagnoses import Demand, Horizon
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Rollout
+from headgate.controller.knowledge.season_data import LearnedSeason
+from headgate.controller.knowledge.turns import Now
+from headgate.controller.knowledge.windows import Window
+from headgate.topology_runtime.topology import Topology
 
 NS = 1_000_000_000
 QUEUE_S = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.knowledge.knowledge import Knowledge
-from topology_runtime.errors import Conflict
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.topology_runtime.errors import Conflict
 
 
 def refuse_held(k: Knowledge) -> None:

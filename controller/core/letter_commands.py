@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from controller.execute.ending import Ending
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.letters import Letter, Letters
-from controller.knowledge.turn import Turn
-from topology_runtime.errors import Conflict, InvalidInput
-from topology_runtime.topology import Topology
-from topology_runtime.utc import utc_iso
-from topology_runtime.worker import rows as wire
+from headgate.controller.execute.ending import Ending
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.letters import Letter, Letters
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime.errors import Conflict, InvalidInput
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.utc import utc_iso
+from headgate.topology_runtime.worker import rows as wire
 
 Arguments = dict[str, Any]
 NUMBERS_MOST = 100_000  # in one command

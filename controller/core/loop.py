@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from controller.analyze import lag
-from controller.analyze.diagnosis import DiagnosisInput, diagnose
-from controller.analyze.nearness import growing, nearness
-from controller.analyze.residuals import predicted_slots, residuals
-from controller.analyze.stability import stability
-from controller.core import (
+from headgate.controller.analyze import lag
+from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
+from headgate.controller.analyze.nearness import growing, nearness
+from headgate.controller.analyze.residuals import predicted_slots, residuals
+from headgate.controller.analyze.stability import stability
+from headgate.controller.core import (
     alarms,
     commands,
     correcting,
@@ -30,17 +30,17 @@ from controller.core import (
     traffic_triggers,
     unread_spools,
 )
-from controller.core.accounting import Accounts
-from controller.core.following import Following
-from controller.core.path_watch import PathWatch
-from controller.core.tracing import run_of
-from controller.core.viewing import view_of
-from controller.execute.desired import publish
-from controller.execute.ending import Ending
-from controller.execute.executor import enact
-from controller.execute.probation import judge
-from controller.execute.sending_again import SendingAgain
-from controller.execute.watching import (
+from headgate.controller.core.accounting import Accounts
+from headgate.controller.core.following import Following
+from headgate.controller.core.path_watch import PathWatch
+from headgate.controller.core.tracing import run_of
+from headgate.controller.core.viewing import view_of
+from headgate.controller.execute.desired import publish
+from headgate.controller.execute.ending import Ending
+from headgate.controller.execute.executor import enact
+from headgate.controller.execute.probation import judge
+from headgate.controller.execute.sending_again import SendingAgain
+from headgate.controller.execute.watching import (
     draining_vms,
     hand_over_waited,
     lost_vms,
@@ -49,28 +49,28 @@ from controller.execute.watching import (
     take_back,
     unplanned_vms,
 )
-from controller.knowledge import turns as t
-from controller.knowledge.arrivals import cap_of, lags_of
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.letters import LetterRecord
-from controller.knowledge.membership import Membership, MembershipChange
-from controller.knowledge.models import missing_models
-from controller.knowledge.records import Submitted
-from controller.knowledge.run_view import LoopResult, RunView
-from controller.knowledge.turn import Turn
-from controller.monitor import clocks, hearing
-from controller.monitor.intake import Intake
-from controller.monitor.settling import Settling
-from controller.monitor.sink_logs import FinishedRows
-from controller.monitor.windows import window_of
-from controller.plan.resident import HeldMemory
-from controller.views.rate_rows import RateRows
-from controller.views.summary import summary
-from topology_runtime import messages as m
-from topology_runtime.errors import BadMessage, HeadgateError, InvalidInput
-from topology_runtime.messages import refusal
-from topology_runtime.profiles import Profiled
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.arrivals import cap_of, lags_of
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.letters import LetterRecord
+from headgate.controller.knowledge.membership import Membership, MembershipChange
+from headgate.controller.knowledge.models import missing_models
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.knowledge.run_view import LoopResult, RunView
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.monitor import clocks, hearing
+from headgate.controller.monitor.intake import Intake
+from headgate.controller.monitor.settling import Settling
+from headgate.controller.monitor.sink_logs import FinishedRows
+from headgate.controller.monitor.windows import window_of
+from headgate.controller.plan.resident import HeldMemory
+from headgate.controller.views.rate_rows import RateRows
+from headgate.controller.views.summary import summary
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.errors import BadMessage, HeadgateError, InvalidInput
+from headgate.topology_runtime.messages import refusal
+from headgate.topology_runtime.profiles import Profiled
 
 NS = 1_000_000_000
 TURN_NS = NS  # between two turns of the loop …

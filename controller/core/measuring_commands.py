@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controller.core import first_profiles
-from controller.core.letter_commands import whole
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.model_data import model_data, model_of
-from controller.knowledge.models import Model
-from controller.knowledge.records import SubmissionTaken, Submitted
-from controller.knowledge.run_view import RunView
-from controller.knowledge.turn import Turn
-from controller.views.status import measuring_data
-from topology_runtime.errors import Conflict, InvalidInput
-from topology_runtime.faults.words import counted
+from headgate.controller.core import first_profiles
+from headgate.controller.core.letter_commands import whole
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.model_data import model_data, model_of
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.records import SubmissionTaken, Submitted
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.views.status import measuring_data
+from headgate.topology_runtime.errors import Conflict, InvalidInput
+from headgate.topology_runtime.faults.words import counted
 
 NUMBER_MOST = 1 << 62
 BY_MOST = 128  # characters

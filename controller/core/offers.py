@@ -13,25 +13,25 @@ from typing import Any, Protocol
 
 import msgspec
 
-from controller.analyze.refits import AGAIN, RefitFound, refit_of
-from controller.analyze.season import SAME
-from controller.analyze.season_faults import season_faults
-from controller.core.first_rows import may_plan
-from controller.execute.ending import Ending
-from controller.knowledge.corrections import corrected, correction_of, version_of
-from controller.knowledge.diagnoses import Demand, Diagnosis
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.model_data import model_data, model_of
-from controller.knowledge.models import Model
-from controller.knowledge.records import OfferTaken, Submitted
-from controller.knowledge.season_data import SCHEMA as SEASON_SCHEMA
-from controller.knowledge.season_data import LearnedSeason
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import KeepModel
-from controller.plan.slot_fit import near
-from topology_runtime.errors import Conflict, InvalidInput
-from topology_runtime.trace_tables import CORRECTED
-from topology_runtime.utc import utc_iso
+from headgate.controller.analyze.refits import AGAIN, RefitFound, refit_of
+from headgate.controller.analyze.season import SAME
+from headgate.controller.analyze.season_faults import season_faults
+from headgate.controller.core.first_rows import may_plan
+from headgate.controller.execute.ending import Ending
+from headgate.controller.knowledge.corrections import corrected, correction_of, version_of
+from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.model_data import model_data, model_of
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.records import OfferTaken, Submitted
+from headgate.controller.knowledge.season_data import SCHEMA as SEASON_SCHEMA
+from headgate.controller.knowledge.season_data import LearnedSeason
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import KeepModel
+from headgate.controller.plan.slot_fit import near
+from headgate.topology_runtime.errors import Conflict, InvalidInput
+from headgate.topology_runtime.trace_tables import CORRECTED
+from headgate.topology_runtime.utc import utc_iso
 
 Arguments = dict[str, Any]
 SCHEMA = "headgate/offer/v1"

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from controller.analyze.constraints import violations
-from controller.analyze.paths import standings
-from controller.core.alarms import clear_alarm, raise_alarm
-from controller.knowledge.diagnoses import PathStanding, Violation
-from controller.knowledge.membership import Membership
-from controller.knowledge.turn import Turn
-from controller.knowledge.windows import Window
+from headgate.controller.analyze.constraints import violations
+from headgate.controller.analyze.paths import standings
+from headgate.controller.core.alarms import clear_alarm, raise_alarm
+from headgate.controller.knowledge.diagnoses import PathStanding, Violation
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.windows import Window
 
 PATIENT_TURNS = 60  # of a second: so long buffers and chains may take
 HELPLESS_TURNS = 10  # before there is an alarm

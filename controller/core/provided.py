@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.core.alarms import clear_alarm, raise_alarm
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import MachinesSeen, ReleaseMachine, RequestMachine
-from topology_runtime.cluster import Vm
+from headgate.controller.core.alarms import clear_alarm, raise_alarm
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import MachinesSeen, ReleaseMachine, RequestMachine
+from headgate.topology_runtime.cluster import Vm
 
 ALARM = "machines"
 CENT = 1e-9  # what sums of prices may be off by

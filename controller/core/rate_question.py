@@ -11,21 +11,21 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.core.decide import PlanQuestion, moves_of, standing
-from controller.execute.diff import diff
-from controller.knowledge.plans import Plan
-from controller.plan.outlook_rows import (
+from headgate.controller.core.decide import PlanQuestion, moves_of, standing
+from headgate.controller.execute.diff import diff
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.outlook_rows import (
     Row,
     comparison_document,
     comparison_row,
     outlook_row,
     whatif_document,
 )
-from controller.plan.planner import PlanRequest, allocated
-from controller.plan.relabel import relabel
-from controller.plan.scaling import BASELINE, Supply, compared, glance, outlook
-from controller.plan.schedulers import each_once
-from topology_runtime.errors import Infeasible, InvalidInput
+from headgate.controller.plan.planner import PlanRequest, allocated
+from headgate.controller.plan.relabel import relabel
+from headgate.controller.plan.scaling import BASELINE, Supply, compared, glance, outlook
+from headgate.controller.plan.schedulers import each_once
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
 
 RATES_MOST = 40  # in one request
 RATE_MOST_TPS = 1e9

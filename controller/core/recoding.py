@@ -13,26 +13,26 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from controller.core.decide import PlanChoice
-from controller.core.held import refuse_held
-from controller.execute.ending import Ending
-from controller.execute.executor import CIRCUIT_NS, sight_of
-from controller.execute.watching import outdated_slots
-from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Placement, Plan
-from controller.knowledge.records import Recoded, Rollout
-from controller.knowledge.turn import Turn
-from controller.plan.again import made_again
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Conflict, Infeasible, InvalidInput
-from topology_runtime.faults.words import counted
-from topology_runtime.packages.manifest import SHORT
-from topology_runtime.task_code import TaskCode
-from topology_runtime.topology import Topology
-from topology_runtime.wire_version import REMEDY
+from headgate.controller.core.decide import PlanChoice
+from headgate.controller.core.held import refuse_held
+from headgate.controller.execute.ending import Ending
+from headgate.controller.execute.executor import CIRCUIT_NS, sight_of
+from headgate.controller.execute.watching import outdated_slots
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Placement, Plan
+from headgate.controller.knowledge.records import Recoded, Rollout
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.plan.again import made_again
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Conflict, Infeasible, InvalidInput
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.packages.manifest import SHORT
+from headgate.topology_runtime.task_code import TaskCode
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.wire_version import REMEDY
 
 REASON: Literal["code_replaced"] = "code_replaced"
 CODES_WIRE = 3  # agents of this wire version know of more than one code

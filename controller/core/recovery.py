@@ -6,13 +6,13 @@ most), then they get the desired state of before under the new boot, and an enac
 
 from __future__ import annotations
 
-from controller.execute.ending import Ending
-from controller.knowledge.folding import fold_all
-from controller.knowledge.membership import Membership
-from controller.knowledge.records import Booted, Durable
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Finish, Started
-from topology_runtime.errors import Conflict
+from headgate.controller.execute.ending import Ending
+from headgate.controller.knowledge.folding import fold_all
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.records import Booted, Durable
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Finish, Started
+from headgate.topology_runtime.errors import Conflict
 
 NS = 1_000_000_000
 ADOPT_NS = 4 * NS  # as long as a VM may be silent

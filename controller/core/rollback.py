@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from controller.core.alarms import clear_alarm
-from controller.core.decide import PlanChoice, describe
-from controller.core.deciding import bring, change_to, present
-from controller.core.provided import addable
-from controller.execute.ending import Ending
-from controller.execute.executor import sight_of
-from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.plan_data import plan_data, plan_of
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Adopted, PlanHeld
-from controller.knowledge.turn import Turn
-from controller.plan.again import made_again
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Conflict
+from headgate.controller.core.alarms import clear_alarm
+from headgate.controller.core.decide import PlanChoice, describe
+from headgate.controller.core.deciding import bring, change_to, present
+from headgate.controller.core.provided import addable
+from headgate.controller.execute.ending import Ending
+from headgate.controller.execute.executor import sight_of
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.plan_data import plan_data, plan_of
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Adopted, PlanHeld
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.plan.again import made_again
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Conflict
 
 Arguments = dict[str, Any]
 

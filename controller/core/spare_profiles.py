@@ -17,18 +17,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.knowledge.diagnoses import Residual
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.model_data import model_of
-from controller.knowledge.models import Model, cpu, peak
-from controller.knowledge.plans import Plan
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Distrust, KeepModel
-from topology_runtime.cluster import Slot
-from topology_runtime.faults.words import significant
-from topology_runtime.profiles import Profiled, ProfileSpec
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.diagnoses import Residual
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.model_data import model_of
+from headgate.controller.knowledge.models import Model, cpu, peak
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Distrust, KeepModel
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.profiles import Profiled, ProfileSpec
+from headgate.topology_runtime.topology import Topology
 
 NS = 1_000_000_000
 HOUR_NS = 3600 * NS

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from controller.analyze.residuals import LEAST
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan
-from controller.knowledge.windows import TaskWindow, Window
-from controller.plan.load import PlacementLoad, load_of
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Topology
+from headgate.controller.analyze.residuals import LEAST
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.windows import TaskWindow, Window
+from headgate.controller.plan.load import PlacementLoad, load_of
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Topology
 
 USED_LEAST = (
     0.3  # of a slot, measured or predicted: of one that is used less too much is what it needs by itself

@@ -15,17 +15,17 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from controller.core.alarms import raise_alarm
-from controller.core.decide import planned
-from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.plans import Plan
-from controller.knowledge.thoughts import FoundPlan, OrderedPlan
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Answer, Command, MakePlan, Measured, PlanMade
-from controller.plan.planner import PlanRequest, takes_time
-from topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
-from topology_runtime.faults.words import significant
-from topology_runtime.messages import refusal
+from headgate.controller.core.alarms import raise_alarm
+from headgate.controller.core.decide import planned
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.thoughts import FoundPlan, OrderedPlan
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Answer, Command, MakePlan, Measured, PlanMade
+from headgate.controller.plan.planner import PlanRequest, takes_time
+from headgate.topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.messages import refusal
 
 NS = 1_000_000_000
 REST = 4  # times as long as a plan took that changed nothing: so much of a core at most goes into such plans

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.model_data import model_data
-from controller.knowledge.records import Durable, Rollout, Submitted
-from topology_runtime.trace_tables import SCHEMA
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.model_data import model_data
+from headgate.controller.knowledge.records import Durable, Rollout, Submitted
+from headgate.topology_runtime.trace_tables import SCHEMA
+from headgate.topology_runtime.utc import utc_iso
 
 NS, MS = 1e9, 1e6
 

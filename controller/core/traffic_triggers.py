@@ -12,22 +12,22 @@ from collections.abc import Iterable
 
 from msgspec.structs import asdict, replace
 
-from controller.analyze.traffic import smoothed
-from controller.core.decide import PlanChoice, choose
-from controller.core.deciding import question
-from controller.core.first_rows import may_plan
-from controller.core.thinking import NotYet, planned_beside
-from controller.knowledge.diagnoses import Diagnosis, Stability
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.plans import Plan
-from controller.knowledge.traffic import TaskWork, sized
-from controller.knowledge.turn import Turn
-from controller.knowledge.windows import Window
-from controller.plan.crossings import crossings_of
-from controller.plan.schedulers import MAPPERS
-from topology_runtime.errors import HeadgateError
-from topology_runtime.faults.words import counted
+from headgate.controller.analyze.traffic import smoothed
+from headgate.controller.core.decide import PlanChoice, choose
+from headgate.controller.core.deciding import question
+from headgate.controller.core.first_rows import may_plan
+from headgate.controller.core.thinking import NotYet, planned_beside
+from headgate.controller.knowledge.diagnoses import Diagnosis, Stability
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.traffic import TaskWork, sized
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.windows import Window
+from headgate.controller.plan.crossings import crossings_of
+from headgate.controller.plan.schedulers import MAPPERS
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.faults.words import counted
 
 NS = 1_000_000_000
 LOAD_SLACK = 0.05  # so far below the bound a VM must come to be no longer over it

@@ -3,13 +3,13 @@ more urgent. Whoever reads it there accepts them anew (protocol: Sources). Pure.
 
 from __future__ import annotations
 
-from controller.core.alarms import clear_alarm, raise_alarm
-from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.spools import Unread, without_reader
-from controller.knowledge.turn import Turn
-from topology_runtime.faults.words import counted
+from headgate.controller.core.alarms import clear_alarm, raise_alarm
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.spools import Unread, without_reader
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime.faults.words import counted
 
 AGAIN_NS = 60_000_000_000  # when a plan was made for it and it is not read yet
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 
-from controller.core.copies import BySink, copies_of
-from controller.core.first_profiles import measuring
-from controller.execute.ending import Ending, offered_of
-from controller.execute.executor import sight_of, stand_of
-from controller.execute.measuring import first_specs
-from controller.execute.steps import waits_for
-from controller.execute.watching import cordon_of, outdated_slots
-from controller.knowledge.arrivals import cap_of, lags_of, offered_now, source_kind
-from controller.knowledge.events_gone import left_on_vms
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.letters import Letters
-from controller.knowledge.membership import Member, Membership, natural
-from controller.knowledge.run_view import (
+from headgate.controller.core.copies import BySink, copies_of
+from headgate.controller.core.first_profiles import measuring
+from headgate.controller.execute.ending import Ending, offered_of
+from headgate.controller.execute.executor import sight_of, stand_of
+from headgate.controller.execute.measuring import first_specs
+from headgate.controller.execute.steps import waits_for
+from headgate.controller.execute.watching import cordon_of, outdated_slots
+from headgate.controller.knowledge.arrivals import cap_of, lags_of, offered_now, source_kind
+from headgate.controller.knowledge.events_gone import left_on_vms
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.letters import Letters
+from headgate.controller.knowledge.membership import Member, Membership, natural
+from headgate.controller.knowledge.run_view import (
     AlarmNow,
     LettersNow,
     LoopResult,
@@ -26,10 +26,10 @@ from controller.knowledge.run_view import (
     TupleCounts,
     VmStatus,
 )
-from controller.knowledge.turns import Now
-from controller.monitor.hearing import in_flight
-from controller.monitor.intake import Intake
-from controller.monitor.keyed_state import lost_ranges
+from headgate.controller.knowledge.turns import Now
+from headgate.controller.monitor.hearing import in_flight
+from headgate.controller.monitor.intake import Intake
+from headgate.controller.monitor.keyed_state import lost_ranges
 
 NS = 1e9
 LETTERS_SHOWN = 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.knowledge.models import Model, cpu
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, cpu
+from headgate.topology_runtime.topology import Topology
 
 COMPUTES = 0.8  # of the slot, at the peak of one thread: what such a task does not wait for, it computes
 

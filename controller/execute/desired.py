@@ -19,19 +19,19 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from controller.execute.chaining import chainable
-from controller.execute.keepers import answering, keepers_now, told
-from controller.execute.measuring import before_a_plan
-from controller.execute.steps import ObservedState
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.records import Durable, Holds, RolloutStarted
-from controller.knowledge.spools import end_of
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Send
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import Token
+from headgate.controller.execute.chaining import chainable
+from headgate.controller.execute.keepers import answering, keepers_now, told
+from headgate.controller.execute.measuring import before_a_plan
+from headgate.controller.execute.steps import ObservedState
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.records import Durable, Holds, RolloutStarted
+from headgate.controller.knowledge.spools import end_of
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Send
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import Token
 
 NS = 1_000_000_000
 RESEND_NS = 2 * NS

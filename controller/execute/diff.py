@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controller.knowledge.plans import Placement, ThreadAt
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.plans import Placement, ThreadAt
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Topology
 
 
 class ThreadChanges(msgspec.Struct, frozen=True):

@@ -15,14 +15,14 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controller.execute.executor import sight_of
-from controller.knowledge.arrivals import lags_of, positions_at
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.records import Draining, Ended, Scheduled
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import ReleaseMachine, Send
-from topology_runtime.messages import SampleBlock, Shutdown, Token
+from headgate.controller.execute.executor import sight_of
+from headgate.controller.knowledge.arrivals import lags_of, positions_at
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.records import Draining, Ended, Scheduled
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import ReleaseMachine, Send
+from headgate.topology_runtime.messages import SampleBlock, Shutdown, Token
 
 NS = 1_000_000_000
 SCHEDULE_LEAD_NS = NS // 5  # a change of the offer lies so far ahead that every source knows it in time

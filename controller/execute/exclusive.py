@@ -14,13 +14,13 @@ counts as working until its lease is over.
 
 from __future__ import annotations
 
-from controller.execute.desired import holders, wire_threads
-from controller.execute.steps import ObservedState, said_ended
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.records import Holds
-from controller.knowledge.turn import Turn
-from topology_runtime.lease import is_over
-from topology_runtime.messages import ThreadSpec, Token
+from headgate.controller.execute.desired import holders, wire_threads
+from headgate.controller.execute.steps import ObservedState, said_ended
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.records import Holds
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime.lease import is_over
+from headgate.topology_runtime.messages import ThreadSpec, Token
 
 
 def vacant(k: Knowledge) -> bool:

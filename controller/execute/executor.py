@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from controller.execute import exclusive, handing, steps
-from controller.execute.desired import compose, routes_now, wire_threads
-from controller.execute.diff import diff
-from controller.execute.keepers import keepers_next
-from controller.execute.measuring import first_specs
-from controller.execute.routes import modelled_tps, routes
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.plans import Plan, ThreadAt
-from controller.knowledge.records import (
+from headgate.controller.execute import exclusive, handing, steps
+from headgate.controller.execute.desired import compose, routes_now, wire_threads
+from headgate.controller.execute.diff import diff
+from headgate.controller.execute.keepers import keepers_next
+from headgate.controller.execute.measuring import first_specs
+from headgate.controller.execute.routes import modelled_tps, routes
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.plans import Plan, ThreadAt
+from headgate.controller.knowledge.records import (
     Durable,
     Gone,
     HeldDead,
@@ -31,13 +31,13 @@ from controller.knowledge.records import (
     RolloutStarted,
     Scheduled,
 )
-from controller.knowledge.spools import unread
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Finish, ReleaseMachine, RequestMachine
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import EnactmentFailed
-from topology_runtime.messages import Route, ThreadSpec, Token
-from topology_runtime.schedule import Schedule
+from headgate.controller.knowledge.spools import unread
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Finish, ReleaseMachine, RequestMachine
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import EnactmentFailed
+from headgate.topology_runtime.messages import Route, ThreadSpec, Token
+from headgate.topology_runtime.schedule import Schedule
 
 NS = 1_000_000_000
 START_DELAY_NS = 50_000_000  # the offer begins a moment after the plan is in force: nobody starts late

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.execute.desired import busy, left_behind, reads, routes_now, runs, wire_threads
-from controller.execute.steps import ObservedState
-from controller.knowledge.knowledge import Apart, Knowledge
-from controller.knowledge.records import HandedOver, StandIn
-from controller.knowledge.turn import Turn
-from topology_runtime.messages import ThreadSpec
+from headgate.controller.execute.desired import busy, left_behind, reads, routes_now, runs, wire_threads
+from headgate.controller.execute.steps import ObservedState
+from headgate.controller.knowledge.knowledge import Apart, Knowledge
+from headgate.controller.knowledge.records import HandedOver, StandIn
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime.messages import ThreadSpec
 
 
 def hand_over(turn: Turn, sight: ObservedState) -> bool:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Set
 
 from msgspec.structs import replace
 
-from controller.knowledge.records import ALL_GO_BY_IT, Durable
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import Keepers, Route, ThreadSpec
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.records import ALL_GO_BY_IT, Durable
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.messages import Keepers, Route, ThreadSpec
+from headgate.topology_runtime.topology import Topology
 
 
 def keepers_now(d: Durable, topology: Topology) -> tuple[Keepers, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.knowledge.knowledge import Knowledge
-from topology_runtime.messages import DesiredState, Token
-from topology_runtime.profiles import ProfileSpec
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.topology_runtime.messages import DesiredState, Token
+from headgate.topology_runtime.profiles import ProfileSpec
 
 
 def first_specs(k: Knowledge) -> tuple[ProfileSpec, ...]:

@@ -6,13 +6,13 @@ through is less than half of what was predicted, and the plan before was stable 
 
 from __future__ import annotations
 
-from controller.execute.executor import roll_back
-from controller.execute.steps import PROBATION_WINDOWS
-from controller.knowledge.diagnoses import Stability
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.turn import Turn
-from controller.knowledge.windows import Window
+from headgate.controller.execute.executor import roll_back
+from headgate.controller.execute.steps import PROBATION_WINDOWS
+from headgate.controller.knowledge.diagnoses import Stability
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.windows import Window
 
 NS = 1_000_000_000
 FAR_BELOW = 0.5  # of the predicted rate: no model is that far off where a plan works at all

@@ -10,11 +10,11 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from controller.knowledge.models import Model, peak_rate
-from controller.knowledge.plans import Plan, ThreadAt
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import Route
-from topology_runtime.topology import KEY_RANGES, Topology
+from headgate.controller.knowledge.models import Model, peak_rate
+from headgate.controller.knowledge.plans import Plan, ThreadAt
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import Route
+from headgate.topology_runtime.topology import KEY_RANGES, Topology
 
 Weights = list[tuple[int, float]]  # (thread, part of the task's rows), by rising thread, sum 1
 

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.letters import Letter
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Send
-from topology_runtime.cluster import Slot
-from topology_runtime.letters import AGAIN_MOST, MESSAGE_BYTES, LetterRow, SendAgain
-from topology_runtime.messages import Report, ThreadSpec
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.letters import Letter
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Send
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.letters import AGAIN_MOST, MESSAGE_BYTES, LetterRow, SendAgain
+from headgate.topology_runtime.messages import Report, ThreadSpec
+from headgate.topology_runtime.topology import Topology
 
 NS = 1_000_000_000
 SOONEST_NS, AGAIN_NS = NS // 5, 2 * NS

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from controller.knowledge.records import Phase, RolloutStarted
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import SourceStatus, ThreadSpec, ThreadStatus, Token, WorkerStatus
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.records import Phase, RolloutStarted
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import SourceStatus, ThreadSpec, ThreadStatus, Token, WorkerStatus
+from headgate.topology_runtime.topology import Topology
 
 NS = 1_000_000_000
 PREPARED_LIMIT_NS = 10 * NS  # a worker is up in less than one second on a quiet machine

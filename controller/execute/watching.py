@@ -3,17 +3,17 @@ that came or came back; and the times and positions that analysis asks for. Pure
 
 from __future__ import annotations
 
-from controller.execute.desired import HAND_OVER_NS
-from controller.execute.executor import IN_FORCE
-from controller.knowledge import events_gone
-from controller.knowledge.arrivals import looked_ns, positions_at
-from controller.knowledge.diagnoses import Past
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Member, Membership
-from controller.knowledge.records import HeldDead
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Now
-from topology_runtime.cluster import Slot
+from headgate.controller.execute.desired import HAND_OVER_NS
+from headgate.controller.execute.executor import IN_FORCE
+from headgate.controller.knowledge import events_gone
+from headgate.controller.knowledge.arrivals import looked_ns, positions_at
+from headgate.controller.knowledge.diagnoses import Past
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Member, Membership
+from headgate.controller.knowledge.records import HeldDead
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Now
+from headgate.topology_runtime.cluster import Slot
 
 NS = 1_000_000_000
 

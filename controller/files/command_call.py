@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.errors import HeadgateError
 
 OUTPUT_MOST_BYTES = 1024 * 1024
 GRACE_S = 2.0  # between SIGTERM and SIGKILL

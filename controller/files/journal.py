@@ -22,10 +22,10 @@ from zlib import crc32
 import msgpack
 import msgspec
 
-from controller.knowledge.folding import fold_all
-from controller.knowledge.records import Record, SoFar
-from topology_runtime.disk import sync_directory
-from topology_runtime.errors import Conflict, InvalidInput
+from headgate.controller.knowledge.folding import fold_all
+from headgate.controller.knowledge.records import Record, SoFar
+from headgate.topology_runtime.disk import sync_directory
+from headgate.topology_runtime.errors import Conflict, InvalidInput
 
 ARRAY_OF_THREE = b"\x93"  # how every frame begins
 HEAD_BYTES = 15  # array, two integers of at most nine and five bytes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from controller.knowledge.letters import LetterRecord, Letters, records_of
+from headgate.controller.knowledge.letters import LetterRecord, Letters, records_of
 
 SHORTEN_BYTES = 4 << 20  # a file that has grown by so much, and doubled, is written anew
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 import msgspec
 
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible
 
 
 @dataclass(frozen=True, slots=True)

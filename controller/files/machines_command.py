@@ -19,11 +19,11 @@ from typing import Any
 
 import msgspec
 
-from controller.files.command_call import SAID_MOST, CommandFailed, CommandRefusal, run_command
-from controller.files.machines import FileMachines, Listing
-from topology_runtime.cluster import Vm
-from topology_runtime.disk import write_whole
-from topology_runtime.errors import HeadgateError
+from headgate.controller.files.command_call import SAID_MOST, CommandFailed, CommandRefusal, run_command
+from headgate.controller.files.machines import FileMachines, Listing
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.disk import write_whole
+from headgate.topology_runtime.errors import HeadgateError
 
 SCHEMA = "headgate/machines/v1"
 MACHINES_MOST = 1024  # in one list

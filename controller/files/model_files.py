@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from controller.files.contents import json_of
-from controller.knowledge.model_data import model_data, model_of
-from controller.knowledge.models import Model
-from topology_runtime.calibration import store
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted
-from topology_runtime.topology import Task
+from headgate.controller.files.contents import json_of
+from headgate.controller.knowledge.model_data import model_data, model_of
+from headgate.controller.knowledge.models import Model
+from headgate.topology_runtime.calibration import store
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.topology import Task
 
 MAX_BYTES = 1024 * 1024  # reliability: model files are at most 1 MiB
 

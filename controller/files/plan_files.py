@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-from controller.files.contents import json_of
-from controller.knowledge.plan_data import plan_of, read_back
-from controller.knowledge.plan_traffic import PlanTraffic
-from controller.knowledge.plans import Plan
-from topology_runtime.errors import InvalidInput
-from topology_runtime.topology import Topology
-from topology_runtime.trace_plans import is_id, the_plan
+from headgate.controller.files.contents import json_of
+from headgate.controller.knowledge.plan_data import plan_of, read_back
+from headgate.controller.knowledge.plan_traffic import PlanTraffic
+from headgate.controller.knowledge.plans import Plan
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.trace_plans import is_id, the_plan
 
 MAX_BYTES = 64 * 1024**2  # a plan of 10,000 slots and 1,000 tasks takes about 5 MiB
 

@@ -15,10 +15,10 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from controller.files.contents import content_of
-from topology_runtime.cluster import MOST_MBPS, Vm
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted, did_you_mean, name_faults, shown
+from headgate.controller.files.contents import content_of
+from headgate.topology_runtime.cluster import MOST_MBPS, Vm
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted, did_you_mean, name_faults, shown
 
 SCHEMA = "headgate/prices/v1"
 MAX_BYTES = 1024 * 1024

@@ -6,11 +6,11 @@ import os
 
 import msgspec
 
-from controller.analyze.season_faults import season_faults
-from controller.files.contents import content_of
-from controller.knowledge.season_data import SCHEMA, LearnedSeason
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import shown
+from headgate.controller.analyze.season_faults import season_faults
+from headgate.controller.files.contents import content_of
+from headgate.controller.knowledge.season_data import SCHEMA, LearnedSeason
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import shown
 
 MAX_BYTES = 1024 * 1024
 HINT = "learn it again: headgate season learn TRACE --out season.json"

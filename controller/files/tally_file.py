@@ -12,7 +12,7 @@ from zlib import crc32
 
 import msgspec
 
-from controller.knowledge.tallies import Tallies
+from headgate.controller.knowledge.tallies import Tallies
 
 CRC_BYTES = 4
 

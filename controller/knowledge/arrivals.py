@@ -11,10 +11,10 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from topology_runtime.messages import SourceStatus
+from headgate.topology_runtime.messages import SourceStatus
 
 if TYPE_CHECKING:
-    from controller.knowledge.knowledge import Knowledge
+    from headgate.controller.knowledge.knowledge import Knowledge
 
 NS = 1_000_000_000
 APART_NS = NS // 5  # two looks that are kept, at least

@@ -6,12 +6,12 @@ from typing import Literal
 
 import msgspec
 
-from controller.knowledge.plans import Plan
-from controller.knowledge.prediction_ledger import LedgerEntry
-from controller.knowledge.season_data import LearnedSeason
-from topology_runtime.cluster import Vm
-from topology_runtime.data_plane import FRAME_ROWS
-from topology_runtime.messages import DataPlaneSettings as DataPlane
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry
+from headgate.controller.knowledge.season_data import LearnedSeason
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.data_plane import FRAME_ROWS
+from headgate.topology_runtime.messages import DataPlaneSettings as DataPlane
 
 Mode = Literal["auto", "advise", "approve"]
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from controller.knowledge.model_data import MAX_FRACTION
-from controller.knowledge.models import Model, Point
-from topology_runtime.topology import digest_of
+from headgate.controller.knowledge.model_data import MAX_FRACTION
+from headgate.controller.knowledge.models import Model, Point
+from headgate.topology_runtime.topology import digest_of
 
 KEY = "corrected"
 _WAKE = "wake_cpu"

@@ -7,13 +7,13 @@ then (protocol: Sources).
 
 from __future__ import annotations
 
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership, MembershipChange
-from controller.knowledge.records import EventsGone
-from controller.knowledge.spools import unread
-from controller.knowledge.turn import Turn
-from topology_runtime.faults.words import counted
-from topology_runtime.messages import Report
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership, MembershipChange
+from headgate.controller.knowledge.records import EventsGone
+from headgate.controller.knowledge.spools import unread
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.messages import Report
 
 
 def left_on_vms(k: Knowledge) -> int:

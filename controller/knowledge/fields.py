@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from topology_runtime.faults.words import name_faults, shown
+from headgate.topology_runtime.faults.words import name_faults, shown
 
 NEAR_LETTERS = 2  # an unknown key this near to a known one is a typing error
 MAX_KEY = 64  # letters of a key that may be a typing error

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.knowledge.records import (
+from headgate.controller.knowledge.records import (
     ALL_GO_BY_IT,
     Adopted,
     Booted,
@@ -44,8 +44,8 @@ from controller.knowledge.records import (
     Submitted,
     TaskMeasured,
 )
-from topology_runtime.task_code import TaskCode
-from topology_runtime.worker.ranges import of_runs, runs_of
+from headgate.topology_runtime.task_code import TaskCode
+from headgate.topology_runtime.worker.ranges import of_runs, runs_of
 
 ENDED_BY_NOW = 64  # boots whose times are kept: enough to see a row of crashes
 REIGNS_KEPT = 1000  # the first and the newest ones; of the others only how many there were

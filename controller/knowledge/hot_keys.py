@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from topology_runtime.key_counts import KeysSeen
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.key_counts import KeysSeen
+from headgate.topology_runtime.topology import Topology
 
 SHOWN_LEAST = 0.2  # of a task's rows
 

@@ -12,26 +12,33 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any
 
-from controller.knowledge.arrivals import PartitionArrivals
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.hot_keys import HotKey
-from controller.knowledge.letters import Letters
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Durable, HandedOver
-from controller.knowledge.run_view import PlanProposal
-from controller.knowledge.tallies import FinishedTally, SourceTally, Tallies
-from controller.knowledge.thoughts import Thoughts
-from controller.knowledge.traffic import MeasuredTraffic
-from controller.knowledge.turns import Now
-from topology_runtime.cluster import Slot
-from topology_runtime.key_counts import KeysSeen
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.messages import DesiredState, Report, SourceStatus, SpoolLeft, Token, WorkerStatus
-from topology_runtime.profiles import ProfileSpec
-from topology_runtime.struck import VmStrikes
-from topology_runtime.topology import Topology
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge.arrivals import PartitionArrivals
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.hot_keys import HotKey
+from headgate.controller.knowledge.letters import Letters
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Durable, HandedOver
+from headgate.controller.knowledge.run_view import PlanProposal
+from headgate.controller.knowledge.tallies import FinishedTally, SourceTally, Tallies
+from headgate.controller.knowledge.thoughts import Thoughts
+from headgate.controller.knowledge.traffic import MeasuredTraffic
+from headgate.controller.knowledge.turns import Now
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.key_counts import KeysSeen
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.messages import (
+    DesiredState,
+    Report,
+    SourceStatus,
+    SpoolLeft,
+    Token,
+    WorkerStatus,
+)
+from headgate.topology_runtime.profiles import ProfileSpec
+from headgate.topology_runtime.struck import VmStrikes
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.utc import utc_iso
 
 ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
 

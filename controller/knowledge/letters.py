@@ -16,8 +16,8 @@ from itertools import islice
 
 import msgspec
 
-from controller.knowledge.spans import Spans
-from topology_runtime.letters import AGAIN_PARTITION, DeadLetter
+from headgate.controller.knowledge.spans import Spans
+from headgate.topology_runtime.letters import AGAIN_PARTITION, DeadLetter
 
 LETTERS_MOST, BYTES_MOST = 2000, 8 << 20  # kept whole, of each task
 

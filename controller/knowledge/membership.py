@@ -16,17 +16,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from controller.knowledge.turns import Now
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.faults.words import counted
-from topology_runtime.messages import (
-    Hello,
-    Report,
-    SourceStatus,
-    ThreadStatus,
-    Token,
-    WorkerStatus,
-)
+from headgate.controller.knowledge.turns import Now
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.messages import Hello, Report, SourceStatus, ThreadStatus, Token, WorkerStatus
 
 NS = 1_000_000_000
 SILENT_NS = 2 * NS

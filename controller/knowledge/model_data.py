@@ -16,9 +16,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.knowledge.fields import near_key
-from controller.knowledge.models import SCHEMA, Model, ModelSlot, Point, Spread
-from topology_runtime.faults.words import name_faults, shown
+from headgate.controller.knowledge.fields import near_key
+from headgate.controller.knowledge.models import SCHEMA, Model, ModelSlot, Point, Spread
+from headgate.topology_runtime.faults.words import name_faults, shown
 
 MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product of thread counts small
 MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake

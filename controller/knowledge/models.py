@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.faults.words import Suggestions
-from topology_runtime.topology import Topology
-from topology_runtime.wakes import DispatchOverhead
+from headgate.topology_runtime.faults.words import Suggestions
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.wakes import DispatchOverhead
 
 SCHEMA = "headgate/model/v1"
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from controller.knowledge.plans import Plan
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import ThreadSpec
+from headgate.controller.knowledge.plans import Plan
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import ThreadSpec
 
 
 @dataclass(frozen=True, slots=True)

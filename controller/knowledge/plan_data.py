@@ -16,10 +16,10 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict
 
-from controller.knowledge.certainty import Certainty, ErrorSpread
-from controller.knowledge.fields import Fields
-from controller.knowledge.plan_traffic import PlanTraffic, traffic_block, traffic_of
-from controller.knowledge.plans import (
+from headgate.controller.knowledge.certainty import Certainty, ErrorSpread
+from headgate.controller.knowledge.fields import Fields
+from headgate.controller.knowledge.plan_traffic import PlanTraffic, traffic_block, traffic_of
+from headgate.controller.knowledge.plans import (
     Allocation,
     Bundle,
     Placement,
@@ -32,11 +32,11 @@ from controller.knowledge.plans import (
     VmUse,
     usd_per_hour,
 )
-from controller.knowledge.traffic import TaskFlow
-from topology_runtime.cluster import Slot, Vm, bandwidth_fault
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import Suggestions, counted, shown
-from topology_runtime.topology import Task, Topology
+from headgate.controller.knowledge.traffic import TaskFlow
+from headgate.topology_runtime.cluster import Slot, Vm, bandwidth_fault
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import Suggestions, counted, shown
+from headgate.topology_runtime.topology import Task, Topology
 
 SCHEMA, PREDICTION_SCHEMA = "headgate/plan/v1", "headgate/prediction/v1"
 MAX_THREADS, MAX_SLOTS = 1_000_000, 100_000  # of one task in one slot; of one VM

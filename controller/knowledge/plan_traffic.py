@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from controller.knowledge.fields import Fields
+from headgate.controller.knowledge.fields import Fields
 
 _EDGE = ("from", "to", "selectivity", "rows_tps", "row_bytes")
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from controller.knowledge.certainty import Certainty
-from controller.knowledge.traffic import TaskFlow
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.faults.words import counted
+from headgate.controller.knowledge.certainty import Certainty
+from headgate.controller.knowledge.traffic import TaskFlow
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.faults.words import counted
 
 
 class TaskAllocation(msgspec.Struct, frozen=True):

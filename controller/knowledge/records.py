@@ -15,15 +15,15 @@ from typing import Literal
 
 import msgspec
 
-from controller.knowledge.models import Model
-from controller.knowledge.placed_threads import PlacedThreads, placed
-from controller.knowledge.plans import Plan
-from controller.knowledge.season_data import LearnedSeason
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import Keepers, Route, ThreadSpec
-from topology_runtime.schedule import Schedule
-from topology_runtime.task_code import TaskCode
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.placed_threads import PlacedThreads, placed
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.season_data import LearnedSeason
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.messages import Keepers, Route, ThreadSpec
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.task_code import TaskCode
+from headgate.topology_runtime.topology import Topology
 
 Phase = Literal["none", "machines", "prepared", "switched", "probation", "committed", "abandoned"]
 ALL_GO_BY_IT: frozenset[Phase] = frozenset({"probation", "committed"})  # every sender by its routes

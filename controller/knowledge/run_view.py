@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from controller.knowledge.arrivals import Lag
-from controller.knowledge.diagnoses import (
+from headgate.controller.knowledge.arrivals import Lag
+from headgate.controller.knowledge.diagnoses import (
     Demand,
     PathStanding,
     Reason,
@@ -24,17 +24,17 @@ from controller.knowledge.diagnoses import (
     TaskLoad,
     Violation,
 )
-from controller.knowledge.hot_keys import HotKey
-from controller.knowledge.letters import Letter
-from controller.knowledge.models import Model
-from controller.knowledge.placed_threads import NOWHERE, PlacedThreads
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Rollout, RolloutStarted
-from controller.knowledge.windows import SlotWindow, Window
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.latency_buckets import BUCKETS, lowest_ns, percentile_ns
-from topology_runtime.profiles import ProfileSpec
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.hot_keys import HotKey
+from headgate.controller.knowledge.letters import Letter
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.placed_threads import NOWHERE, PlacedThreads
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Rollout, RolloutStarted
+from headgate.controller.knowledge.windows import SlotWindow, Window
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.latency_buckets import BUCKETS, lowest_ns, percentile_ns
+from headgate.topology_runtime.profiles import ProfileSpec
+from headgate.topology_runtime.topology import Topology
 
 NS, MS = 1e9, 1e6
 LATELY_S = 2.0  # what is emitted and acked now, beside what is offered now

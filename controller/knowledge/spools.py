@@ -6,8 +6,8 @@ or VM was given up, or they are of an earlier run) is read by whoever reads that
 
 from __future__ import annotations
 
-from controller.knowledge.knowledge import Knowledge, Partition
-from topology_runtime.messages import SpoolLeft, ThreadSpec
+from headgate.controller.knowledge.knowledge import Knowledge, Partition
+from headgate.topology_runtime.messages import SpoolLeft, ThreadSpec
 
 Unread = dict[tuple[Partition, str], int]  # (partition, VM) → events
 

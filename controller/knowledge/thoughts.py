@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.knowledge.diagnoses import Diagnosis
-from controller.knowledge.plans import Plan
-from controller.knowledge.turns import Command
-from topology_runtime.errors import HeadgateError
+from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.turns import Command
+from headgate.topology_runtime.errors import HeadgateError
 
 
 @dataclass(slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.knowledge.folding import fold
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Record
-from controller.knowledge.turns import Instruction, Now, Persist, Say, Trace
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge.folding import fold
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Record
+from headgate.controller.knowledge.turns import Instruction, Now, Persist, Say, Trace
+from headgate.topology_runtime.utc import utc_iso
 
 
 class Turn:

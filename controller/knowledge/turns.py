@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.letters import LetterRecord
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Record
-from controller.knowledge.run_view import RunView
-from controller.knowledge.tallies import Tallies
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import HeadgateError
-from topology_runtime.messages import FromAgent, FromController, Reply, Request, SampleBlock
-from topology_runtime.requests import ReplyError, refusal
+from headgate.controller.knowledge.letters import LetterRecord
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Record
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.knowledge.tallies import Tallies
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.messages import FromAgent, FromController, Reply, Request, SampleBlock
+from headgate.topology_runtime.requests import ReplyError, refusal
 
 
 class Now(msgspec.Struct, frozen=True, array_like=True):

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from topology_runtime.cluster import Slot
+from headgate.topology_runtime.cluster import Slot
 
 COMPLETE_SHARE = 0.95  # below it there is no rate or stability verdict (promise P7)
 SERIES_STEP_S = 0.5  # between two points of a Progress

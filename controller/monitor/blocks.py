@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from topology_runtime.errors import BadMessage
-from topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS
-from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.latency_buckets import BUCKETS, LATENCY_COLUMNS
+from headgate.topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
 
 Ints = NDArray[np.int64]
 

@@ -16,14 +16,14 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from topology_runtime import messages as m
-from topology_runtime.cluster import bandwidth_fault
-from topology_runtime.errors import BadMessage
-from topology_runtime.key_counts import KeysSeen
-from topology_runtime.letters import AGAIN_MOST, ROW_BYTES_MOST
-from topology_runtime.profiles import Profiled
-from topology_runtime.struck import VmStrikes
-from topology_runtime.topology import KEY_RANGES
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import bandwidth_fault
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.key_counts import KeysSeen
+from headgate.topology_runtime.letters import AGAIN_MOST, ROW_BYTES_MOST
+from headgate.topology_runtime.profiles import Profiled
+from headgate.topology_runtime.struck import VmStrikes
+from headgate.topology_runtime.topology import KEY_RANGES
 
 NS = 1_000_000_000
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

@@ -15,10 +15,10 @@ What rules 1 and 3 leave out is out of date, what rule 2 forbids is impossible: 
 
 from __future__ import annotations
 
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.spools import is_of
-from topology_runtime.messages import SourceStatus, SpoolLeft
-from topology_runtime.schedule import Schedule
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.spools import is_of
+from headgate.topology_runtime.messages import SourceStatus, SpoolLeft
+from headgate.topology_runtime.schedule import Schedule
 
 LEAD_S = 60.0
 BEHIND_MOST = 64 * 1024 * 1024  # rows: a spool holds so many bytes

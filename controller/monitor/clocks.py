@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.knowledge.turn import Turn
-from topology_runtime import messages as m
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime import messages as m
 
 NS = 1_000_000_000
 STEP_NS = NS // 20  # beyond both measurements' errors: latencies of before and after do not compare

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from controller.knowledge import events_gone
-from controller.knowledge.letters import LetterRecord
-from controller.knowledge.membership import Member, Membership, MembershipChange
-from controller.knowledge.records import Joined
-from controller.knowledge.spools import unread
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Distrust, KeepLetters, Send
-from controller.monitor import claims, hot_keys, keyed_state, versions
-from topology_runtime import messages as m
-from topology_runtime.struck import VmStrikes
-from topology_runtime.wire_version import WIRE
+from headgate.controller.knowledge import events_gone
+from headgate.controller.knowledge.letters import LetterRecord
+from headgate.controller.knowledge.membership import Member, Membership, MembershipChange
+from headgate.controller.knowledge.records import Joined
+from headgate.controller.knowledge.spools import unread
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Distrust, KeepLetters, Send
+from headgate.controller.monitor import claims, hot_keys, keyed_state, versions
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.struck import VmStrikes
+from headgate.topology_runtime.wire_version import WIRE
 
 LETTERS_SAID = 20  # dead letters told one by one; the others are only counted
 LETTERS_COUNTED = {10**n for n in range(2, 19)}

@@ -1,11 +1,11 @@
-"""Percentiles of latency histograms with the buckets of `topology_runtime.worker.meter`."""
+"""Percentiles of latency histograms with the buckets of `headgate.topology_runtime.worker.meter`."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topology_runtime.latency_buckets import BUCKETS, lowest_ns
+from headgate.topology_runtime.latency_buckets import BUCKETS, lowest_ns
 
 Floats = NDArray[np.float64]
 

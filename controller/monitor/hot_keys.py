@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controller.knowledge.hot_keys import hot_keys
-from controller.knowledge.turn import Turn
-from topology_runtime.messages import Report
+from headgate.controller.knowledge.hot_keys import hot_keys
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime.messages import Report
 
 NS = 1_000_000_000
 HOT, OVER = 0.5, 0.4  # of the rows of a task: above it is an alarm, below it is over

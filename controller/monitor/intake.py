@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from controller.knowledge.windows import HISTORY_S
-from controller.monitor.blocks import Arrays, Ints, arrays_of
-from controller.monitor.layout import (
+from headgate.controller.knowledge.windows import HISTORY_S
+from headgate.controller.monitor.blocks import Arrays, Ints, arrays_of
+from headgate.controller.monitor.layout import (
     CPU,
     EDGE_COLUMNS,
     MEAN,
@@ -29,13 +29,13 @@ from controller.monitor.layout import (
     TaskMap,
     one_hot,
 )
-from controller.monitor.rings import NS, Marks, Timeline
-from controller.monitor.task_latency import TaskLatency
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import BadMessage
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.messages import SAMPLE_COLUMNS, SampleBlock
-from topology_runtime.topology import Topology
+from headgate.controller.monitor.rings import NS, Marks, Timeline
+from headgate.controller.monitor.task_latency import TaskLatency
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.messages import SAMPLE_COLUMNS, SampleBlock
+from headgate.topology_runtime.topology import Topology
 
 OFFSETS_KEPT = 10  # blocks among which the quickest tells how far a VM's clock is off
 CLOCK_STEP_NS = 1_000_000_000  # a VM's clock that jumps this far makes its window unusable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.knowledge.records import StateLost
-from controller.knowledge.turn import Turn
-from topology_runtime import messages as m
-from topology_runtime.worker.ranges import of_runs, runs_of
+from headgate.controller.knowledge.records import StateLost
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.worker.ranges import of_runs, runs_of
 
 ALARM = "state"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from topology_runtime.errors import BadMessage
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.topology import Topology
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

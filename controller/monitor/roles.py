@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from topology_runtime.errors import BadMessage, Conflict, HeadgateError, Refused
-from topology_runtime.keys.pairs import Who
-from topology_runtime.messages import FromAgent, Request
-from topology_runtime.wire_version import REMEDY, client_fault
+from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError, Refused
+from headgate.topology_runtime.keys.pairs import Who
+from headgate.topology_runtime.messages import FromAgent, Request
+from headgate.topology_runtime.wire_version import REMEDY, client_fault
 
 LOOKING = frozenset(
     [

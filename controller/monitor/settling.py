@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Send
-from controller.monitor.sink_logs import FinishedRows
-from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.messages import SampleBlock
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Send
+from headgate.controller.monitor.sink_logs import FinishedRows
+from headgate.topology_runtime.finished_kept import FinishedKept
+from headgate.topology_runtime.messages import SampleBlock
 
 NS = 1_000_000_000
 WHOLE_BLOCKS, LEAST_NS = 3, 6 * NS  # a VM that is silent for so long is not counted on

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from topology_runtime.packages.wire import PackageAt
+from headgate.topology_runtime.packages.wire import PackageAt
 
 NS = 1_000_000_000
 OFFER_EVERY_NS = NS // 2

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from controller.knowledge.spans import Spans
-from controller.knowledge.tallies import FinishedTally
-from topology_runtime.errors import BadMessage
-from topology_runtime.messages import FinishedRuns
+from headgate.controller.knowledge.spans import Spans
+from headgate.controller.knowledge.tallies import FinishedTally
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.messages import FinishedRuns
 
 WORDS_PER_RUN = 5
 RUN_BYTES = WORDS_PER_RUN * 8

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from controller.knowledge.run_view import Percentiles
-from controller.monitor.blocks import Ints, task_latency_of
-from controller.monitor.histograms import percentiles_ns
-from topology_runtime.errors import BadMessage
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.messages import SampleBlock
+from headgate.controller.knowledge.run_view import Percentiles
+from headgate.controller.monitor.blocks import Ints, task_latency_of
+from headgate.controller.monitor.histograms import percentiles_ns
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.messages import SampleBlock
 
 ROWS_MOST = 1 << 40  # beyond them nobody means it
 WINDOW_NS = 10_000_000_000

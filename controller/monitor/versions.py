@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controller.knowledge.turn import Turn
-from topology_runtime.messages import Hello
-from topology_runtime.wire_version import REMEDY, WIRE, agent_fault, spoken
+from headgate.controller.knowledge.turn import Turn
+from headgate.topology_runtime.messages import Hello
+from headgate.topology_runtime.wire_version import REMEDY, WIRE, agent_fault, spoken
 
 ALARM = "version"
 FORGOTTEN_NS = 120 * 1_000_000_000  # an agent that is started again and again says who it is twice a minute

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.knowledge import windows as w
-from controller.monitor.histograms import mean_ns, percentiles_ns
-from controller.monitor.intake import Intake
-from controller.monitor.layout import (
+from headgate.controller.knowledge import windows as w
+from headgate.controller.monitor.histograms import mean_ns, percentiles_ns
+from headgate.controller.monitor.intake import Intake
+from headgate.controller.monitor.layout import (
     BUFFER,
     BUSY,
     BYTES,
@@ -35,9 +35,9 @@ from controller.monitor.layout import (
     WAIT,
     WORK,
 )
-from controller.monitor.rings import NS
-from topology_runtime.cluster import Slot
-from topology_runtime.stability.slopes import theil_sen, theil_sen_each
+from headgate.controller.monitor.rings import NS
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.stability.slopes import theil_sen, theil_sen_each
 
 Floats = NDArray[np.float64]
 Seconds = NDArray[np.int64]

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controller.offline.request import PlanWanted
-from topology_runtime.errors import InvalidInput, UsageError
+from headgate.controller.offline.request import PlanWanted
+from headgate.topology_runtime.errors import InvalidInput, UsageError
 
 if TYPE_CHECKING:
-    from controller.knowledge.plans import Plan
-    from controller.plan.planner import PlanRequest
-    from controller.plan.scaling import Supply
+    from headgate.controller.knowledge.plans import Plan
+    from headgate.controller.plan.planner import PlanRequest
+    from headgate.controller.plan.scaling import Supply
 
 Row = dict[str, Any]
 
@@ -23,9 +23,9 @@ OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"}) 
 def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
     """Every plan is made as `PlanWanted.plan` makes it: verified, and no dearer than allowed. How far slots reach
     is told whatever they cost. base: the plan in force."""
-    from controller.offline.basing import based_on
-    from controller.plan.scaling import Supply
-    from controller.plan.steady import moves
+    from headgate.controller.offline.basing import based_on
+    from headgate.controller.plan.scaling import Supply
+    from headgate.controller.plan.steady import moves
 
     if base is not None:
         asked = asked.beside(base)
@@ -48,14 +48,14 @@ def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
 def refuse_picture(path: Path | None) -> None:
     """Raises UsageError for a picture that cannot be drawn, before anything is planned."""
     if path is not None:
-        from controller.offline.pictures.drawing import format_of
+        from headgate.controller.offline.pictures.drawing import format_of
 
         format_of(path)
 
 
 def pairs_of(text: str | None) -> tuple[str, ...]:
     """`lsa+rsm,mba+sam` → each pair once; None: those of the paper; `all`: every one. Raises UsageError."""
-    from controller.plan.schedulers import PAIRS, pair_of, pairs
+    from headgate.controller.plan.schedulers import PAIRS, pair_of, pairs
 
     if text is None:
         return PAIRS

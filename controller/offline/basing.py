@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from controller.execute.diff import diff
-from controller.knowledge.plans import Placement, Plan
-from controller.plan.identity import with_id
-from controller.plan.predict import vm_uses
-from controller.plan.relabel import relabel
-from topology_runtime.cluster import Vm
-from topology_runtime.topology import Topology
+from headgate.controller.execute.diff import diff
+from headgate.controller.knowledge.plans import Placement, Plan
+from headgate.controller.plan.identity import with_id
+from headgate.controller.plan.predict import vm_uses
+from headgate.controller.plan.relabel import relabel
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.topology import Topology
 
 
 def based_on(plan: Plan, base: Plan, topology: Topology, fixed: bool) -> Plan:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from topology_runtime.trace_tables import LEDGER
+from headgate.topology_runtime.trace_tables import LEDGER
 
 if TYPE_CHECKING:
-    from controller.knowledge.certainty import ErrorSpread
-    from controller.knowledge.models import Model
-    from topology_runtime.topology import Topology
+    from headgate.controller.knowledge.certainty import ErrorSpread
+    from headgate.controller.knowledge.models import Model
+    from headgate.topology_runtime.topology import Topology
 
 TRACES = Path("traces")
 
@@ -20,9 +20,9 @@ def learned_for(
 ) -> tuple[dict[str, Model], ErrorSpread, list[str]]:
     """(the models, corrected where they are surely off; by how much plans err; both in words). Raises InvalidInput when
     the ledger that is named is not there."""
-    from controller.analyze.lessons import corrections, spread_of
-    from controller.recording.ledger_file import read_ledger, speaking_of
-    from topology_runtime.errors import InvalidInput
+    from headgate.controller.analyze.lessons import corrections, spread_of
+    from headgate.controller.recording.ledger_file import read_ledger, speaking_of
+    from headgate.topology_runtime.errors import InvalidInput
 
     place = Path(named) if named is not None else TRACES
     path = place / topology.name / LEDGER if place.is_dir() else place

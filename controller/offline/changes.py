@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.plans import Plan, usd_per_hour
-from topology_runtime.cluster import Vm
+from headgate.controller.knowledge.plans import Plan, usd_per_hour
+from headgate.topology_runtime.cluster import Vm
 
 SCHEMA = "headgate/diff/v1"
 

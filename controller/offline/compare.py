@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.offline.answers import flat, pairs_of, refuse_picture, short_sizes, supply_of
-from controller.offline.options import (
+from headgate.controller.offline.answers import flat, pairs_of, refuse_picture, short_sizes, supply_of
+from headgate.controller.offline.options import (
     STEP_TPS,
     asked,
     cluster_options,
@@ -21,17 +21,17 @@ from controller.offline.options import (
     topology_options,
     weights_option,
 )
-from controller.offline.rate_list import rates_of
-from controller.offline.waiting import waited
-from topology_runtime.errors import UsageError
-from topology_runtime.faults.words import significant
-from topology_runtime.output import Format, emit, format_options, write_table
-from topology_runtime.patience import clocked
+from headgate.controller.offline.rate_list import rates_of
+from headgate.controller.offline.waiting import waited
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.output import Format, emit, format_options, write_table
+from headgate.topology_runtime.patience import clocked
 
 if TYPE_CHECKING:
-    from controller.knowledge.plans import Plan
-    from controller.offline.answers import Row
-    from controller.offline.request import PlanWanted
+    from headgate.controller.knowledge.plans import Plan
+    from headgate.controller.offline.answers import Row
+    from headgate.controller.offline.request import PlanWanted
 
 SPARE = ("limited_by", "extra", "estimated", "vms")  # what a narrow terminal leaves out
 
@@ -61,8 +61,8 @@ def compare(output: Format, plot: Path | None, base: str | None, **options: Any)
     """
     rates = _rates(options)
     pairs = pairs_of(options["pairs"])
-    from controller.files.plan_files import read_base
-    from controller.plan.outlook_rows import comparison_document
+    from headgate.controller.files.plan_files import read_base
+    from headgate.controller.plan.outlook_rows import comparison_document
 
     refuse_picture(plot)
     step_tps = rate_of(options["rate_step"], STEP_TPS, "--rate-step")
@@ -77,7 +77,7 @@ def compare(output: Format, plot: Path | None, base: str | None, **options: Any)
     else:
         emit(output, document, [flat(row) for row in rows] if output == "csv" else rows)
     if plot is not None:
-        from controller.offline.pictures import comparison_picture
+        from headgate.controller.offline.pictures import comparison_picture
 
         comparison_picture(rows, plot)
 
@@ -90,8 +90,8 @@ def rows_of(
 ) -> list[Row]:
     """A row per rate and pair, in that order. A rate of None: the one that `question` looks for itself. base: the plan
     in force."""
-    from controller.plan.outlook_rows import comparison_row
-    from controller.plan.scaling import compared
+    from headgate.controller.plan.outlook_rows import comparison_row
+    from headgate.controller.plan.scaling import compared
 
     supply = supply_of(question, base)
     cells = [(rate, pair) for rate in rates for pair in pairs]

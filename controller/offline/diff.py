@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.output import Format, console, emit, format_options
-from topology_runtime.trace_plans import TRACES
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.output import Format, console, emit, format_options
+from headgate.topology_runtime.trace_plans import TRACES
 
 if TYPE_CHECKING:
-    from controller.knowledge.plan_traffic import PlanTraffic
-    from controller.knowledge.plans import Plan
-    from controller.offline.changes import Changes, SlotChange
+    from headgate.controller.knowledge.plan_traffic import PlanTraffic
+    from headgate.controller.knowledge.plans import Plan
+    from headgate.controller.offline.changes import Changes, SlotChange
 
 SIGNS = {"added": "+", "removed": "-", "changed": "~", "same": " "}
 COLOURS = {"added": "green", "removed": "red", "changed": "yellow", "same": ""}
@@ -36,9 +36,9 @@ def diff(old: str, new: str, traces: Path, output: Format) -> None:
 
     OLD and NEW are files that `headgate plan … -o json` wrote, or ids (at least 4 letters of them) of plans of runs
     whose traces are kept, as `headgate history` lists them."""
-    from controller.files.plan_files import named_plan
-    from controller.knowledge.plan_traffic import traffic_block
-    from controller.offline.changes import changes_data
+    from headgate.controller.files.plan_files import named_plan
+    from headgate.controller.knowledge.plan_traffic import traffic_block
+    from headgate.controller.offline.changes import changes_data
 
     (before, was), (after, will) = (named_plan(name, traces) for name in (old, new))
     if output == "table":
@@ -54,7 +54,7 @@ def diff(old: str, new: str, traces: Path, output: Format) -> None:
 
 def print_diff(old: Plan, new: Plan) -> None:
     """For people: a line per slot that changes, then what it comes to."""
-    from controller.offline.changes import changes
+    from headgate.controller.offline.changes import changes
 
     found = changes(old, new)
     if old.topology != new.topology:
@@ -86,7 +86,7 @@ def threads_words(slot: SlotChange) -> str:
 
 def summary_lines(old: Plan, new: Plan, found: Changes) -> list[str]:
     """What the change comes to: slots, threads, cost, rate."""
-    from controller.knowledge.plans import usd_per_hour
+    from headgate.controller.knowledge.plans import usd_per_hour
 
     if not found.vms and all(slot.change == "same" for slot in found.slots):
         moves = "nothing moves"

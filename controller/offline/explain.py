@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from controller.knowledge.plans import usd_per_hour
-from controller.offline.answers import supply_of
-from controller.offline.explain_words import text_of
-from controller.offline.options import asked, planner_options, rate_option
-from controller.offline.traffic_told import traffic_data
-from controller.offline.waiting import waited
-from controller.plan.acquire import MIXES
-from topology_runtime.errors import UsageError
-from topology_runtime.output import Format, emit, format_options
+from headgate.controller.knowledge.plans import usd_per_hour
+from headgate.controller.offline.answers import supply_of
+from headgate.controller.offline.explain_words import text_of
+from headgate.controller.offline.options import asked, planner_options, rate_option
+from headgate.controller.offline.traffic_told import traffic_data
+from headgate.controller.offline.waiting import waited
+from headgate.controller.plan.acquire import MIXES
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.output import Format, emit, format_options
 
 if TYPE_CHECKING:
-    from controller.knowledge.plans import Plan
-    from controller.offline.answers import Row
-    from controller.offline.request import PlanWanted
-    from controller.plan.sam import SlotChoice
-    from topology_runtime.cluster import Slot
+    from headgate.controller.knowledge.plans import Plan
+    from headgate.controller.offline.answers import Row
+    from headgate.controller.offline.request import PlanWanted
+    from headgate.controller.plan.sam import SlotChoice
+    from headgate.topology_runtime.cluster import Slot
 
 SCHEMA = "headgate/explanation/v1"
 
@@ -47,9 +47,9 @@ def explain(output: Format, **options: Any) -> None:
 
 def explanation(question: PlanWanted) -> Row:
     """All reasons as data (`headgate/explanation/v1`). Raises Infeasible when there is no plan."""
-    from controller.plan.outlook_rows import reach_row, sizes_text, slot_counts
-    from controller.plan.reasons import ceilings, limit_reason, threads_reasons
-    from controller.plan.scaling import outlook, step_for
+    from headgate.controller.plan.outlook_rows import reach_row, sizes_text, slot_counts
+    from headgate.controller.plan.reasons import ceilings, limit_reason, threads_reasons
+    from headgate.controller.plan.scaling import outlook, step_for
 
     plan, topology, models = question.plan(), question.topology, question.models
     found = outlook(supply_of(question), plan.rate_tps)
@@ -84,7 +84,7 @@ def explanation(question: PlanWanted) -> Row:
 
 def placement_rows(plan: Plan) -> list[Row]:
     """Every bundle in order of slots; by SAM with what was free there, and the slots it was chosen among."""
-    from controller.plan.reasons import choices_of
+    from headgate.controller.plan.reasons import choices_of
 
     choices: dict[tuple[Slot, str], list[Row]] = {}
     for step, choice in enumerate(choices_of(plan), 1):
@@ -123,9 +123,9 @@ def choice_row(step: int, choice: SlotChoice) -> Row:
 
 def other_pairs(question: PlanWanted) -> list[Row]:
     """What the pairs that were not asked for would give at the same rate."""
-    from controller.plan.outlook_rows import comparison_row
-    from controller.plan.scaling import compared
-    from controller.plan.schedulers import PAIRS
+    from headgate.controller.plan.outlook_rows import comparison_row
+    from headgate.controller.plan.scaling import compared
+    from headgate.controller.plan.schedulers import PAIRS
 
     supply, request = supply_of(question), question.request
     others = [pair for pair in PAIRS if pair != f"{request.allocator}+{request.mapper}"]
@@ -136,7 +136,7 @@ def other_pairs(question: PlanWanted) -> list[Row]:
 
 def other_mixes(question: PlanWanted, plan: Plan) -> list[Row]:
     """What each way of acquiring as many slots as the plan needs would buy; none for fixed VMs."""
-    from controller.plan.outlook_rows import sizes_text
+    from headgate.controller.plan.outlook_rows import sizes_text
 
     if question.acquire is None:
         return []

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from controller.offline.answers import short_sizes
-from controller.offline.traffic_told import traffic_sentences
-from controller.offline.whatif_words import between, breaks, money, next_step
-from controller.plan.schedulers import MAPPERS
-from topology_runtime.faults.words import counted, significant
+from headgate.controller.offline.answers import short_sizes
+from headgate.controller.offline.traffic_told import traffic_sentences
+from headgate.controller.offline.whatif_words import between, breaks, money, next_step
+from headgate.controller.plan.schedulers import MAPPERS
+from headgate.topology_runtime.faults.words import counted, significant
 
 if TYPE_CHECKING:
-    from controller.offline.answers import Row
+    from headgate.controller.offline.answers import Row
 
 ALL_SLOTS = 24  # of larger plans only slots that are shared are told about one by one
 

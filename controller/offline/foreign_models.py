@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import NAME, counted, did_you_mean
-from topology_runtime.output import Format, emit
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import NAME, counted, did_you_mean
+from headgate.topology_runtime.output import Format, emit
 
 if TYPE_CHECKING:
-    from controller.offline.elsewhere.measured import Metrics, Observed, ThreadUse
+    from headgate.controller.offline.elsewhere.measured import Metrics, Observed, ThreadUse
 
 SYSTEMS = {"flink": "Flink", "storm": "Storm"}
 MAX_BYTES = 64 * 1024 * 1024
@@ -39,10 +39,10 @@ def import_foreign(asked: ForeignImport, output: Format) -> None:
     """Write a model per operator, all or none. Raises InvalidInput with every fault."""
     from msgspec.structs import replace
 
-    from controller.files.model_files import write_model
-    from controller.offline.elsewhere.measured import LITTLE_BUSY, assumptions, model_from
-    from topology_runtime.clock import wall_ns
-    from topology_runtime.utc import utc_iso
+    from headgate.controller.files.model_files import write_model
+    from headgate.controller.offline.elsewhere.measured import LITTLE_BUSY, assumptions, model_from
+    from headgate.topology_runtime.clock import wall_ns
+    from headgate.topology_runtime.utc import utc_iso
 
     tasks, sources = _observed(asked)
     files = ", ".join(str(path.resolve()) for path in asked.files)
@@ -92,7 +92,7 @@ def import_foreign(asked: ForeignImport, output: Format) -> None:
 
 def _observed(asked: ForeignImport) -> tuple[dict[str, list[Observed]], list[str]]:
     """(task → what each file tells of it, operators that take no rows)."""
-    from controller.files.contents import json_of
+    from headgate.controller.files.contents import json_of
 
     faults: list[str] = []
     tasks: dict[str, list[Observed]] = {}
@@ -137,15 +137,15 @@ def _refused(asked: ForeignImport, faults: Sequence[str]) -> InvalidInput:
 
 
 def _reader(system: str) -> Callable[[Any], Metrics]:
-    from controller.offline.elsewhere.from_flink import flink_metrics
-    from controller.offline.elsewhere.from_storm import storm_metrics
+    from headgate.controller.offline.elsewhere.from_flink import flink_metrics
+    from headgate.controller.offline.elsewhere.from_storm import storm_metrics
 
     return {"flink": flink_metrics, "storm": storm_metrics}[system]
 
 
 def _names(wanted: Sequence[str], found: Metrics) -> dict[str, str | None]:
     """Operator → task, of those to be imported; None: its name cannot be a task's."""
-    from controller.offline.elsewhere.measured import task_name
+    from headgate.controller.offline.elsewhere.measured import task_name
 
     there = dict.fromkeys([*(one.name for one in found.seen), *(name for name in found.faults if name)])
     if not wanted:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from msgspec.structs import replace
 
-from controller.knowledge.traffic import EdgeEnds, MeasuredTraffic
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted
-from topology_runtime.trace_tables import RUN_FILE
+from headgate.controller.knowledge.traffic import EdgeEnds, MeasuredTraffic
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.trace_tables import RUN_FILE
 
 if TYPE_CHECKING:
-    from topology_runtime.topology import Topology
+    from headgate.topology_runtime.topology import Topology
 
 LEAST_ROWS = 100  # of a whole run: fewer say nothing
 HINT = "traces of `headgate up` and of `controller run --trace-dir` have links; name the folder of one run"

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import significant
-from topology_runtime.output import Format, Row, emit, format_options, write_table
-from topology_runtime.trace_tables import LEDGER
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.output import Format, Row, emit, format_options, write_table
+from headgate.topology_runtime.trace_tables import LEDGER
 
 if TYPE_CHECKING:
-    from controller.analyze.bias import LearnedFactor, ModelBias
-    from controller.knowledge.prediction_ledger import LedgerEntry
+    from headgate.controller.analyze.bias import LearnedFactor, ModelBias
+    from headgate.controller.knowledge.prediction_ledger import LedgerEntry
 
 TRACES = Path("traces")  # where `up` writes them, below where it was started
 LAST, ID_SHOWN, ID_LEAST = 30, 8, 4
@@ -43,7 +43,7 @@ def list_plans(traces: Path, topology: str | None, last: int, plot: Path | None,
 
     A rate says something of a plan only where about as much was offered as it carries, or it fell short. CPU is a
     mean over its slots. Lines of a ledger that are none are named and left out."""
-    from controller.offline.answers import refuse_picture
+    from headgate.controller.offline.answers import refuse_picture
 
     refuse_picture(plot)
     entries, faults = entries_of(traces, topology)
@@ -56,7 +56,7 @@ def list_plans(traces: Path, topology: str | None, last: int, plot: Path | None,
         emit(output, {"schema": "headgate/ledger-list/v1", "plans": rows, "faults": faults}, rows)
     say_faults(faults)
     if plot is not None:
-        from controller.offline.pictures.predicted_measured import ledger_picture
+        from headgate.controller.offline.pictures.predicted_measured import ledger_picture
 
         ledger_picture(entries[-last:], plot)
 
@@ -97,7 +97,7 @@ def list_models(traces: Path, topology: str | None, output: Format) -> None:
 
     factor: what a plan is corrected by once a model is surely off (more than × 1.25, with two errors to spare); what
     may be chance is taken off, and of factors beyond × 5 no more is believed. spread: from run to run."""
-    from controller.analyze.bias import biases, slow_vms
+    from headgate.controller.analyze.bias import biases, slow_vms
 
     entries, faults = entries_of(traces, topology)
     slow = slow_vms(entries)
@@ -157,7 +157,7 @@ def for_people(row: Row) -> Row:
 
 def entries_of(traces: Path, topology: str | None) -> tuple[list[LedgerEntry], list[str]]:
     """(entries of all ledgers below the folder by their time, what is wrong with them). Raises InvalidInput."""
-    from controller.recording.ledger_file import read_ledger
+    from headgate.controller.recording.ledger_file import read_ledger
 
     if not traces.exists():
         hint = "`headgate up` writes some; --traces names others"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.knowledge.corrections import correction_of
-from controller.knowledge.models import Model, Point, cpu, half_widths, memory, peak, peak_rate
+from headgate.controller.knowledge.corrections import correction_of
+from headgate.controller.knowledge.models import Model, Point, cpu, half_widths, memory, peak, peak_rate
 
 Row = dict[str, Any]
 

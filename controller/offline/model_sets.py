@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.files.contents import json_of
-from controller.files.model_files import read_model
-from controller.knowledge.model_data import model_of
-from controller.knowledge.models import Model
-from topology_runtime.calibration import store
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted
-from topology_runtime.trace_tables import RUN_FILE, SCHEMA
+from headgate.controller.files.contents import json_of
+from headgate.controller.files.model_files import read_model
+from headgate.controller.knowledge.model_data import model_of
+from headgate.controller.knowledge.models import Model
+from headgate.topology_runtime.calibration import store
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.trace_tables import RUN_FILE, SCHEMA
 
 MAX_RUN_BYTES = 64 * 1024 * 1024
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, overload
 
 import click
 
-from controller.offline.foreign_models import SYSTEMS, ForeignImport, import_foreign
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.output import Format, Row, emit, format_options, write_table
+from headgate.controller.offline.foreign_models import SYSTEMS, ForeignImport, import_foreign
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.output import Format, Row, emit, format_options, write_table
 
 if TYPE_CHECKING:
-    from controller.knowledge.models import Model
-    from controller.offline.model_sets import ModelFile
+    from headgate.controller.knowledge.models import Model
+    from headgate.controller.offline.model_sets import ModelFile
 
 DAY_S = 86_400.0
 _folder = click.Path(path_type=Path)
@@ -40,8 +40,8 @@ def list_models(directory: Path | None, paths: tuple[str, ...], output: Format) 
 
     "stale" says why a model may no longer hold: another machine, or the task's code has changed. Exit
     code 3 when a file is no model; the others are listed all the same."""
-    from controller.offline import model_sets
-    from topology_runtime.calibration.store import machine
+    from headgate.controller.offline import model_sets
+    from headgate.topology_runtime.calibration.store import machine
 
     place = model_sets.cache() if directory is None else directory
     if directory is not None and not directory.is_dir():
@@ -66,10 +66,10 @@ def list_models(directory: Path | None, paths: tuple[str, ...], output: Format) 
 
 
 def _listed(kept: ModelFile, paths: Sequence[str]) -> dict[str, Any]:
-    from controller.files.model_files import stale
-    from controller.offline import model_sets
-    from controller.offline.model_facts import summary
-    from topology_runtime.clock import wall_ns
+    from headgate.controller.files.model_files import stale
+    from headgate.controller.offline import model_sets
+    from headgate.controller.offline.model_facts import summary
+    from headgate.topology_runtime.clock import wall_ns
 
     return {
         **summary(kept.model),
@@ -121,8 +121,8 @@ def show(
     Without a name all models of --models DIR. The same task in several places: the one measured last."""
     _check_plot(plot)
     chosen = _chosen(names, models)
-    from controller.knowledge.model_data import model_data
-    from controller.offline.model_facts import point_rows
+    from headgate.controller.knowledge.model_data import model_data
+    from headgate.controller.offline.model_facts import point_rows
 
     rows = [row for kept in chosen for row in point_rows(kept.model)]
     if output == "table":
@@ -133,14 +133,14 @@ def show(
         listed = [{**_listed(kept, paths), "model": model_data(kept.model)} for kept in chosen]
         emit(output, {"schema": "headgate/model-details/v1", "models": listed}, rows)
     if plot is not None:
-        from controller.offline.pictures import model_picture
+        from headgate.controller.offline.pictures import model_picture
 
         model_picture([kept.model for kept in chosen], plot)
 
 
 def _chosen(names: Sequence[str], directory: Path | None) -> list[ModelFile]:
     """The models asked for, in that order, each file once."""
-    from controller.offline import model_sets
+    from headgate.controller.offline import model_sets
 
     if not names:
         if directory is None:
@@ -156,8 +156,8 @@ def _chosen(names: Sequence[str], directory: Path | None) -> list[ModelFile]:
 
 
 def _of_task(task: str, directory: Path | None) -> ModelFile:
-    from controller.offline import model_sets
-    from topology_runtime.faults.words import did_you_mean
+    from headgate.controller.offline import model_sets
+    from headgate.topology_runtime.faults.words import did_you_mean
 
     place = model_sets.cache() if directory is None else directory
     found = model_sets.in_tree(place) if directory is None or place.is_dir() else model_sets.at(place)
@@ -222,8 +222,8 @@ def compare(a: Path, b: Path, plot: Path | None, output: Format) -> None:
 
     Where only one of them was measured at a count, the other is read from between its points."""
     _check_plot(plot)
-    from controller.offline import model_sets
-    from controller.offline.model_facts import compared
+    from headgate.controller.offline import model_sets
+    from headgate.controller.offline.model_facts import compared
 
     first = {k.model.task: k.model for k in model_sets.sound(model_sets.at(a), f"models of {str(a)!r}")}
     second = {k.model.task: k.model for k in model_sets.sound(model_sets.at(b), f"models of {str(b)!r}")}
@@ -251,7 +251,7 @@ def compare(a: Path, b: Path, plot: Path | None, output: Format) -> None:
     for note in notes:
         click.echo(note, err=True)
     if plot is not None:
-        from controller.offline.pictures import model_pairs_picture
+        from headgate.controller.offline.pictures import model_pairs_picture
 
         model_pairs_picture([(first[task], second[task]) for task in both], _names(a, b), plot)
 
@@ -317,10 +317,10 @@ def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Form
     headgate model import --from storm storm.json --to models     storm.json: GET /api/v1/topology/ID?window=600
 
     What Flink and Storm measure makes one point per operator: docs/elsewhere.md says what such models know."""
-    from controller.files.model_files import write_model
+    from headgate.controller.files.model_files import write_model
 
     if foreign["system"] is not None:
-        from controller.offline.elsewhere.measured import ThreadUse
+        from headgate.controller.offline.elsewhere.measured import ThreadUse
 
         use = ThreadUse(foreign["thread_cpu"], foreign["thread_memory"])
         wanted = ForeignImport(foreign["system"], sources, to, force, foreign["wanted"], use)
@@ -342,7 +342,7 @@ def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Form
 
 def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[ModelFile]:
     """Every model of every source. Raises InvalidInput with all faults of all of them."""
-    from controller.offline import model_sets
+    from headgate.controller.offline import model_sets
 
     found = model_sets.Found()
     for source in sources:
@@ -370,8 +370,8 @@ def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[ModelFile]
 def _with_origin(kept: ModelFile) -> Model:
     from msgspec.structs import replace
 
-    from topology_runtime.clock import wall_ns
-    from topology_runtime.utc import utc_iso
+    from headgate.topology_runtime.clock import wall_ns
+    from headgate.topology_runtime.utc import utc_iso
 
     origin = {"imported_from": str(kept.file.resolve()), "imported_at": utc_iso(wall_ns())}
     return replace(kept.model, more={**kept.model.more, **origin})
@@ -403,6 +403,6 @@ def _without_empty(rows: Sequence[Row]) -> list[Row]:
 def _check_plot(plot: Path | None) -> None:
     """Before anything is computed: can that file become a picture?"""
     if plot is not None:
-        from controller.offline.pictures import format_of
+        from headgate.controller.offline.pictures import format_of
 
         format_of(plot)

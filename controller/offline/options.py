@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from controller.offline.from_trace import trace_option, with_traffic
-from controller.offline.rate_list import rate_fault
-from controller.offline.request import PlanWanted
-from controller.offline.vm_options import SLOTS_MOST, slot_cores_of, vms_asked
-from controller.plan.acquire import MIXES
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import did_you_mean
+from headgate.controller.offline.from_trace import trace_option, with_traffic
+from headgate.controller.offline.rate_list import rate_fault
+from headgate.controller.offline.request import PlanWanted
+from headgate.controller.offline.vm_options import SLOTS_MOST, slot_cores_of, vms_asked
+from headgate.controller.plan.acquire import MIXES
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import did_you_mean
 
 if TYPE_CHECKING:
-    from controller.knowledge.certainty import Sure
-    from controller.knowledge.models import Model
-    from controller.plan.room import TopologySpread, Weights
-    from topology_runtime.topology import Topology
+    from headgate.controller.knowledge.certainty import Sure
+    from headgate.controller.knowledge.models import Model
+    from headgate.controller.plan.room import TopologySpread, Weights
+    from headgate.topology_runtime.topology import Topology
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +39,7 @@ class SchedulerName(click.ParamType):  # type: ignore[type-arg]  # generic since
         self._table = table
 
     def _names(self) -> list[str]:
-        from controller.plan import schedulers
+        from headgate.controller.plan import schedulers
 
         return list(getattr(schedulers, self._table))
 
@@ -173,10 +173,10 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
     """The question behind the options of `planner_options` (and `rate`; a command may leave some out).
 
     Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
-    from controller.plan.latency_floor import refuse_below_floor
-    from controller.plan.planner import PlanRequest
-    from controller.plan.room import TopologySpread, Weights
-    from controller.plan.schedulers import mapper_for
+    from headgate.controller.plan.latency_floor import refuse_below_floor
+    from headgate.controller.plan.planner import PlanRequest
+    from headgate.controller.plan.room import TopologySpread, Weights
+    from headgate.controller.plan.schedulers import mapper_for
 
     if options.get("planner"):
         if options.get("mapper") or options.get("allocator") not in (None, "mba", options["planner"]):
@@ -230,8 +230,8 @@ def certainty_asked(
     if not PROBABILITIES[0] <= probability <= PROBABILITIES[1]:
         low, high = PROBABILITIES
         raise UsageError(f"--sure: expected a probability from {low:g} to {high:g}, got {probability:g}")
-    from controller.knowledge.certainty import Sure
-    from controller.offline.certainty_known import learned_for
+    from headgate.controller.knowledge.certainty import Sure
+    from headgate.controller.offline.certainty_known import learned_for
 
     models, spread, told = learned_for(topology, models, options.get("ledger"))
     for line in told:
@@ -252,8 +252,8 @@ def rate_of(given: float | None, otherwise: float, option: str = "--rate") -> fl
 def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
     """`--allocator`, `--mapper`, `--routing`, `--interference`, `--usage`, as far as the command has them.
     Raises InvalidInput with every fault."""
-    from controller.plan.predict import INTERFERENCES, ROUTINGS, USAGES
-    from controller.plan.schedulers import ALLOCATORS, MAPPERS
+    from headgate.controller.plan.predict import INTERFERENCES, ROUTINGS, USAGES
+    from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
 
     known: dict[str, Iterable[str]] = {
         "allocator": ALLOCATORS,
@@ -273,9 +273,9 @@ def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
 
 def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str, Model]]:
     """TOPOLOGY and `--models`; a shipped example (named by a bare word) has models of its own."""
-    from controller.files.model_files import read_models
-    from topology_runtime.examples import DEMO, MODELS, example
-    from topology_runtime.loading import load
+    from headgate.controller.files.model_files import read_models
+    from headgate.topology_runtime.examples import DEMO, MODELS, example
+    from headgate.topology_runtime.loading import load
 
     topology = load(options["topology"], options.get("paths") or ()).topology
     folder = options.get("models")
@@ -293,8 +293,8 @@ def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str,
 
 def measured_of(topology: Topology) -> str:
     """The models that `headgate up` measured of the demo, for slots of its own size. Raises UsageError."""
-    from topology_runtime.calibration import store
-    from topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
+    from headgate.topology_runtime.calibration import store
+    from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 
     folder = store.folder(topology, (), SLOT_CORES, SLOT_MEMORY_BYTES)
     if store.missing(topology, folder):
@@ -305,7 +305,7 @@ def measured_of(topology: Topology) -> str:
 
 def weights_of(text: str) -> Weights:
     """`M,C,N` → RSM's weights. Raises UsageError."""
-    from controller.plan.room import Weights
+    from headgate.controller.plan.room import Weights
 
     try:
         memory, cpu, network = (float(part) for part in text.split(","))
@@ -320,7 +320,7 @@ def weights_of(text: str) -> Weights:
 
 def spread_of(text: str) -> TopologySpread:
     """`α,β` → the topology mapper's. Raises UsageError."""
-    from controller.plan.room import TopologySpread
+    from headgate.controller.plan.room import TopologySpread
 
     try:
         alpha, beta = (float(part) for part in text.split(","))

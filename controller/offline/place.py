@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.errors import Infeasible, InvalidInput, UsageError
-from topology_runtime.faults.words import counted, did_you_mean, significant
-from topology_runtime.output import Format, emit, format_options, to_json
+from headgate.topology_runtime.errors import Infeasible, InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import counted, did_you_mean, significant
+from headgate.topology_runtime.output import Format, emit, format_options, to_json
 
 if TYPE_CHECKING:
-    from controller.plan.placing.algorithms import JudgedPlacement
-    from controller.plan.placing.problem import Problem
-    from controller.plan.placing.reading import Asked
+    from headgate.controller.plan.placing.algorithms import JudgedPlacement
+    from headgate.controller.plan.placing.problem import Problem
+    from headgate.controller.plan.placing.reading import Asked
 
 SCHEMA = "headgate/placement/v1"
 
@@ -48,7 +48,7 @@ def place(
     if (problem is None) == (generate is None):
         raise UsageError("which problem?", hint="headgate place PROBLEM.json, or --generate SEED to make one")
     if generate is not None:
-        from controller.offline.random_problems import random_problem
+        from headgate.controller.offline.random_problems import random_problem
 
         click.echo(to_json(random_problem(generate), 2))
         return
@@ -57,10 +57,10 @@ def place(
 
 def answer(output: Format, named: str, algorithm: str, seconds: float, regroup: bool) -> None:
     """Print the answer. Raises InvalidInput, and Infeasible once it is printed when tasks are nowhere."""
-    from controller.files.plan_files import read_json
-    from controller.plan.placing.algorithms import PLACERS
-    from controller.plan.placing.granularity import finer
-    from controller.plan.placing.reading import asked_of
+    from headgate.controller.files.plan_files import read_json
+    from headgate.controller.plan.placing.algorithms import PLACERS
+    from headgate.controller.plan.placing.granularity import finer
+    from headgate.controller.plan.placing.reading import asked_of
 
     if algorithm not in PLACERS:
         near = did_you_mean(algorithm, PLACERS)
@@ -90,7 +90,7 @@ def answer(output: Format, named: str, algorithm: str, seconds: float, regroup: 
 
 def _timed(problem: Problem, algorithm: str, seconds: float) -> tuple[JudgedPlacement, float]:
     """The answer and how long the algorithm took; not how long its bound did, unless that is the algorithm."""
-    from controller.plan.placing import algorithms
+    from headgate.controller.plan.placing import algorithms
 
     began = time.perf_counter()
     if algorithms.PLACERS[algorithm].place is None:

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.offline.options import STEP_TPS, asked, planner_options, rate_of, rate_option, sure_options
-from controller.offline.plan_for import TARGETS, write_leaving
-from topology_runtime.errors import UsageError
-from topology_runtime.faults.words import significant
-from topology_runtime.output import Format, emit, format_options, write_table
+from headgate.controller.offline.options import (
+    STEP_TPS,
+    asked,
+    planner_options,
+    rate_of,
+    rate_option,
+    sure_options,
+)
+from headgate.controller.offline.plan_for import TARGETS, write_leaving
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
-    from controller.knowledge.plans import Plan
-    from controller.offline.request import PlanWanted
-    from topology_runtime.topology import Topology
+    from headgate.controller.knowledge.plans import Plan
+    from headgate.controller.offline.request import PlanWanted
+    from headgate.topology_runtime.topology import Topology
 
 
 @click.command()
@@ -88,9 +95,9 @@ def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) 
 
 def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None]:
     """(the plan, the plan of the file `base` that it is to replace or None)."""
-    from controller.files.plan_files import read_base
-    from controller.offline.basing import based_on
-    from controller.offline.request import check
+    from headgate.controller.files.plan_files import read_base
+    from headgate.controller.offline.basing import based_on
+    from headgate.controller.offline.request import check
 
     before = read_base(base, question.topology) if base is not None else None
     if before is not None:
@@ -106,10 +113,10 @@ def write_plan(
     output: Format, plan: Plan, before: Plan | None, lacking: Sequence[str], topology: Topology
 ) -> None:
     """For programs; CSV and JSON lines have the slots."""
-    from controller.knowledge.plan_data import plan_data
-    from controller.offline.changes import changes_data
-    from controller.offline.tables import slot_rows
-    from controller.offline.traffic_told import traffic_told
+    from headgate.controller.knowledge.plan_data import plan_data
+    from headgate.controller.offline.changes import changes_data
+    from headgate.controller.offline.tables import slot_rows
+    from headgate.controller.offline.traffic_told import traffic_told
 
     document = plan_data(plan, traffic_told(plan, topology))
     if lacking:
@@ -121,9 +128,9 @@ def write_plan(
 
 def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
     """For people: a sentence, then what is allocated, where it is, and what changes."""
-    from controller.knowledge.plans import margin_words
-    from controller.offline.tables import headline, readable_slots, slot_rows, task_rows, vm_rows
-    from controller.offline.traffic_told import traffic_data, traffic_sentences
+    from headgate.controller.knowledge.plans import margin_words
+    from headgate.controller.offline.tables import headline, readable_slots, slot_rows, task_rows, vm_rows
+    from headgate.controller.offline.traffic_told import traffic_data, traffic_sentences
 
     click.echo(headline(plan))
     for words in (plan.allocation.gap_words, margin_words(plan.allocation)):
@@ -140,7 +147,7 @@ def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
     for line in traffic_sentences(traffic_data(plan, topology)):
         click.echo(line)
     if before is not None:
-        from controller.offline.diff import print_diff
+        from headgate.controller.offline.diff import print_diff
 
         click.echo("\nchanges")
         print_diff(before, plan)
@@ -157,7 +164,7 @@ def unmeasured(question: PlanWanted) -> tuple[str, ...]:
 
 def draw(plan: Plan, question: PlanWanted, path: Path) -> None:
     """The picture of `--plot`."""
-    from controller.offline.pictures import plan_picture
+    from headgate.controller.offline.pictures import plan_picture
 
     plan_picture(plan, question.topology, question.models, path)
     click.echo(f"drawn: {path}", err=True)

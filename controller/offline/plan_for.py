@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topology_runtime.output import Format, emit
+from headgate.topology_runtime.output import Format, emit
 
 if TYPE_CHECKING:
-    from controller.knowledge.plans import Plan
-    from controller.offline.elsewhere.leaving import Leaving
-    from controller.offline.request import PlanWanted
+    from headgate.controller.knowledge.plans import Plan
+    from headgate.controller.offline.elsewhere.leaving import Leaving
+    from headgate.controller.offline.request import PlanWanted
 
 TARGETS = ("flink", "storm", "kubernetes")
 
 
 def leaving(target: str, plan: Plan, question: PlanWanted) -> Leaving:
     """The plan in the words of one of `TARGETS`."""
-    from controller.offline.elsewhere.for_flink import for_flink
-    from controller.offline.elsewhere.for_kubernetes import for_kubernetes
-    from controller.offline.elsewhere.for_storm import for_storm
-    from controller.plan.reasons import supported
+    from headgate.controller.offline.elsewhere.for_flink import for_flink
+    from headgate.controller.offline.elsewhere.for_kubernetes import for_kubernetes
+    from headgate.controller.offline.elsewhere.for_storm import for_storm
+    from headgate.controller.plan.reasons import supported
 
     if target == "kubernetes":
         return for_kubernetes(plan)
@@ -42,7 +42,7 @@ def write_leaving(output: Format, target: str, plan: Plan, question: PlanWanted)
 
 def text_of(found: Leaving, plan: Plan) -> str:
     """Everything as one text whose sentences are comments; of Kubernetes it is YAML, for `kubectl apply -f -`."""
-    from controller.offline.tables import headline
+    from headgate.controller.offline.tables import headline
 
     parts = [_comment(headline(plan))]
     inside = found.target == "kubernetes"

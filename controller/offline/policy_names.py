@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from topology_runtime.errors import UsageError
-from topology_runtime.faults.words import did_you_mean
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.faults.words import did_you_mean
 
 
 def chosen_policies(given: Sequence[str], known: Collection[str], default: Sequence[str]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.offline.options import (
+from headgate.controller.offline.options import (
     certainty_asked,
     rate_of,
     rate_option,
@@ -16,15 +16,15 @@ from controller.offline.options import (
     topology_and_models,
     topology_options,
 )
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import significant
-from topology_runtime.output import Format, emit, format_options, write_table
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.output import Format, emit, format_options, write_table
 
 if TYPE_CHECKING:
-    from controller.knowledge.models import Model
-    from controller.knowledge.plans import Placement, Prediction
-    from topology_runtime.cluster import Vm
-    from topology_runtime.topology import Topology
+    from headgate.controller.knowledge.models import Model
+    from headgate.controller.knowledge.plans import Placement, Prediction
+    from headgate.topology_runtime.cluster import Vm
+    from headgate.topology_runtime.topology import Topology
 
 
 @click.command()
@@ -47,12 +47,12 @@ def predict(output: Format, **options: Any) -> None:
     CPU and memory are those at --rate, as far as the placement carries it; without --rate those at the
     highest rate that it carries. With --sure P also how surely it carries --rate; without --rate the highest one that
     it carries with that probability."""
-    from controller.files.plan_files import read_json
-    from controller.knowledge.plan_data import PREDICTION_SCHEMA, placement_of, prediction_data
-    from controller.offline.tables import carries, readable_slots, slot_rows
-    from controller.plan.load import load_of
-    from controller.plan.planner import model_names
-    from controller.plan.surely import with_certainty
+    from headgate.controller.files.plan_files import read_json
+    from headgate.controller.knowledge.plan_data import PREDICTION_SCHEMA, placement_of, prediction_data
+    from headgate.controller.offline.tables import carries, readable_slots, slot_rows
+    from headgate.controller.plan.load import load_of
+    from headgate.controller.plan.planner import model_names
+    from headgate.controller.plan.surely import with_certainty
 
     refuse_unknown_choices(options)
     rate_tps = None if options["rate"] is None else rate_of(options["rate"], 0.0)
@@ -88,8 +88,8 @@ def predicted(
 ) -> Prediction:
     """The prediction asked for by `--routing`, `--interference`, `--usage`. Raises InvalidInput when tasks
     have no model, UsageError when nothing says at which rate."""
-    from controller.knowledge.models import missing_models
-    from controller.plan import predict as planning
+    from headgate.controller.knowledge.models import missing_models
+    from headgate.controller.plan import predict as planning
 
     faults = missing_models(topology, models)
     if faults:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import significant
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import significant
 
 MOST = 1000  # rates of one command
 HINT = "--rates 50,100,200 or --rates 100:600:50"
@@ -37,7 +37,7 @@ def rates_of(text: str) -> tuple[float, ...]:
 
 def rate_fault(rate_tps: float) -> str | None:
     """What is wrong with a rate or step that somebody named."""
-    from controller.plan.highest import LEAST_TPS, MOST_TPS
+    from headgate.controller.plan.highest import LEAST_TPS, MOST_TPS
 
     if LEAST_TPS <= rate_tps <= MOST_TPS:
         return None

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from controller.knowledge.plans import usd_per_hour
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import HeadgateError, Infeasible
-from topology_runtime.faults.words import counted, significant
+from headgate.controller.knowledge.plans import usd_per_hour
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import HeadgateError, Infeasible
+from headgate.topology_runtime.faults.words import counted, significant
 
 if TYPE_CHECKING:
-    from controller.knowledge.models import Model
-    from controller.knowledge.plans import Plan
-    from controller.plan.acquire import Acquire
-    from controller.plan.links import NarrowLinks
-    from controller.plan.planner import PlanRequest
-    from topology_runtime.topology import Topology
+    from headgate.controller.knowledge.models import Model
+    from headgate.controller.knowledge.plans import Plan
+    from headgate.controller.plan.acquire import Acquire
+    from headgate.controller.plan.links import NarrowLinks
+    from headgate.controller.plan.planner import PlanRequest
+    from headgate.topology_runtime.topology import Topology
 
 CENT = 1e-6  # USD: sums of prices that differ by less are equal
 NEXT_TO_NOTHING = 1e-6  # of the rate asked for: a plan for less carries nothing
@@ -54,8 +54,8 @@ class PlanWanted:
 
     def plan(self) -> Plan:
         """The plan asked for, verified. Raises InvalidInput, Infeasible (also: costs more than the cap)."""
-        from controller.plan.links import NarrowLinks
-        from topology_runtime.patience import clocked
+        from headgate.controller.plan.links import NarrowLinks
+        from headgate.topology_runtime.patience import clocked
 
         with clocked(monotonic, self.search_s):
             try:
@@ -68,10 +68,10 @@ class PlanWanted:
         return plan
 
     def _planned(self) -> Plan:
-        from controller.plan.planner import make_plan, plan_acquiring
+        from headgate.controller.plan.planner import make_plan, plan_acquiring
 
         if self.step_tps is not None:
-            from controller.plan.highest import highest_plan
+            from headgate.controller.plan.highest import highest_plan
 
             return highest_plan(self.request, self.step_tps)
         if self.acquire is None:
@@ -92,8 +92,8 @@ class PlanWanted:
 
     def _narrow(self, error: NarrowLinks) -> Infeasible:
         """The same with the nearest that fits these VMs: a rate, and another mapper."""
-        from controller.plan.planner import make_plan
-        from controller.plan.schedulers import MAPPERS, pair_faults
+        from headgate.controller.plan.planner import make_plan
+        from headgate.controller.plan.schedulers import MAPPERS, pair_faults
 
         asked = msgspec.structs.replace(
             self.request, vms=error.plan.vms, rate_tps=error.plan.rate_tps, fixed=True, in_force=None
@@ -133,7 +133,7 @@ class PlanWanted:
 
     def _carried_by(self, vms: tuple[Vm, ...], rate_tps: float) -> float:
         """The highest rate up to `rate_tps` that these VMs carry, within half a percent; 0: none."""
-        from controller.plan.planner import best_plan
+        from headgate.controller.plan.planner import best_plan
 
         if not vms:
             return 0.0
@@ -146,7 +146,7 @@ class PlanWanted:
 
 def check(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> None:
     """Raises HeadgateError when the verifier finds a fault: a plan that breaks a rule is never shown."""
-    from controller.plan.verify import faults_of
+    from headgate.controller.plan.verify import faults_of
 
     faults = faults_of(plan, topology, models)
     if faults:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.output import Format, emit, format_options
 
 if TYPE_CHECKING:
-    from controller.knowledge.season_data import LearnedSeason
-    from topology_runtime.rates import Rates
-    from topology_runtime.stability.slopes import Floats
+    from headgate.controller.knowledge.season_data import LearnedSeason
+    from headgate.topology_runtime.rates import Rates
+    from headgate.topology_runtime.stability.slopes import Floats
 
 SECONDS_MOST = 1_000_000
 
@@ -43,8 +43,8 @@ def learn(sources: tuple[str, ...], output: Format, **options: Any) -> None:
     \b
     headgate season learn traces/day/run1 traces/day/run2 --out season.json --plot season.svg
     headgate season learn taxi.csv --time-scale 720 --skip 3600 --out season.json"""
-    from controller.files.season_files import write_season
-    from controller.offline.answers import refuse_picture
+    from headgate.controller.files.season_files import write_season
+    from headgate.controller.offline.answers import refuse_picture
 
     if options["out"] is None:
         raise UsageError(
@@ -63,8 +63,8 @@ def learn(sources: tuple[str, ...], output: Format, **options: Any) -> None:
 @format_options
 def show(file: Path, plot: Path | None, output: Format) -> None:
     """What a season's file says: its period, where it is from, how well it foresaw what was held out."""
-    from controller.files.season_files import read_season
-    from controller.offline.answers import refuse_picture
+    from headgate.controller.files.season_files import read_season
+    from headgate.controller.offline.answers import refuse_picture
 
     refuse_picture(plot)
     show_season(output, read_season(file), plot)
@@ -75,7 +75,7 @@ def show(file: Path, plot: Path | None, output: Format) -> None:
 
 def check_numbers(options: dict[str, Any]) -> None:
     """Raises InvalidInput with every fault."""
-    from controller.offline.number_options import number_faults
+    from headgate.controller.offline.number_options import number_faults
 
     limits = {
         "period": (1.0, 1e7), "time_scale": (1e-6, 1e9), "rate_scale": (1e-9, 1e9), "skip": (0.0, 1e9),
@@ -89,12 +89,12 @@ def learned(sources: Sequence[str], options: dict[str, Any]) -> LearnedSeason:
     """Raises UsageError, InvalidInput."""
     from importlib.metadata import version
 
-    from controller.knowledge.season_data import SCHEMA, LearnedFrom, LearnedSeason
-    from controller.offline.season_learning import learned_of
-    from controller.offline.waiting import waited
-    from topology_runtime.clock import wall_ns
-    from topology_runtime.rates import read
-    from topology_runtime.utc import utc_iso
+    from headgate.controller.knowledge.season_data import SCHEMA, LearnedFrom, LearnedSeason
+    from headgate.controller.offline.season_learning import learned_of
+    from headgate.controller.offline.waiting import waited
+    from headgate.topology_runtime.clock import wall_ns
+    from headgate.topology_runtime.rates import read
+    from headgate.topology_runtime.utc import utc_iso
 
     if not sources:
         hint = "headgate season learn TRACE --out season.json"
@@ -178,6 +178,6 @@ def show_season(output: Format, season: LearnedSeason, plot: Path | None) -> Non
     }
     emit(output, msgspec.to_builtins(season), [row])
     if plot is not None:
-        from controller.offline.pictures.season_profile import season_picture
+        from headgate.controller.offline.pictures.season_profile import season_picture
 
         season_picture(season, plot)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.analyze.season import (
+from headgate.controller.analyze.season import (
     BELIEVED,
     LONGEST_S,
     LOOK_S,
@@ -25,9 +25,9 @@ from controller.analyze.season import (
     part_of,
     period_of,
 )  # fmt: skip
-from controller.knowledge.season_data import HeldOut
-from topology_runtime.errors import InvalidInput
-from topology_runtime.stability.slopes import Floats
+from headgate.controller.knowledge.season_data import HeldOut
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.stability.slopes import Floats
 
 HIGH = 0.95
 LEARNED_SHARE = 2 / 3

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from controller.knowledge.plans import Placement, Plan, Prediction, usd_per_hour
-from topology_runtime.cluster import Vm
-from topology_runtime.faults.words import counted, significant
+from headgate.controller.knowledge.plans import Placement, Plan, Prediction, usd_per_hour
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.faults.words import counted, significant
 
 Row = dict[str, Any]
 

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.faults.words import counted, significant
 
 if TYPE_CHECKING:
-    from controller.knowledge.plan_traffic import PlanTraffic
-    from controller.knowledge.plans import Plan
-    from topology_runtime.topology import Topology
+    from headgate.controller.knowledge.plan_traffic import PlanTraffic
+    from headgate.controller.knowledge.plans import Plan
+    from headgate.topology_runtime.topology import Topology
 
 
 def traffic_told(plan: Plan, topology: Topology) -> PlanTraffic:
     """At the planned rate; measured: was it planned by measured traffic?"""
-    from controller.knowledge.plan_traffic import EdgeTraffic, PlanTraffic
-    from controller.plan.crossings import crossings_of, said_on_edges
-    from controller.plan.links import links_of
+    from headgate.controller.knowledge.plan_traffic import EdgeTraffic, PlanTraffic
+    from headgate.controller.plan.crossings import crossings_of, said_on_edges
+    from headgate.controller.plan.links import links_of
 
     said = said_on_edges(plan, topology)
     edges = tuple(
@@ -36,7 +36,7 @@ def traffic_told(plan: Plan, topology: Topology) -> PlanTraffic:
 
 def traffic_data(plan: Plan, topology: Topology) -> dict[str, Any]:
     """The same as plain data."""
-    from controller.knowledge.plan_traffic import traffic_block
+    from headgate.controller.knowledge.plan_traffic import traffic_block
 
     return traffic_block(traffic_told(plan, topology))
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
-from controller.plan.acquire import MIXES, Acquire
-from topology_runtime.cluster import Vm, bandwidth_fault
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import NAME, did_you_mean
+from headgate.controller.plan.acquire import MIXES, Acquire
+from headgate.topology_runtime.cluster import Vm, bandwidth_fault
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import NAME, did_you_mean
 
 if TYPE_CHECKING:
-    from controller.knowledge.models import Model
-    from topology_runtime.topology import Topology
+    from headgate.controller.knowledge.models import Model
+    from headgate.topology_runtime.topology import Topology
 
 PRICES = Path(__file__).with_name("prices")  # shipped price lists, named by a bare word
 DEFAULT_PRICES, DEFAULT_SIZES = "azure-d", "4,2,1"
@@ -105,7 +105,7 @@ def sizes_of(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
 
 def priced(named: str) -> tuple[Vm, ...]:
     """The VMs of a price list: a file, or a shipped list by its bare word."""
-    from controller.files.price_files import read_prices
+    from headgate.controller.files.price_files import read_prices
 
     path = Path(named)
     if not path.suffix and len(path.parts) == 1 and not path.exists():

@@ -33,7 +33,7 @@ def waited(items: Sequence[Item], text: str, patience_s: float = PATIENCE_S) -> 
 def _bar(text: str, total: int) -> Progress:
     from rich.progress import Progress
 
-    from topology_runtime.output import console
+    from headgate.topology_runtime.output import console
 
     bar = Progress(console=console(sys.stderr), transient=True)
     bar.add_task(text, total=total)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.offline.answers import flat, refuse_picture, short_sizes, supply_of
-from controller.offline.options import asked, planner_options
-from controller.offline.rate_list import rates_of
-from controller.offline.waiting import waited
-from controller.offline.whatif_words import sentences_of
-from topology_runtime.faults.words import significant
-from topology_runtime.output import Format, emit, format_options
+from headgate.controller.offline.answers import flat, refuse_picture, short_sizes, supply_of
+from headgate.controller.offline.options import asked, planner_options
+from headgate.controller.offline.rate_list import rates_of
+from headgate.controller.offline.waiting import waited
+from headgate.controller.offline.whatif_words import sentences_of
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.output import Format, emit, format_options
 
 if TYPE_CHECKING:
-    from controller.offline.answers import Row
+    from headgate.controller.offline.answers import Row
 
 
 @click.command()
@@ -29,8 +29,8 @@ def whatif(output: Format, plot: Path | None, **options: Any) -> None:
 
     Without --rates: ten rates, up to what about 40 slots carry.
     """
-    from controller.plan.outlook_rows import outlook_row, whatif_document
-    from controller.plan.scaling import outlook, usual_rates
+    from headgate.controller.plan.outlook_rows import outlook_row, whatif_document
+    from headgate.controller.plan.scaling import outlook, usual_rates
 
     given = rates_of(options["rates"]) if options["rates"] is not None else None
     refuse_picture(plot)
@@ -45,7 +45,7 @@ def whatif(output: Format, plot: Path | None, **options: Any) -> None:
         for sentence in document["answers"]:
             click.echo(f"\n{sentence}")
     if plot is not None:
-        from controller.offline.pictures import whatif_picture
+        from headgate.controller.offline.pictures import whatif_picture
 
         whatif_picture(rows, plot)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from controller.offline.answers import short_sizes
-from topology_runtime.faults.words import counted, significant
+from headgate.controller.offline.answers import short_sizes
+from headgate.topology_runtime.faults.words import counted, significant
 
 if TYPE_CHECKING:
-    from controller.offline.answers import Row
+    from headgate.controller.offline.answers import Row
 
 EACH = 3  # with up to so many rates each is told about; with more, the first and the last
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from topology_runtime.cluster import Vm
+from headgate.topology_runtime.cluster import Vm
 
 Acquire = Callable[[int, Sequence[Vm]], tuple[Vm, ...]]
 

@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan
-from controller.plan.identity import models_digest, with_id
-from controller.plan.linear_program import TOLERANCE
-from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.identity import models_digest, with_id
+from headgate.controller.plan.linear_program import TOLERANCE
+from headgate.controller.plan.predict import INTERFERENCES, ROUTINGS, predict
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.topology import Topology
 
 MIB = 1024**2
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
-from controller.knowledge.plans import Allocation, TaskAllocation
-from topology_runtime.errors import Infeasible
-from topology_runtime.faults.words import significant
-from topology_runtime.topology import Static, Task, Topology
+from headgate.controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
+from headgate.controller.knowledge.plans import Allocation, TaskAllocation
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.topology import Static, Task, Topology
 
 ForTask = Callable[[str, float, Model], TaskAllocation]
 

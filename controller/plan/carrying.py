@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.knowledge.plans import Plan
-from controller.plan.identity import with_id
-from controller.plan.planner import PlanRequest, flows_measured, make_plan
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.identity import with_id
+from headgate.controller.plan.planner import PlanRequest, flows_measured, make_plan
+from headgate.topology_runtime.errors import Infeasible
 
 RISE, TRIES = 1.1, 36  # up to thirty times
 COUNTED = ("mba", "sam")  # SAM gives the bundles that MBA counts slots for just these

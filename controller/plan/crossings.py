@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from controller.knowledge.plans import Plan
-from controller.knowledge.traffic import TaskFlow
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.traffic import TaskFlow
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Topology
 
 
 class Crossings(msgspec.Struct, frozen=True):

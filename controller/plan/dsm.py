@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controller.knowledge.plans import Allocation, Placement
-from controller.plan.room import Filling, Room
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plans import Allocation, Placement
+from headgate.controller.plan.room import Filling, Room
+from headgate.topology_runtime.errors import Infeasible
 
 
 def dsm(allocation: Allocation, room: Room) -> Placement:

@@ -13,23 +13,23 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, Point, cpu, half_widths, memory, peak, peak_rate
-from controller.knowledge.plans import Allocation, Bundle, Placement, TaskAllocation
-from controller.plan.allocating import lone_tasks, slots_for
-from controller.plan.linear_program import TOLERANCE
-from controller.plan.load import load_of
-from controller.plan.mba import mba
-from controller.plan.mixes import Choice, Fixed, Flexible, Mixed, few, fewest
-from controller.plan.room import Room
-from controller.plan.sam import sam
-from controller.plan.shares import weighted
-from controller.plan.slot_room import SlotRoom
-from controller.plan.traffic_based import onto_vms
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.patience import ends_s, waited_s
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, Point, cpu, half_widths, memory, peak, peak_rate
+from headgate.controller.knowledge.plans import Allocation, Bundle, Placement, TaskAllocation
+from headgate.controller.plan.allocating import lone_tasks, slots_for
+from headgate.controller.plan.linear_program import TOLERANCE
+from headgate.controller.plan.load import load_of
+from headgate.controller.plan.mba import mba
+from headgate.controller.plan.mixes import Choice, Fixed, Flexible, Mixed, few, fewest
+from headgate.controller.plan.room import Room
+from headgate.controller.plan.sam import sam
+from headgate.controller.plan.shares import weighted
+from headgate.controller.plan.slot_room import SlotRoom
+from headgate.controller.plan.traffic_based import onto_vms
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.patience import ends_s, waited_s
+from headgate.topology_runtime.topology import Topology
 
 MOST_TASKS = 40  # any of which may share a slot; of more, one and those that come next
 SOME_TASKS, SOME_TOGETHER, FEW_TOGETHER = (

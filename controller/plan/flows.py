@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from controller.knowledge.traffic import MeasuredTraffic, TaskFlow
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.traffic import MeasuredTraffic, TaskFlow
+from headgate.topology_runtime.topology import Topology
 
 
 def flows_at(topology: Topology, traffic: MeasuredTraffic | None, rate_tps: float) -> tuple[TaskFlow, ...]:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.knowledge.plans import Allocation, Placement
-from controller.plan.room import Room
-from controller.plan.slot_room import SlotRoom, refuse_beyond
+from headgate.controller.knowledge.plans import Allocation, Placement
+from headgate.controller.plan.room import Room
+from headgate.controller.plan.slot_room import SlotRoom, refuse_beyond
 
 MODERATE, HEAVY = 0.4, 0.8
 BUNCHES = 16  # a task's threads are placed in at most so many, if a slot holds such a bunch

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controller.knowledge.plans import Allocation, Placement
-from controller.plan.placing.problem import Counts, Flow, Group, Node, Problem
-from controller.plan.placing.task_level import task_level
-from controller.plan.placing.top_down import top_down
-from controller.plan.room import Room
-from controller.plan.slot_room import SlotRoom
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plans import Allocation, Placement
+from headgate.controller.plan.placing.problem import Counts, Flow, Group, Node, Problem
+from headgate.controller.plan.placing.task_level import task_level
+from headgate.controller.plan.placing.top_down import top_down
+from headgate.controller.plan.room import Room
+from headgate.controller.plan.slot_room import SlotRoom
+from headgate.topology_runtime.errors import Infeasible
 
 MOST_PAIRS = 2_000_000  # of threads that speak with each other: above, the quadratic algorithm is refused
 

@@ -11,8 +11,8 @@ from bisect import bisect_left
 
 from msgspec.structs import replace
 
-from controller.knowledge.plans import Plan
-from controller.plan.planner import (
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.planner import (
     PlanRequest,
     allocation_within,
     check,
@@ -21,8 +21,8 @@ from controller.plan.planner import (
     room_of,
     with_rising_needs,
 )
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import significant
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import significant
 
 LEAST_TPS, MOST_TPS = 1e-6, 1e12  # one tuple in eleven days; more than any cluster could see
 MOST_STEPS = 10_000  # that are tried

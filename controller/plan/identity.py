@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan
-from topology_runtime.topology import Topology, digest_of
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan
+from headgate.topology_runtime.topology import Topology, digest_of
 
 
 def with_id(plan: Plan) -> Plan:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, at_best, at_worst
-from controller.knowledge.plans import Prediction, SlotUse
-from controller.plan.load import PlacementLoad
-from controller.plan.shares import Split
+from headgate.controller.knowledge.models import Model, at_best, at_worst
+from headgate.controller.knowledge.plans import Prediction, SlotUse
+from headgate.controller.plan.load import PlacementLoad
+from headgate.controller.plan.shares import Split
 
 
 def with_intervals(

@@ -14,14 +14,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from controller.knowledge.models import Model, cpu, memory, peak_rate
-from controller.knowledge.plans import Allocation
-from controller.plan.fewest_slots import MOST_TASKS, Threads, carried_by, choices_of, fixed_needs, kinds_of
-from controller.plan.linear_program import TOLERANCE, LinearProgram
-from controller.plan.mixes import Fixed
-from topology_runtime.errors import HeadgateError
-from topology_runtime.patience import ends_s, waited_s
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, cpu, memory, peak_rate
+from headgate.controller.knowledge.plans import Allocation
+from headgate.controller.plan.fewest_slots import (
+    MOST_TASKS,
+    Threads,
+    carried_by,
+    choices_of,
+    fixed_needs,
+    kinds_of,
+)
+from headgate.controller.plan.linear_program import TOLERANCE, LinearProgram
+from headgate.controller.plan.mixes import Fixed
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.patience import ends_s, waited_s
+from headgate.topology_runtime.topology import Topology
 
 MOST_CONTENTS = 400  # that are looked at, those of the fewest slots and of now first
 MOST_PLACES = 4  # of each, those where most threads stay

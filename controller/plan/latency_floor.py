@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from controller.knowledge.models import Model, peak_rate
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.edges import HOP_MS
-from topology_runtime.topology import LatencyConstraint, Topology
+from headgate.controller.knowledge.models import Model, peak_rate
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.edges import HOP_MS
+from headgate.topology_runtime.topology import LatencyConstraint, Topology
 
 
 def refuse_below_floor(topology: Topology, models: Mapping[str, Model]) -> None:

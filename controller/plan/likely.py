@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from controller.plan.load import PlacementLoad
-from controller.plan.shares import Split
+from headgate.controller.plan.load import PlacementLoad
+from headgate.controller.plan.shares import Split
 
 OFF_BY = 0.05  # standard deviation, relative: what CPU of slots was off by within each of 144 trials
 BELOW, ABOVE, STEPS = 6.0, 4.0, 80  # of the integral, in OFF_BY round the lowest limit

@@ -11,15 +11,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from controller.knowledge.plan_traffic import VmLink
-from controller.knowledge.plans import Plan
-from controller.knowledge.traffic import TaskFlow, sized
-from controller.plan.crossings import said_on_edges
-from controller.plan.linear_program import TOLERANCE
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import Infeasible
-from topology_runtime.faults.words import significant
-from topology_runtime.topology import Edge, Topology
+from headgate.controller.knowledge.plan_traffic import VmLink
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.traffic import TaskFlow, sized
+from headgate.controller.plan.crossings import said_on_edges
+from headgate.controller.plan.linear_program import TOLERANCE
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.topology import Edge, Topology
 
 BITS = 8e-6  # bytes/s → Mbit/s
 

@@ -17,11 +17,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
-from controller.knowledge.plans import Placement, Share
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Topology
-from topology_runtime.wakes import IN_FULL_SLOT, DispatchOverhead, cpu_of_slot, cpu_per_tps, like_own
+from headgate.controller.knowledge.models import EPSILON, Model, cpu, memory, peak_rate
+from headgate.controller.knowledge.plans import Placement, Share
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.wakes import IN_FULL_SLOT, DispatchOverhead, cpu_of_slot, cpu_per_tps, like_own
 
 NOWHERE = -1  # the slot of a task that is not placed
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.knowledge.models import Model, cpu, memory, peak_rate
-from controller.knowledge.plans import Allocation, TaskAllocation
-from controller.plan.allocating import allocate, whole_times
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, cpu, memory, peak_rate
+from headgate.controller.knowledge.plans import Allocation, TaskAllocation
+from headgate.controller.plan.allocating import allocate, whole_times
+from headgate.topology_runtime.topology import Topology
 
 
 def lsa(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:

@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Bundle, Plan, TaskAllocation
-from controller.plan.linear_program import TOLERANCE
-from controller.plan.slot_room import need_of
-from topology_runtime.cluster import Slot
-from topology_runtime.faults.words import significant
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Bundle, Plan, TaskAllocation
+from headgate.controller.plan.linear_program import TOLERANCE
+from headgate.controller.plan.slot_room import need_of
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.topology import Topology
 
 Rule = Callable[[Plan, float], Iterator[str]]  # of the plan and the overdraft of its models
 

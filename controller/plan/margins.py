@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.knowledge.models import Model, at_worst, has_spread, peak
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, at_worst, has_spread, peak
+from headgate.topology_runtime.topology import Topology
 
 MOST_MARGIN = 10.0  # times the rate, that may be asked for
 MOST = 1.5  # a model that may be off by more should be measured again

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, cpu, memory, peak, peak_rate, threads_for
-from controller.knowledge.plans import Allocation, TaskAllocation
-from controller.plan.allocating import allocate, one_thread, whole_times
-from topology_runtime.topology import Topology
-from topology_runtime.wakes import cpu_of_slot, cpu_per_tps
+from headgate.controller.knowledge.models import Model, cpu, memory, peak, peak_rate, threads_for
+from headgate.controller.knowledge.plans import Allocation, TaskAllocation
+from headgate.controller.plan.allocating import allocate, one_thread, whole_times
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.wakes import cpu_of_slot, cpu_per_tps
 
 
 def mba(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from controller.plan.linear_program import LinearProgram
-from topology_runtime.patience import waited_s
+from headgate.controller.plan.linear_program import LinearProgram
+from headgate.topology_runtime.patience import waited_s
 
 if TYPE_CHECKING:
     import numpy as np

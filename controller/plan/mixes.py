@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controller.plan.linear_program import LinearProgram
-from controller.plan.mix_pricing import Chosen, Effort, Item, worthiest
-from topology_runtime.patience import waited_s
+from headgate.controller.plan.linear_program import LinearProgram
+from headgate.controller.plan.mix_pricing import Chosen, Effort, Item, worthiest
+from headgate.topology_runtime.patience import waited_s
 
 MOST_ROUNDS, ROUNDS_OF_DIVE = 200, 20  # in which mixes are looked for
 WORTH = 1e-6  # a mix has to be worth more than a slot by so much

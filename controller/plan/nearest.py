@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TypeVar
 
-from controller.knowledge.models import EPSILON
-from controller.plan.room import Weights
+from headgate.controller.knowledge.models import EPSILON
+from headgate.controller.plan.room import Weights
 
 MIXED = -1  # the rack of a node above VMs of several racks
 SAME_RACK, OTHER_RACK = 0.5, 1.0  # NWDist of paper 0, section 7.3; 0 within a VM

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.plans import Plan, SlotCount, usd_per_hour
-from controller.plan.planner import PlanRequest
-from controller.plan.scaling import HOURS_PER_MONTH, PairAtRate, Reach, ScalingAnalysis, step_for
-from topology_runtime.cluster import Vm
+from headgate.controller.knowledge.plans import Plan, SlotCount, usd_per_hour
+from headgate.controller.plan.planner import PlanRequest
+from headgate.controller.plan.scaling import HOURS_PER_MONTH, PairAtRate, Reach, ScalingAnalysis, step_for
+from headgate.topology_runtime.cluster import Vm
 
 SCHEMA, COMPARISON = "headgate/whatif/v1", "headgate/comparison/v1"
 

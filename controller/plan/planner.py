@@ -15,26 +15,26 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller.knowledge.certainty import Sure
-from controller.knowledge.models import EPSILON, Model, missing_models
-from controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
-from controller.knowledge.traffic import MeasuredTraffic, TaskFlow
-from controller.plan.acquire import Acquire, exact
-from controller.plan.flows import flows_at, flows_of
-from controller.plan.identity import models_digest, with_id
-from controller.plan.links import overfull, refuse_narrow
-from controller.plan.load import load_of
-from controller.plan.margins import MOST_MARGIN, margin_of
-from controller.plan.predict import INTERFERENCES, ROUTINGS, predict
-from controller.plan.room import Room, TopologySpread, Weights
-from controller.plan.schedulers import ALLOCATORS, MAPPERS, pair_faults
-from controller.plan.steady import alternatives, rank
-from controller.plan.surely import surely, with_certainty
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.faults.words import counted, did_you_mean, significant
-from topology_runtime.patience import begun
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.certainty import Sure
+from headgate.controller.knowledge.models import EPSILON, Model, missing_models
+from headgate.controller.knowledge.plans import Allocation, Placement, Plan, SlotCount
+from headgate.controller.knowledge.traffic import MeasuredTraffic, TaskFlow
+from headgate.controller.plan.acquire import Acquire, exact
+from headgate.controller.plan.flows import flows_at, flows_of
+from headgate.controller.plan.identity import models_digest, with_id
+from headgate.controller.plan.links import overfull, refuse_narrow
+from headgate.controller.plan.load import load_of
+from headgate.controller.plan.margins import MOST_MARGIN, margin_of
+from headgate.controller.plan.predict import INTERFERENCES, ROUTINGS, predict
+from headgate.controller.plan.room import Room, TopologySpread, Weights
+from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS, pair_faults
+from headgate.controller.plan.steady import alternatives, rank
+from headgate.controller.plan.surely import surely, with_certainty
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.faults.words import counted, did_you_mean, significant
+from headgate.topology_runtime.patience import begun
+from headgate.topology_runtime.topology import Topology
 
 MOST_SLOTS = 100_000  # that are acquired for one plan
 MOST_WEIGHT = 1e9  # in a distance: far below what overflows

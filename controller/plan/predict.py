@@ -7,14 +7,14 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, has_spread
-from controller.knowledge.plans import Placement, Prediction, Share, SlotUse, VmUse
-from controller.plan.intervals import with_intervals
-from controller.plan.likely import likely_rate
-from controller.plan.load import NOWHERE, PlacementLoad, load_of
-from controller.plan.shares import shuffled, weighted
-from topology_runtime.cluster import Vm
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, has_spread
+from headgate.controller.knowledge.plans import Placement, Prediction, Share, SlotUse, VmUse
+from headgate.controller.plan.intervals import with_intervals
+from headgate.controller.plan.likely import likely_rate
+from headgate.controller.plan.load import NOWHERE, PlacementLoad, load_of
+from headgate.controller.plan.shares import shuffled, weighted
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.topology import Topology
 
 ROUTINGS = {"weighted": weighted, "shuffle": shuffled}
 INTERFERENCES = ("cpu", "none")

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from controller.knowledge.models import Model, peak, peak_rate
-from controller.knowledge.plans import Allocation, Placement, Plan, Prediction, TaskAllocation
-from controller.plan.allocating import lone_tasks
-from controller.plan.linear_program import TOLERANCE
-from controller.plan.load import PlacementLoad, load_of
-from controller.plan.predict import ROUTINGS, predict, slot_uses
-from controller.plan.room import Room
-from controller.plan.sam import SlotChoice, sam
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, peak, peak_rate
+from headgate.controller.knowledge.plans import Allocation, Placement, Plan, Prediction, TaskAllocation
+from headgate.controller.plan.allocating import lone_tasks
+from headgate.controller.plan.linear_program import TOLERANCE
+from headgate.controller.plan.load import PlacementLoad, load_of
+from headgate.controller.plan.predict import ROUTINGS, predict, slot_uses
+from headgate.controller.plan.room import Room
+from headgate.controller.plan.sam import SlotChoice, sam
+from headgate.topology_runtime.topology import Topology
 
 
 class ThreadsReason(msgspec.Struct, frozen=True):

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from controller.knowledge.plans import Bundle, Placement, Plan, Prediction, SlotUse, ThreadAt
-from controller.plan.identity import with_id
-from controller.plan.predict import vm_uses
-from topology_runtime.cluster import Slot, Vm
+from headgate.controller.knowledge.plans import Bundle, Placement, Plan, Prediction, SlotUse, ThreadAt
+from headgate.controller.plan.identity import with_id
+from headgate.controller.plan.predict import vm_uses
+from headgate.topology_runtime.cluster import Slot, Vm
 
 EXACT_PAIRS = 1024  # pairs of VMs up to which slots are assigned for each; above, sums over VMs stand in
 FORBIDDEN = -(10**12)  # the gain of a pair that may not be

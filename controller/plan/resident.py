@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controller.knowledge.models import Model, memory
-from controller.knowledge.plans import Placement, Plan
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, memory
+from headgate.controller.knowledge.plans import Placement, Plan
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.topology import Topology
 
 # Keys of a measured model's file:
 BASE = "base_memory"  # fraction of the slot held before any thread works

@@ -6,9 +6,9 @@ from collections import Counter
 
 import msgspec
 
-from controller.knowledge.plans import Allocation, Bundle, Placement
-from controller.knowledge.traffic import TaskFlow, TaskWork
-from topology_runtime.cluster import Slot, Vm
+from headgate.controller.knowledge.plans import Allocation, Bundle, Placement
+from headgate.controller.knowledge.traffic import TaskFlow, TaskWork
+from headgate.topology_runtime.cluster import Slot, Vm
 
 
 class Weights(msgspec.Struct, frozen=True):

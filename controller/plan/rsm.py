@@ -19,12 +19,12 @@ from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass
 
-from controller.knowledge.models import EPSILON
-from controller.knowledge.plans import Allocation, Placement
-from controller.plan.nearest import Nearest
-from controller.plan.room import Filling, Room
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.models import EPSILON
+from headgate.controller.knowledge.plans import Allocation, Placement
+from headgate.controller.plan.nearest import Nearest
+from headgate.controller.plan.room import Filling, Room
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import Infeasible
 
 
 @dataclass(slots=True)

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from controller.knowledge.models import EPSILON
-from controller.knowledge.plans import Allocation, Placement, TaskAllocation
-from controller.plan.room import Filling, Room
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import Infeasible
-from topology_runtime.faults.words import counted
+from headgate.controller.knowledge.models import EPSILON
+from headgate.controller.knowledge.plans import Allocation, Placement, TaskAllocation
+from headgate.controller.plan.room import Filling, Room
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.faults.words import counted
 
 NAMED = 3  # so many slots that were not chosen are named on either side of the one that was
 

@@ -12,16 +12,16 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from controller.knowledge.plans import Plan, usd_per_hour
-from controller.plan.acquire import Acquire
-from controller.plan.crossings import Crossings, crossings_of
-from controller.plan.highest import LEAST_TPS, MOST_STEPS, highest_plan, most_steps
-from controller.plan.linear_program import TOLERANCE
-from controller.plan.planner import PlanRequest, allocation_within, check, make_plan
-from controller.plan.reasons import LimitReason, limit_reason, supported
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import HeadgateError, Infeasible, InvalidInput
-from topology_runtime.patience import now_s
+from headgate.controller.knowledge.plans import Plan, usd_per_hour
+from headgate.controller.plan.acquire import Acquire
+from headgate.controller.plan.crossings import Crossings, crossings_of
+from headgate.controller.plan.highest import LEAST_TPS, MOST_STEPS, highest_plan, most_steps
+from headgate.controller.plan.linear_program import TOLERANCE
+from headgate.controller.plan.planner import PlanRequest, allocation_within, check, make_plan
+from headgate.controller.plan.reasons import LimitReason, limit_reason, supported
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import HeadgateError, Infeasible, InvalidInput
+from headgate.topology_runtime.patience import now_s
 
 BASELINE = "lsa+rsm"  # what savings are against (paper 0, section 8.4)
 HOURS_PER_MONTH = 730.0

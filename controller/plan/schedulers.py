@@ -10,23 +10,23 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Allocation, Placement
-from controller.plan import mapper_rules as rule
-from controller.plan.dsm import dsm
-from controller.plan.fewest_slots import optimal_allocator, optimal_mapper
-from controller.plan.greedy_matching import greedy_matching
-from controller.plan.grouped import task_level_mapper, top_down_mapper
-from controller.plan.lsa import lsa
-from controller.plan.mba import mba, rising
-from controller.plan.room import Room
-from controller.plan.rsm import rsm
-from controller.plan.sam import sam
-from controller.plan.topology_based import topology_based
-from controller.plan.traffic_based import traffic_based
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import did_you_mean
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Allocation, Placement
+from headgate.controller.plan import mapper_rules as rule
+from headgate.controller.plan.dsm import dsm
+from headgate.controller.plan.fewest_slots import optimal_allocator, optimal_mapper
+from headgate.controller.plan.greedy_matching import greedy_matching
+from headgate.controller.plan.grouped import task_level_mapper, top_down_mapper
+from headgate.controller.plan.lsa import lsa
+from headgate.controller.plan.mba import mba, rising
+from headgate.controller.plan.room import Room
+from headgate.controller.plan.rsm import rsm
+from headgate.controller.plan.sam import sam
+from headgate.controller.plan.topology_based import topology_based
+from headgate.controller.plan.traffic_based import traffic_based
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import did_you_mean
+from headgate.topology_runtime.topology import Topology
 
 PAIRS = ("lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam")  # those of paper 0
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from controller.plan.linear_program import LinearProgram
-from controller.plan.load import PlacementLoad, RateLimit, tightest
+from headgate.controller.plan.linear_program import LinearProgram
+from headgate.controller.plan.load import PlacementLoad, RateLimit, tightest
 
 GIVEN_UP = 0.01  # at most so much of the highest input rate, to keep groups away from their peaks
 NEAR_PEAK = 0.006  # of the input rate: what a task with a group at its peak costs, at half of it half

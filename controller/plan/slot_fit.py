@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.plan.resident import BASE
-from topology_runtime.errors import InvalidInput
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.plan.resident import BASE
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.topology import Topology
 
 NEAR = 0.01  # relative: so little another size is the same
 

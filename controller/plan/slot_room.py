@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from controller.knowledge.models import EPSILON
-from controller.knowledge.plans import Allocation, Placement, TaskAllocation
-from controller.knowledge.traffic import sized, weight_of
-from controller.plan.room import Filling, Room
-from topology_runtime.errors import Infeasible
-from topology_runtime.faults.words import counted
+from headgate.controller.knowledge.models import EPSILON
+from headgate.controller.knowledge.plans import Allocation, Placement, TaskAllocation
+from headgate.controller.knowledge.traffic import sized, weight_of
+from headgate.controller.plan.room import Filling, Room
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.faults.words import counted
 
 
 def need_of(task: TaskAllocation) -> tuple[float, float]:

@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Allocation, Bundle, Placement, Plan, ThreadAt, usd_per_hour
-from controller.plan.crossings import crossings_of
-from controller.plan.fewest_slots import Threads, counted_in, optimal_mapper
-from controller.plan.kept_mixes import kept_mixes
-from controller.plan.relabel import relabel
-from controller.plan.room import Room
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Allocation, Bundle, Placement, Plan, ThreadAt, usd_per_hour
+from headgate.controller.plan.crossings import crossings_of
+from headgate.controller.plan.fewest_slots import Threads, counted_in, optimal_mapper
+from headgate.controller.plan.kept_mixes import kept_mixes
+from headgate.controller.plan.relabel import relabel
+from headgate.controller.plan.room import Room
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Topology
 
 MOST_SLOTS = 400  # above, mixes go where the mapper puts them
 PINNED = 1_000_000  # threads that stay, as many a thread counts for that is to be in this slot

@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from controller.knowledge.certainty import Certainty, ErrorSpread, Sure
-from controller.knowledge.plans import Plan, Prediction
-from controller.plan.likely import limits_of_slots
-from controller.plan.load import PlacementLoad
-from topology_runtime.errors import Infeasible
-from topology_runtime.faults.words import significant
+from headgate.controller.knowledge.certainty import Certainty, ErrorSpread, Sure
+from headgate.controller.knowledge.plans import Plan, Prediction
+from headgate.controller.plan.likely import limits_of_slots
+from headgate.controller.plan.load import PlacementLoad
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.faults.words import significant
 
 FAR, STEPS = 6.0, 96  # of the integral, in standard deviations, and its steps
 DIGITS = 4  # slots whose limits are the same to so many are counted together

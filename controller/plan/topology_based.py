@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections import Counter
 from itertools import chain, zip_longest
 
-from controller.knowledge.plans import Allocation, Placement
-from controller.plan.room import Filling, Room
-from controller.plan.slot_room import refuse_beyond
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plans import Allocation, Placement
+from headgate.controller.plan.room import Filling, Room
+from headgate.controller.plan.slot_room import refuse_beyond
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import Infeasible
 
 MOST_LOOKS = 40_000_000  # threads times slots
 

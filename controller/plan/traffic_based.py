@@ -10,9 +10,9 @@ what is placed is not moved by a later pair of the same components.
 
 from __future__ import annotations
 
-from controller.knowledge.plans import Allocation, Placement
-from controller.plan.room import Room
-from controller.plan.slot_room import SlotRoom, refuse_beyond
+from headgate.controller.knowledge.plans import Allocation, Placement
+from headgate.controller.plan.room import Room
+from headgate.controller.plan.slot_room import SlotRoom, refuse_beyond
 
 MOST_LOOKS = 4_000_000  # threads times slots
 MOST_SLOTS = 400  # of which each pair is looked at

@@ -15,18 +15,18 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan
-from controller.plan.allocating import lone_tasks
-from controller.plan.identity import models_digest
-from controller.plan.linear_program import TOLERANCE
-from controller.plan.links import overfull, too_much
-from controller.plan.load import load_of
-from controller.plan.mapper_rules import overdraft
-from controller.plan.predict import INTERFERENCES, ROUTINGS, slot_uses
-from controller.plan.schedulers import MAPPERS
-from topology_runtime.faults.words import significant
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.allocating import lone_tasks
+from headgate.controller.plan.identity import models_digest
+from headgate.controller.plan.linear_program import TOLERANCE
+from headgate.controller.plan.links import overfull, too_much
+from headgate.controller.plan.load import load_of
+from headgate.controller.plan.mapper_rules import overdraft
+from headgate.controller.plan.predict import INTERFERENCES, ROUTINGS, slot_uses
+from headgate.controller.plan.schedulers import MAPPERS
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.topology import Topology
 
 
 def faults_of(

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.monitor.blocks import Arrays
-from controller.monitor.histograms import EDGES_NS, percentiles_ns
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
-from topology_runtime.trace_tables import TABLES
+from headgate.controller.monitor.blocks import Arrays
+from headgate.controller.monitor.histograms import EDGES_NS, percentiles_ns
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
+from headgate.topology_runtime.trace_tables import TABLES
 
 Columns = dict[str, Any]  # name → array or list, all of one length
 

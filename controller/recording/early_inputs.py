@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import count
 
-from controller.knowledge import turns as t
-from topology_runtime.messages import Report, SampleBlock
+from headgate.controller.knowledge import turns as t
+from headgate.topology_runtime.messages import Report, SampleBlock
 
 TELLING_MOST = 10_000
 OTHERS_MOST = 10_000  # minutes of some VMs

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import msgspec
 
-from controller.knowledge.corrections import correction_of
-from controller.knowledge.models import Model
-from controller.knowledge.prediction_ledger import LedgerEntry, latest
+from headgate.controller.knowledge.corrections import correction_of
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry, latest
 
 MOST_BYTES = 4 << 20  # some two thousand plans
 READ_BYTES = 4 * MOST_BYTES  # a larger one is not ours; the end of it is looked at

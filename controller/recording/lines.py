@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from topology_runtime.line_parts import number_of, parts_of
+from headgate.topology_runtime.line_parts import number_of, parts_of
 
 TAIL_BYTES = 1 << 20  # read back at a time in search of the last whole line
 PART_BYTES = 16 * 1024**2

@@ -17,18 +17,18 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.plan_data import plan_data
-from controller.knowledge.plans import Plan
-from controller.knowledge.prediction_ledger import LedgerEntry
-from controller.recording.block_rows import Predicted
-from controller.recording.ledger_file import LedgerFile
-from controller.recording.retention import remove_old, shorten, words_of
-from controller.recording.trace import RatesRow, TraceWriter
-from topology_runtime.cluster import Vm
-from topology_runtime.faults.words import counted
-from topology_runtime.messages import SampleBlock
-from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, LEDGER, PLANS, VIEWS
+from headgate.controller.knowledge.plan_data import plan_data
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry
+from headgate.controller.recording.block_rows import Predicted
+from headgate.controller.recording.ledger_file import LedgerFile
+from headgate.controller.recording.retention import remove_old, shorten, words_of
+from headgate.controller.recording.trace import RatesRow, TraceWriter
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.messages import SampleBlock
+from headgate.topology_runtime.trace_keep import Keep
+from headgate.topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, LEDGER, PLANS, VIEWS
 
 log = logging.getLogger(__name__)
 

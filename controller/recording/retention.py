@@ -18,9 +18,9 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.line_parts import number_of, parts_of
-from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import ANY_VERSION, INPUTS, RUN_FILE, VIEWS
+from headgate.topology_runtime.line_parts import number_of, parts_of
+from headgate.topology_runtime.trace_keep import Keep
+from headgate.topology_runtime.trace_tables import ANY_VERSION, INPUTS, RUN_FILE, VIEWS
 
 log = logging.getLogger(__name__)
 

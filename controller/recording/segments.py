@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from controller.recording.block_rows import Columns
-from topology_runtime.disk import sync_directory
-from topology_runtime.trace_tables import TABLES
+from headgate.controller.recording.block_rows import Columns
+from headgate.topology_runtime.disk import sync_directory
+from headgate.topology_runtime.trace_tables import TABLES
 
 ROTATE_S = 10.0  # what a kill or a full disk costs at most
 ROTATE_BYTES = 200_000_000  # of a table, in memory: rows of some 120,000 threads in that time
@@ -75,7 +75,7 @@ class Segments:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from topology_runtime.arrow_schema import arrow_schema
+        from headgate.topology_runtime.arrow_schema import arrow_schema
 
         schema = arrow_schema(self.table)
         pieces = [pa.table([pa.array(part[f.name], f.type) for f in schema], schema=schema) for part in parts]

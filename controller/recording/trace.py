@@ -14,14 +14,22 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.monitor.blocks import Arrays, arrays_of
-from controller.recording import block_rows
-from controller.recording.lines import LineFile, PartedLines
-from controller.recording.segments import Segments
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import HeadgateError
-from topology_runtime.messages import SampleBlock
-from topology_runtime.trace_tables import DEAD_LETTERS, DECISIONS, INPUTS, PLANS, RUN_FILE, TABLES, VIEWS
+from headgate.controller.monitor.blocks import Arrays, arrays_of
+from headgate.controller.recording import block_rows
+from headgate.controller.recording.lines import LineFile, PartedLines
+from headgate.controller.recording.segments import Segments
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.messages import SampleBlock
+from headgate.topology_runtime.trace_tables import (
+    DEAD_LETTERS,
+    DECISIONS,
+    INPUTS,
+    PLANS,
+    RUN_FILE,
+    TABLES,
+    VIEWS,
+)
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from controller.replaying.exact_replay import Life
-from topology_runtime.utc import utc_iso
+from headgate.controller.replaying.exact_replay import Life
+from headgate.topology_runtime.utc import utc_iso
 
 LATE_NS = 1_000_000_000
 NEVER = "9999"

@@ -16,13 +16,13 @@ from typing import Any
 
 import msgspec
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.monitor.sink_logs import FinishedRows
-from controller.recording.early_inputs import QUESTIONS
-from controller.replaying.recorded import InputLine, RecordedRun
-from topology_runtime.messages import FinishedRuns, Request
-from topology_runtime.utc import utc_iso
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.monitor.sink_logs import FinishedRows
+from headgate.controller.recording.early_inputs import QUESTIONS
+from headgate.controller.replaying.recorded import InputLine, RecordedRun
+from headgate.topology_runtime.messages import FinishedRuns, Request
+from headgate.topology_runtime.utc import utc_iso
 
 _PING = Request("ping")
 _json = msgspec.json.Encoder()

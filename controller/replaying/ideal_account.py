@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.knowledge import turns as t
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Durable, RolloutStarted, Scheduled
-from controller.plan.predict import predict
-from controller.replaying.exact_replay import Moment
-from topology_runtime.cluster import Vm
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Durable, RolloutStarted, Scheduled
+from headgate.controller.plan.predict import predict
+from headgate.controller.replaying.exact_replay import Moment
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.topology import Topology
 
 NS = 1_000_000_000
 HOUR_NS = 3600 * NS

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from controller.knowledge import turns as t
-from controller.replaying.exact_replay import Moment, decisions_of
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge import turns as t
+from headgate.controller.replaying.exact_replay import Moment, decisions_of
+from headgate.topology_runtime.utc import utc_iso
 
 NS = 1_000_000_000
 SLEEP_MOST_S = 3600.0

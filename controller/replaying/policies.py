@@ -15,20 +15,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.core.loop import Loop
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.models import Model
-from controller.knowledge.records import Submitted
-from controller.knowledge.traffic import MeasuredTraffic
-from controller.plan.schedulers import MAPPERS, allocator_for, pair_faults, pairs
-from controller.replaying.exact_replay import Moment
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.recorded import RecordedRun
-from controller.replaying.world import Delays, IdealWorld
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import did_you_mean
-from topology_runtime.schedule import NS, Schedule
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.knowledge.traffic import MeasuredTraffic
+from headgate.controller.plan.schedulers import MAPPERS, allocator_for, pair_faults, pairs
+from headgate.controller.replaying.exact_replay import Moment
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.recorded import RecordedRun
+from headgate.controller.replaying.world import Delays, IdealWorld
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import did_you_mean
+from headgate.topology_runtime.schedule import NS, Schedule
 
 FIXED = ("static", "static-max")
 FIRST_LESS, FIRST_TRIES = 0.8, 24  # down to a 170th of the first rate

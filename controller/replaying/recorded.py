@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.model_data import model_of
-from controller.knowledge.models import Model
-from controller.knowledge.records import Submitted
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted
-from topology_runtime.topology import Topology
-from topology_runtime.trace_tables import SCHEMA
-from topology_runtime.utc import utc_ns
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.model_data import model_of
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.records import Submitted
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.trace_tables import SCHEMA
+from headgate.topology_runtime.utc import utc_ns
 
 Steps = tuple[tuple[float, float], ...]
 

@@ -6,9 +6,9 @@ import gzip
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from controller.replaying.recorded import InputLine, in_order, lines_of
-from topology_runtime.line_parts import number_of, parts_of
-from topology_runtime.trace_tables import INPUTS
+from headgate.controller.replaying.recorded import InputLine, in_order, lines_of
+from headgate.topology_runtime.line_parts import number_of, parts_of
+from headgate.topology_runtime.trace_tables import INPUTS
 
 
 def tailed(folder: Path, goes_on: Callable[[], bool]) -> Iterator[InputLine]:

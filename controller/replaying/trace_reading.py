@@ -12,11 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from controller.replaying.recorded import InputLine, RecordedRun, decisions_of, in_order, lines_of, run_of
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted
-from topology_runtime.line_parts import number_of, parts_of
-from topology_runtime.trace_tables import DECISIONS, INPUTS, RUN_FILE
+from headgate.controller.replaying.recorded import (
+    InputLine,
+    RecordedRun,
+    decisions_of,
+    in_order,
+    lines_of,
+    run_of,
+)
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.line_parts import number_of, parts_of
+from headgate.topology_runtime.trace_tables import DECISIONS, INPUTS, RUN_FILE
 
 PIECE_BYTES = 1 << 16  # of inputs decoded at a time: what comes of it is still near the core when it is used
 TAKEN_FOR_TRACE = "name the folder of one run, such as traces/TOPOLOGY/RUN"

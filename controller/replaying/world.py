@@ -18,14 +18,14 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.replaying.exact_replay import Moment
-from controller.replaying.ideal_account import IdealAccount
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.latency_buckets import BUCKETS, bucket_of
-from topology_runtime.topology import Topology
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.replaying.exact_replay import Moment
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.latency_buckets import BUCKETS, bucket_of
+from headgate.topology_runtime.topology import Topology
 
 NS = 1_000_000_000
 TICK_NS = NS // 4

@@ -19,19 +19,19 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from controller.knowledge.knowledge import RunCounts
-from controller.knowledge.records import HandedOver
-from controller.simulation.logic import WITH, Row
-from controller.simulation.topologies import Shape
-from topology_runtime.letters import AGAIN_PARTITION
-from topology_runtime.messages import DeadLetter
-from topology_runtime.worker.ledger import Ledger
-from topology_runtime.worker.pieces import Finished
-from topology_runtime.worker.state import WorkerState
+from headgate.controller.knowledge.knowledge import RunCounts
+from headgate.controller.knowledge.records import HandedOver
+from headgate.controller.simulation.logic import WITH, Row
+from headgate.controller.simulation.topologies import Shape
+from headgate.topology_runtime.letters import AGAIN_PARTITION
+from headgate.topology_runtime.messages import DeadLetter
+from headgate.topology_runtime.worker.ledger import Ledger
+from headgate.topology_runtime.worker.pieces import Finished
+from headgate.topology_runtime.worker.state import WorkerState
 
 if TYPE_CHECKING:
-    from controller.simulation.thread import SimSource, SimThread
-    from controller.simulation.worker import SimWorker
+    from headgate.controller.simulation.thread import SimSource, SimThread
+    from headgate.controller.simulation.worker import SimWorker
 
 ATTEMPTS_MOST = 6  # of one root beyond one for each fault its source was told of
 

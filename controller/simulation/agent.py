@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from agent import events as e
-from agent.codes import with_code
-from agent.spools import left_over
-from agent.state import AgentState
-from controller.replaying.world import latency_rows, quiet_block
-from controller.simulation.clock import S
-from controller.simulation.spool import SimSpool
-from controller.simulation.worker import SimWorker
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.packages.wire import PackageOffer, PackagePart
-from topology_runtime.worker.spool import Owner, folder_of
+from headgate.agent import events as e
+from headgate.agent.codes import with_code
+from headgate.agent.spools import left_over
+from headgate.agent.state import AgentState
+from headgate.controller.replaying.world import latency_rows, quiet_block
+from headgate.controller.simulation.clock import S
+from headgate.controller.simulation.spool import SimSpool
+from headgate.controller.simulation.worker import SimWorker
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.finished_kept import FinishedKept
+from headgate.topology_runtime.packages.wire import PackageOffer, PackagePart
+from headgate.topology_runtime.worker.spool import Owner, folder_of
 
 if TYPE_CHECKING:
-    from controller.simulation.world import SimWorld
+    from headgate.controller.simulation.world import SimWorld
 
 
 class SimAgent:
@@ -174,7 +174,7 @@ class SimAgent:
 
     def _read_sources(self, worker: SimWorker) -> None:
         """Its meter outlives a worker."""
-        from controller.simulation.thread import SimSource
+        from headgate.controller.simulation.thread import SimSource
 
         threads = [t for t in worker.threads.values() if isinstance(t, SimSource) and t.logic is not None]
         sources = tuple(thread.source_now() for thread in threads)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from controller.knowledge.folding import fold
-from controller.knowledge.records import (
+from headgate.controller.knowledge.folding import fold
+from headgate.controller.knowledge.records import (
     Adopted,
     Durable,
     HandedOver,
@@ -15,14 +15,14 @@ from controller.knowledge.records import (
     RolloutStarted,
     StandIn,
 )
-from controller.knowledge.tallies import Tallies
-from topology_runtime import messages as m
+from headgate.controller.knowledge.tallies import Tallies
+from headgate.topology_runtime import messages as m
 
 if TYPE_CHECKING:
-    from controller.simulation.account import Partition
-    from controller.simulation.controller import SimController
-    from controller.simulation.thread import SimThread
-    from controller.simulation.world import SimWorld
+    from headgate.controller.simulation.account import Partition
+    from headgate.controller.simulation.controller import SimController
+    from headgate.controller.simulation.thread import SimThread
+    from headgate.controller.simulation.world import SimWorld
 
 
 class Checks:

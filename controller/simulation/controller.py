@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.folding import fold_all
-from controller.knowledge.letters import LetterRecord
-from controller.knowledge.records import Record, SoFar
-from controller.knowledge.tallies import Tallies
-from controller.simulation.clock import MS
-from topology_runtime import messages as m
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.folding import fold_all
+from headgate.controller.knowledge.letters import LetterRecord
+from headgate.controller.knowledge.records import Record, SoFar
+from headgate.controller.knowledge.tallies import Tallies
+from headgate.controller.simulation.clock import MS
+from headgate.topology_runtime import messages as m
 
 if TYPE_CHECKING:
-    from controller.simulation.agent import SimAgent
-    from controller.simulation.world import SimWorld
+    from headgate.controller.simulation.agent import SimAgent
+    from headgate.controller.simulation.world import SimWorld
 
 TICK_NS = 250 * MS
 

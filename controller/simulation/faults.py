@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from agent.slot_state import CRASHES_MOST
-from controller.execute.watching import cordon_of
-from controller.simulation.clock import MS
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import Report, SourceStatus
+from headgate.agent.slot_state import CRASHES_MOST
+from headgate.controller.execute.watching import cordon_of
+from headgate.controller.simulation.clock import MS
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import Report, SourceStatus
 
 if TYPE_CHECKING:
-    from controller.simulation.agent import SimAgent
-    from controller.simulation.world import SimWorld
+    from headgate.controller.simulation.agent import SimAgent
+    from headgate.controller.simulation.world import SimWorld
 
 CONTROLLER_CRASHES_MOST = 2  # the third in a row holds the last good plan, by design
 AGENT_CRASHES_MOST = 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.simulation.clock import MS, S
+from headgate.controller.simulation.clock import MS, S
 
 if TYPE_CHECKING:
-    from controller.simulation.account import Partition
-    from controller.simulation.world import SimWorld
+    from headgate.controller.simulation.account import Partition
+    from headgate.controller.simulation.world import SimWorld
 
 LOOK_NS = 250 * MS
 STILL_S = 4.0  # so long no position may be finished, with one due before; and as long as a task keeps rows

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from topology_runtime.logic import Context, Hold, Keyed, LiveSource, Source, batched, flat_map
+from headgate.topology_runtime.logic import Context, Hold, Keyed, LiveSource, Source, batched, flat_map
 
 Row = tuple[Any, ...]
 Origin = tuple[str, int, int]  # source, partition, position

@@ -12,14 +12,14 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from controller.knowledge.letters import DiedAgain, Letter, LetterRecord, LetterReplayed
-from controller.simulation.clock import S
-from controller.simulation.logic import Row
-from topology_runtime.letters import SendAgain, SentAgain
-from topology_runtime.worker import rows as wire
+from headgate.controller.knowledge.letters import DiedAgain, Letter, LetterRecord, LetterReplayed
+from headgate.controller.simulation.clock import S
+from headgate.controller.simulation.logic import Row
+from headgate.topology_runtime.letters import SendAgain, SentAgain
+from headgate.topology_runtime.worker import rows as wire
 
 if TYPE_CHECKING:
-    from controller.simulation.world import SimWorld
+    from headgate.controller.simulation.world import SimWorld
 
 MENDED_S, ASKED_S = (2.5, 6.0), (1.5, 6.5)  # from when to when it may be
 ASKED_TIMES = 4

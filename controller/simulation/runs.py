@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from zlib import crc32
 
-from controller.simulation import coverage
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.simulation import coverage
+from headgate.controller.simulation.world import Options, SimWorld
 
 CHUNK = 4  # seeds that a process takes at once
 

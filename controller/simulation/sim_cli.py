@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topology_runtime.errors import CheckFailed, UsageError
-from topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.errors import CheckFailed, UsageError
+from headgate.topology_runtime.output import Format, emit, format_options
 
 if TYPE_CHECKING:
-    from controller.simulation.runs import Outcome, Sum
+    from headgate.controller.simulation.runs import Outcome, Sum
 
 SCHEMA = "headgate/sim/v1"
 SHOWN_MOST = 20  # violations told in words; all are in the JSON
@@ -36,7 +36,7 @@ def sim(
     own, and check after every event that no tuple is lost. Ends with 8 when something is not as it must be.
 
     The same seed gives the same run, and the same hash."""
-    from controller.simulation.topologies import SHAPES
+    from headgate.controller.simulation.topologies import SHAPES
 
     if shape is not None and shape not in SHAPES:
         raise UsageError(
@@ -53,9 +53,9 @@ def sim(
 
 
 def _run(seeds: range, shape: str | None, jobs: int) -> Sum:
-    from controller.simulation.runs import Sum, outcomes
-    from controller.simulation.world import Options
-    from topology_runtime.progress import bar
+    from headgate.controller.simulation.runs import Sum, outcomes
+    from headgate.controller.simulation.world import Options
+    from headgate.topology_runtime.progress import bar
 
     found = Sum()
     try:
@@ -82,8 +82,8 @@ def _words(outcome: Outcome) -> str:
 
 def _trace(seed: int, shape: str | None) -> None:
     """What happened in a seed, and how it ended."""
-    from controller.simulation.runs import run
-    from controller.simulation.world import Options
+    from headgate.controller.simulation.runs import run
+    from headgate.controller.simulation.world import Options
 
     outcome = run(seed, Options(shape=shape), whole=True)
     for line in outcome.trail:
@@ -116,7 +116,7 @@ def _tell(found: Sum, output: Format) -> None:
 
 def _judge(found: Sum, shape: str | None) -> None:
     """Raises CheckFailed for violations, and when so many seeds never met what they must."""
-    from controller.simulation.coverage import SEEDS_LEAST, missing
+    from headgate.controller.simulation.coverage import SEEDS_LEAST, missing
 
     if found.violations:
         shown = [f"seed {v.seed} ({v.shape}): {v.error}" for v in found.violations[:SHOWN_MOST]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topology_runtime.worker.spool import Spool
+from headgate.topology_runtime.worker.spool import Spool
 
 
 class SimSpool(Spool):

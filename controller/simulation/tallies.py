@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from controller.simulation.account import SimAccount, twice
-from controller.simulation.logic import Origin, Row
-from controller.simulation.topologies import Shape
-from topology_runtime.topology import KEY_RANGES
-from topology_runtime.worker.keyed import KeyedTask
-from topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.controller.simulation.account import SimAccount, twice
+from headgate.controller.simulation.logic import Origin, Row
+from headgate.controller.simulation.topologies import Shape
+from headgate.topology_runtime.topology import KEY_RANGES
+from headgate.topology_runtime.worker.keyed import KeyedTask
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
 
 if TYPE_CHECKING:
-    from controller.simulation.thread import SimThread
+    from headgate.controller.simulation.thread import SimThread
 
 Key = tuple[str, Hashable]  # keyed task, key
 

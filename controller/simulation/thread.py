@@ -8,25 +8,25 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.simulation import spool
-from controller.simulation.clock import MS
-from controller.simulation.logic import Batches, Picky, SimFeed, Sink, Tally
-from controller.simulation.tallies import answered_by, claiming, copies_of
-from topology_runtime.instances import build, key_function
-from topology_runtime.letters import SentAgain
-from topology_runtime.logic import Context
-from topology_runtime.messages import Frame, SourceStatus, ThreadSpec, ThreadStatus
-from topology_runtime.state_moves import StateAsked, StateMove
-from topology_runtime.worker.behaviours import behaviour_of
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.source import SourceTask
-from topology_runtime.worker.spool import Owner
-from topology_runtime.worker.spools_left import SpoolsLeft
-from topology_runtime.worker.thread_core import Ports, ThreadCore
-from topology_runtime.worker.user_code import ToRecord
+from headgate.controller.simulation import spool
+from headgate.controller.simulation.clock import MS
+from headgate.controller.simulation.logic import Batches, Picky, SimFeed, Sink, Tally
+from headgate.controller.simulation.tallies import answered_by, claiming, copies_of
+from headgate.topology_runtime.instances import build, key_function
+from headgate.topology_runtime.letters import SentAgain
+from headgate.topology_runtime.logic import Context
+from headgate.topology_runtime.messages import Frame, SourceStatus, ThreadSpec, ThreadStatus
+from headgate.topology_runtime.state_moves import StateAsked, StateMove
+from headgate.topology_runtime.worker.behaviours import behaviour_of
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.source import SourceTask
+from headgate.topology_runtime.worker.spool import Owner
+from headgate.topology_runtime.worker.spools_left import SpoolsLeft
+from headgate.topology_runtime.worker.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.user_code import ToRecord
 
 if TYPE_CHECKING:
-    from controller.simulation.worker import SimWorker
+    from headgate.controller.simulation.worker import SimWorker
 
 LOOK_NS = 100 * MS  # a thread that keeps rows looks around this often
 QUEUE_A_TURN = 4  # items taken in one turn at most

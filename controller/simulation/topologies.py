@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.plans import Placement, Plan
-from controller.simulation.logic import Row, fails, group, other_group, skewed
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.plans import Placement, Plan
+from headgate.controller.simulation.logic import Row, fails, group, other_group, skewed
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 MEMORY = 1 << 29
 TPS_A_THREAD = 12.0
 PARTED_TPS = 30.0  # four slots suffice
 SINKS_CPU, SLOT_CPU = 0.95, 1.05  # of `parted` sinks together; of one of their threads and a source's
 RATES_TPS = (8.0, 12.0, 20.0, 30.0, 45.0)
-HERE = "controller.simulation.logic"
+HERE = "headgate.controller.simulation.logic"
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,19 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from controller.simulation.clock import MS
-from controller.simulation.thread import Killed, SimAnswering, SimSource, SimThread
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot
-from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
-from topology_runtime.struck import Poisoned
-from topology_runtime.worker import keyed_snapshots as form
-from topology_runtime.worker import state as st
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.keyed_snapshots import KeyedSnapshot, StateChange
+from headgate.controller.simulation.clock import MS
+from headgate.controller.simulation.thread import Killed, SimAnswering, SimSource, SimThread
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.struck import Poisoned
+from headgate.topology_runtime.worker import keyed_snapshots as form
+from headgate.topology_runtime.worker import state as st
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.keyed_snapshots import KeyedSnapshot, StateChange
 
 if TYPE_CHECKING:
-    from controller.simulation.agent import SimAgent
+    from headgate.controller.simulation.agent import SimAgent
 
 TICK_NS = 200 * MS
 HELLO_NS = 200 * MS

@@ -15,25 +15,34 @@ from dataclasses import dataclass, replace
 from tempfile import mkdtemp
 from weakref import finalize
 
-from agent.slot_state import TRIED_AGAIN_NS
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.records import Submitted
-from controller.knowledge.spools import unread
-from controller.simulation.account import SimAccount
-from controller.simulation.agent import SimAgent
-from controller.simulation.checks import Checks
-from controller.simulation.clock import MS, WALL0_NS, Clock, S
-from controller.simulation.controller import Control, Disk, SimController
-from controller.simulation.faults import Faults
-from controller.simulation.liveness import Liveness
-from controller.simulation.replays import Replays
-from controller.simulation.spool import SimSpool
-from controller.simulation.tallies import KeyedAccount
-from controller.simulation.topologies import DRAWN, SHAPES, Shape, arriving, machine, parted, swapped, turned
-from controller.simulation.worker import SimWorker
-from topology_runtime import messages as m
-from topology_runtime.cluster import Vm
-from topology_runtime.schedule import Schedule
+from headgate.agent.slot_state import TRIED_AGAIN_NS
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.knowledge.spools import unread
+from headgate.controller.simulation.account import SimAccount
+from headgate.controller.simulation.agent import SimAgent
+from headgate.controller.simulation.checks import Checks
+from headgate.controller.simulation.clock import MS, WALL0_NS, Clock, S
+from headgate.controller.simulation.controller import Control, Disk, SimController
+from headgate.controller.simulation.faults import Faults
+from headgate.controller.simulation.liveness import Liveness
+from headgate.controller.simulation.replays import Replays
+from headgate.controller.simulation.spool import SimSpool
+from headgate.controller.simulation.tallies import KeyedAccount
+from headgate.controller.simulation.topologies import (
+    DRAWN,
+    SHAPES,
+    Shape,
+    arriving,
+    machine,
+    parted,
+    swapped,
+    turned,
+)
+from headgate.controller.simulation.worker import SimWorker
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.schedule import Schedule
 
 FIRST_FAULT_S, FAULTS_END_S = 0.3, 6.0
 SETTLE_S, END_S = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.views.figures import figure, plain
-from controller.views.sentences import rule_of
-from topology_runtime.snapshot import DecisionNow
+from headgate.controller.views.figures import figure, plain
+from headgate.controller.views.sentences import rule_of
+from headgate.topology_runtime.snapshot import DecisionNow
 
 Decision = dict[str, Any]  # `headgate/decision/v1`
 

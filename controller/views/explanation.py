@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.run_view import RunView
-from topology_runtime.faults.words import counted
+from headgate.controller.knowledge.run_view import RunView
+from headgate.topology_runtime.faults.words import counted
 
 NOT_MEASURED = "it was not measured yet: a slot of its own until its first rows were"
 TOLD = ("epoch", "id", "reason", "text", "rate_tps", "limited_by", "limited_by_slot", "predicted_tps")

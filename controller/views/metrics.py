@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, get_args
 
-from controller.knowledge.diagnoses import ALARM_KINDS, Reason
-from controller.knowledge.run_view import NS, RunView
-from controller.views.status import slot_use
-from topology_runtime.latency_buckets import BUCKETS
+from headgate.controller.knowledge.diagnoses import ALARM_KINDS, Reason
+from headgate.controller.knowledge.run_view import NS, RunView
+from headgate.controller.views.status import slot_use
+from headgate.topology_runtime.latency_buckets import BUCKETS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -97,7 +97,7 @@ def _end_to_end(view: RunView) -> dict[str, list[int]]:
 
 def families(view: RunView) -> Iterable[Metric]:
     """A view as Prometheus's families."""
-    from topology_runtime.metric_families import gauge, gauges, latency
+    from headgate.topology_runtime.metric_families import gauge, gauges, latency
 
     for name, about, value in _values(view):
         yield from gauge(name, about, value)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.knowledge.diagnoses import TaskLoad
-from controller.knowledge.plans import Plan
-from controller.knowledge.run_view import Percentiles, RunView, SlotStatus, VmStatus
-from controller.knowledge.windows import TaskWindow, Window
-from controller.views.figures import figure, share
-from topology_runtime import snapshot as s
-from topology_runtime.topology import Edge, Task, Topology
+from headgate.controller.knowledge.diagnoses import TaskLoad
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.run_view import Percentiles, RunView, SlotStatus, VmStatus
+from headgate.controller.knowledge.windows import TaskWindow, Window
+from headgate.controller.views.figures import figure, share
+from headgate.topology_runtime import snapshot as s
+from headgate.topology_runtime.topology import Edge, Task, Topology
 
 
 def topology_now(view: RunView) -> s.TopologyNow | None:

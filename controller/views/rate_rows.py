@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from controller.knowledge.run_view import RunView
+from headgate.controller.knowledge.run_view import RunView
 
 COUNTS = ("offered", "emitted", "acked")
 

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller.knowledge.placed_threads import NOWHERE, PlacedThreads
-from controller.knowledge.records import Rollout
-from controller.knowledge.run_view import MS, NS, RunView
-from controller.views.decisions import decision_now, is_new
-from controller.views.figures import figure
-from controller.views.sentences import diff_of
-from topology_runtime.picturing.history import HistoryRing, Row
-from topology_runtime.snapshot import DECISIONS_SHOWN, EVENTS_SHOWN, DecisionNow, EventNow
+from headgate.controller.knowledge.placed_threads import NOWHERE, PlacedThreads
+from headgate.controller.knowledge.records import Rollout
+from headgate.controller.knowledge.run_view import MS, NS, RunView
+from headgate.controller.views.decisions import decision_now, is_new
+from headgate.controller.views.figures import figure
+from headgate.controller.views.sentences import diff_of
+from headgate.topology_runtime.picturing.history import HistoryRing, Row
+from headgate.topology_runtime.snapshot import DECISIONS_SHOWN, EVENTS_SHOWN, DecisionNow, EventNow
 
 Document = dict[str, Any]
 WATCHED_S = 120.0  # so long it is looked for what came of a decision

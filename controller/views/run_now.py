@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.plans import usd_per_hour
-from controller.knowledge.run_view import RunView
-from controller.views.figures import figure, share
-from controller.views.sentences import diff_of
-from topology_runtime import snapshot as s
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge.plans import usd_per_hour
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.views.figures import figure, share
+from headgate.controller.views.sentences import diff_of
+from headgate.topology_runtime import snapshot as s
+from headgate.topology_runtime.utc import utc_iso
 
 TEXT_MOST = 160
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.knowledge.run_view import Measuring
-from topology_runtime.faults.words import counted
-from topology_runtime.snapshot import Snapshot
+from headgate.controller.knowledge.run_view import Measuring
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.snapshot import Snapshot
 
 RULES = {
     "start": "the first plan of the run",

@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model
-from controller.knowledge.run_view import RunView
-from controller.views import places_now, run_now
-from controller.views.run_history import RunHistory
-from controller.views.sentences import header_of
-from topology_runtime.picturing.merge_patch import APART, patch_between
-from topology_runtime.snapshot import Delta, History, ModelNow, Snapshot
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.views import places_now, run_now
+from headgate.controller.views.run_history import RunHistory
+from headgate.controller.views.sentences import header_of
+from headgate.topology_runtime.picturing.merge_patch import APART, patch_between
+from headgate.topology_runtime.snapshot import Delta, History, ModelNow, Snapshot
+from headgate.topology_runtime.utc import utc_iso
 
 Document = dict[str, Any]
 TASKS, PLACES = 0, 1

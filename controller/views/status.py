@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from controller.knowledge.run_view import LoopResult, Measuring, RunView, SlotStatus, VmStatus
-from controller.views.figures import rounded
-from controller.views.sentences import measuring_words
-from topology_runtime.cluster import Slot
-from topology_runtime.utc import utc_iso
-from topology_runtime.wire_version import WIRE
+from headgate.controller.knowledge.run_view import LoopResult, Measuring, RunView, SlotStatus, VmStatus
+from headgate.controller.views.figures import rounded
+from headgate.controller.views.sentences import measuring_words
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.utc import utc_iso
+from headgate.topology_runtime.wire_version import WIRE
 
 SCHEMA = "headgate/status/v1"
 NS = 1e9

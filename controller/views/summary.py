@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.records import Rollout
-from controller.knowledge.run_view import MS, NS, RunView
-from controller.views.status import state_of
+from headgate.controller.knowledge.records import Rollout
+from headgate.controller.knowledge.run_view import MS, NS, RunView
+from headgate.controller.views.status import state_of
 
 SCHEMA = "headgate/run/v1"
 

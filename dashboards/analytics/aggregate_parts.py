@@ -17,10 +17,10 @@ from hashlib import blake2b
 
 import msgspec
 
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.judging import Segment
-from dashboards.analytics.manifest import Manifest
-from topology_runtime.trace_tables import TABLES
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.judging import Segment
+from headgate.dashboards.analytics.manifest import Manifest
+from headgate.topology_runtime.trace_tables import TABLES
 
 SCHEMA = "headgate/aggregates/v2"
 FUSED = (10, 100, 1000)  # stretches, whose parts become one

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dashboards.analytics.aggregate_parts import LOOKS_BACK_US, SECOND_US, AggregatedPart, is_cut
-from dashboards.analytics.curate import Curated
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.manifest import folder_of
-from dashboards.analytics.schemas import spark_schema
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.aggregate_parts import LOOKS_BACK_US, SECOND_US, AggregatedPart, is_cut
+from headgate.dashboards.analytics.curate import Curated
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.manifest import folder_of
+from headgate.dashboards.analytics.schemas import spark_schema
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

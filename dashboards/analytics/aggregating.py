@@ -11,15 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics import aggregate_parts, aggregates, held, row_jobs, row_sums, sums
-from dashboards.analytics.aggregate_parts import AggregatedPart, AggregateManifest, FusedParts, pass_of
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.curate import Curated
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.judging import Segment
-from dashboards.analytics.spark import side_by_side
-from dashboards.analytics.trace_runs import TraceRun
-from dashboards.analytics.unchanged import code_mark
+from headgate.dashboards.analytics import aggregate_parts, aggregates, held, row_jobs, row_sums, sums
+from headgate.dashboards.analytics.aggregate_parts import (
+    AggregatedPart,
+    AggregateManifest,
+    FusedParts,
+    pass_of,
+)
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.curate import Curated
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.judging import Segment
+from headgate.dashboards.analytics.spark import side_by_side
+from headgate.dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.unchanged import code_mark
 
 if TYPE_CHECKING:
     import pyarrow as pa

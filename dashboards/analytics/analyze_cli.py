@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dashboards.terminal.connection import contact_of, controller_option
-from topology_runtime.errors import UsageError
-from topology_runtime.output import emit, format_or_folder, split
+from headgate.dashboards.terminal.connection import contact_of, controller_option
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.output import emit, format_or_folder, split
 
 if TYPE_CHECKING:
-    from dashboards.analytics.data_places import DataPlace
-    from dashboards.analytics.earlier import ComparedWith
-    from dashboards.analytics.pipeline import AnalysisSettings, Tell
-    from dashboards.analytics.trace_runs import TraceRun
+    from headgate.dashboards.analytics.data_places import DataPlace
+    from headgate.dashboards.analytics.earlier import ComparedWith
+    from headgate.dashboards.analytics.pipeline import AnalysisSettings, Tell
+    from headgate.dashboards.analytics.trace_runs import TraceRun
 
 REPORT = "report.html"
 
@@ -73,9 +73,9 @@ def analyze(
 
     TRACE is the folder of a run, of a topology's runs, or of all traces; a path or a URI that Spark reads. Files
     that cannot be used are listed with the reason, and left out."""
-    from dashboards.analytics.output_folder import default_output
-    from dashboards.analytics.pipeline import AnalysisSettings, run
-    from dashboards.analytics.printed_lines import lines_of
+    from headgate.dashboards.analytics.output_folder import default_output
+    from headgate.dashboards.analytics.pipeline import AnalysisSettings, run
+    from headgate.dashboards.analytics.printed_lines import lines_of
 
     if offers and not follows:
         raise UsageError("--offer goes with --follow: what is over is offered to nobody")
@@ -89,7 +89,7 @@ def analyze(
     to, settings = folder or default_output(traces), AnalysisSettings(**options)
     settings = replace(settings, before=_beside(traces, against, policies, settings))
     if follows:
-        from dashboards.analytics.follow import follow_traces
+        from headgate.dashboards.analytics.follow import follow_traces
 
         contact = contact_of(controller) if offers else None
         analysis = follow_traces(traces, to, settings, _line_on_stderr, report_of, contact)
@@ -111,9 +111,9 @@ def _beside(
     traces: tuple[str, ...], against: str | None, policies: str | None, settings: AnalysisSettings
 ) -> ComparedWith:
     """The run before, or the one that was named, analysed now if that has to be; and what policies would have done."""
-    from dashboards.analytics.earlier import ComparedWith, compared_with
-    from dashboards.analytics.pipeline import run
-    from dashboards.analytics.policies import policies_tried
+    from headgate.dashboards.analytics.earlier import ComparedWith, compared_with
+    from headgate.dashboards.analytics.pipeline import run
+    from headgate.dashboards.analytics.policies import policies_tried
 
     def analyse(other: TraceRun, folder: str) -> None:
         alone = replace(settings, strict=False, again=False, before=ComparedWith())
@@ -125,8 +125,8 @@ def _beside(
 
 def report_of(draft: DataPlace) -> None:
     """The report as one page, where it can be built; a word on stderr where it cannot."""
-    from dashboards.report import build
-    from topology_runtime.errors import InvalidInput
+    from headgate.dashboards.report import build
+    from headgate.topology_runtime.errors import InvalidInput
 
     if not draft.local:
         click.echo(f"no report: {draft.parent.uri} is not on this machine", err=True)
@@ -151,14 +151,14 @@ def _line_on_stderr(step: str) -> None:
 @contextmanager
 def progress() -> Iterator[Tell]:
     """Steps on stderr: a bar on a terminal, a line each elsewhere."""
-    from dashboards.analytics.pipeline import STEPS
+    from headgate.dashboards.analytics.pipeline import STEPS
 
     if not sys.stderr.isatty():
         yield _line_on_stderr
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from topology_runtime.output import console
+    from headgate.topology_runtime.output import console
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True) as shown:
@@ -176,7 +176,7 @@ def progress() -> Iterator[Tell]:
 
 def _tasks() -> str:
     """How far Spark is within a step."""
-    from dashboards.analytics.spark import tasks_running
+    from headgate.dashboards.analytics.spark import tasks_running
 
     found = tasks_running() if "pyspark" in sys.modules else None
     return f" ({found[0]} of {found[1]} tasks)" if found and found[1] > 1 else ""

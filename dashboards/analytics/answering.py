@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dashboards.analytics.analyses import (
+from headgate.dashboards.analytics.analyses import (
     bottlenecks,
     cost,
     episodes,
@@ -29,12 +29,12 @@ from dashboards.analytics.analyses import (
     tasks,
     told,
 )
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.earlier import ComparedWith
-from dashboards.analytics.results import LeftOut
-from dashboards.analytics.run_figures import changes
-from dashboards.analytics.spark import side_by_side
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.earlier import ComparedWith
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.analytics.run_figures import changes
+from headgate.dashboards.analytics.spark import side_by_side
 
 Tell = Callable[[str], None]
 Rows = dict[str, Sequence[msgspec.Struct]]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.held import added_up
-from dashboards.analytics.results import POINTS_MOST
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.held import added_up
+from headgate.dashboards.analytics.results import POINTS_MOST
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
     import pyarrow as pa

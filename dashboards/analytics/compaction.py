@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.data_places import DataPlace, place
-from topology_runtime.arrow_schema import arrow_schema
-from topology_runtime.trace_tables import COUNT, TABLES, TEXT, TIME
+from headgate.dashboards.analytics.data_places import DataPlace, place
+from headgate.topology_runtime.arrow_schema import arrow_schema
+from headgate.topology_runtime.trace_tables import COUNT, TABLES, TEXT, TIME
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,15 +16,15 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from dashboards.analytics import manifest as manifests
-from dashboards.analytics.compaction import DAY_US, DONE, Done, Job, compacted
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.judging import Segment
-from dashboards.analytics.manifest import Manifest, TracePart
-from dashboards.analytics.results import LeftOut
-from dashboards.analytics.spark import in_tasks
-from dashboards.analytics.trace_runs import TraceRun
-from topology_runtime.trace_tables import TABLES
+from headgate.dashboards.analytics import manifest as manifests
+from headgate.dashboards.analytics.compaction import DAY_US, DONE, Done, Job, compacted
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.judging import Segment
+from headgate.dashboards.analytics.manifest import Manifest, TracePart
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.analytics.spark import in_tasks
+from headgate.dashboards.analytics.trace_runs import TraceRun
+from headgate.topology_runtime.trace_tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.errors import InvalidInput
 
 URI = re.compile(r"^[a-z][a-z0-9+.-]+://")
 

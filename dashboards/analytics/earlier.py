@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dashboards.analytics import trace_runs
-from dashboards.analytics.data_places import place
-from dashboards.analytics.judging import judged
-from dashboards.analytics.output_folder import ANALYSIS, default_output
-from dashboards.analytics.results import SCHEMA
-from dashboards.analytics.run_figures import PolicyTried, RunFigures
-from dashboards.analytics.spark import QUICK_ROWS
-from dashboards.analytics.trace_runs import TraceRun
-from topology_runtime.errors import HeadgateError, InvalidInput, UsageError
-from topology_runtime.faults.words import counted
-from topology_runtime.trace_tables import RUN_FILE, TABLES
+from headgate.dashboards.analytics import trace_runs
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.judging import judged
+from headgate.dashboards.analytics.output_folder import ANALYSIS, default_output
+from headgate.dashboards.analytics.results import SCHEMA
+from headgate.dashboards.analytics.run_figures import PolicyTried, RunFigures
+from headgate.dashboards.analytics.spark import QUICK_ROWS
+from headgate.dashboards.analytics.trace_runs import TraceRun
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.trace_tables import RUN_FILE, TABLES
 
 NOBODY = "none"
 Analyse = Callable[[TraceRun, str], object]  # a run, and the folder that its analysis goes to

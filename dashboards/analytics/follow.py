@@ -15,15 +15,15 @@ from contextlib import contextmanager, suppress
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics import spark_connect, trace_runs
-from dashboards.analytics.aggregating import forget_aggregates
-from dashboards.analytics.curate import curate
-from dashboards.analytics.data_places import DataPlace, place
-from dashboards.analytics.earlier import ComparedWith
-from dashboards.analytics.judging import JudgedFiles, Segment
-from dashboards.analytics.offering import Offers
-from dashboards.analytics.output_folder import disk_told, drafted, held
-from dashboards.analytics.pipeline import (
+from headgate.dashboards.analytics import spark_connect, trace_runs
+from headgate.dashboards.analytics.aggregating import forget_aggregates
+from headgate.dashboards.analytics.curate import curate
+from headgate.dashboards.analytics.data_places import DataPlace, place
+from headgate.dashboards.analytics.earlier import ComparedWith
+from headgate.dashboards.analytics.judging import JudgedFiles, Segment
+from headgate.dashboards.analytics.offering import Offers
+from headgate.dashboards.analytics.output_folder import disk_told, drafted, held
+from headgate.dashboards.analytics.pipeline import (
     AnalysisSettings,
     AnalysisWork,
     Tell,
@@ -32,14 +32,14 @@ from dashboards.analytics.pipeline import (
     log_of,
     write_analysis,
 )
-from dashboards.analytics.results import LeftOut
-from dashboards.analytics.spark import COMPILED, COMPILED_ROWS_S, FILES_MOST, FOLLOWING, session
-from dashboards.analytics.trace_runs import TraceRun
-from dashboards.analytics.unchanged import mark_of, told_again
-from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
-from topology_runtime.faults.words import counted
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.trace_tables import TABLES, VIEWS
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.analytics.spark import COMPILED, COMPILED_ROWS_S, FILES_MOST, FOLLOWING, session
+from headgate.dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.unchanged import mark_of, told_again
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.trace_tables import TABLES, VIEWS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

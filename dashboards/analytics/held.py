@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.data_places import DataPlace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,7 +119,7 @@ def _of_one_level(table: pa.Table) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    from dashboards.analytics.sums import BLOCKS_MOST
+    from headgate.dashboards.analytics.sums import BLOCKS_MOST
 
     if not table.num_rows:
         return table

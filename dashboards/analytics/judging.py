@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from dashboards.analytics import clocks
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.results import LeftOut
-from dashboards.analytics.schemas import column_faults
-from dashboards.analytics.trace_runs import TraceRun
-from topology_runtime.trace_tables import TABLES
+from headgate.dashboards.analytics import clocks
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.analytics.schemas import column_faults
+from headgate.dashboards.analytics.trace_runs import TraceRun
+from headgate.topology_runtime.trace_tables import TABLES
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

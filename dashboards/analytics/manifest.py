@@ -7,9 +7,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.results import LeftOut
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 SCHEMA = "headgate/curated/v1"
 

@@ -7,12 +7,12 @@ import json
 import re
 from typing import Any
 
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.trace_runs import TraceRun
-from dashboards.terminal.connection import asked
-from topology_runtime.errors import HeadgateError, InvalidInput
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.utc import utc_iso
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.terminal.connection import asked
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.utc import utc_iso
 
 COMMAND = "offer"
 NUMBERS = re.compile(r"[0-9.]+")

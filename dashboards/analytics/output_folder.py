@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 
-from dashboards.analytics.data_places import DataPlace, place
-from topology_runtime.errors import Conflict, HeadgateError
+from headgate.dashboards.analytics.data_places import DataPlace, place
+from headgate.topology_runtime.errors import Conflict, HeadgateError
 
 FOLDER = "analysis"  # holds one folder for each run, beside the runs
 LOCK, DRAFT, ANALYSIS = ".lock", "_draft", "analysis.json"

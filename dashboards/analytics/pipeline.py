@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dashboards.analytics import trace_runs
-from dashboards.analytics.aggregating import asked_of, forget_aggregates
-from dashboards.analytics.answering import Rows, answers
-from dashboards.analytics.curate import Curated, curate
-from dashboards.analytics.data_places import DataPlace, place
-from dashboards.analytics.earlier import ComparedWith
-from dashboards.analytics.judging import JudgedFiles, Segment, judged
-from dashboards.analytics.output_folder import ANALYSIS, disk_told, drafted, held
-from dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, StabilityAnswer
-from dashboards.analytics.spark import LARGE, MEMORY, QUICK, QUICK_ROWS, session
-from dashboards.analytics.trace_runs import TraceRun
-from dashboards.analytics.unchanged import MARK, mark_of, told_again
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted
+from headgate.dashboards.analytics import trace_runs
+from headgate.dashboards.analytics.aggregating import asked_of, forget_aggregates
+from headgate.dashboards.analytics.answering import Rows, answers
+from headgate.dashboards.analytics.curate import Curated, curate
+from headgate.dashboards.analytics.data_places import DataPlace, place
+from headgate.dashboards.analytics.earlier import ComparedWith
+from headgate.dashboards.analytics.judging import JudgedFiles, Segment, judged
+from headgate.dashboards.analytics.output_folder import ANALYSIS, disk_told, drafted, held
+from headgate.dashboards.analytics.results import SCHEMA, TABLES, LeftOut, Residuals, StabilityAnswer
+from headgate.dashboards.analytics.spark import LARGE, MEMORY, QUICK, QUICK_ROWS, session
+from headgate.dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.unchanged import MARK, mark_of, told_again
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from dashboards.analytics import trace_runs
-from dashboards.analytics.run_figures import CARRIES, PolicyTried
-from dashboards.analytics.trace_runs import TraceRun
-from topology_runtime.errors import HeadgateError
+from headgate.dashboards.analytics import trace_runs
+from headgate.dashboards.analytics.run_figures import CARRIES, PolicyTried
+from headgate.dashboards.analytics.trace_runs import TraceRun
+from headgate.topology_runtime.errors import HeadgateError
 
 DIFFERENT = 8  # what `replay` ends with when the run decides otherwise now
 Tell = Callable[[str], None]
@@ -44,7 +44,7 @@ def _replayed(run: TraceRun, names: str) -> dict[str, Any]:
         sys.executable,
         "-P",
         "-m",
-        "dashboards.cli",
+        "headgate.dashboards.cli",
         "replay",
         str(Path(run.place.path)),
         "--policy",

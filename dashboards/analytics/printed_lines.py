@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from topology_runtime.faults.words import counted
+from headgate.topology_runtime.faults.words import counted
 
 Line = dict[str, Any]
 Analysis = dict[str, Any]

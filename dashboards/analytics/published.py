@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.data_places import DataPlace
 
 VIEW_PARTS = re.compile(r"^views(-\d+)?\.jsonl(\.gz)?$")
 COUNTED = ("offered", "emitted", "acked", "in_flight", "lost", "dead_lettered", "replayed", "duplicates")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dashboards.analytics.run_figures import PolicyTried, RunChange, RunFigures
+from headgate.dashboards.analytics.run_figures import PolicyTried, RunChange, RunFigures
 
 SCHEMA = "headgate/analysis/v1"  # of analysis.json beside them
 POINTS_MOST = 2_000

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dashboards.analytics import held
-from dashboards.analytics.aggregate_parts import SECOND_US, is_cut
-from dashboards.analytics.aggregates import CuratedTables
-from dashboards.analytics.clocks import us_of
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.manifest import folder_of
-from dashboards.analytics.row_sums import SumJob, summed
-from dashboards.analytics.spark import in_tasks
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics import held
+from headgate.dashboards.analytics.aggregate_parts import SECOND_US, is_cut
+from headgate.dashboards.analytics.aggregates import CuratedTables
+from headgate.dashboards.analytics.clocks import us_of
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.manifest import folder_of
+from headgate.dashboards.analytics.row_sums import SumJob, summed
+from headgate.dashboards.analytics.spark import in_tasks
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
     import pyarrow as pa

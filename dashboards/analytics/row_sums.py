@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics import held
-from dashboards.analytics.data_places import DataPlace, place
+from headgate.dashboards.analytics import held
+from headgate.dashboards.analytics.data_places import DataPlace, place
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from topology_runtime.trace_tables import COUNT, NUMBER, TABLES, TEXT, TIME
+from headgate.topology_runtime.trace_tables import COUNT, NUMBER, TABLES, TEXT, TIME
 
 if TYPE_CHECKING:
     import pyarrow as pa

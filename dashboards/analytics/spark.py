@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics import spark_connect
-from topology_runtime.errors import HeadgateError, Unreachable
+from headgate.dashboards.analytics import spark_connect
+from headgate.topology_runtime.errors import HeadgateError, Unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -321,14 +321,14 @@ def packed(folder: Path) -> Path:
     """What Spark's tasks import of headgate, for machines on which it is not installed."""
     root = Path(__file__).parents[2]
     file = folder / "headgate.zip"
-    names = ["dashboards/__init__.py"]
+    names = ["__init__.py", "dashboards/__init__.py"]
     names += [
         f"topology_runtime/{name}.py" for name in ("__init__", "arrow_schema", "errors", "trace_tables")
     ]
     names += [f"dashboards/analytics/{path.name}" for path in sorted(Path(__file__).parent.glob("*.py"))]
     with zipfile.ZipFile(file, "w") as packed:
         for name in names:
-            packed.write(root / name, name)
+            packed.write(root / name, f"headgate/{name}")
     return file
 
 

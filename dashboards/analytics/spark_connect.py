@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from topology_runtime.errors import HeadgateError, Unreachable
+from headgate.topology_runtime.errors import HeadgateError, Unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dashboards.analytics.results import POINTS_MOST
+from headgate.dashboards.analytics.results import POINTS_MOST
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

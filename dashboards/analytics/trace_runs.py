@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dashboards.analytics.data_places import DataPlace, place
-from dashboards.analytics.results import LeftOut
-from topology_runtime.errors import InvalidInput
-from topology_runtime.trace_tables import ANY_VERSION, RUN_FILE, SCHEMA, TABLES
+from headgate.dashboards.analytics.data_places import DataPlace, place
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.trace_tables import ANY_VERSION, RUN_FILE, SCHEMA, TABLES
 
 MADE = "curated"
 DEEPEST = 2  # traces/<topology>/<run>

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.judging import Segment
-from dashboards.analytics.output_folder import ANALYSIS
-from dashboards.analytics.results import SCHEMA, TABLES, LeftOut
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.judging import Segment
+from headgate.dashboards.analytics.output_folder import ANALYSIS
+from headgate.dashboards.analytics.results import SCHEMA, TABLES, LeftOut
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 ROOT = Path(__file__).parents[2]
 CODE = ("dashboards/analytics", "dashboards/report", "topology_runtime/stability")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dashboards.cluster.host_board import HostBoard
-from dashboards.cluster.host_changes import MODE, HostChange, HostWanted
-from dashboards.cluster.host_links import LONG_S, HostLink
-from dashboards.cluster.wheels import WheelSet
+from headgate.dashboards.cluster.host_board import HostBoard
+from headgate.dashboards.cluster.host_changes import MODE, HostChange, HostWanted
+from headgate.dashboards.cluster.host_links import LONG_S, HostLink
+from headgate.dashboards.cluster.wheels import WheelSet
 
 FOLDERS = ("wheels", "versions", "services", "log")
 UNITS = "/etc/systemd/system"

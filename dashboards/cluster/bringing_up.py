@@ -10,24 +10,24 @@ from typing import Any
 
 import msgspec
 
-from dashboards.cluster.applying import apply
-from dashboards.cluster.host_board import HostBoard, all_linked, on_each
-from dashboards.cluster.host_changes import HostChange, HostWanted, changes
-from dashboards.cluster.host_facts import HostFacts, findings
-from dashboards.cluster.host_failures import HostFailed
-from dashboards.cluster.host_links import HostLink, see_command
-from dashboards.cluster.hosts_file import ClusterHosts, VmEntry
-from dashboards.cluster.services import agent_name
-from dashboards.cluster.surveying import survey
-from dashboards.cluster.wanting import ClusterKeys, asked_for, wanted_on
-from dashboards.cluster.wheels import WheelSet
-from dashboards.terminal.connection import asked
-from topology_runtime.addresses import tcp
-from topology_runtime.clock import monotonic_ns, wall_ns
-from topology_runtime.errors import Conflict, HeadgateError
-from topology_runtime.keys.keyring import read_key
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.utc import utc_iso
+from headgate.dashboards.cluster.applying import apply
+from headgate.dashboards.cluster.host_board import HostBoard, all_linked, on_each
+from headgate.dashboards.cluster.host_changes import HostChange, HostWanted, changes
+from headgate.dashboards.cluster.host_facts import HostFacts, findings
+from headgate.dashboards.cluster.host_failures import HostFailed
+from headgate.dashboards.cluster.host_links import HostLink, see_command
+from headgate.dashboards.cluster.hosts_file import ClusterHosts, VmEntry
+from headgate.dashboards.cluster.services import agent_name
+from headgate.dashboards.cluster.surveying import survey
+from headgate.dashboards.cluster.wanting import ClusterKeys, asked_for, wanted_on
+from headgate.dashboards.cluster.wheels import WheelSet
+from headgate.dashboards.terminal.connection import asked
+from headgate.topology_runtime.addresses import tcp
+from headgate.topology_runtime.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.errors import Conflict, HeadgateError
+from headgate.topology_runtime.keys.keyring import read_key
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.utc import utc_iso
 
 REGISTERED_S, LOOK_S = 60.0, 0.2
 STAGED = ("wheels", "version")

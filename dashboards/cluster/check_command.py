@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from dashboards.cluster.host_board import HostBoard, all_linked
-from dashboards.cluster.host_facts import HostFacts, HostFinding, findings
-from dashboards.cluster.host_failures import HostFailed, HostsFailed, lines_of
-from dashboards.cluster.host_links import see_command
-from dashboards.cluster.hosts_file import ClusterHosts
-from dashboards.cluster.port_matrix import HERE, matrix, unreached
-from dashboards.cluster.surveying import AskedFor, PortsSeen, read_hosts, survey, try_ports
-from topology_runtime.output import Format, emit, format_options, write_table
+from headgate.dashboards.cluster.host_board import HostBoard, all_linked
+from headgate.dashboards.cluster.host_facts import HostFacts, HostFinding, findings
+from headgate.dashboards.cluster.host_failures import HostFailed, HostsFailed, lines_of
+from headgate.dashboards.cluster.host_links import see_command
+from headgate.dashboards.cluster.hosts_file import ClusterHosts
+from headgate.dashboards.cluster.port_matrix import HERE, matrix, unreached
+from headgate.dashboards.cluster.surveying import AskedFor, PortsSeen, read_hosts, survey, try_ports
+from headgate.topology_runtime.output import Format, emit, format_options, write_table
 
 SCHEMA = "headgate/cluster-check/v1"
 

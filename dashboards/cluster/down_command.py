@@ -9,19 +9,19 @@ from pathlib import Path
 
 import click
 
-from dashboards.cluster.bringing_up import contact_of, hold
-from dashboards.cluster.drain_command import check_names
-from dashboards.cluster.host_board import HostBoard, all_linked, on_each
-from dashboards.cluster.host_links import LONG_S, HostLink
-from dashboards.cluster.hosts_file import ClusterHosts
-from dashboards.cluster.services import CONTROLLER, agent_name
-from dashboards.cluster.surveying import read_hosts, survey
-from dashboards.cluster.up_command import hosts_argument, told_hosts
-from dashboards.cluster.wanting import ClusterKeys, asked_for, cluster_folder
-from dashboards.terminal import contexts
-from dashboards.terminal.connection import asked
-from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
-from topology_runtime.keys.keyring import TRUST
+from headgate.dashboards.cluster.bringing_up import contact_of, hold
+from headgate.dashboards.cluster.drain_command import check_names
+from headgate.dashboards.cluster.host_board import HostBoard, all_linked, on_each
+from headgate.dashboards.cluster.host_links import LONG_S, HostLink
+from headgate.dashboards.cluster.hosts_file import ClusterHosts
+from headgate.dashboards.cluster.services import CONTROLLER, agent_name
+from headgate.dashboards.cluster.surveying import read_hosts, survey
+from headgate.dashboards.cluster.up_command import hosts_argument, told_hosts
+from headgate.dashboards.cluster.wanting import ClusterKeys, asked_for, cluster_folder
+from headgate.dashboards.terminal import contexts
+from headgate.dashboards.terminal.connection import asked
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
+from headgate.topology_runtime.keys.keyring import TRUST
 
 KEPT = "traces"
 ENDING = ("ending", "draining", "settling", "leaving", "over")  # stages of a run that was stopped

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from dashboards.cluster.bringing_up import contact_of
-from dashboards.cluster.hosts_file import ClusterHosts
-from dashboards.cluster.surveying import read_hosts
-from dashboards.cluster.up_command import told_hosts
-from dashboards.cluster.wanting import ClusterKeys
-from dashboards.terminal.connection import asked
-from dashboards.terminal.cordon import deadline_option, force_option, until_drained
-from topology_runtime.errors import InvalidInput
+from headgate.dashboards.cluster.bringing_up import contact_of
+from headgate.dashboards.cluster.hosts_file import ClusterHosts
+from headgate.dashboards.cluster.surveying import read_hosts
+from headgate.dashboards.cluster.up_command import told_hosts
+from headgate.dashboards.cluster.wanting import ClusterKeys
+from headgate.dashboards.terminal.connection import asked
+from headgate.dashboards.terminal.cordon import deadline_option, force_option, until_drained
+from headgate.topology_runtime.errors import InvalidInput
 
 
 @click.command()

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from dashboards.cluster.host_failures import HostFailed, HostsFailed, lines_of
-from dashboards.cluster.host_links import HostLink, linked
-from dashboards.cluster.hosts_file import Reached
+from headgate.dashboards.cluster.host_failures import HostFailed, HostsFailed, lines_of
+from headgate.dashboards.cluster.host_links import HostLink, linked
+from headgate.dashboards.cluster.hosts_file import Reached
 
 T = TypeVar("T")
 FRAMES_PER_S = 8
@@ -63,7 +63,7 @@ class HostBoard:
         if sys.stderr.isatty() and not self.quiet:
             from rich.live import Live
 
-            from topology_runtime.output import console
+            from headgate.topology_runtime.output import console
 
             self._live = Live(self.table(), console=console(sys.stderr), refresh_per_second=FRAMES_PER_S)
             self._live.start()

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from dashboards.cluster.host_facts import HostFacts
-from dashboards.cluster.services import ServiceWanted
+from headgate.dashboards.cluster.host_facts import HostFacts
+from headgate.dashboards.cluster.services import ServiceWanted
 
 MODE = 0o600
 SIGNS = {"add": "+", "change": "~", "remove": "-"}

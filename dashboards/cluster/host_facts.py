@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dashboards.cluster.hosts_file import ClusterHosts, Reached
+from headgate.dashboards.cluster.hosts_file import ClusterHosts, Reached
 
 GB = 1_000_000_000
 FREE_LEAST = 2 * GB  # an installation takes half of it, traces the rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.errors import HeadgateError
 
 FIRST_EXIT, MOST_COUNTED = 100, 25  # exit code 101: one host failed; 125: so many or more
 

@@ -14,9 +14,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Protocol
 
-from dashboards.cluster.host_failures import HostFailed
-from dashboards.cluster.hosts_file import Reached
-from topology_runtime.clock import wall_ns
+from headgate.dashboards.cluster.host_failures import HostFailed
+from headgate.dashboards.cluster.hosts_file import Reached
+from headgate.topology_runtime.clock import wall_ns
 
 CONNECT_S, ASK_S, LONG_S = 10.0, 60.0, 1900.0
 KEEPALIVE_S = 5.0
@@ -24,7 +24,7 @@ NOISE_LINES = 200  # that a login shell may print before the first answer
 CLOCK_ROUNDS = 8
 MARK = b"headgate: "
 MODULES = ("doing", "machine", "ports_here", "services_here", "host_side")  # each after those that it imports
-PACKAGE = "dashboards.cluster.on_host"
+PACKAGE = "headgate.dashboards.cluster.on_host"
 NO_PYTHON = "headgate-no-python"
 
 FAR_END = (
@@ -181,7 +181,7 @@ def ssh_library() -> Any:
     try:
         import asyncssh
     except ImportError as error:
-        from topology_runtime.errors import InvalidInput
+        from headgate.topology_runtime.errors import InvalidInput
 
         raise InvalidInput(
             "`headgate cluster` needs asyncssh", hint='pip install "headgate[cluster]"'

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.cluster import bandwidth_fault
-from topology_runtime.faults.words import NAME, Suggestions, shown
+from headgate.topology_runtime.cluster import bandwidth_fault
+from headgate.topology_runtime.faults.words import NAME, Suggestions, shown
 
 SCHEMA = "headgate/hosts/v1"
 HOST = re.compile(

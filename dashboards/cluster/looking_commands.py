@@ -8,19 +8,19 @@ from typing import Any
 
 import click
 
-from dashboards.cluster.bringing_up import contact_of
-from dashboards.cluster.host_board import HostBoard, all_linked, on_each
-from dashboards.cluster.host_facts import HostFacts
-from dashboards.cluster.host_failures import HostFailed
-from dashboards.cluster.host_links import LONG_S, HostLink, see_command
-from dashboards.cluster.hosts_file import ClusterHosts
-from dashboards.cluster.services import CONTROLLER, agent_name
-from dashboards.cluster.surveying import is_running, read_hosts, survey
-from dashboards.cluster.up_command import hosts_argument, told_hosts
-from dashboards.cluster.wanting import ClusterKeys, asked_for
-from dashboards.terminal.connection import asked
-from topology_runtime.errors import HeadgateError, InvalidInput
-from topology_runtime.output import Format, emit, format_options
+from headgate.dashboards.cluster.bringing_up import contact_of
+from headgate.dashboards.cluster.host_board import HostBoard, all_linked, on_each
+from headgate.dashboards.cluster.host_facts import HostFacts
+from headgate.dashboards.cluster.host_failures import HostFailed
+from headgate.dashboards.cluster.host_links import LONG_S, HostLink, see_command
+from headgate.dashboards.cluster.hosts_file import ClusterHosts
+from headgate.dashboards.cluster.services import CONTROLLER, agent_name
+from headgate.dashboards.cluster.surveying import is_running, read_hosts, survey
+from headgate.dashboards.cluster.up_command import hosts_argument, told_hosts
+from headgate.dashboards.cluster.wanting import ClusterKeys, asked_for
+from headgate.dashboards.terminal.connection import asked
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.output import Format, emit, format_options
 
 SCHEMA = "headgate/cluster-status/v1"
 LINES = 50

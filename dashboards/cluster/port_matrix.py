@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from dashboards.cluster.host_facts import HostFinding
-from dashboards.cluster.hosts_file import ClusterHosts
+from headgate.dashboards.cluster.host_facts import HostFinding
+from headgate.dashboards.cluster.hosts_file import ClusterHosts
 
 HERE = "here"  # where the command is given
 ANY = 0  # a port that the system chooses

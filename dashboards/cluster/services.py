@@ -11,8 +11,8 @@ import json
 
 import msgspec
 
-from dashboards.cluster.hosts_file import ClusterHosts, VmEntry
-from topology_runtime.addresses import is_loopback, tcp
+from headgate.dashboards.cluster.hosts_file import ClusterHosts, VmEntry
+from headgate.topology_runtime.addresses import is_loopback, tcp
 
 CONTROLLER = "controller"
 SIGNER = "signing.pub"  # of whose code agents run
@@ -67,7 +67,7 @@ def controller_service(
     """secret: the digest of its key."""
     c = hosts.controller
     command = [
-        *_python(home, "dashboards.cluster.on_host.controller_runs"), home,
+        *_python(home, "headgate.dashboards.cluster.on_host.controller_runs"), home,
         "controller", "run", "--run", hosts.name, "--keys", f"{home}/keys",
         "--listen", listen(c.address), "--advertise", c.address,
         "--port", str(c.port), "--command-port", str(c.command_port), "--stream-port", str(c.stream_port),
@@ -80,7 +80,7 @@ def agent_service(
 ) -> ServiceWanted:
     name = agent_name(vm.name)
     command = [
-        *_python(home, "dashboards.cli"), "agent", "run", "--run", hosts.name, "--vm", vm.name,
+        *_python(home, "headgate.dashboards.cli"), "agent", "run", "--run", hosts.name, "--vm", vm.name,
         "--controller", tcp(hosts.controller.address, hosts.controller.port),
         "--key", f"{home}/{name}.key", "--trust-signer", f"{home}/{SIGNER}", "--directory", f"{home}/agents/{vm.name}",
         "--listen", listen(vm.address), "--advertise", vm.address,

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from dashboards.cluster import port_matrix
-from dashboards.cluster.host_board import HostBoard, on_each
-from dashboards.cluster.host_facts import HostFacts, HostFinding, ServiceFacts
-from dashboards.cluster.host_links import HostLink
-from dashboards.cluster.hosts_file import ClusterHosts, parse
-from dashboards.cluster.on_host.ports_here import unreached
-from dashboards.cluster.port_matrix import HERE, PortReach, Target
-from topology_runtime.errors import InvalidInput
+from headgate.dashboards.cluster import port_matrix
+from headgate.dashboards.cluster.host_board import HostBoard, on_each
+from headgate.dashboards.cluster.host_facts import HostFacts, HostFinding, ServiceFacts
+from headgate.dashboards.cluster.host_links import HostLink
+from headgate.dashboards.cluster.hosts_file import ClusterHosts, parse
+from headgate.dashboards.cluster.on_host.ports_here import unreached
+from headgate.dashboards.cluster.port_matrix import HERE, PortReach, Target
+from headgate.topology_runtime.errors import InvalidInput
 
 FILE_MOST_BYTES = 1024 * 1024
 CONNECT_S = 3.0

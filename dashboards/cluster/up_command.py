@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 import click
 
-from dashboards.cluster.bringing_up import BringUp, BroughtUp, bring_up, contact_of
-from dashboards.cluster.host_board import HostBoard
-from dashboards.cluster.surveying import read_hosts
-from dashboards.cluster.wanting import ClusterKeys
-from dashboards.cluster.wheels import wheel_set
-from dashboards.terminal import contexts
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.errors import InvalidInput
-from topology_runtime.keys.keyring import read_key
+from headgate.dashboards.cluster.bringing_up import BringUp, BroughtUp, bring_up, contact_of
+from headgate.dashboards.cluster.host_board import HostBoard
+from headgate.dashboards.cluster.surveying import read_hosts
+from headgate.dashboards.cluster.wanting import ClusterKeys
+from headgate.dashboards.cluster.wheels import wheel_set
+from headgate.dashboards.terminal import contexts
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.keys.keyring import read_key
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import click
 
-from dashboards.cluster.bringing_up import REGISTERED_S, BringUp, bring_up, contact_of
-from dashboards.cluster.host_board import HostBoard
-from dashboards.cluster.services import agent_name
-from dashboards.cluster.surveying import read_hosts
-from dashboards.cluster.up_command import hosts_argument, installing, print_diff
-from dashboards.cluster.wanting import ClusterKeys
-from dashboards.cluster.wheels import wheel_set
-from dashboards.terminal.connection import CommandRefused, asked
-from dashboards.terminal.cordon import deadline_option, until_drained
-from topology_runtime.errors import Conflict, Unreachable, UsageError
+from headgate.dashboards.cluster.bringing_up import REGISTERED_S, BringUp, bring_up, contact_of
+from headgate.dashboards.cluster.host_board import HostBoard
+from headgate.dashboards.cluster.services import agent_name
+from headgate.dashboards.cluster.surveying import read_hosts
+from headgate.dashboards.cluster.up_command import hosts_argument, installing, print_diff
+from headgate.dashboards.cluster.wanting import ClusterKeys
+from headgate.dashboards.cluster.wheels import wheel_set
+from headgate.dashboards.terminal.connection import CommandRefused, asked
+from headgate.dashboards.terminal.cordon import deadline_option, until_drained
+from headgate.topology_runtime.errors import Conflict, Unreachable, UsageError
 
 LOOK_S = 0.2
 

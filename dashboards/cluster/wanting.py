@@ -7,17 +7,23 @@ from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 
-from dashboards.cluster.host_changes import HostWanted
-from dashboards.cluster.host_facts import HostFacts
-from dashboards.cluster.hosts_file import ClusterHosts, Reached, VmEntry
-from dashboards.cluster.services import CONTROLLER, SIGNER, agent_name, agent_service, controller_service
-from dashboards.cluster.surveying import AskedFor
-from dashboards.cluster.wheels import WheelSet
-from dashboards.terminal.keys import default_folder
-from topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
-from topology_runtime.keys.keyring import LOCAL, TRUST, Keyring
-from topology_runtime.packages import signing_keys
-from topology_runtime.settings_folder import settings_folder
+from headgate.dashboards.cluster.host_changes import HostWanted
+from headgate.dashboards.cluster.host_facts import HostFacts
+from headgate.dashboards.cluster.hosts_file import ClusterHosts, Reached, VmEntry
+from headgate.dashboards.cluster.services import (
+    CONTROLLER,
+    SIGNER,
+    agent_name,
+    agent_service,
+    controller_service,
+)
+from headgate.dashboards.cluster.surveying import AskedFor
+from headgate.dashboards.cluster.wheels import WheelSet
+from headgate.dashboards.terminal.keys import default_folder
+from headgate.topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
+from headgate.topology_runtime.keys.keyring import LOCAL, TRUST, Keyring
+from headgate.topology_runtime.packages import signing_keys
+from headgate.topology_runtime.settings_folder import settings_folder
 
 KEEPER = "keeper.py"
 
@@ -83,7 +89,7 @@ def wanted_on(
     """One host, with all that the file says of it."""
     home, version, services, files = hosts.home(on), wheels.version, [], {}
     if not facts.systemd:
-        files[KEEPER] = resources.files("dashboards.cluster.on_host").joinpath(KEEPER).read_bytes()
+        files[KEEPER] = resources.files("headgate.dashboards.cluster.on_host").joinpath(KEEPER).read_bytes()
     if on.host == hosts.controller.on.host:
         files |= {f"keys/{name}": keys.content(name) for name in (CONTROLLER_KEY, TRUST)}
         secret = keys.digest(CONTROLLER_KEY)

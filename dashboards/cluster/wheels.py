@@ -11,8 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import dashboards
-from topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 
 PACKAGES = ("agent", "controller", "dashboards", "topology_runtime")
 WHEEL = re.compile(r"headgate-([^-]+)-py3-none-any\.whl")
@@ -57,7 +56,7 @@ def wheel_set(wheel: Path | None, wheelhouse: Path | None) -> WheelSet:
 
 def source_tree() -> Path | None:
     """The tree that this runs from, when it is one."""
-    root = Path(dashboards.__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     return root if (root / "pyproject.toml").is_file() and (root / "agent").is_dir() else None
 
 

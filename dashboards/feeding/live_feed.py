@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from dashboards.feeding.items import Change, Document, Item, Stale, Whole
-from topology_runtime import channels
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.errors import BadMessage
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import Reply, Request
-from topology_runtime.picturing.merge_patch import advanced
-from topology_runtime.requests import from_here
+from headgate.dashboards.feeding.items import Change, Document, Item, Stale, Whole
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.messages import Reply, Request
+from headgate.topology_runtime.picturing.merge_patch import advanced
+from headgate.topology_runtime.requests import from_here
 
 NS = 1_000_000_000
 STALE_S = 2.0  # without a word; two ticks a second are usual

@@ -17,13 +17,13 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted
-from topology_runtime.line_parts import parts_of
-from topology_runtime.picturing.history import Row, columns_of, thinned
-from topology_runtime.picturing.merge_patch import advanced
-from topology_runtime.snapshot import HISTORY_S
-from topology_runtime.trace_tables import RUN_FILE, SCHEMA, VIEWS
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.line_parts import parts_of
+from headgate.topology_runtime.picturing.history import Row, columns_of, thinned
+from headgate.topology_runtime.picturing.merge_patch import advanced
+from headgate.topology_runtime.snapshot import HISTORY_S
+from headgate.topology_runtime.trace_tables import RUN_FILE, SCHEMA, VIEWS
 
 Document = dict[str, Any]
 FAULTS_SHOWN = 10

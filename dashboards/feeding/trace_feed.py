@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from dashboards.feeding.items import Change, Document, Item, Whole
-from dashboards.feeding.recorded_views import RecordedViews
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.picturing.merge_patch import APART, appended, patch_between
-from topology_runtime.snapshot import Delta, ReplayNow
+from headgate.dashboards.feeding.items import Change, Document, Item, Whole
+from headgate.dashboards.feeding.recorded_views import RecordedViews
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.picturing.merge_patch import APART, appended, patch_between
+from headgate.topology_runtime.snapshot import Delta, ReplayNow
 
 NS = 1_000_000_000
 EVERY_S = 0.5  # between two items, however fast the trace goes by

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from dashboards.analytics.results import SCHEMA, TABLES
-from topology_runtime.errors import InvalidInput
+from headgate.dashboards.analytics.results import SCHEMA, TABLES
+from headgate.topology_runtime.errors import InvalidInput
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dashboards.analytics.results import (
+from headgate.dashboards.analytics.results import (
     Cost,
     Episode,
     LatencyEpoch,
@@ -16,12 +16,12 @@ from dashboards.analytics.results import (
     StabilityAnswer,
     TuplesTold,
 )
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.changes import changed
-from dashboards.report.episode_words import episodes_of, hurt_s, replans_near, told, troubles_near
-from dashboards.report.findings import findings
-from dashboards.report.other_policies import read_off
-from dashboards.report.wording import count, duration, listed, number, percent
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.changes import changed
+from headgate.dashboards.report.episode_words import episodes_of, hurt_s, replans_near, told, troubles_near
+from headgate.dashboards.report.findings import findings
+from headgate.dashboards.report.other_policies import read_off
+from headgate.dashboards.report.wording import count, duration, listed, number, percent
 
 FINE, BROKE, UNKNOWN, PLAIN = "fine", "broke", "unknown", "plain"
 UNREAD_SHARE = 0.005  # of what was due: less is what comes in the last moment

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dashboards.report import changes, costs, fidelity, latency, other_policies, strain, timeline
-from dashboards.report.analysis_files import Analysis, read
-from dashboards.report.charts import Chart, Section
-from dashboards.report.head import PageHead, head_of
-from dashboards.report.page import body_of, chart_html, figure_data, page, safe_json
-from dashboards.report.story import Chapter, story
-from dashboards.report.wording import count, listed, number
-from topology_runtime.errors import InvalidInput
+from headgate.dashboards.report import changes, costs, fidelity, latency, other_policies, strain, timeline
+from headgate.dashboards.report.analysis_files import Analysis, read
+from headgate.dashboards.report.charts import Chart, Section
+from headgate.dashboards.report.head import PageHead, head_of
+from headgate.dashboards.report.page import body_of, chart_html, figure_data, page, safe_json
+from headgate.dashboards.report.story import Chapter, story
+from headgate.dashboards.report.wording import count, listed, number
+from headgate.topology_runtime.errors import InvalidInput
 
 SCHEMA = "headgate/report/v1"
 DEFAULT = "report.html"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dashboards.analytics.run_figures import RunChange
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.charts import Section, Table
-from dashboards.report.wording import NOTHING, count, duration, number, percent
+from headgate.dashboards.analytics.run_figures import RunChange
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.charts import Section, Table
+from headgate.dashboards.report.wording import NOTHING, count, duration, number, percent
 
 Words = Callable[[float | None], str]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dashboards.report.wording import NOTHING
+from headgate.dashboards.report.wording import NOTHING
 
 Figure = dict[str, Any]
 Row = Mapping[str, Any]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from dashboards.analytics.output_folder import default_output
-from topology_runtime.errors import HeadgateError, InvalidInput, UsageError
-from topology_runtime.output import Format, emit, short_format_options
-from topology_runtime.trace_tables import RUN_FILE
+from headgate.dashboards.analytics.output_folder import default_output
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
+from headgate.topology_runtime.output import Format, emit, short_format_options
+from headgate.topology_runtime.trace_tables import RUN_FILE
 
 ANALYSIS = "analysis.json"
 
@@ -27,7 +27,7 @@ ANALYSIS = "analysis.json"
 def report(folder: Path, path: Path | None, again: bool, output: Format) -> None:
     """Write the report of an analysis (the folder of `headgate analyze`), or of a RUN (a trace, for example
     traces/demo/20260101-120000-1), which is analysed first if it was not: one HTML file that needs no network."""
-    from dashboards.report import build
+    from headgate.dashboards.report import build
 
     made = build(analysis_of(folder, again), path)
     if output == "table":
@@ -82,7 +82,17 @@ def _analyse(trace: Path, output: Path, again: bool) -> None:
             hint=f"pip install 'headgate[spark]', or on another machine `headgate analyze {trace} --output DIR`",
         )
     click.echo(f"analysing {trace} first", err=True)
-    words = ["-P", "-m", "dashboards.cli", "analyze", str(trace), "--output", str(output), "-o", "json"]
+    words = [
+        "-P",
+        "-m",
+        "headgate.dashboards.cli",
+        "analyze",
+        str(trace),
+        "--output",
+        str(output),
+        "-o",
+        "json",
+    ]
     words += ["--again"] if again else []
     code = subprocess.run([sys.executable, *words], stdout=subprocess.DEVNULL).returncode
     if code:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.analytics.results import Cost, Forecast, LeftOut, Refitted, Season
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.charts import (
+from headgate.dashboards.analytics.results import Cost, Forecast, LeftOut, Refitted, Season
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.charts import (
     RUNS_DRAWN,
     Chart,
     Figure,
@@ -19,7 +19,7 @@ from dashboards.report.charts import (
     nothing,
     spelled,
 )
-from dashboards.report.wording import count, duration, number, percent
+from headgate.dashboards.report.wording import count, duration, number, percent
 
 EPOCHS_MOST = 40
 

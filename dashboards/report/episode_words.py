@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dashboards.analytics.results import Episode, Replan, RunNote
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.wording import duration, listed
+from headgate.dashboards.analytics.results import Episode, Replan, RunNote
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.wording import duration, listed
 
 BEFORE_S = 10.0  # what happened so long before an episode, or in it, is named with it
 NAMED_MOST = 3

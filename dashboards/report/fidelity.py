@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dashboards.analytics.results import RateWindow, ResidualCell, Residuals, SlotPredicted, TaskResidual
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.charts import Chart, Figure, Section, Table, figure, label, nothing, points, spelled
-from dashboards.report.trust import fit_of, most_offered
-from dashboards.report.trust import points as points_of
-from dashboards.report.wording import number, percent
+from headgate.dashboards.analytics.results import (
+    RateWindow,
+    ResidualCell,
+    Residuals,
+    SlotPredicted,
+    TaskResidual,
+)
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.charts import (
+    Chart,
+    Figure,
+    Section,
+    Table,
+    figure,
+    label,
+    nothing,
+    points,
+    spelled,
+)
+from headgate.dashboards.report.trust import fit_of, most_offered
+from headgate.dashboards.report.trust import points as points_of
+from headgate.dashboards.report.wording import number, percent
 
 GROUPS_MOST = 9  # epochs or runs told apart in a scatter plot; the others are one group
 CELLS_MOST = 60  # columns of a residual map

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dashboards.analytics.results import Leak, PairCost, SkewedThread, SlotSpeed, TaskResidual
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.wording import count, duration, listed, number, percent
+from headgate.dashboards.analytics.results import Leak, PairCost, SkewedThread, SlotSpeed, TaskResidual
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.wording import count, duration, listed, number, percent
 
 SLOW, DISTURBING = 0.9, 1.1  # of a speed and of a factor: as in docs/figures-of-a-run.md
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dashboards.analytics.results import Cost, Episode, Replan
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.answers import HeadAnswer, answers, told_of
-from dashboards.report.charts import RUNS_DRAWN
-from dashboards.report.episode_words import hurt_s
-from dashboards.report.wording import NOTHING, duration, number
+from headgate.dashboards.analytics.results import Cost, Episode, Replan
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.answers import HeadAnswer, answers, told_of
+from headgate.dashboards.report.charts import RUNS_DRAWN
+from headgate.dashboards.report.episode_words import hurt_s
+from headgate.dashboards.report.wording import NOTHING, duration, number
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dashboards.analytics.results import HISTOGRAM_BINS_PER_DOUBLING, LatencyEpoch
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.charts import Chart, Figure, Section, Table, figure, label, line, nothing
-from dashboards.report.wording import duration, number
+from headgate.dashboards.analytics.results import HISTOGRAM_BINS_PER_DOUBLING, LatencyEpoch
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.charts import Chart, Figure, Section, Table, figure, label, line, nothing
+from headgate.dashboards.report.wording import duration, number
 
 VIOLINS_MOST = 24
 LATENCY = "latency (logarithmic)"

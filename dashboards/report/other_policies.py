@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dashboards.analytics.run_figures import RECORDED, PolicyTried
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.charts import Section, Table
-from dashboards.report.wording import count, duration, number, percent
+from headgate.dashboards.analytics.run_figures import RECORDED, PolicyTried
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.charts import Section, Table
+from headgate.dashboards.report.wording import count, duration, number, percent
 
 CHEAPER = 0.98  # of the slot-hours: less is no difference
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
-from dashboards.report.charts import TABLE_ROWS, Chart, Row, Section, Table, thinned
-from dashboards.report.head import PageHead
-from dashboards.report.story import Chapter
-from dashboards.report.wording import cell
-from topology_runtime.output import columns_of
+from headgate.dashboards.report.charts import TABLE_ROWS, Chart, Row, Section, Table, thinned
+from headgate.dashboards.report.head import PageHead
+from headgate.dashboards.report.story import Chapter
+from headgate.dashboards.report.wording import cell
+from headgate.topology_runtime.output import columns_of
 
 # no request leaves the page, whatever is in it
 POLICY = (
@@ -32,7 +32,7 @@ def safe_json(value: Any) -> str:
 
 def asset(name: str) -> str:
     """A file of this package."""
-    return (files("dashboards.report") / name).read_text("utf-8")
+    return (files("headgate.dashboards.report") / name).read_text("utf-8")
 
 
 def page(title: str, body: Sequence[str], scripts: Sequence[str], data: Sequence[str] = ()) -> str:

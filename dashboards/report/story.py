@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dashboards.analytics.results import (
+from headgate.dashboards.analytics.results import (
     BottleneckAnswer,
     Cost,
     Episode,
@@ -17,13 +17,13 @@ from dashboards.analytics.results import (
     Season,
     StabilityAnswer,
 )
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.answers import FINE, kept_up, lasted_s, price, span, whole_windows
-from dashboards.report.episode_words import TROUBLE, episodes_of, told
-from dashboards.report.findings import findings
-from dashboards.report.trust import trust
-from dashboards.report.wording import count, duration, listed, number, percent
-from topology_runtime.stability.evidence import UNSTABLE_SLOPE
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.answers import FINE, kept_up, lasted_s, price, span, whole_windows
+from headgate.dashboards.report.episode_words import TROUBLE, episodes_of, told
+from headgate.dashboards.report.findings import findings
+from headgate.dashboards.report.trust import trust
+from headgate.dashboards.report.wording import count, duration, listed, number, percent
+from headgate.topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
 REASONS = {
     "start": "to start",

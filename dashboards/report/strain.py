@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.analytics.results import (
+from headgate.dashboards.analytics.results import (
     BottleneckAnswer,
     Episode,
     Interference,
@@ -16,11 +16,20 @@ from dashboards.analytics.results import (
     StabilityAnswer,
     TaskResidual,
 )
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.charts import RUNS_DRAWN, Chart, Section, Table, figure, label, nothing, spelled
-from dashboards.report.findings import findings
-from dashboards.report.wording import duration, listed, number, percent
-from topology_runtime.stability.evidence import UNSTABLE_SLOPE
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.charts import (
+    RUNS_DRAWN,
+    Chart,
+    Section,
+    Table,
+    figure,
+    label,
+    nothing,
+    spelled,
+)
+from headgate.dashboards.report.findings import findings
+from headgate.dashboards.report.wording import duration, listed, number, percent
+from headgate.topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
 EPOCHS_MOST = 40
 NONE, UNKNOWN = "none was found", "cannot be told from this run"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboards.analytics.results import Episode, RateWindow, Replan, RunNote
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.answers import lasted_s, span, whole_windows
-from dashboards.report.charts import (
+from headgate.dashboards.analytics.results import Episode, RateWindow, Replan, RunNote
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.answers import lasted_s, span, whole_windows
+from headgate.dashboards.report.charts import (
     RUNS_DRAWN,
     Chart,
     Figure,
@@ -20,8 +20,8 @@ from dashboards.report.charts import (
     nothing,
     spelled,
 )
-from dashboards.report.episode_words import episodes_of
-from dashboards.report.wording import count, duration, listed, number
+from headgate.dashboards.report.episode_words import episodes_of
+from headgate.dashboards.report.wording import count, duration, listed, number
 
 LINES = (
     ("offered_tps", "offered", "@grey", "solid", 2),

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dashboards.analytics.results import RateWindow, Residuals
-from dashboards.report.analysis_files import Analysis
-from dashboards.report.wording import count, listed, number, percent
+from headgate.dashboards.analytics.results import RateWindow, Residuals
+from headgate.dashboards.report.analysis_files import Analysis
+from headgate.dashboards.report.wording import count, listed, number, percent
 
 GOOD_R2 = 0.95
 GOOD_ERROR = 0.05  # of the slot, or of the rate

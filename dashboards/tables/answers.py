@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from topology_runtime.output import Format, to_json, write_table
+from headgate.topology_runtime.output import Format, to_json, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa

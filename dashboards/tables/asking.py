@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from dashboards.tables import trace_files
-from dashboards.tables.answers import lines_of, plain, unique
-from dashboards.tables.catalogue import tables
-from dashboards.tables.duckdb_views import connected
-from dashboards.tables.queries import answer
-from topology_runtime.faults.words import significant
+from headgate.dashboards.tables import trace_files
+from headgate.dashboards.tables.answers import lines_of, plain, unique
+from headgate.dashboards.tables.catalogue import tables
+from headgate.dashboards.tables.duckdb_views import connected
+from headgate.dashboards.tables.queries import answer
+from headgate.topology_runtime.faults.words import significant
 
 SHOWN = 200  # rows of an answer that a notebook shows
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from dashboards.tables.raw_tables import RAW
+from headgate.dashboards.tables.raw_tables import RAW
 
 VIEWS = Path(__file__).parent / "views"
 TYPES = ("timestamp", "string", "bigint", "double", "boolean")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import deltalake
 
-from topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pyarrow as pa

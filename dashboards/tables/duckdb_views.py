@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboards.analytics.results import LeftOut
-from dashboards.tables.catalogue import TraceTable, tables
-from dashboards.tables.heads import head_tables
-from dashboards.tables.trace_files import RunFiles
-from topology_runtime.errors import HeadgateError
-from topology_runtime.trace_tables import TABLES
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.tables.catalogue import TraceTable, tables
+from headgate.dashboards.tables.heads import head_tables
+from headgate.dashboards.tables.trace_files import RunFiles
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.trace_tables import TABLES
 
 if TYPE_CHECKING:
     import duckdb

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dashboards.analytics.analyses.replans import epochs_of
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.published import COUNTED, PublishedViews, lines_of, view_parts
-from dashboards.analytics.results import LeftOut
-from dashboards.analytics.trace_runs import weights_of
-from dashboards.tables.catalogue import TraceTable, tables
-from dashboards.tables.trace_files import RunFiles
-from topology_runtime.faults.words import counted
-from topology_runtime.trace_tables import DECISIONS, PLANS, RUN_FILE, TABLES, VIEWS
+from headgate.dashboards.analytics.analyses.replans import epochs_of
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.published import COUNTED, PublishedViews, lines_of, view_parts
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.analytics.trace_runs import weights_of
+from headgate.dashboards.tables.catalogue import TraceTable, tables
+from headgate.dashboards.tables.trace_files import RunFiles
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.trace_tables import DECISIONS, PLANS, RUN_FILE, TABLES, VIEWS
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 
-from topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dashboards.tables.catalogue import tables
-from topology_runtime.errors import HeadgateError, InvalidInput
-from topology_runtime.faults.words import did_you_mean
+from headgate.dashboards.tables.catalogue import tables
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.faults.words import did_you_mean
 
 if TYPE_CHECKING:
     import duckdb

@@ -10,14 +10,14 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.results import LeftOut
-from dashboards.tables.answers import Line, begun, show
-from dashboards.tables.catalogue import TableColumn, TraceTable, needed, tables
-from dashboards.tables.heads import head_tables
-from dashboards.tables.queries import cannot, only_reads
-from dashboards.tables.trace_files import RunFiles
-from topology_runtime.output import Format
-from topology_runtime.trace_tables import TABLES
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.tables.answers import Line, begun, show
+from headgate.dashboards.tables.catalogue import TableColumn, TraceTable, needed, tables
+from headgate.dashboards.tables.heads import head_tables
+from headgate.dashboards.tables.queries import cannot, only_reads
+from headgate.dashboards.tables.trace_files import RunFiles
+from headgate.topology_runtime.output import Format
+from headgate.topology_runtime.trace_tables import TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,7 +33,7 @@ TIME_TEXT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 
 def ask(runs: Sequence[RunFiles], left: Sequence[LeftOut], text: str, master: str, output: Format) -> None:
     """Answer a query. Raises InvalidInput for one that is wrong or would do more than read."""
-    from dashboards.analytics.spark import MEMORY, QUICK, session
+    from headgate.dashboards.analytics.spark import MEMORY, QUICK, session
 
     query = readable(text)
     with tempfile.TemporaryDirectory(prefix="headgate-sql-") as folder:

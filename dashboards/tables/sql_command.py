@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import counted
-from topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.output import Format, emit, format_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dashboards.analytics.results import LeftOut
-    from dashboards.tables.trace_files import RunFiles
+    from headgate.dashboards.analytics.results import LeftOut
+    from headgate.dashboards.tables.trace_files import RunFiles
 
 LEFT_SHOWN = 20
 EXAMPLE = 'headgate sql traces/demo "select * from mart_epochs order by p95_s desc"'
@@ -61,9 +61,9 @@ def sql(
     """One query over the tables of TRACE: a run, all runs of a topology, all traces, or an analysis's folder.
 
     A query reads and never writes. Times are UTC. docs/tables.md tells of every table and column."""
-    from dashboards.tables import trace_files
-    from dashboards.tables.catalogue import listing, needed
-    from dashboards.tables.queries import DamagedPage
+    from headgate.dashboards.tables import trace_files
+    from headgate.dashboards.tables.catalogue import listing, needed
+    from headgate.dashboards.tables.queries import DamagedPage
 
     if only_tables:
         emit(output, {"tables": listing()}, listing())
@@ -80,7 +80,7 @@ def sql(
     runs, left = trace_files.found(trace)
     _say(left)
     if on_spark:
-        from dashboards.tables.spark_views import ask
+        from headgate.dashboards.tables.spark_views import ask
 
         ask(runs, left, text, master, output)
         return
@@ -117,11 +117,11 @@ def _put(
     names: list[str], batches: Iterator[pa.RecordBatch], output: Format, into: Mapping[str, Path]
 ) -> None:
     if not into:
-        from dashboards.tables.answers import lines_of, show
+        from headgate.dashboards.tables.answers import lines_of, show
 
         show(output, names, lines_of(batches))
         return
-    from dashboards.tables import table_folders
+    from headgate.dashboards.tables import table_folders
 
     for kind, folder in into.items():
         rows = counted(table_folders.write(kind, folder, batches), "row")
@@ -132,8 +132,8 @@ def _begun_without_damage(
     runs: Sequence[RunFiles], left: list[LeftOut], text: str, wanted: set[str]
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Once more without what cannot be read, if that shows before anything is printed."""
-    from dashboards.tables import trace_files
-    from dashboards.tables.queries import DamagedPage, cannot
+    from headgate.dashboards.tables import trace_files
+    from headgate.dashboards.tables.queries import DamagedPage, cannot
 
     try:
         return _begun(runs, left, text, wanted)
@@ -148,9 +148,9 @@ def _begun_without_damage(
 def _begun(
     runs: Sequence[RunFiles], left: Sequence[LeftOut], text: str, wanted: set[str]
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
-    from dashboards.tables.answers import begun
-    from dashboards.tables.duckdb_views import connected
-    from dashboards.tables.queries import answer
+    from headgate.dashboards.tables.answers import begun
+    from headgate.dashboards.tables.duckdb_views import connected
+    from headgate.dashboards.tables.queries import answer
 
     names, batches = answer(connected(runs, left, wanted), text)
     return names, begun(batches)

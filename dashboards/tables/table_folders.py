@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,10 +59,10 @@ def write(kind: str, folder: Path, batches: Iterator[pa.RecordBatch]) -> int:
 
 def _put(kind: str, folder: Path, reader: pa.RecordBatchReader) -> None:
     if kind == "delta":
-        from dashboards.tables import delta_tables
+        from headgate.dashboards.tables import delta_tables
 
         delta_tables.put(folder, reader)
     else:
-        from dashboards.tables import iceberg_tables
+        from headgate.dashboards.tables import iceberg_tables
 
         iceberg_tables.put(folder, reader)

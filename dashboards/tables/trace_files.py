@@ -9,14 +9,14 @@ from urllib.parse import unquote
 
 import msgspec
 
-from dashboards.analytics import trace_runs
-from dashboards.analytics.data_places import DataPlace, place
-from dashboards.analytics.judging import Segment, judged
-from dashboards.analytics.manifest import Manifest, folder_of
-from dashboards.analytics.results import LeftOut
-from dashboards.analytics.trace_runs import TraceRun, run_of
-from topology_runtime.errors import InvalidInput
-from topology_runtime.trace_tables import TABLES
+from headgate.dashboards.analytics import trace_runs
+from headgate.dashboards.analytics.data_places import DataPlace, place
+from headgate.dashboards.analytics.judging import Segment, judged
+from headgate.dashboards.analytics.manifest import Manifest, folder_of
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.analytics.trace_runs import TraceRun, run_of
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.trace_tables import TABLES
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from dashboards.terminal.contexts import contexts, in_use, named
-from dashboards.up.places import RUNS
-from topology_runtime.channels import ask
-from topology_runtime.errors import HeadgateError, InvalidInput, Unreachable
-from topology_runtime.keys.keyring import KEYS, read_key
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import Reply, Request
+from headgate.dashboards.terminal.contexts import contexts, in_use, named
+from headgate.dashboards.up.places import RUNS
+from headgate.topology_runtime.channels import ask
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, Unreachable
+from headgate.topology_runtime.keys.keyring import KEYS, read_key
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.messages import Reply, Request
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from dashboards.terminal import contexts
-from topology_runtime.addresses import parted
-from topology_runtime.errors import Conflict, InvalidInput
-from topology_runtime.faults.words import name_faults
-from topology_runtime.keys.keyring import read_key
-from topology_runtime.output import Format, emit, format_options
+from headgate.dashboards.terminal import contexts
+from headgate.topology_runtime.addresses import parted
+from headgate.topology_runtime.errors import Conflict, InvalidInput
+from headgate.topology_runtime.faults.words import name_faults
+from headgate.topology_runtime.keys.keyring import read_key
+from headgate.topology_runtime.output import Format, emit, format_options
 
 
 @click.command()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.keys.keyring import KeyFile, keep_whole, read_whole
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.settings_folder import settings_folder
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.keys.keyring import KeyFile, keep_whole, read_whole
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.settings_folder import settings_folder
 
 SCHEMA = "headgate/contexts/v1"
 

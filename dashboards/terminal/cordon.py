@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import click
 
-from dashboards.terminal.connection import asked, controller_option
-from dashboards.terminal.live_view import vms_of
-from topology_runtime.errors import CheckFailed
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.output import Format, emit, format_options
-from topology_runtime.progress import bar
+from headgate.dashboards.terminal.connection import asked, controller_option
+from headgate.dashboards.terminal.live_view import vms_of
+from headgate.topology_runtime.errors import CheckFailed
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.progress import bar
 
 F = TypeVar("F", bound=Callable[..., Any])
 LOOK_S = 0.3

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.trace_tables import DEAD_LETTERS, RUN_FILE
-from topology_runtime.utc import utc_iso
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.trace_tables import DEAD_LETTERS, RUN_FILE
+from headgate.topology_runtime.utc import utc_iso
 
 ALWAYS = ("number", "task", "source", "partition", "position", "thread", "row", "error", "traceback")
 LATELY: dict[str, Any] = {"variant": 0, "feeder": "", "shape": 0, "data": ""}  # not in older traces

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, contact_of, controller_option
-from dashboards.terminal.dead_letters import from_trace
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.output import Format, emit, format_options
+from headgate.dashboards.terminal.connection import asked, contact_of, controller_option
+from headgate.dashboards.terminal.dead_letters import from_trace
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.output import Format, emit, format_options
 
 WIDE = ("thread", "row", "traceback")  # of `show` only
 ERROR_MOST = 80  # letters of an error in the table

@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import significant
-from topology_runtime.output import to_json
-from topology_runtime.trace_tables import DECISIONS
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.output import to_json
+from headgate.topology_runtime.trace_tables import DECISIONS
 
 Document = dict[str, Any]
 Decision = Document

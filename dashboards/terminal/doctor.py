@@ -14,13 +14,13 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from topology_runtime.errors import CheckFailed
-from topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.errors import CheckFailed
+from headgate.topology_runtime.output import Format, emit, format_options
 
 MEMORY_BYTES = 2 * 1024**3  # controller, two agents, eight workers at 60 MB, and room
 DISK_BYTES = 1024**3  # an hour of traces of the demo takes a small part of this
 NAME = re.compile(r"[A-Za-z0-9._-]+")  # of a distribution, at the beginning of what is required
-AGENT_CHECKS = "agent.doctor:checks"  # by name: this package may not import the agent's
+AGENT_CHECKS = "headgate.agent.doctor:checks"  # by name: this package may not import the agent's
 
 
 State = Literal["good", "note", "bad"]

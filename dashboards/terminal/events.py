@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, contact_of, controller_option
-from topology_runtime.errors import Unreachable
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.output import Format, emit, emit_line, format_options
+from headgate.dashboards.terminal.connection import asked, contact_of, controller_option
+from headgate.topology_runtime.errors import Unreachable
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.output import Format, emit, emit_line, format_options
 
 EVERY_S = 0.5  # how old a followed event may be
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, controller_option
-from dashboards.terminal.decisions import decisions_of, words_of
-from dashboards.terminal.explained_plan import as_rows, explained_plan, print_explained
-from topology_runtime.errors import Unreachable, UsageError
-from topology_runtime.output import Format, emit, format_options, write_table
-from topology_runtime.trace_plans import TRACES
-from topology_runtime.trace_tables import DECISIONS
+from headgate.dashboards.terminal.connection import asked, controller_option
+from headgate.dashboards.terminal.decisions import decisions_of, words_of
+from headgate.dashboards.terminal.explained_plan import as_rows, explained_plan, print_explained
+from headgate.topology_runtime.errors import Unreachable, UsageError
+from headgate.topology_runtime.output import Format, emit, format_options, write_table
+from headgate.topology_runtime.trace_plans import TRACES
+from headgate.topology_runtime.trace_tables import DECISIONS
 
 LAST = 10
 

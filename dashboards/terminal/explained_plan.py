@@ -8,8 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from dashboards.terminal.connection import asked
-from dashboards.terminal.decisions import (
+from headgate.dashboards.terminal.connection import asked
+from headgate.dashboards.terminal.decisions import (
     BROUGHT,
     Decision,
     decisions_of,
@@ -17,11 +17,11 @@ from dashboards.terminal.decisions import (
     with_unsaid,
     words_of,
 )
-from topology_runtime.errors import InvalidInput, Unreachable
-from topology_runtime.faults.words import significant
-from topology_runtime.output import write_table
-from topology_runtime.trace_plans import PlanHead, plans_in, the_id
-from topology_runtime.trace_tables import DECISIONS
+from headgate.topology_runtime.errors import InvalidInput, Unreachable
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.output import write_table
+from headgate.topology_runtime.trace_plans import PlanHead, plans_in, the_id
+from headgate.topology_runtime.trace_tables import DECISIONS
 
 SCHEMA = "headgate/explained-plan/v1"
 Document = dict[str, Any]

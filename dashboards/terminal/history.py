@@ -8,11 +8,17 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.decisions import BROUGHT, decisions_of, seconds_between, with_unsaid, words_of
-from topology_runtime.errors import InvalidInput
-from topology_runtime.output import Format, emit, format_options, write_table
-from topology_runtime.trace_plans import ID_LEAST, ID_SHOWN, TRACES
-from topology_runtime.trace_tables import DECISIONS
+from headgate.dashboards.terminal.decisions import (
+    BROUGHT,
+    decisions_of,
+    seconds_between,
+    with_unsaid,
+    words_of,
+)
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.output import Format, emit, format_options, write_table
+from headgate.topology_runtime.trace_plans import ID_LEAST, ID_SHOWN, TRACES
+from headgate.topology_runtime.trace_tables import DECISIONS
 
 SCHEMA = "headgate/history/v1"
 LAST = 30

@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import click
 
-from topology_runtime.errors import Conflict, InvalidInput, UsageError
-from topology_runtime.keys.keyring import LOCAL, KeyFile, Keyring, keep_whole
-from topology_runtime.keys.pairs import GIVEN, Role
-from topology_runtime.output import Format, emit, format_options
-from topology_runtime.packages import signing_keys
-from topology_runtime.settings_folder import settings_folder
+from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
+from headgate.topology_runtime.keys.keyring import LOCAL, KeyFile, Keyring, keep_whole
+from headgate.topology_runtime.keys.pairs import GIVEN, Role
+from headgate.topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.packages import signing_keys
+from headgate.topology_runtime.settings_folder import settings_folder
 
 role_argument = click.argument("role", type=click.Choice(GIVEN))
 name_argument = click.argument("name")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from topology_runtime.faults.words import counted
+from headgate.topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Group

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboards.up.preparation import say_effects
-from topology_runtime.calibrate import unsampled_models
-from topology_runtime.calibration import store
-from topology_runtime.errors import HeadgateError, Unreachable
-from topology_runtime.faults.words import counted
-from topology_runtime.output import console
-from topology_runtime.topology import Topology
+from headgate.dashboards.up.preparation import say_effects
+from headgate.topology_runtime.calibrate import unsampled_models
+from headgate.topology_runtime.calibration import store
+from headgate.topology_runtime.errors import HeadgateError, Unreachable
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.output import console
+from headgate.topology_runtime.topology import Topology
 
 KIND = re.compile(r"[a-z0-9][a-z0-9.-]{0,99}")  # as `store.machine` names one
 LOOK_EVERY_S = 0.25

@@ -9,15 +9,15 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.keys import default_folder
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import NAME, counted
-from topology_runtime.loading import load
-from topology_runtime.output import Format, emit, format_options
-from topology_runtime.packages import building, signing_keys
-from topology_runtime.packages.archive import Reading
-from topology_runtime.packages.files_named import travelling
-from topology_runtime.packages.manifest import SHORT, BadPackage
+from headgate.dashboards.terminal.keys import default_folder
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import NAME, counted
+from headgate.topology_runtime.loading import load
+from headgate.topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.packages import building, signing_keys
+from headgate.topology_runtime.packages.archive import Reading
+from headgate.topology_runtime.packages.files_named import travelling
+from headgate.topology_runtime.packages.manifest import SHORT, BadPackage
 
 READ_BYTES = 256 * 1024
 

@@ -10,15 +10,15 @@ from typing import Any
 import click
 import msgspec
 
-from dashboards.terminal.connection import asked, contact_of, controller_option
-from dashboards.terminal.cordon import wait_option
-from dashboards.terminal.shipping import Shipment, code_options
-from dashboards.terminal.submit import read_documents
-from topology_runtime.errors import CheckFailed, UsageError
-from topology_runtime.faults.words import counted
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.output import Format, emit, format_options
-from topology_runtime.progress import bar
+from headgate.dashboards.terminal.connection import asked, contact_of, controller_option
+from headgate.dashboards.terminal.cordon import wait_option
+from headgate.dashboards.terminal.shipping import Shipment, code_options
+from headgate.dashboards.terminal.submit import read_documents
+from headgate.topology_runtime.errors import CheckFailed, UsageError
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.progress import bar
 
 LOOK_S = 0.3
 DEADLINE_S = 300.0

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, contact_of, controller_option
-from dashboards.terminal.dead_letters import rows_from_trace
-from topology_runtime.errors import CheckFailed, InvalidInput, Unreachable, UsageError
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.output import Format, emit, format_options
+from headgate.dashboards.terminal.connection import asked, contact_of, controller_option
+from headgate.dashboards.terminal.dead_letters import rows_from_trace
+from headgate.topology_runtime.errors import CheckFailed, InvalidInput, Unreachable, UsageError
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.output import Format, emit, format_options
 
 LOOK_S = 0.5
 LINE_S = 5.0  # between two lines of progress where they cannot be drawn in place

@@ -8,9 +8,9 @@ from typing import Any
 import click
 import msgspec
 
-from dashboards.terminal.connection import asked, controller_option
-from topology_runtime.output import Format, emit, format_options
-from topology_runtime.trace_plans import TRACES, PlanHead, plans_in, the_id
+from headgate.dashboards.terminal.connection import asked, controller_option
+from headgate.topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.trace_plans import TRACES, PlanHead, plans_in, the_id
 
 
 @click.command()

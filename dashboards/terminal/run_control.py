@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, controller_option
-from topology_runtime.faults.words import significant
-from topology_runtime.output import Format, emit, format_options
+from headgate.dashboards.terminal.connection import asked, controller_option
+from headgate.topology_runtime.faults.words import significant
+from headgate.topology_runtime.output import Format, emit, format_options
 
 
 @click.command()

@@ -11,22 +11,22 @@ from typing import Any, TypeVar
 
 import click
 
-from dashboards.terminal.package import packed_of, read, signing_key_option
-from topology_runtime.addresses import is_loopback, parted
-from topology_runtime.errors import Unreachable
-from topology_runtime.faults.words import counted
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.loading import Loaded, check_runs, load
-from topology_runtime.packages import building
-from topology_runtime.packages.files_named import travelling
-from topology_runtime.packages.manifest import SHORT, BadPackage
-from topology_runtime.packages.params import placed
-from topology_runtime.packages.store import PackageStore
-from topology_runtime.packages.topology_file import topology_in
-from topology_runtime.packages.wire import BROUGHT_BYTES
-from topology_runtime.progress import bar
-from topology_runtime.references import module_of_file
-from topology_runtime.topology import Topology
+from headgate.dashboards.terminal.package import packed_of, read, signing_key_option
+from headgate.topology_runtime.addresses import is_loopback, parted
+from headgate.topology_runtime.errors import Unreachable
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.loading import Loaded, check_runs, load
+from headgate.topology_runtime.packages import building
+from headgate.topology_runtime.packages.files_named import travelling
+from headgate.topology_runtime.packages.manifest import SHORT, BadPackage
+from headgate.topology_runtime.packages.params import placed
+from headgate.topology_runtime.packages.store import PackageStore
+from headgate.topology_runtime.packages.topology_file import topology_in
+from headgate.topology_runtime.packages.wire import BROUGHT_BYTES
+from headgate.topology_runtime.progress import bar
+from headgate.topology_runtime.references import module_of_file
+from headgate.topology_runtime.topology import Topology
 
 STANDING_S = 30.0  # a host that has taken nothing for so long is not waited for
 LOOK_EVERY_S = 0.1

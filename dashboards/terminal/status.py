@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, controller_option
-from dashboards.terminal.live_view import picture
-from topology_runtime.errors import CheckFailed
-from topology_runtime.output import Format, Row, console, emit, format_options, write_table
-from topology_runtime.wire_version import REMEDY
+from headgate.dashboards.terminal.connection import asked, controller_option
+from headgate.dashboards.terminal.live_view import picture
+from headgate.topology_runtime.errors import CheckFailed
+from headgate.topology_runtime.output import Format, Row, console, emit, format_options, write_table
+from headgate.topology_runtime.wire_version import REMEDY
 
 # Of tasks, for people: it fits 80 columns; -o json has all.
 SHOWN = {

@@ -12,16 +12,16 @@ from typing import Any
 import click
 import msgspec
 
-from dashboards.terminal.connection import asked, contact_of, controller_option
-from dashboards.terminal.measuring import Kept, lacking, measured, say_first_plan, stand_ins, whoever
-from dashboards.terminal.shipping import Shipment, code_options
-from dashboards.up.settings import parse_rate_scale
-from topology_runtime import rates
-from topology_runtime.calibration import store
-from topology_runtime.errors import InvalidInput, Unreachable, UsageError
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.output import Format, emit, format_options
-from topology_runtime.topology import Topology
+from headgate.dashboards.terminal.connection import asked, contact_of, controller_option
+from headgate.dashboards.terminal.measuring import Kept, lacking, measured, say_first_plan, stand_ins, whoever
+from headgate.dashboards.terminal.shipping import Shipment, code_options
+from headgate.dashboards.up.settings import parse_rate_scale
+from headgate.topology_runtime import rates
+from headgate.topology_runtime.calibration import store
+from headgate.topology_runtime.errors import InvalidInput, Unreachable, UsageError
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.topology import Topology
 
 
 @click.command()

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dashboards.terminal.connection import contact_of, controller_option, data_of
-from topology_runtime.channels import ask
-from topology_runtime.errors import HeadgateError, UsageError
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import Request
+from headgate.dashboards.terminal.connection import contact_of, controller_option, data_of
+from headgate.topology_runtime.channels import ask
+from headgate.topology_runtime.errors import HeadgateError, UsageError
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.messages import Request
 
 if TYPE_CHECKING:
-    from dashboards.terminal.top_rows import StatusReading
+    from headgate.dashboards.terminal.top_rows import StatusReading
 
 ANSWER_S = 1.5  # then the picture is stale anyway
 EVENTS_MOST, DECISIONS_MOST = 500, 100
@@ -34,7 +34,7 @@ def top(controller: str | None) -> None:
             "`headgate top` needs a terminal", hint="`headgate watch` or `headgate status -o json`"
         )
     try:
-        from dashboards.terminal.top_app import Top
+        from headgate.dashboards.terminal.top_app import Top
     except ModuleNotFoundError as error:
         raise missing(error) from error
     reader = StatusReader(contact_of(controller))
@@ -61,7 +61,7 @@ class StatusReader:
 
     def read(self) -> StatusReading:
         """Raises Unreachable, Refused."""
-        from dashboards.terminal.top_rows import StatusReading
+        from headgate.dashboards.terminal.top_rows import StatusReading
 
         status = self._ask("status")
         if status["boot"] != self._boot:  # a new life of the controller counts its events anew

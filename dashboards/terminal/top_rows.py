@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboards.terminal.live_view import vms_of
+from headgate.dashboards.terminal.live_view import vms_of
 
 Data = Mapping[str, Any]
 Cell = str | int | float | None

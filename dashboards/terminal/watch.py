@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from dashboards.terminal.connection import asked, contact_of, controller_option
-from dashboards.terminal.live_view import tick_line
-from dashboards.up.screens import TerminalPicture
-from topology_runtime.errors import Unreachable
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.output import Format, emit_line, format_options
+from headgate.dashboards.terminal.connection import asked, contact_of, controller_option
+from headgate.dashboards.terminal.live_view import tick_line
+from headgate.dashboards.up.screens import TerminalPicture
+from headgate.topology_runtime.errors import Unreachable
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.output import Format, emit_line, format_options
 
 
 @click.command()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from dashboards.up.settings import UpSettings
-from dashboards.up.supervisor import ChildRefused, headgate_command
+from headgate.dashboards.up.settings import UpSettings
+from headgate.dashboards.up.supervisor import ChildRefused, headgate_command
 
 LIMIT_S = 60.0  # planning a thousand tasks takes a second; imports come on top
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dashboards.up.settings import (
+from headgate.dashboards.up.settings import (
     ALLOCATORS,
     MAPPERS,
     METRICS_MOST,
@@ -16,11 +16,11 @@ from dashboards.up.settings import (
     parse_rate_scale,
     parse_slots,
 )
-from topology_runtime import trigger_options
-from topology_runtime.examples import DEMO
-from topology_runtime.output import Format, format_options
-from topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
-from topology_runtime.trace_keep import DEFAULT, parse_keep
+from headgate.topology_runtime import trigger_options
+from headgate.topology_runtime.examples import DEMO
+from headgate.topology_runtime.output import Format, format_options
+from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
+from headgate.topology_runtime.trace_keep import DEFAULT, parse_keep
 
 
 @click.command()
@@ -111,7 +111,7 @@ def up(context: click.Context, /, output: Format, **options: Any) -> None:
     TOPOLOGY is FILE.json|yaml|toml, file.py:attribute or module:attribute; without it the built-in demo
     runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.
     """
-    from dashboards.up.running import resume_up, run_up
+    from headgate.dashboards.up.running import resume_up, run_up
 
     if not options.pop("resume"):
         run_up(settings_of(options), output)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dashboards.up.places import HOST, Places, free_ports
-from dashboards.up.supervisor import Child, ChildRefused, GaveUp, headgate_command, owner_option
-from topology_runtime.keys.keyring import LOCAL, Keyring
+from headgate.dashboards.up.places import HOST, Places, free_ports
+from headgate.dashboards.up.supervisor import Child, ChildRefused, GaveUp, headgate_command, owner_option
+from headgate.topology_runtime.keys.keyring import LOCAL, Keyring
 
 
 class LivePage:
     """`headgate dashboard run` on a port of its own. Its token is in a file that only its owner reads."""
 
     def __init__(self, places: Places, port: int) -> None:
-        from dashboards.web.cli import check_installed
+        from headgate.dashboards.web.cli import check_installed
 
         check_installed()
         self._port = port or free_ports(1)[0]
@@ -23,7 +23,7 @@ class LivePage:
 
     def start(self) -> str:
         """The line that says where it is; this is the only time that its token is shown."""
-        from dashboards.web.cli import token_of
+        from headgate.dashboards.web.cli import token_of
 
         token = token_of(self._token_file)
         self.child.start()

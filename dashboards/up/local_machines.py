@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from dashboards.up.supervisor import Child
-from topology_runtime.cluster import Vm
-from topology_runtime.faults.words import counted
+from headgate.dashboards.up.supervisor import Child
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.faults.words import counted
 
 NS = 1_000_000_000
 PATIENCE_S = 5.0  # an agent that gives its VM back ends its workers first

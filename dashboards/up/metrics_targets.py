@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from dashboards.up.places import HOST
+from headgate.dashboards.up.places import HOST
 
 SUFFIX = ".targets.json"
 

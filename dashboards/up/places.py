@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboards.up.settings import UpSettings
-from topology_runtime.errors import Conflict, InvalidInput
-from topology_runtime.keys.keyring import KEYS
+from headgate.dashboards.up.settings import UpSettings
+from headgate.topology_runtime.errors import Conflict, InvalidInput
+from headgate.topology_runtime.keys.keyring import KEYS
 
 HOST = "127.0.0.1"
 CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # ports that the kernel gives to connections

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import msgspec
 
-from dashboards.up.places import HOST, Places
-from dashboards.up.settings import UpSettings
-from dashboards.up.supervisor import Child, owner_option
-from topology_runtime import rates
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.rates import Rates
-from topology_runtime.reading import document_of
-from topology_runtime.tasks import demo
-from topology_runtime.topology import Task, Topology
+from headgate.dashboards.up.places import HOST, Places
+from headgate.dashboards.up.settings import UpSettings
+from headgate.dashboards.up.supervisor import Child, owner_option
+from headgate.topology_runtime import rates
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.rates import Rates
+from headgate.topology_runtime.reading import document_of
+from headgate.topology_runtime.tasks import demo
+from headgate.topology_runtime.topology import Task, Topology
 
 DEMO_LESS = 0.97  # of its usual rates: below that it is said that they are lower here
 
@@ -46,7 +46,7 @@ def work_of(settings: UpSettings, places: Places) -> Work:
         check_input(settings.input)
     if settings.topology is None:
         return demo_work(settings, places)
-    from topology_runtime.loading import load
+    from headgate.topology_runtime.loading import load
 
     loaded = load(settings.topology, runs=True)
     topology = loaded.topology
@@ -65,7 +65,14 @@ def demo_work(settings: UpSettings, places: Places) -> Work:
 
 def demo_service(places: Places) -> Child:
     """The demo's look-up service, not started."""
-    words = [sys.executable, "-P", "-m", "topology_runtime.tasks.service", "--port", str(places.service_port)]
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headgate.topology_runtime.tasks.service",
+        "--port",
+        str(places.service_port),
+    ]
     return Child("the look-up service", [*words, *owner_option()], places.log("service"))
 
 
@@ -94,7 +101,7 @@ def with_input(topology: Topology, file: Path) -> Topology:
         raise InvalidInput(
             f"--input cannot be used: {topology.name} has not exactly one source that reads a file",
             cause=f"sources with a parameter `path`: {found}",
-            hint="use topology_runtime.tasks.file_lines:FileLines as the source, or leave --input out",
+            hint="use headgate.topology_runtime.tasks.file_lines:FileLines as the source, or leave --input out",
         )
     return _replaced(topology, sources[0], str(file.resolve()))
 
@@ -141,7 +148,7 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
     """The folder of models: the one given, or calibrated ones, measured now where this machine has none."""
     if settings.models is not None:
         return settings.models
-    from topology_runtime.calibrate import models_for
+    from headgate.topology_runtime.calibrate import models_for
 
     say_effects(settings.measure_effects, work.topology, say)
     with PreparationProgress(say) as progress:
@@ -160,7 +167,7 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
 
 def say_effects(measured: bool, topology: Topology, say: Say, among: Collection[str] | None = None) -> None:
     """What is done with tasks with effects, before anything is. among: these models (none: all)."""
-    from topology_runtime.calibrate import unsampled_models
+    from headgate.topology_runtime.calibrate import unsampled_models
 
     spared = {name for name in unsampled_models(topology) if among is None or name in among}
     names = ", ".join(name for name in topology.unsampled if topology.by_name[name].model_name in spared)
@@ -209,7 +216,7 @@ class BarOf:
     def __init__(self) -> None:
         from rich import progress
 
-        from topology_runtime.output import console
+        from headgate.topology_runtime.output import console
 
         self._progress = progress.Progress(console=console(sys.stderr), transient=True)
         self._task = self._progress.add_task("")

@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from dashboards.up.places import HOST, RUNS, Places, free_ports
-from dashboards.up.preparation import Work, demo_service
-from dashboards.up.settings import UpSettings
-from topology_runtime.errors import Conflict, InvalidInput, UsageError
+from headgate.dashboards.up.places import HOST, RUNS, Places, free_ports
+from headgate.dashboards.up.preparation import Work, demo_service
+from headgate.dashboards.up.settings import UpSettings
+from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
 
 KEPT, LOCK = "up.json", "up.lock"
 SCHEMA = "headgate/up/v1"
@@ -150,7 +150,7 @@ def options_again(kept: KeptRun, places: Places) -> list[str]:
 
 def work_again(kept: KeptRun, settings: UpSettings, places: Places) -> Work:
     """What is run, as the first `up` had loaded it."""
-    from topology_runtime.loading import load
+    from headgate.topology_runtime.loading import load
 
     topology = load(str(places.state / "topology.json")).topology
     services = (demo_service(places),) if settings.topology is None else ()

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.errors import CheckFailed, HeadgateError
-from topology_runtime.output import Format, emit, write_table
-from topology_runtime.topology import KEY_RANGES
+from headgate.topology_runtime.errors import CheckFailed, HeadgateError
+from headgate.topology_runtime.output import Format, emit, write_table
+from headgate.topology_runtime.topology import KEY_RANGES
 
 Summary = dict[str, Any]
 

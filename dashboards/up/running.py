@@ -10,10 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dashboards.up.capacity import capacity_tps
-from dashboards.up.places import Places, places_of
-from dashboards.up.preparation import Work, demo_scaled, models_of, rates_of, work_of, write_rates, write_work
-from dashboards.up.resuming import (
+from headgate.dashboards.up.capacity import capacity_tps
+from headgate.dashboards.up.places import Places, places_of
+from headgate.dashboards.up.preparation import (
+    Work,
+    demo_scaled,
+    models_of,
+    rates_of,
+    work_of,
+    write_rates,
+    write_work,
+)
+from headgate.dashboards.up.resuming import (
     go_to,
     hold,
     keep,
@@ -24,7 +32,7 @@ from dashboards.up.resuming import (
     settings_now,
     work_again,
 )
-from dashboards.up.run_summary import (
+from headgate.dashboards.up.run_summary import (
     check_dead,
     check_lost,
     check_state,
@@ -32,13 +40,13 @@ from dashboards.up.run_summary import (
     print_summary,
     read_summary,
 )
-from dashboards.up.screens import Screen, screen
-from dashboards.up.session import AT_ONCE_S, CONTROLLER, Interrupts, Session
-from dashboards.up.settings import UpSettings
-from dashboards.up.supervisor import BegunAhead, stop_all
-from topology_runtime.output import Format
-from topology_runtime.rates import of_arrivals, words_of
-from topology_runtime.trace_tables import CORRECTED
+from headgate.dashboards.up.screens import Screen, screen
+from headgate.dashboards.up.session import AT_ONCE_S, CONTROLLER, Interrupts, Session
+from headgate.dashboards.up.settings import UpSettings
+from headgate.dashboards.up.supervisor import BegunAhead, stop_all
+from headgate.topology_runtime.output import Format
+from headgate.topology_runtime.rates import of_arrivals, words_of
+from headgate.topology_runtime.trace_tables import CORRECTED
 
 REFUSALS = (2, 3, 4, 5)  # invalid, infeasible, unreachable: nothing has run, so there is nothing to keep
 LINGER = "the state and the logs of this run are kept in"
@@ -140,7 +148,7 @@ def prepared(settings: UpSettings, places: Places, shown: Screen) -> tuple[Work,
 
 def keep_measured(settings: UpSettings, work: Work, places: Places, say: Callable[[str], None]) -> None:
     """Models that the run measured on its first rows, or corrected, for the next one."""
-    from topology_runtime.calibration import store
+    from headgate.topology_runtime.calibration import store
 
     trace = places.trace(work.topology.name)
     if settings.models is not None:

@@ -6,9 +6,9 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from dashboards.terminal.live_view import SPARKS, Status, clock, picture, tick_line, value_at
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.output import console
+from headgate.dashboards.terminal.live_view import SPARKS, Status, clock, picture, tick_line, value_at
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.output import console
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -16,20 +16,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from dashboards.up.live_page import LivePage
-from dashboards.up.local_machines import LocalMachines, want
-from dashboards.up.metrics_targets import file_of, metrics_option, write_targets
-from dashboards.up.places import Places
-from dashboards.up.screens import Screen, at
-from dashboards.up.settings import UpSettings
-from dashboards.up.status_feed import StatusFeed
-from dashboards.up.supervisor import NS, BegunAhead, Child, headgate_command, owner_option, stop_all
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.cluster import Vm
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.errors import HeadgateError, Unreachable
-from topology_runtime.keys.keyring import LOCAL, Keyring
-from topology_runtime.slots.cgroups import remove_run
+from headgate.dashboards.up.live_page import LivePage
+from headgate.dashboards.up.local_machines import LocalMachines, want
+from headgate.dashboards.up.metrics_targets import file_of, metrics_option, write_targets
+from headgate.dashboards.up.places import Places
+from headgate.dashboards.up.screens import Screen, at
+from headgate.dashboards.up.settings import UpSettings
+from headgate.dashboards.up.status_feed import StatusFeed
+from headgate.dashboards.up.supervisor import NS, BegunAhead, Child, headgate_command, owner_option, stop_all
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.errors import HeadgateError, Unreachable
+from headgate.topology_runtime.keys.keyring import LOCAL, Keyring
+from headgate.topology_runtime.slots.cgroups import remove_run
 
 TURN_S = 0.05  # machines are reconciled, children looked at so often
 END_S = 60.0  # the controller's own limits for its end add up to two thirds of this

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from topology_runtime import trigger_options
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import UsageError
-from topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
-from topology_runtime.trace_keep import DEFAULT
+from headgate.topology_runtime import trigger_options
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
+from headgate.topology_runtime.trace_keep import DEFAULT
 
 DEMO_SLOTS = (4,)  # the demo begins on one VM …
 DEMO_VMS = 2  # … and may have a second

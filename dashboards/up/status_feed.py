@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology_runtime import channels
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import Reply, Request
-from topology_runtime.requests import from_here
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.messages import Reply, Request
+from headgate.topology_runtime.requests import from_here
 
 NS = 1_000_000_000
 EVERY_NS = NS // 2  # people read no faster

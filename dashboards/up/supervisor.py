@@ -20,9 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.errors import HeadgateError
-from topology_runtime.logs import open_log, trim
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.logs import open_log, trim
 
 NS = 1_000_000_000
 RESTARTS, RESTARTS_WITHIN_S = 5, 60.0  # more restarts than this in this time: it does not get better
@@ -66,7 +66,7 @@ class RestartLimit:
 def headgate_command(*words: str) -> list[str]:
     """The command line of one of our own commands. -P: the folder it is started in stays out of
     sys.path, so that a user's `controller.py` is never taken for ours."""
-    return [sys.executable, "-P", "-m", "dashboards.cli", *words]
+    return [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words]
 
 
 def spawned(command: Sequence[str], log: Path, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:

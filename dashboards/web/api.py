@@ -13,13 +13,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dashboards.web import proposals as p
-from dashboards.web.security import BODY_MOST_BYTES, TOKEN_HEADER, error_data, same_token
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.errors import Conflict, HeadgateError, InvalidInput, Unreachable
+from headgate.dashboards.web import proposals as p
+from headgate.dashboards.web.security import BODY_MOST_BYTES, TOKEN_HEADER, error_data, same_token
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, Unreachable
 
 if TYPE_CHECKING:
-    from dashboards.web.hub import Hub
+    from headgate.dashboards.web.hub import Hub
 
 STATUS = {2: 400, 3: 400, 4: 422, 5: 503, 6: 409, 7: 409}  # exit code → HTTP status
 WHATIF_S = 60.0

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dashboards.terminal.connection import contact_of, controller_option
-from topology_runtime.addresses import Listening, listening
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.http_options import certificate_of, names_of
-from topology_runtime.keys.pairs import Contact
+from headgate.dashboards.terminal.connection import contact_of, controller_option
+from headgate.topology_runtime.addresses import Listening, listening
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.http_options import certificate_of, names_of
+from headgate.topology_runtime.keys.pairs import Contact
 
 if TYPE_CHECKING:
-    from dashboards.web.api import Ask
+    from headgate.dashboards.web.api import Ask
 
 NEEDED = ("starlette", "uvicorn", "websockets", "plotly")
 TOKEN_LEAST, TOKEN_MOST = 16, 256  # characters of a token that is given
@@ -48,7 +48,7 @@ def run(**options: Any) -> None:
     On loopback anybody on this machine may look, and changing something needs the token, which is part of the address
     that is printed (or stands in --token-file). Off it looking needs the token too.
     """
-    from topology_runtime.owner import die_with
+    from headgate.topology_runtime.owner import die_with
 
     if options["owner"]:
         die_with(options["owner"])
@@ -68,11 +68,11 @@ def check_installed() -> None:
 
 
 def start(options: dict[str, Any]) -> None:
-    from dashboards.feeding.items import Feed
-    from dashboards.feeding.live_feed import LiveFeed
-    from dashboards.feeding.trace_feed import TraceFeed
-    from dashboards.web.server import Web, hosts_of, serve
-    from dashboards.web.server import listening as opened
+    from headgate.dashboards.feeding.items import Feed
+    from headgate.dashboards.feeding.live_feed import LiveFeed
+    from headgate.dashboards.feeding.trace_feed import TraceFeed
+    from headgate.dashboards.web.server import Web, hosts_of, serve
+    from headgate.dashboards.web.server import listening as opened
 
     at = listening_of(options)
     certificate = certificate_of(at, options["tls"], options["certificate"], options["certificate_key"])
@@ -115,9 +115,9 @@ def asking(contact: Contact) -> Ask:
     """Asks the controller without holding up the server."""
     import asyncio
 
-    from dashboards.terminal.connection import data_of
-    from topology_runtime.channels import ask
-    from topology_runtime.messages import Request
+    from headgate.dashboards.terminal.connection import data_of
+    from headgate.topology_runtime.channels import ask
+    from headgate.topology_runtime.messages import Request
 
     async def asked(command: str, arguments: dict[str, Any], seconds: float) -> Any:
         return data_of(await asyncio.to_thread(ask, contact, Request(command, arguments), seconds))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from dashboards.web.security import TOKEN_HEADER, App, Receive, Scope, Send, error_data, same_token
+from headgate.dashboards.web.security import TOKEN_HEADER, App, Receive, Scope, Send, error_data, same_token
 
 ENTER = "/api/enter"
 FORM = "enter.html"

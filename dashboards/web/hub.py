@@ -13,7 +13,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from dashboards.feeding.items import Change, Document, Feed, Item, Stale, Whole
+from headgate.dashboards.feeding.items import Change, Document, Feed, Item, Stale, Whole
 
 QUEUE_MOST = 16  # items that a client may be behind: eight seconds
 TURN_S = 0.2  # after which the feed's thread looks whether something else is desired of it

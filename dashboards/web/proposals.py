@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from topology_runtime.errors import Conflict
-from topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.errors import Conflict
+from headgate.topology_runtime.faults.words import counted, significant
 
 NS = 1_000_000_000
 EXPIRES_S = 300

@@ -12,19 +12,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dashboards.feeding.items import Feed
-from dashboards.web.hub import CLIENTS_MOST, Hub
-from dashboards.web.security import BODY_MOST_BYTES, App, Guard
-from topology_runtime.addresses import LOOPBACK
-from topology_runtime.errors import InvalidInput, Unreachable
+from headgate.dashboards.feeding.items import Feed
+from headgate.dashboards.web.hub import CLIENTS_MOST, Hub
+from headgate.dashboards.web.security import BODY_MOST_BYTES, App, Guard
+from headgate.topology_runtime.addresses import LOOPBACK
+from headgate.topology_runtime.errors import InvalidInput, Unreachable
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from dashboards.web.api import Ask
-    from topology_runtime.certificates import Certificate
+    from headgate.dashboards.web.api import Ask
+    from headgate.topology_runtime.certificates import Certificate
 
 STATIC = Path(__file__).parent / "static"
 WEEK = "public, max-age=604800"
@@ -59,8 +59,8 @@ def application(web: Web) -> Any:
     from starlette.routing import Mount, Route, WebSocketRoute
     from starlette.staticfiles import StaticFiles
 
-    from dashboards.web import api
-    from dashboards.web.stream import stream
+    from headgate.dashboards.web import api
+    from headgate.dashboards.web.stream import stream
 
     routes = [
         Route("/", _file(web.static / "index.html", "no-cache")),
@@ -82,7 +82,7 @@ def application(web: Web) -> Any:
 def _gated(app: App, web: Web) -> App:
     if not web.closed:
         return app
-    from dashboards.web.entering import Gate
+    from headgate.dashboards.web.entering import Gate
 
     if web.token is None:
         raise ValueError("a closed page without a token would be open to nobody")
@@ -90,7 +90,7 @@ def _gated(app: App, web: Web) -> App:
 
 
 def _fill(app: Starlette, web: Web) -> None:
-    from dashboards.web.proposals import Proposals
+    from headgate.dashboards.web.proposals import Proposals
 
     app.state.hub = Hub(web.feed, web.clients_most)
     app.state.ask, app.state.token = web.ask, web.token
@@ -162,12 +162,12 @@ def serve(web: Web, sock: socket.socket) -> None:
 
 def protocol(web: Web) -> type[asyncio.Protocol]:
     """What its connections speak. Raises InvalidInput for a certificate that cannot be used."""
-    from dashboards.web.connections import Limits, protocol_of
+    from headgate.dashboards.web.connections import Limits, protocol_of
 
     if web.certificate is None:
         return protocol_of(Limits())
-    from dashboards.web.tls_door import door_of
-    from topology_runtime.certificates import server_context
+    from headgate.dashboards.web.tls_door import door_of
+    from headgate.topology_runtime.certificates import server_context
 
     return door_of(Limits(), server_context(web.certificate), web.address)
 

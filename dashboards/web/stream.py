@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from dashboards.feeding.trace_feed import TraceFeed
+from headgate.dashboards.feeding.trace_feed import TraceFeed
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from dashboards.web.hub import Client, Hub
+    from headgate.dashboards.web.hub import Client, Hub
 
 UNSUPPORTED, VIOLATION, TRY_LATER, FAILED = 1003, 1008, 1013, 1011  # why a WebSocket is closed (RFC 6455)
 SEND_S = 20.0  # a client that takes nothing for so long is gone

@@ -12,7 +12,7 @@ import socket
 import ssl
 from typing import Any, ClassVar
 
-from dashboards.web.connections import Limits, protocol_of
+from headgate.dashboards.web.connections import Limits, protocol_of
 
 HELLO = b"\x16"  # how every TLS connection begins
 HEAD_MOST_BYTES = 64 * 1024  # of a plain request, read away so that its sender gets the answer

@@ -6,9 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from topology_runtime.calibration.store import cache_home
-from topology_runtime.errors import HeadgateError
-from topology_runtime.services.addresses import HOST
+from headgate.topology_runtime.calibration.store import cache_home
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.services.addresses import HOST
 
 PACKAGE = "azurite@3"
 INSTALL_LIMIT_S = 300.0

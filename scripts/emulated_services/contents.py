@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from topology_runtime.services.names import Row, Value
+from headgate.topology_runtime.services.names import Row, Value
 
 BLOB_BYTES = 2_000_000  # paper 0, section 5.2: a file of 2 MB
 ROWS_MOST = 2_000_000  # the table of the paper

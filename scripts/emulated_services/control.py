@@ -20,13 +20,13 @@ from emulated_services.contents import ROWS_MOST
 from emulated_services.limits import Terms
 from emulated_services.proxy import ProxyRoute
 from emulated_services.seeding import seed_azure_blobs, seed_azure_rows, seed_files, seed_sqlite
-from topology_runtime.calibration.store import cache_home
-from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
-from topology_runtime.output import Format, emit, format_options
-from topology_runtime.progress import Step, bar
-from topology_runtime.services.addresses import BLOB_PORT, HOST, TABLE_PORT, Address
-from topology_runtime.services.azure_sdk import SDKS, sdk
-from topology_runtime.services.names import BLOBS, ROWS
+from headgate.topology_runtime.calibration.store import cache_home
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
+from headgate.topology_runtime.output import Format, emit, format_options
+from headgate.topology_runtime.progress import Step, bar
+from headgate.topology_runtime.services.addresses import BLOB_PORT, HOST, TABLE_PORT, Address
+from headgate.topology_runtime.services.azure_sdk import SDKS, sdk
+from headgate.topology_runtime.services.names import BLOBS, ROWS
 
 AZURITE_ROWS_MOST = 200_000  # it keeps all in memory, and stands still while it saves them (2 to 3 s)
 READY_PATIENCE_S = 60.0  # the emulator reads its tables first

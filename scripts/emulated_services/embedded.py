@@ -35,8 +35,8 @@ from emulated_services.heads import (
 )
 from emulated_services.limits import Gate, Terms
 from emulated_services.seeding import blob_folder, table_file
-from topology_runtime.services.addresses import HOST
-from topology_runtime.services.names import CONTAINER, TABLE
+from headgate.topology_runtime.services.addresses import HOST
+from headgate.topology_runtime.services.names import CONTAINER, TABLE
 
 BLOB_PATH = re.compile(rf"/{CONTAINER}/([A-Za-z0-9_-]{{1,64}})")
 ROW_PATH = re.compile(rf"/{TABLE}/([0-9]{{1,12}})")

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.errors import HeadgateError
 
 LOOK_EVERY_S = 0.05
 PACKAGES = Path(__file__).resolve().parents[1]  # where the processes find this package

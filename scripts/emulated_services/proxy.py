@@ -28,7 +28,7 @@ from emulated_services.heads import (
     refusal,
 )
 from emulated_services.limits import Gate, Terms
-from topology_runtime.services.addresses import HOST
+from headgate.topology_runtime.services.addresses import HOST
 
 PAUSE_S = 0.1  # before another connection is taken when one could not be
 

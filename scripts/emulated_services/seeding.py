@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from emulated_services.contents import BLOB_BYTES, COLUMNS, REAL, WHOLE, blob_bytes, row_of, values_of
-from topology_runtime.errors import HeadgateError
-from topology_runtime.progress import Step
-from topology_runtime.services.addresses import Address
-from topology_runtime.services.azure_sdk import BLOB_SDK, TABLE_SDK, connection_string, sdk
-from topology_runtime.services.names import (
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.progress import Step
+from headgate.topology_runtime.services.addresses import Address
+from headgate.topology_runtime.services.azure_sdk import BLOB_SDK, TABLE_SDK, connection_string, sdk
+from headgate.topology_runtime.services.names import (
     CONTAINER,
     ROWS_A_PARTITION,
     TABLE,

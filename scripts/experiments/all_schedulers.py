@@ -23,20 +23,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from controller.offline.answers import pairs_of, supply_of  # noqa: E402
-from controller.offline.options import asked  # noqa: E402
-from controller.offline.random_problems import random_problem  # noqa: E402
-from controller.plan.placing.algorithms import PLACERS, placed  # noqa: E402
-from controller.plan.placing.optimal import optimal  # noqa: E402
-from controller.plan.placing.problem import missing, saved  # noqa: E402
-from controller.plan.placing.reading import asked_of  # noqa: E402
-from controller.plan.scaling import compared  # noqa: E402
-from controller.plan.schedulers import PAIRS  # noqa: E402
-from controller.plan.schedulers import pairs as all_pairs  # noqa: E402
 from experiments.reproducing.cells import FIXED, SHAPES  # noqa: E402
 from experiments.reproducing.writing import machine  # noqa: E402
 from experiments.scheduler_page import OURS, USUAL, page  # noqa: E402
-from topology_runtime.errors import HeadgateError, UsageError  # noqa: E402
+from headgate.controller.offline.answers import pairs_of, supply_of  # noqa: E402
+from headgate.controller.offline.options import asked  # noqa: E402
+from headgate.controller.offline.random_problems import random_problem  # noqa: E402
+from headgate.controller.plan.placing.algorithms import PLACERS, placed  # noqa: E402
+from headgate.controller.plan.placing.optimal import optimal  # noqa: E402
+from headgate.controller.plan.placing.problem import missing, saved  # noqa: E402
+from headgate.controller.plan.placing.reading import asked_of  # noqa: E402
+from headgate.controller.plan.scaling import compared  # noqa: E402
+from headgate.controller.plan.schedulers import PAIRS  # noqa: E402
+from headgate.controller.plan.schedulers import pairs as all_pairs  # noqa: E402
+from headgate.topology_runtime.errors import HeadgateError, UsageError  # noqa: E402
 
 Row = dict[str, Any]
 RATES_TPS = (50.0, 100.0, 200.0)

@@ -21,23 +21,23 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from controller.execute.chaining import chainable
-from controller.files.model_files import read_models
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Bundle, Placement
-from controller.plan.predict import predict
 from experiments.prediction_scores import at_speed, check_speeds
 from experiments.trial_predictions import Case, bare, closed_loop, modelled
-from topology_runtime.calibration.awake import Awake
-from topology_runtime.calibration.placed import Placed
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.speed import Reference
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import HeadgateError
-from topology_runtime.instances import build
-from topology_runtime.loading import load
-from topology_runtime.logic import runs_anywhere
-from topology_runtime.topology import Topology
+from headgate.controller.execute.chaining import chainable
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Bundle, Placement
+from headgate.controller.plan.predict import predict
+from headgate.topology_runtime.calibration.awake import Awake
+from headgate.topology_runtime.calibration.placed import Placed
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.speed import Reference
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.instances import build
+from headgate.topology_runtime.loading import load
+from headgate.topology_runtime.logic import runs_anywhere
+from headgate.topology_runtime.topology import Topology
 
 SHAPES = ("linear", "star")  # where a computing task follows another one only
 WAITING_MOST = 4

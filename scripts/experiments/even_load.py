@@ -18,15 +18,15 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from controller.knowledge.plans import Allocation
-from controller.plan.dsm import dsm
-from controller.plan.greedy_matching import greedy_matching
-from controller.plan.mba import mba
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.room import Room, TaskFlow
-from controller.plan.slot_room import need_of
 from experiments.paper_plans import LOGIC, PUBLISHED
-from topology_runtime.cluster import Slot, Vm
+from headgate.controller.knowledge.plans import Allocation
+from headgate.controller.plan.dsm import dsm
+from headgate.controller.plan.greedy_matching import greedy_matching
+from headgate.controller.plan.mba import mba
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.room import Room, TaskFlow
+from headgate.controller.plan.slot_room import need_of
+from headgate.topology_runtime.cluster import Slot, Vm
 
 Held = dict[Slot, Counter[str]]
 

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from controller.plan.planner import PlanRequest, plan_acquiring
 from experiments.paper_plans import LOGIC, PUBLISHED
-from topology_runtime.cluster import Vm
-from topology_runtime.loading import load
+from headgate.controller.plan.planner import PlanRequest, plan_acquiring
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.loading import load
 
 SIZES = tuple(Vm(f"size{slots}", slots) for slots in (4, 2, 1))
 NAMES = ("linear", "diamond", "star", "finance", "traffic", "smart-grid")

@@ -39,11 +39,11 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from controller.recording.segments import ROTATE_BYTES, ROTATE_S, ROW_BYTES
 from generate_trace import generate
+from headgate.controller.recording.segments import ROTATE_BYTES, ROTATE_S, ROW_BYTES
+from headgate.topology_runtime.stability.slopes import theil_sen
+from headgate.topology_runtime.trace_tables import TABLES
 from made_runs import Wanted
-from topology_runtime.stability.slopes import theil_sen
-from topology_runtime.trace_tables import TABLES
 
 THREADS_OF_SLOT = 25
 ROTATE_ROWS = ROTATE_BYTES // (ROW_BYTES * len(TABLES["samples"]))
@@ -244,7 +244,18 @@ def watched(
     live.mkdir(parents=True)
     for name in ("run.json", "decisions.jsonl"):
         shutil.copy(run / name, live / name)
-    words = ["-P", "-m", "dashboards.cli", "analyze", "--follow", str(live), "--to", str(out), "-o", "json"]
+    words = [
+        "-P",
+        "-m",
+        "headgate.dashboards.cli",
+        "analyze",
+        "--follow",
+        str(live),
+        "--to",
+        str(out),
+        "-o",
+        "json",
+    ]
     process = subprocess.Popen(
         [sys.executable, *words, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

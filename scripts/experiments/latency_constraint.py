@@ -30,9 +30,9 @@ from typing import Any
 STAGES = ("partition", "decode", "merge", "overlay", "encode", "serve")
 LIMIT_MS, GAP_MS = 300.0, 2000
 TASKS = """
-from topology_runtime.builder import topology
-from topology_runtime.logic import Source
-from topology_runtime.topology import Static
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.logic import Source
+from headgate.topology_runtime.topology import Static
 
 TEXT = "x" * 108  # with its number 128 bytes on the wire, or so
 each = Static({parallel}, {cpu}, 0.0005)
@@ -100,7 +100,7 @@ def run_once(folder: Path, asked: argparse.Namespace, rate: float, limited: bool
         "--state-dir", "state", "--trace-dir", "traces",
     ]  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "dashboards.cli", *words],
+        [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words],
         cwd=folder, capture_output=True, text=True, timeout=asked.seconds + 120, check=False,
     )  # fmt: skip
     if done.returncode not in (0, 8):
@@ -112,7 +112,10 @@ def run_once(folder: Path, asked: argparse.Namespace, rate: float, limited: bool
 def rows_of(trace: Path, query: str) -> list[dict[str, Any]]:
     words = ["sql", str(trace), query, "-o", "json"]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "dashboards.cli", *words], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows

@@ -18,12 +18,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.plan.planner import PlanRequest, plan_acquiring
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.plan.planner import PlanRequest, plan_acquiring
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 SIZES = tuple(Vm(f"size{slots}", slots) for slots in (4, 2, 1))
 

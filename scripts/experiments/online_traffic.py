@@ -34,7 +34,7 @@ THREAD_TPS = 105.0  # of a stage, which waits for 8 ms with each row
 STAGES = ("parse", "enrich", "score", "pack")
 SLOT_CORES, MEMORY = 0.4, 1 << 28
 BEFORE_S, AFTER_S, SETTLES_S = 30.0, 30.0, 8.0
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 PROFILES = {
     "even": (500, 500, 500, 500, 500),
     "uneven": (200, 1000, 1000, 100, 100),
@@ -42,7 +42,7 @@ PROFILES = {
 TASKS = """
 from time import sleep
 
-from topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.tasks.counter import Counter
 
 class Events(Counter):
     def __init__(self, size, limit=None):
@@ -66,7 +66,7 @@ def topology(folder: Path, sizes: tuple[int, ...]) -> dict[str, Any]:
     static = {"threads": 1, "cpu": 0.1, "memory": 0.1}
     names = ["source", *STAGES, "sink"]
     source = {"name": "source", "kind": "source", "run": "six_stages:Events", "params": {"size": sizes[0]}}
-    sink = {"name": "sink", "run": "topology_runtime.tasks.collect_to_file:CollectToFile"}
+    sink = {"name": "sink", "run": "headgate.topology_runtime.tasks.collect_to_file:CollectToFile"}
     stages = [
         {"name": name, "run": "six_stages:Stage", "params": {"size": size}}
         for name, size in zip(STAGES, sizes[1:], strict=True)

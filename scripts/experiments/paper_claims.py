@@ -16,12 +16,12 @@ from experiments.paper_plans import APPLICATIONS, MICRO, PUBLISHED, acquired, ad
 
 from experiments.paper_plans import saved, supported, totals  # isort: skip
 
-from controller.knowledge.models import cpu, memory, peak_rate
-from controller.knowledge.plans import Allocation, Bundle, Placement
-from controller.plan.predict import predict
-from controller.plan.schedulers import PAIRS
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Task, Topology
+from headgate.controller.knowledge.models import cpu, memory, peak_rate
+from headgate.controller.knowledge.plans import Allocation, Bundle, Placement
+from headgate.controller.plan.predict import predict
+from headgate.controller.plan.schedulers import PAIRS
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.topology import Task, Topology
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from controller.files.model_files import read_models
-from controller.knowledge.plans import Allocation, Plan, TaskAllocation
-from controller.plan.highest import highest_plan
-from controller.plan.planner import PlanRequest, plan_acquiring
-from controller.plan.predict import predict
-from controller.plan.schedulers import ALLOCATORS
-from topology_runtime.cluster import Vm
-from topology_runtime.examples import MODELS, NAMES, logic_alone
-from topology_runtime.loading import load
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.plans import Allocation, Plan, TaskAllocation
+from headgate.controller.plan.highest import highest_plan
+from headgate.controller.plan.planner import PlanRequest, plan_acquiring
+from headgate.controller.plan.predict import predict
+from headgate.controller.plan.schedulers import ALLOCATORS
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.examples import MODELS, NAMES, logic_alone
+from headgate.topology_runtime.loading import load
 
 PUBLISHED = read_models(MODELS)
 SIZES = tuple(Vm(f"D{slots}", slots, usd_per_hour=0.098 * slots) for slots in (4, 2, 1))

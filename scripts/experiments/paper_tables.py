@@ -14,8 +14,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from controller.knowledge.plans import usd_per_hour
-from controller.plan.schedulers import PAIRS
 from experiments.paper_claims import claims
 from experiments.paper_plans import (
     APPLICATIONS,
@@ -29,7 +27,9 @@ from experiments.paper_plans import (
     supported,
     totals,
 )
-from topology_runtime.examples import NAMES
+from headgate.controller.knowledge.plans import usd_per_hour
+from headgate.controller.plan.schedulers import PAIRS
+from headgate.topology_runtime.examples import NAMES
 
 PAGE = Path(__file__).resolve().parents[2] / "tests" / "golden" / "paper_tables.md"
 TABLE = re.compile(r"(?<=<!-- table: )(\S+)( -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)

@@ -21,9 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from msgspec.structs import replace
 
 from bench_plan import MODELS, highest_rate, timed, topology
-from controller.plan.planner import PlanRequest, make_plan
-from topology_runtime.cluster import Vm
-from topology_runtime.patience import clocked
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.patience import clocked
 
 CASES = ((15, (20, 40, 60)), (1000, (1900,)))
 STEPS = (1.0, 0.97, 0.94)  # of each rate

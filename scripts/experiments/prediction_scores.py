@@ -13,17 +13,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, Point
-from controller.knowledge.plans import Bundle, Placement
-from controller.plan.likely import likely_rate
-from controller.plan.load import load_of
-from controller.plan.resident import resident_memory
-from controller.plan.shares import carried
 from experiments.scores import quantile, r2
-from topology_runtime.calibration.speed import CORE_SPEED
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import InvalidInput
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, Point
+from headgate.controller.knowledge.plans import Bundle, Placement
+from headgate.controller.plan.likely import likely_rate
+from headgate.controller.plan.load import load_of
+from headgate.controller.plan.resident import resident_memory
+from headgate.controller.plan.shares import carried
+from headgate.topology_runtime.calibration.speed import CORE_SPEED
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.topology import Topology
 
 COLUMNS = (
     "placements", "n", "rates, tuples/s", "highest: R²", "error, median", "95th percentile", "likely: R²",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology_runtime.builder import topology
-from topology_runtime.logic import Source, keep_if, no_effects
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.logic import Source, keep_if, no_effects
 
 Row = tuple[int, int]
 

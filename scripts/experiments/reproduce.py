@@ -20,17 +20,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
-from controller.files.model_files import read_models  # noqa: E402
-from controller.knowledge.plan_data import plan_data  # noqa: E402
 from experiments.reproducing import cells as c  # noqa: E402
 from experiments.reproducing import ends as e  # noqa: E402
 from experiments.reproducing.runs import Place, run  # noqa: E402
 from experiments.reproducing.stair import Pace  # noqa: E402
 from experiments.reproducing.store import Store, alone_in  # noqa: E402
 from experiments.reproducing.writing import analysed, data_of, machine, write  # noqa: E402
-from topology_runtime.errors import HeadgateError, Infeasible, UsageError  # noqa: E402
-from topology_runtime.faults.words import did_you_mean  # noqa: E402
-from topology_runtime.loading import check_runs  # noqa: E402
+from headgate.controller.files.model_files import read_models  # noqa: E402
+from headgate.controller.knowledge.plan_data import plan_data  # noqa: E402
+from headgate.topology_runtime.errors import HeadgateError, Infeasible, UsageError  # noqa: E402
+from headgate.topology_runtime.faults.words import did_you_mean  # noqa: E402
+from headgate.topology_runtime.loading import check_runs  # noqa: E402
 
 DOCS = ROOT / "docs" / "experiments"
 MODELS = DOCS / "models-fresh"
@@ -245,7 +245,7 @@ def bar(total: int) -> Iterator[Any]:
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from topology_runtime.output import console
+    from headgate.topology_runtime.output import console
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console(sys.stderr), transient=True) as progress:

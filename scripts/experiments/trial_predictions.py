@@ -26,21 +26,21 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from controller.files.model_files import read_models
-from controller.knowledge.models import Model, peak_rate
-from controller.knowledge.plans import Bundle, Placement
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.predict import predict
 from experiments.prediction_scores import check_speeds, scored, table
-from topology_runtime.calibration.awake import Awake
-from topology_runtime.calibration.open_loop import TrialResult, run_trial
-from topology_runtime.calibration.placed import Placed, PlacedCounts, Use
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.speed import Reference
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import HeadgateError, Infeasible
-from topology_runtime.loading import load
-from topology_runtime.topology import Topology
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.models import Model, peak_rate
+from headgate.controller.knowledge.plans import Bundle, Placement
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.predict import predict
+from headgate.topology_runtime.calibration.awake import Awake
+from headgate.topology_runtime.calibration.open_loop import TrialResult, run_trial
+from headgate.topology_runtime.calibration.placed import Placed, PlacedCounts, Use
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.speed import Reference
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import HeadgateError, Infeasible
+from headgate.topology_runtime.loading import load
+from headgate.topology_runtime.topology import Topology
 
 SHAPES = ("linear", "diamond", "star")
 PAIRS = (("mba", "sam"), ("mba", "dsm"), ("lsa", "dsm"))

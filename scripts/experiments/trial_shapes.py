@@ -1,6 +1,6 @@
 """The three shapes for slots of a fifth of a core: what predictions are worth without two services.
 
-linear, diamond, star     as topology_runtime.tasks.representative, but
+linear, diamond, star     as headgate.topology_runtime.tasks.representative, but
 
 - blob waits 200 ms a row and table 50 ms, in place of their services;
 - a row of pi and xml computes a fifth as long: as many rows/s as the paper's tasks did on a whole core, and
@@ -13,10 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from topology_runtime.tasks import representative
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.tasks import representative
+from headgate.topology_runtime.topology import Topology
 
-WAIT = "topology_runtime.tasks.wait:Wait"
+WAIT = "headgate.topology_runtime.tasks.wait:Wait"
 CHANGES: dict[str, dict[str, Any]] = {
     "blob": {"run": WAIT, "params": {"ms": 200.0}},
     "table": {"run": WAIT, "params": {"ms": 50.0}},

@@ -18,18 +18,18 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from controller.execute.diff import diff
-from controller.knowledge.models import Model, ModelSlot, Point, Spread
-from controller.knowledge.plans import Plan, ThreadAt
-from controller.plan.acquire import covering, exact
-from controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
-from controller.plan.relabel import relabel
-from controller.plan.room import Weights
-from controller.plan.schedulers import PAIRS
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import CheckFailed, Infeasible
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.execute.diff import diff
+from headgate.controller.knowledge.models import Model, ModelSlot, Point, Spread
+from headgate.controller.knowledge.plans import Plan, ThreadAt
+from headgate.controller.plan.acquire import covering, exact
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
+from headgate.controller.plan.relabel import relabel
+from headgate.controller.plan.room import Weights
+from headgate.controller.plan.schedulers import PAIRS
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import CheckFailed, Infeasible
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 SIZES = tuple(Vm(f"size{slots}", slots) for slots in (4, 2, 1))
 

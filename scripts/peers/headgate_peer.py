@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.data_plane import FRAME_ROWS
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.wire_version import VERSION
+from headgate.topology_runtime.worker.rig import Rig
 from peers import work
-from topology_runtime import messages as m
-from topology_runtime.data_plane import FRAME_ROWS
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.wire_version import VERSION
-from topology_runtime.worker.rig import Rig
 
 SCRIPTS = str(Path(__file__).resolve().parents[1])
 MODELLED_TPS = {"W1": 16384.0, "W2": 16384.0, "W4": 65536.0}  # twice as many rows in flight at most

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from headgate.topology_runtime.logic import Exhausted, Source, any_thread
 from peers import work
-from topology_runtime.logic import Exhausted, Source, any_thread
 
 
 class Rows(Source):

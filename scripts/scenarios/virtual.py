@@ -13,19 +13,19 @@ from math import ceil
 
 from msgspec.structs import replace
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Submitted
-from controller.replaying.exact_replay import Moment
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.world import Delays, IdealWorld
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.replaying.exact_replay import Moment
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.world import Delays, IdealWorld
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.messages import SAMPLE_COLUMNS, SLOT_COLUMNS, DesiredState, SampleBlock, Token
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 from scenarios.course import HEADROOM, Course, note_alarms, waits_of
 from scenarios.shapes import LATE_VM_S, Scenario
-from topology_runtime.cluster import Vm
-from topology_runtime.messages import SAMPLE_COLUMNS, SLOT_COLUMNS, DesiredState, SampleBlock, Token
-from topology_runtime.topology import Edge, Static, Task, Topology
 
 NS = 1_000_000_000
 WALL_NS = 1_790_000_000 * NS

@@ -13,10 +13,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from dashboards.terminal.connection import asked
+from headgate.dashboards.terminal.connection import asked
 
 S = 1_000_000_000
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 START_S = 30.0  # a loaded machine; a quiet one needs two
 END_S = 60.0
 LOOK_EVERY_S = 0.4
@@ -25,8 +25,8 @@ Steps = Sequence[tuple[float, float]]  # (rows/s, for so many seconds)
 
 SOURCE = """
 import socket, time
-from topology_runtime.builder import topology
-from topology_runtime.logic import LiveSource
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.logic import LiveSource
 
 class Udp(LiveSource):
     def __init__(self, port):

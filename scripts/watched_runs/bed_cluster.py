@@ -14,15 +14,15 @@ from typing import Any
 
 from watched_runs.host_bed import Bed, BedHost, wait_for
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 PYTHON = Path(sys.base_prefix) / "bin" / "python3"
 CLUSTER_S = 300.0
 SLOT = {"cores": 0.2, "memory_bytes": 268435456, "machine": "any"}
 
 FLOW = """
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
 
 def double(row):
     return row * 2

@@ -10,7 +10,7 @@ import psutil
 
 from watched_runs.trials import ROLES, Trial
 
-SIGNS = {**ROLES, "loader": "topology_runtime.loading", "up": " up "}
+SIGNS = {**ROLES, "loader": "headgate.topology_runtime.loading", "up": " up "}
 LOOK_S = 0.01
 
 

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dashboards.terminal.connection import contact_of
-from topology_runtime.channels import ask
-from topology_runtime.errors import HeadgateError
-from topology_runtime.messages import Request
+from headgate.dashboards.terminal.connection import contact_of
+from headgate.topology_runtime.channels import ask
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.messages import Request
 from watched_runs.sink_check import Checker, Segments
 from watched_runs.trials import Trial
 
@@ -64,7 +64,7 @@ class CountedRun(Trial):
 
 
 def topology(rows: Path) -> dict[str, Any]:
-    tasks = "topology_runtime.tasks"
+    tasks = "headgate.topology_runtime.tasks"
     static = {"threads": 1, "cpu": 0.1, "memory": 0.1}
     sinks = [
         {"name": name, "run": "counted_tasks:Segments", "static": static}

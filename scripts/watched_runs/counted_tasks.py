@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from topology_runtime.logic import Context, Hold, Keyed
+from headgate.topology_runtime.logic import Context, Hold, Keyed
 
 KEYS = 40
 SEGMENT_BYTES = 1 << 18  # then the sink begins the next file, and this one may be taken away

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.plans import Placement
-from topology_runtime.errors import HeadgateError
+from headgate.controller.knowledge.plans import Placement
+from headgate.topology_runtime.errors import HeadgateError
 from watched_runs.counted_run import CountedRun
 
 ENDED_S = 10.0  # then the plan must be the old or the new one

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 ROLES = {
-    "worker": "topology_runtime.worker",
+    "worker": "headgate.topology_runtime.worker",
     "agent": "agent run",
     "controller": "controller run",
 }
@@ -45,7 +45,15 @@ class Trial:
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write_topology()
-        command = [sys.executable, "-m", "dashboards.cli", "up", "topology.json", "--models", "models"]
+        command = [
+            sys.executable,
+            "-m",
+            "headgate.dashboards.cli",
+            "up",
+            "topology.json",
+            "--models",
+            "models",
+        ]
         command += ["--rates", self.rates, "--seconds", str(self.seconds), "--state-dir", "state"]
         command += ["--trace-dir", "traces", *self.options, "-o", "json"]
         with open(self.folder / "out.json", "wb") as out, open(self.folder / "log.txt", "wb") as log:
@@ -59,7 +67,7 @@ class Trial:
             )
 
     def _write_topology(self) -> None:
-        tasks = "topology_runtime.tasks"
+        tasks = "headgate.topology_runtime.tasks"
         static = {"threads": 1, "cpu": 0.1, "memory": 0.1}
         topology = {
             "schema": "headgate/topology/v1",

@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from keys_made import MadeKeys
 
-from topology_runtime import channels, proc
-from topology_runtime import messages as m
-from topology_runtime.channels import ServerChannel, Waiter
-from topology_runtime.cluster import Slot
-from topology_runtime.schedule import Schedule
-from topology_runtime.slots import cgroups
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime import channels, proc
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.channels import ServerChannel, Waiter
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.slots import cgroups
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 HERE = str(Path(__file__).parent)
 VM = "vm1"
@@ -69,7 +69,18 @@ class Cluster:
 
     def command(self) -> list[str]:
         """The agent's command line, without an owner."""
-        words = [sys.executable, "-P", "-m", "dashboards.cli", "agent", "run", "--vm", VM, "--run", self.run]
+        words = [
+            sys.executable,
+            "-P",
+            "-m",
+            "headgate.dashboards.cli",
+            "agent",
+            "run",
+            "--vm",
+            VM,
+            "--run",
+            self.run,
+        ]
         key = str(KEYS.file(self.folder / "vm1.key"))
         words += ["--controller", self.channel.endpoint, "--key", key, "--slots", "2", "--slot-cores", "0.4"]
         words += ["--workers-as", self.workers_as]

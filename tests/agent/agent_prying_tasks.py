@@ -148,9 +148,9 @@ class Prying:
 
     def knocks(self) -> str:
         """At its controller, with a key that nobody knows."""
-        from topology_runtime import channels, curve
-        from topology_runtime import messages as m
-        from topology_runtime.keys.pairs import Contact
+        from headgate.topology_runtime import channels, curve
+        from headgate.topology_runtime import messages as m
+        from headgate.topology_runtime.keys.pairs import Contact
 
         where = Contact(self._told["controller"], curve.new_pair(), self._told["public"])
         channel: Any = channels.ClientChannel(channels.from_controller, where)

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from topology_runtime.logic import Source
+from headgate.topology_runtime.logic import Source
 
 
 class Numbers(Source):

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.logic import Source, any_thread, batched
+from headgate.topology_runtime.logic import Source, any_thread, batched
 
 BAD = 137  # the row that nobody survives
 

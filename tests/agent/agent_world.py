@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from agent import events as e
-from agent.state import AgentState
-from topology_runtime import messages as m
-from topology_runtime.channels import encode
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.agent import events as e
+from headgate.agent.state import AgentState
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.channels import encode
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 NS = 1_000_000_000
 BOOT = 1_700_000_000 * NS

@@ -7,9 +7,9 @@ from typing import Any
 
 from agent_cluster import LIMIT_S, LINE, Cluster
 
-from topology_runtime import messages as m
-from topology_runtime import proc
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime import proc
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 
 def prying(cluster: Cluster, how: str, **told: Any) -> None:

@@ -17,12 +17,12 @@ import pytest
 import zmq
 from agent_cluster import LIMIT_S, LINE, VM, Cluster, topology
 
-from topology_runtime import channels, proc
-from topology_runtime import messages as m
-from topology_runtime.channels import ClientChannel
-from topology_runtime.cluster import Slot
-from topology_runtime.curve import new_pair
-from topology_runtime.keys.pairs import contact_at
+from headgate.topology_runtime import channels, proc
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.channels import ClientChannel
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.curve import new_pair
+from headgate.topology_runtime.keys.pairs import contact_at
 
 pytestmark = pytest.mark.live
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from agent import config as c
-from agent import doctor, start_up
-from agent.cli import run
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.errors import Conflict, HeadgateError, UsageError
-from topology_runtime.logs import KEPT_BYTES, open_log
+from headgate.agent import config as c
+from headgate.agent import doctor, start_up
+from headgate.agent.cli import run
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.errors import Conflict, HeadgateError, UsageError
+from headgate.topology_runtime.logs import KEPT_BYTES, open_log
 
 GOOD = c.AgentConfig("tcp://127.0.0.1:5000", "vm1", 4, 0.2, 512 << 20, "state", key="vm1.key")
 
@@ -123,7 +123,7 @@ def test_a_long_log_makes_room_for_a_new_one(tmp_path: Path) -> None:
 
 
 def test_the_agent_imports_nothing_heavy() -> None:
-    code = "import agent.agent, agent.cli, sys; print(*sys.modules)"
+    code = "import headgate.agent.agent, headgate.agent.cli, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(done.stdout.split())
     loaded = {name.split(".")[0] for name in modules}
@@ -131,7 +131,7 @@ def test_the_agent_imports_nothing_heavy() -> None:
     assert "importlib.metadata" not in modules
 
 
-@pytest.mark.parametrize("module", ["agent.agent", "topology_runtime.worker.worker"])
+@pytest.mark.parametrize("module", ["headgate.agent.agent", "headgate.topology_runtime.worker.worker"])
 def test_what_every_start_waits_for_imports_no_event_loop(module: str) -> None:
     code = f"import {module}, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

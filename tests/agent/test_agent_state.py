@@ -6,9 +6,9 @@ import pytest
 from agent_world import BOOT, NS, VM, Mind, only, slot, thread
 from msgspec.structs import replace
 
-from agent import events as e
-from topology_runtime import messages as m
-from topology_runtime.wire_version import WIRE
+from headgate.agent import events as e
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.wire_version import WIRE
 
 
 def source_now(number: int, emitted: int, acked: int, **more: int | bool) -> m.SourceStatus:

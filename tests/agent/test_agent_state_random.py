@@ -7,8 +7,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import events as e
-from topology_runtime import messages as m
+from headgate.agent import events as e
+from headgate.topology_runtime import messages as m
 
 SLOTS = 3
 numbers = st.integers(0, SLOTS - 1)

@@ -12,8 +12,8 @@ import pytest
 from agent_cluster import HERE, LIMIT_S, Cluster
 from prying_steps import flows, found, gone, prying
 
-from topology_runtime import messages as m
-from topology_runtime import proc
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime import proc
 
 pytestmark = [
     pytest.mark.live,
@@ -22,7 +22,7 @@ pytestmark = [
 NOBODY = pwd.getpwnam("nobody")
 BECOMES = """
 import os, sys
-from topology_runtime.containment import own_view
+from headgate.topology_runtime.containment import own_view
 uid, gid, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 own_view.show((sys.prefix, sys.base_prefix, sys.executable, *filter(os.path.exists, sys.path), folder), uid, gid)
 os.setgroups([]), os.setresgid(gid, gid, gid), os.setresuid(uid, uid, uid)

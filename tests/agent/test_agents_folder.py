@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.start_up import lock
-from topology_runtime.errors import Conflict
+from headgate.agent.start_up import lock
+from headgate.topology_runtime.errors import Conflict
 
 
 def test_another_agent_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.clock_offset import KEPT_NS, ClockOffset
+from headgate.agent.clock_offset import KEPT_NS, ClockOffset
 
 S, MS = 1_000_000_000, 1_000_000
 BEGAN_NS = 1_700_000_000 * S

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from keys_made import agent, operator
 
-from topology_runtime import channels as c
-from topology_runtime import messages as m
+from headgate.topology_runtime import channels as c
+from headgate.topology_runtime import messages as m
 
 COMPILER = shutil.which("cc")
 pytestmark = [
@@ -29,7 +29,7 @@ SOURCE = Path(__file__).with_name("another_clock.c")
 LIMIT_S, HOUR_S = 30.0, 3600
 STATIC = {"threads": 1, "cpu": 0.9, "memory": 0.1}
 TASKS = """
-from topology_runtime.logic import Source
+from headgate.topology_runtime.logic import Source
 class Ids(Source):
     def read(self, position, limit):
         return list(range(position, position + limit))
@@ -102,7 +102,7 @@ class Cluster:
             "LD_PRELOAD": str(self.folder / "another_clock.so"),
         }
         with (self.folder / f"{len(self.processes)}.log").open("wb") as log:
-            command = [sys.executable, "-P", "-m", "dashboards.cli", *words]
+            command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words]
             env = {**os.environ, **(told if fake else {})}
             self.processes.append(subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log))
 

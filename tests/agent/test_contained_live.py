@@ -10,11 +10,11 @@ import pytest
 from agent_cluster import LIMIT_S, Cluster
 from prying_steps import crashed, flows, found, gone, prying
 
-from topology_runtime import messages as m
-from topology_runtime import proc
-from topology_runtime.containment.limits import FILES_MOST
-from topology_runtime.slots import cgroups
-from topology_runtime.slots.size import PROCESSES_MOST
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime import proc
+from headgate.topology_runtime.containment.limits import FILES_MOST
+from headgate.topology_runtime.slots import cgroups
+from headgate.topology_runtime.slots.size import PROCESSES_MOST
 
 pytestmark = pytest.mark.live
 GONE_S = 2.0

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from agent import sink_log_parts
-from agent.sink_log_parts import RECORD_BYTES, FinishedTail
-from topology_runtime.cluster import Slot
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.finished_kept import FinishedKept
-from topology_runtime.messages import FinishedRuns, RootKey, RootPart
-from topology_runtime.worker import finished as finished_log
-from topology_runtime.worker.finished import FinishedLog
+from headgate.agent import sink_log_parts
+from headgate.agent.sink_log_parts import RECORD_BYTES, FinishedTail
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.finished_kept import FinishedKept
+from headgate.topology_runtime.messages import FinishedRuns, RootKey, RootPart
+from headgate.topology_runtime.worker import finished as finished_log
+from headgate.topology_runtime.worker.finished import FinishedLog
 
 NAMES = ("source", "work", "store")
 PATH = Path("finished") / "2-5-77.log"

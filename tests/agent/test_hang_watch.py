@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from agent.hang import Call, HangReading, HangWatch
-from topology_runtime.struck import CallKind
+from headgate.agent.hang import Call, HangReading, HangWatch
+from headgate.topology_runtime.struck import CallKind
 
 NS = 1_000_000_000
 LIMITS = {0: 10 * NS, 1: 5 * NS}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from agent_world import BOOT, NS, Mind, only, thread
 from msgspec.structs import replace
 
-from agent import events as e
-from agent.lease import VmLease
-from topology_runtime import messages as m
-from topology_runtime.channels import encode
-from topology_runtime.lease import LEASE_NS, MARGIN_NS, OVER_NS, is_over, may_begin
+from headgate.agent import events as e
+from headgate.agent.lease import VmLease
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.channels import encode
+from headgate.topology_runtime.lease import LEASE_NS, MARGIN_NS, OVER_NS, is_over, may_begin
 
 
 def test_it_lasts_from_when_the_answered_report_was_sent() -> None:

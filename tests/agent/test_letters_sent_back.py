@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agent_world import BOOT, Mind, only, slot, thread
 
-from agent import events as e
-from topology_runtime.letters import SendAgain, SentAgain
+from headgate.agent import events as e
+from headgate.topology_runtime.letters import SendAgain, SentAgain
 
 
 def test_what_is_to_be_sent_again_goes_to_the_worker_that_it_is_for() -> None:

@@ -13,11 +13,11 @@ import pytest
 from agent_cluster import KEYS, LIMIT_S, LINE, Cluster
 from prying_steps import crashed, flows, found, gone, prying
 
-from agent.worker_user import RANGES, TAKEN, processes_of
-from topology_runtime import messages as m
-from topology_runtime import proc
-from topology_runtime.slots.size import PROCESSES_MOST
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.agent.worker_user import RANGES, TAKEN, processes_of
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime import proc
+from headgate.topology_runtime.slots.size import PROCESSES_MOST
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 pytestmark = [
     pytest.mark.live,
@@ -207,7 +207,9 @@ def test_a_root_that_may_not_change_users_says_so_and_does_not_begin(tmp_path: P
 
 def test_a_sink_that_may_not_write_where_it_is_told_says_as_whom_it_tried(cluster: Cluster) -> None:
     store = Task(
-        "store", run="topology_runtime.tasks.collect_to_file:CollectToFile", params={"path": "/etc/rows"}
+        "store",
+        run="headgate.topology_runtime.tasks.collect_to_file:CollectToFile",
+        params={"path": "/etc/rows"},
     )
     source = Task("source", kind="source", run="agent_tasks:Numbers", static=Static())
     work = Task("work", run="agent_prying_tasks:Prying", params={"how": "looks", "folder": str(cluster.rows)})

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.meter_reader import MeterReader
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.worker import meter as mt
+from headgate.agent.meter_reader import MeterReader
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.worker import meter as mt
 
 NAMES = ("source", "work")
 STEPS = 20_000

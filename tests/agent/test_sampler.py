@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from agent_world import TOPOLOGY, desired, thread
 
-from agent.hang import Call
-from agent.meter_reader import MeterReader
-from agent.sampler import Sampler, columns, first_source, unthrottled_share
-from topology_runtime import channels, proc
-from topology_runtime import messages as m
-from topology_runtime.latency_buckets import BUCKETS, bucket_of, percentile_ns
-from topology_runtime.slots import affinity
-from topology_runtime.slots.size import SlotSize
-from topology_runtime.topology import Edge, Task, Topology
-from topology_runtime.worker import meter as mt
+from headgate.agent.hang import Call
+from headgate.agent.meter_reader import MeterReader
+from headgate.agent.sampler import Sampler, columns, first_source, unthrottled_share
+from headgate.topology_runtime import channels, proc
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.latency_buckets import BUCKETS, bucket_of, percentile_ns
+from headgate.topology_runtime.slots import affinity
+from headgate.topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.worker import meter as mt
 
 NS = 1_000_000_000
 SOURCE, WORK, STORE = range(3)
@@ -251,7 +251,7 @@ def test_links_over_which_something_went_are_told_with_mean_latencies(stand: Sta
 def test_links_that_do_not_fit_into_a_block_come_with_the_next(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.sampler.LINKS_MOST", 2)
+    monkeypatch.setattr("headgate.agent.sampler.LINKS_MOST", 2)
     for number in range(5):
         link = stand.meter.link_record(number, 9)
         assert link is not None

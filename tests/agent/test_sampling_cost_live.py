@@ -12,13 +12,13 @@ from statistics import median
 import pytest
 from agent_world import desired, thread
 
-from agent.meter_reader import MeterReader
-from agent.sampler import Sampler
-from topology_runtime import channels, proc
-from topology_runtime.calibration.speed import rounds_per_s
-from topology_runtime.slots.binding import choose
-from topology_runtime.slots.size import SlotSize
-from topology_runtime.worker import meter as mt
+from headgate.agent.meter_reader import MeterReader
+from headgate.agent.sampler import Sampler
+from headgate.topology_runtime import channels, proc
+from headgate.topology_runtime.calibration.speed import rounds_per_s
+from headgate.topology_runtime.slots.binding import choose
+from headgate.topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime.worker import meter as mt
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 THREADS, BLOCKS, LINKS = 500, 30, 500

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from topology_runtime import one_core, proc
-from topology_runtime.slots import affinity, cgroup1, cgroups
-from topology_runtime.slots.binding import SlotBinding
-from topology_runtime.slots.cgroups import ControlGroup
-from topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime import one_core, proc
+from headgate.topology_runtime.slots import affinity, cgroup1, cgroups
+from headgate.topology_runtime.slots.binding import SlotBinding
+from headgate.topology_runtime.slots.cgroups import ControlGroup
+from headgate.topology_runtime.slots.size import SlotSize
 
 pytestmark = pytest.mark.live
 SPIN = "while True: pass"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime import one_core
-from topology_runtime.slots import affinity, cgroup2, cgroups
-from topology_runtime.slots.binding import choose
-from topology_runtime.slots.cgroups import ControlGroup
-from topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime import one_core
+from headgate.topology_runtime.slots import affinity, cgroup2, cgroups
+from headgate.topology_runtime.slots.binding import choose
+from headgate.topology_runtime.slots.cgroups import ControlGroup
+from headgate.topology_runtime.slots.size import SlotSize
 
 CORES, MEMORY_BYTES = 0.2, 128 * 1024 * 1024
 

@@ -6,11 +6,11 @@ import msgspec
 from agent_world import Mind, desired, only, slot, thread
 from msgspec.structs import replace
 
-from agent import events as e
-from agent.codes import codes_on, with_code
-from topology_runtime import messages as m
-from topology_runtime.channels import encode
-from topology_runtime.task_code import TaskCode
+from headgate.agent import events as e
+from headgate.agent.codes import codes_on, with_code
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.channels import encode
+from headgate.topology_runtime.task_code import TaskCode
 
 
 def coded(number: int, in_slot: int, code: int) -> m.ThreadSpec:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from agent_world import BOOT, Mind, only, slot, thread
 from msgspec.structs import replace
 
-from agent import events as e
-from topology_runtime import messages as m
-from topology_runtime.channels import encode
-from topology_runtime.cluster import Slot
-from topology_runtime.profiles import Profiled, ProfileSpec
+from headgate.agent import events as e
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.channels import encode
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.profiles import Profiled, ProfileSpec
 
 Desired = ProfileSpec | tuple[ProfileSpec, ...] | None
 PROFILE = ProfileSpec("work", slot(3), 70, 20.0)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from agent_world import Mind, slot, thread
 
-from agent import events as e
-from agent.spools import left_over
-from topology_runtime import messages as m
-from topology_runtime.worker.spool import Owner, Spool, folder_of
+from headgate.agent import events as e
+from headgate.agent.spools import left_over
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.worker.spool import Owner, Spool, folder_of
 
 LEFT = (m.SpoolLeft("source", 0, 40, 42, "run", 1),)
 

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 
-from agent.stacks import line_of, of_thread
+from headgate.agent.stacks import line_of, of_thread
 
 
 def dumped() -> tuple[str, int]:

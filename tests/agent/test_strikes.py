@@ -7,11 +7,11 @@ from pathlib import Path
 from agent_world import NS, Mind, desired, only, slot, thread
 from msgspec.structs import replace
 
-from agent import events as e
-from agent import struck_file
-from agent.strikes import STRUCK_KEPT, TOLD_MOST, Strikes, UnderWay
-from topology_runtime.channels import encode
-from topology_runtime.struck import Struck, VmStrikes
+from headgate.agent import events as e
+from headgate.agent import struck_file
+from headgate.agent.strikes import STRUCK_KEPT, TOLD_MOST, Strikes, UnderWay
+from headgate.topology_runtime.channels import encode
+from headgate.topology_runtime.struck import Struck, VmStrikes
 
 
 def row(position: int, thread: int = 1, task: str = "work") -> UnderWay:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from keys_made import MadeKeys
 
-from agent.uplink import Uplink
-from topology_runtime import channels
-from topology_runtime import messages as m
-from topology_runtime.channels import ServerChannel, Waiter
-from topology_runtime.errors import Unreachable
+from headgate.agent.uplink import Uplink
+from headgate.topology_runtime import channels
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.channels import ServerChannel, Waiter
+from headgate.topology_runtime.errors import Unreachable
 
 NS = 1_000_000_000
 KEYS = MadeKeys("agent", "vm1")

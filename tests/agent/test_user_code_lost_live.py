@@ -9,8 +9,8 @@ import pytest
 from agent_cluster import LINE, Cluster
 from agent_wild_tasks import BAD
 
-from topology_runtime import messages as m
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 pytestmark = pytest.mark.live
 FOREVER = ("loops", "sleeps", "waits_for_bytes", "holds_the_interpreter")

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from agent import containment_checks, worker_folders, worker_user
-from agent.config import AgentConfig
-from topology_runtime.containment.own_user import WorkerUser, faults
-from topology_runtime.disk import open_plain, text_of, write_note
-from topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.agent import containment_checks, worker_folders, worker_user
+from headgate.agent.config import AgentConfig
+from headgate.topology_runtime.containment.own_user import WorkerUser, faults
+from headgate.topology_runtime.disk import open_plain, text_of, write_note
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has other users")
 UID = worker_user.RANGES[0][-1]
@@ -146,7 +146,7 @@ def test_what_others_wrote_is_read_only_when_it_is_a_plain_file(tmp_path: Path) 
 
 SEEN = """
 import json, os, sys
-from topology_runtime.containment import own_view
+from headgate.topology_runtime.containment import own_view
 uid, folder, shown = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 own_view.show(shown, uid, uid)
 os.setgroups([]), os.setresgid(uid, uid, uid), os.setresuid(uid, uid, uid)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from msgspec.structs import astuple
 
-from controller.analyze.demand import HEADROOM, demand, offer_of
-from controller.core.following import QUEUE_S, Following
-from controller.knowledge.diagnoses import Demand, Past
-from controller.knowledge.windows import (
+from headgate.controller.analyze.demand import HEADROOM, demand, offer_of
+from headgate.controller.core.following import QUEUE_S, Following
+from headgate.controller.knowledge.diagnoses import Demand, Past
+from headgate.controller.knowledge.windows import (
     HISTORY_S,
     SERIES_STEP_S,
     Latency,
@@ -22,11 +22,11 @@ from controller.knowledge.windows import (
     TaskWindow,
     Window,
 )
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
-from topology_runtime.schedule import NS, Schedule
-from topology_runtime.stability.slopes import Floats
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
+from headgate.topology_runtime.schedule import NS, Schedule
+from headgate.topology_runtime.stability.slopes import Floats
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 VM1, VM2 = Vm("vm1", 4, 0.2, 1_000_000_000), Vm("vm2", 4, 0.2, 1_000_000_000)
 START_NS = 1_000_000 * NS

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topology_runtime.stability.evidence import Bin
-from topology_runtime.stability.trial import Finding, Looks, Trial, looks_for
+from headgate.topology_runtime.stability.evidence import Bin
+from headgate.topology_runtime.stability.trial import Finding, Looks, Trial, looks_for
 
 BIN_S, LOOKS = 0.25, 5
 

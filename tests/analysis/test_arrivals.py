@@ -9,13 +9,13 @@ from collections.abc import Callable
 import pytest
 from analysis_made import history, line_topology, needed_for, window_of
 
-from controller.analyze import lag
-from controller.analyze.demand import HEADROOM, demand, offer_of
-from controller.core.following import Following
-from controller.knowledge.arrivals import STALE_NS, Lag, PartitionArrivals
-from controller.knowledge.diagnoses import Demand, Past
-from controller.knowledge.windows import ProgressSeries, Window
-from topology_runtime.messages import SourceStatus
+from headgate.controller.analyze import lag
+from headgate.controller.analyze.demand import HEADROOM, demand, offer_of
+from headgate.controller.core.following import Following
+from headgate.controller.knowledge.arrivals import STALE_NS, Lag, PartitionArrivals
+from headgate.controller.knowledge.diagnoses import Demand, Past
+from headgate.controller.knowledge.windows import ProgressSeries, Window
+from headgate.topology_runtime.messages import SourceStatus
 
 S = 1_000_000_000
 OLD = Past(since_plan_s=1e6)

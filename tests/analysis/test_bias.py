@@ -13,8 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.analyze.bias import MOST, PRIOR_RUNS, SPREAD, LearnedFactor, biases, learned, slow_vms
-from controller.knowledge.prediction_ledger import LedgerEntry, RateKept, TaskKept
+from headgate.controller.analyze.bias import (
+    MOST,
+    PRIOR_RUNS,
+    SPREAD,
+    LearnedFactor,
+    biases,
+    learned,
+    slow_vms,
+)
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry, RateKept, TaskKept
 
 LOGS = st.lists(st.floats(-1.2, 1.2), min_size=1, max_size=12)
 

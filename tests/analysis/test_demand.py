@@ -12,9 +12,9 @@ from analysis_made import DemandRun, history, needed_for, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.analyze.demand import HEADROOM, planned_for
-from controller.knowledge.diagnoses import Demand, Past
-from topology_runtime.schedule import Schedule
+from headgate.controller.analyze.demand import HEADROOM, planned_for
+from headgate.controller.knowledge.diagnoses import Demand, Past
+from headgate.topology_runtime.schedule import Schedule
 
 TAXI = Path(__file__).resolve().parents[3] / "shared/data/rates/nyc-taxi-30min.csv"
 OLD = Past(since_plan_s=1e6)

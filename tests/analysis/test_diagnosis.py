@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from analysis_made import history, needed_for, window_of
 
-from controller.analyze.demand import HEADROOM
-from controller.analyze.diagnosis import DiagnosisInput, diagnose
-from controller.analyze.stability import stability
-from controller.knowledge.diagnoses import Diagnosis, Past, Residual, Stability, Violation
-from controller.knowledge.windows import Window
-from topology_runtime.cluster import Slot
+from headgate.controller.analyze.demand import HEADROOM
+from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
+from headgate.controller.analyze.stability import stability
+from headgate.controller.knowledge.diagnoses import Diagnosis, Past, Residual, Stability, Violation
+from headgate.controller.knowledge.windows import Window
+from headgate.topology_runtime.cluster import Slot
 
 PLANNED = 125.0
 

@@ -7,8 +7,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.analyze.stability import medians
-from topology_runtime.stability.slopes import (
+from headgate.controller.analyze.stability import medians
+from headgate.topology_runtime.stability.slopes import (
     block_length,
     pair_slopes,
     quantile,

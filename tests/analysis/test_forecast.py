@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.analyze.forecast import MEMORY_S, RateForecast
-from controller.backtesting.series import MADE, made
+from headgate.controller.analyze.forecast import MEMORY_S, RateForecast
+from headgate.controller.backtesting.series import MADE, made
 
 AHEAD_S = 4
 COVERED = (

@@ -13,14 +13,14 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.knowledge.windows import Window
-from controller.monitor.intake import Intake
-from controller.monitor.windows import window_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import BadMessage
-from topology_runtime.latency_buckets import BUCKETS, bucket_of
-from topology_runtime.messages import SampleBlock
-from topology_runtime.schedule import NS
+from headgate.controller.knowledge.windows import Window
+from headgate.controller.monitor.intake import Intake
+from headgate.controller.monitor.windows import window_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.latency_buckets import BUCKETS, bucket_of
+from headgate.topology_runtime.messages import SampleBlock
+from headgate.topology_runtime.schedule import NS
 
 
 def intake(*vms: Vm) -> Intake:

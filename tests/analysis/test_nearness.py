@@ -8,13 +8,13 @@ from hypothesis import given
 from msgspec.structs import replace
 from worlds import checked_few, requests
 
-from controller.analyze.nearness import growing, nearness
-from controller.analyze.residuals import predicted_slots
-from controller.knowledge.diagnoses import Stability
-from controller.knowledge.windows import ProgressSeries, Window
-from controller.plan.planner import PlanRequest, best_plan
-from topology_runtime.errors import Infeasible
-from topology_runtime.topology import Topology
+from headgate.controller.analyze.nearness import growing, nearness
+from headgate.controller.analyze.residuals import predicted_slots
+from headgate.controller.knowledge.diagnoses import Stability
+from headgate.controller.knowledge.windows import ProgressSeries, Window
+from headgate.controller.plan.planner import PlanRequest, best_plan
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.topology import Topology
 
 
 def seen(topology: Topology, rate_tps: float) -> Window:

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from analysis_made import IDLE, VM1, line_topology, window_of
 
-from controller.analyze.constraints import violation, violations
-from controller.analyze.residuals import predicted_slots, residuals
-from controller.knowledge.plans import Prediction, Share, SlotUse
-from controller.knowledge.windows import EdgeWindow, Latency, ProgressSeries, SlotWindow, Window
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import LatencyConstraint
+from headgate.controller.analyze.constraints import violation, violations
+from headgate.controller.analyze.residuals import predicted_slots, residuals
+from headgate.controller.knowledge.plans import Prediction, Share, SlotUse
+from headgate.controller.knowledge.windows import EdgeWindow, Latency, ProgressSeries, SlotWindow, Window
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import LatencyConstraint
 
 S0, S1 = Slot("vm1", 0), Slot("vm1", 1)
 PREDICTION = Prediction(

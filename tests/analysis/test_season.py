@@ -13,12 +13,12 @@ from analysis_made import DemandRun, steps
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.analyze.season import AHEAD_S, KEPT_S, KNOWN, Coming, Handed, SeasonWatch, period_of
-from controller.analyze.seasonal import due, lowered
-from controller.analyze.troughs import best_trough
-from controller.backtesting.drawn import KINDS, SEEDS, drawn, kind_of, names_of
-from controller.backtesting.series import SETS, made
-from controller.knowledge.diagnoses import Horizon
+from headgate.controller.analyze.season import AHEAD_S, KEPT_S, KNOWN, Coming, Handed, SeasonWatch, period_of
+from headgate.controller.analyze.seasonal import due, lowered
+from headgate.controller.analyze.troughs import best_trough
+from headgate.controller.backtesting.drawn import KINDS, SEEDS, drawn, kind_of, names_of
+from headgate.controller.backtesting.series import SETS, made
+from headgate.controller.knowledge.diagnoses import Horizon
 
 SHARE = 0.002
 TAXIS = Path(__file__).resolve().parents[3] / "shared/data/rates/nyc-taxi-30min.csv"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from queues_made import BIN_S, Queue
 
-from topology_runtime.stability.evidence import (
+from headgate.topology_runtime.stability.evidence import (
     UNSTABLE_SLOPE,
     Bin,
     Evidence,
@@ -23,8 +23,8 @@ from topology_runtime.stability.evidence import (
     verdict_of,
     warm_up,
 )
-from topology_runtime.stability.slopes import theil_sen, trend
-from topology_runtime.stability.trial import ERROR, Finding, Looks, Trial, looks_for
+from headgate.topology_runtime.stability.slopes import theil_sen, trend
+from headgate.topology_runtime.stability.trial import ERROR, Finding, Looks, Trial, looks_for
 
 N = count_of(40)  # trials of each kind and load
 TRIALS = count_of(120)  # on the limit itself

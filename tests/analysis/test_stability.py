@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from analysis_made import history, window_of
 
-from controller.analyze.stability import stability
-from controller.knowledge.diagnoses import Stability
-from controller.knowledge.windows import SERIES_STEP_S, LatencySeries, ProgressSeries, Window
-from topology_runtime.stability.slopes import Floats, least_squares, theil_sen
+from headgate.controller.analyze.stability import stability
+from headgate.controller.knowledge.diagnoses import Stability
+from headgate.controller.knowledge.windows import SERIES_STEP_S, LatencySeries, ProgressSeries, Window
+from headgate.topology_runtime.stability.slopes import Floats, least_squares, theil_sen
 
 STEP_S, END_S = 0.05, 30.0
 TRIALS = 40

@@ -6,12 +6,12 @@ import pytest
 from analysis_made import NS, START_NS, block, line_topology
 from msgspec.structs import replace
 
-from controller.analyze.traffic import smoothed, traffic_now
-from controller.knowledge.traffic import MeasuredTraffic, TaskFlow, sized
-from controller.knowledge.windows import Window
-from controller.monitor.intake import Intake
-from controller.monitor.windows import window_of
-from topology_runtime.cluster import Vm
+from headgate.controller.analyze.traffic import smoothed, traffic_now
+from headgate.controller.knowledge.traffic import MeasuredTraffic, TaskFlow, sized
+from headgate.controller.knowledge.windows import Window
+from headgate.controller.monitor.intake import Intake
+from headgate.controller.monitor.windows import window_of
+from headgate.topology_runtime.cluster import Vm
 
 VM1, VM2 = Vm("vm1", 2, 0.2), Vm("vm2", 2, 0.2, speed=0.5)
 RATE = 100

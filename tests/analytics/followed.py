@@ -22,7 +22,7 @@ def command(*words: object) -> list[str]:
         sys.executable,
         "-P",
         "-m",
-        "dashboards.cli",
+        "headgate.dashboards.cli",
         "analyze",
         *map(str, words),
         "--master",

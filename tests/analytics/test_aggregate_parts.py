@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.analytics import aggregate_parts as ap
-from dashboards.analytics.data_places import place
-from dashboards.analytics.judging import Segment
-from dashboards.analytics.manifest import SCHEMA as CURATED
-from dashboards.analytics.manifest import Manifest, TracePart
+from headgate.dashboards.analytics import aggregate_parts as ap
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.judging import Segment
+from headgate.dashboards.analytics.manifest import SCHEMA as CURATED
+from headgate.dashboards.analytics.manifest import Manifest, TracePart
 
 MINUTE_US = 60_000_000
 

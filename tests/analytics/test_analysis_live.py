@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from controller.files.season_files import read_season
-from dashboards.analytics.results import TABLES
 from generate_trace import BESIDE, COST_S, TASKS, USUAL, Wanted, generate
+from headgate.controller.files.season_files import read_season
+from headgate.dashboards.analytics.results import TABLES
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,10 +28,10 @@ VIEWS = (
 CURATE = """
 import sys
 from pathlib import Path
-from dashboards.analytics import trace_runs, spark
-from dashboards.analytics.curate import curate
-from dashboards.analytics.data_places import place
-from dashboards.analytics.judging import judged
+from headgate.dashboards.analytics import trace_runs, spark
+from headgate.dashboards.analytics.curate import curate
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.judging import judged
 
 traces, curated, log = sys.argv[1:]
 found = [(run, judged(run)[0]) for run in trace_runs.find([traces])[0]]
@@ -41,7 +41,7 @@ with spark.session("local[2]", spark.MEMORY, Path(log), spark.QUICK) as session:
 
 
 def headgate(*arguments, env=None):
-    command = [sys.executable, "-P", "-m", "dashboards.cli", *map(str, arguments)]
+    command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env={**os.environ, **(env or {})}
     )

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from controller.files.model_files import read_models
-from controller.knowledge.model_data import model_of
-from dashboards.analytics.aggregates import FINE_PER_DOUBLING
-from dashboards.analytics.analyses import latency, refit, replans, residuals, seasons
-from dashboards.analytics.analyze_cli import report_of
-from dashboards.analytics.data_places import place
-from dashboards.analytics.results import TABLES
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.model_data import model_of
+from headgate.dashboards.analytics.aggregates import FINE_PER_DOUBLING
+from headgate.dashboards.analytics.analyses import latency, refit, replans, residuals, seasons
+from headgate.dashboards.analytics.analyze_cli import report_of
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.results import TABLES
 
 
 def test_r2_is_one_minus_the_residual_squares_over_the_total():

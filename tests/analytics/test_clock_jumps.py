@@ -4,7 +4,7 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboards.analytics.clocks import SKEW_S, backwards, outside
+from headgate.dashboards.analytics.clocks import SKEW_S, backwards, outside
 
 S = 1_000_000
 DAY = 86_400 * S

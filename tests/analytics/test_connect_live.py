@@ -69,7 +69,7 @@ def server(spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 def analyze(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "dashboards.cli", "analyze", *map(str, words), "--json"]
+    command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", "analyze", *map(str, words), "--json"]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S)
 
 

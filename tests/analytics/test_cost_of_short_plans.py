@@ -8,10 +8,10 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from dashboards.analytics.analyses.cost import cost
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.data_places import place
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.analyses.cost import cost
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 RUN = "flow/one"
 

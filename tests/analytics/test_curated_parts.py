@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.analytics import curate, manifest, spark
-from dashboards.analytics.compaction import DAY_US, Done, Job, compact
-from dashboards.analytics.data_places import place
-from dashboards.analytics.judging import Segment
-from dashboards.analytics.manifest import Manifest, TracePart
-from dashboards.analytics.trace_runs import run_of
-from topology_runtime.arrow_schema import arrow_schema
+from headgate.dashboards.analytics import curate, manifest, spark
+from headgate.dashboards.analytics.compaction import DAY_US, Done, Job, compact
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.judging import Segment
+from headgate.dashboards.analytics.manifest import Manifest, TracePart
+from headgate.dashboards.analytics.trace_runs import run_of
+from headgate.topology_runtime.arrow_schema import arrow_schema
 
 
 def rows(begin_s, count, table="rates", drop=()):
@@ -149,7 +149,7 @@ def test_a_damaged_part_is_made_again_of_the_segments_that_are_there(tmp_path, r
 
 
 def test_what_spark_is_sent_is_all_that_its_tasks_import(tmp_path):
-    words = [sys.executable, "-c", "import dashboards.analytics.compaction as c; print(c.__file__)"]
+    words = [sys.executable, "-c", "import headgate.dashboards.analytics.compaction as c; print(c.__file__)"]
     packed = spark.packed(tmp_path)
     said = subprocess.run(
         words, env={"PYTHONPATH": str(packed)}, cwd=tmp_path, capture_output=True, text=True, check=False

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboards.analytics.analyses.episodes import Stretch, stretches
-from dashboards.analytics.analyses.leaks import leak_of, longest_life
-from dashboards.analytics.analyses.seasons import full_bins, period_of, refined
-from dashboards.analytics.analyses.speeds import fitted
+from headgate.dashboards.analytics.analyses.episodes import Stretch, stretches
+from headgate.dashboards.analytics.analyses.leaks import leak_of, longest_life
+from headgate.dashboards.analytics.analyses.seasons import full_bins, period_of, refined
+from headgate.dashboards.analytics.analyses.speeds import fitted
 
 SEED = 11
 Values = np.ndarray[Any, Any]

@@ -11,11 +11,11 @@ import pytest
 from msgspec import to_builtins
 from test_run_figures import FIRST
 
-from dashboards.analytics import earlier
-from dashboards.analytics.earlier import compared_with
-from dashboards.analytics.results import SCHEMA
 from generate_trace import Wanted, generate
-from topology_runtime.errors import HeadgateError, UsageError
+from headgate.dashboards.analytics import earlier
+from headgate.dashboards.analytics.earlier import compared_with
+from headgate.dashboards.analytics.results import SCHEMA
+from headgate.topology_runtime.errors import HeadgateError, UsageError
 
 
 class Traces:

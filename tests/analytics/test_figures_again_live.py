@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from figures_again import Row, RunFiles, fit, grouped, mean
 
-from dashboards.analytics.printed_lines import lines_of
 from generate_trace import Wanted, generate
+from headgate.dashboards.analytics.printed_lines import lines_of
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def started(folder: Path, name: str) -> subprocess.Popen[bytes]:
         sys.executable,
         "-P",
         "-m",
-        "dashboards.cli",
+        "headgate.dashboards.cli",
         "up",
         "--rates",
         str(folder / f"{name}.txt"),
@@ -128,7 +128,16 @@ class Analysed:
     def __init__(self, traces: Path, output: Path, java: dict[str, str], planted: Row) -> None:
         self.planted = planted
         folders = [traces / "made", *(traces / name for name in RECORDED)]
-        command = [sys.executable, "-P", "-m", "dashboards.cli", "analyze", *map(str, folders), "-o", "json"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "headgate.dashboards.cli",
+            "analyze",
+            *map(str, folders),
+            "-o",
+            "json",
+        ]
         command += ["--output", str(output), "--master", "local[2]"]
         environment = {**os.environ, **java}
         done = subprocess.run(

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from followed import Follow, bring, rows_in
 
-from controller.analyze.season import SeasonWatch
-from controller.core.following import handed_of
-from controller.files.season_files import read_season
 from generate_trace import Wanted, generate
+from headgate.controller.analyze.season import SeasonWatch
+from headgate.controller.core.following import handed_of
+from headgate.controller.files.season_files import read_season
 
 pytestmark = pytest.mark.live
 PERIOD_S, SECONDS, THREADS = 120.0, 900, 10

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.analytics import curate, follow
-from dashboards.analytics.data_places import place
-from dashboards.analytics.judging import JudgedFiles, Segment, judged
-from dashboards.analytics.manifest import SCHEMA, Manifest, TracePart
-from dashboards.analytics.results import LeftOut
-from dashboards.analytics.trace_runs import TraceRun, run_of
-from topology_runtime.arrow_schema import arrow_schema
-from topology_runtime.errors import Conflict, UsageError
+from headgate.dashboards.analytics import curate, follow
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.judging import JudgedFiles, Segment, judged
+from headgate.dashboards.analytics.manifest import SCHEMA, Manifest, TracePart
+from headgate.dashboards.analytics.results import LeftOut
+from headgate.dashboards.analytics.trace_runs import TraceRun, run_of
+from headgate.topology_runtime.arrow_schema import arrow_schema
+from headgate.topology_runtime.errors import Conflict, UsageError
 
 NOW_S = 1_800_000_000.0
 

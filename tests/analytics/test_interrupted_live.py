@@ -23,7 +23,8 @@ LIMIT_S = 200
 
 def command(*words: object) -> list[str]:
     return [
-        sys.executable, "-P", "-m", "dashboards.cli", "analyze", *map(str, words), "--master", "local[2]", "--json"
+        sys.executable, "-P", "-m", "headgate.dashboards.cli", "analyze", *map(str, words),
+        "--master", "local[2]", "--json",
     ]  # fmt: skip
 
 

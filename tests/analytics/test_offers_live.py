@@ -22,7 +22,7 @@ import pytest
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 SLOT_CORES, ROW_S = 0.2, 0.008  # of CPU, whatever machine it is
 TRUE_TPS = 0.95 * SLOT_CORES / ROW_S  # of a slot; the rest is what a process needs besides
 OFFERED_TPS, HEADROOM = 53.5, 1.15
@@ -32,8 +32,8 @@ LIMIT_S = 900
 FLOW = f"""
 from time import thread_time
 
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.counter import Counter
 
 def work(row):
     until = thread_time() + {ROW_S}

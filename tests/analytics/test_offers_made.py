@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from controller.files.season_files import read_season
-from dashboards.analytics.analyses.season_profile import SeasonOf, season_data
-from dashboards.analytics.analyze_cli import analyze
-from dashboards.analytics.data_places import place
-from dashboards.analytics.offering import Offers, found_in
-from dashboards.analytics.trace_runs import run_of
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.keys.pairs import Contact, KeyPair
+from headgate.controller.files.season_files import read_season
+from headgate.dashboards.analytics.analyses.season_profile import SeasonOf, season_data
+from headgate.dashboards.analytics.analyze_cli import analyze
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.offering import Offers, found_in
+from headgate.dashboards.analytics.trace_runs import run_of
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.keys.pairs import Contact, KeyPair
 
 OF = SeasonOf("demo", "traces/demo/one", "2027-01-15T08:00:00Z", "0.1.0")
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.analytics import output_folder
-from dashboards.analytics.data_places import DataPlace, place
-from dashboards.analytics.output_folder import default_output, disk_told, drafted, held
-from topology_runtime.errors import Conflict, HeadgateError
+from headgate.dashboards.analytics import output_folder
+from headgate.dashboards.analytics.data_places import DataPlace, place
+from headgate.dashboards.analytics.output_folder import default_output, disk_told, drafted, held
+from headgate.topology_runtime.errors import Conflict, HeadgateError
 
 HOLDS = """
 import sys
-from dashboards.analytics.data_places import place
-from dashboards.analytics.output_folder import held
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.output_folder import held
 with held(place(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.data_places import place
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ LIMIT_S = 300
 
 
 def headgate(*words: object, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "dashboards.cli", *map(str, words)]
+    command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *map(str, words)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env={**os.environ, **(env or {})}
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dashboards.analytics.printed_lines import lines_of
-from topology_runtime.output import write_table
+from headgate.dashboards.analytics.printed_lines import lines_of
+from headgate.topology_runtime.output import write_table
 
 RUN = "traffic/20260101-120000-12345"
 PLACE = {"run": RUN, "vm": "vm12", "slot": 3}

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.analytics import held, row_jobs, row_sums
-from dashboards.analytics.data_places import place
-from dashboards.analytics.row_jobs import RowGroup
-from topology_runtime.arrow_schema import arrow_schema
+from headgate.dashboards.analytics import held, row_jobs, row_sums
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.row_jobs import RowGroup
+from headgate.topology_runtime.arrow_schema import arrow_schema
 
 WIDTH_S = 5
 BEGIN_S = 1_800_000_000

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dashboards.analytics.run_figures import NOISE, RunFigures, changes, waited_s
+from headgate.dashboards.analytics.run_figures import NOISE, RunFigures, changes, waited_s
 
 FIRST = RunFigures(
     run="demo/a", topology="demo", started_us=1_000, seconds=120.0, offered_tps=100.0, acked_tps=99.0, p50_s=0.2,

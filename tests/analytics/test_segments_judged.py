@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.analytics import trace_runs
-from dashboards.analytics.judging import judged
-from topology_runtime.arrow_schema import arrow_schema
-from topology_runtime.errors import InvalidInput
+from headgate.dashboards.analytics import trace_runs
+from headgate.dashboards.analytics.judging import judged
+from headgate.topology_runtime.arrow_schema import arrow_schema
+from headgate.topology_runtime.errors import InvalidInput
 
 BEGIN = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
 

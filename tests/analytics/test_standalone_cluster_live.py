@@ -84,7 +84,7 @@ def test_the_job_runs_on_a_cluster_and_finds_the_same(cluster, tmp_path):
         tmp_path / "traces", Wanted(rows=4_000, threads=8, slots=4, epochs=2, segment_rows=1_000)
     )
     command = [
-        sys.executable, "-m", "dashboards.cli", "analyze", tmp_path / "traces", "--output", tmp_path / "out",
+        sys.executable, "-m", "headgate.dashboards.cli", "analyze", tmp_path / "traces", "--output", tmp_path / "out",
         "--master", cluster, "-o", "json", "--memory", "1g", "--spark", "spark.executor.memory=1g",
         "--spark", "spark.sql.shuffle.partitions=2",
     ]  # fmt: skip

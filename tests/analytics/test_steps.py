@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.analytics.analyses.load_steps import judged, marks_of
-from dashboards.analytics.data_places import place
-from dashboards.analytics.trace_runs import run_of
+from headgate.dashboards.analytics.analyses.load_steps import judged, marks_of
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.trace_runs import run_of
 
 
 def test_a_latency_that_grows_by_more_than_the_limit_is_not_stable() -> None:

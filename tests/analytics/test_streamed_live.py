@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.analytics.data_places import place
-from dashboards.analytics.follow import streamed
-from dashboards.analytics.trace_runs import run_of
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.follow import streamed
+from headgate.dashboards.analytics.trace_runs import run_of
 
 pytestmark = pytest.mark.live
 MANY = 1_100  # more than Spark looks up by itself
 
 
 def test_a_look_at_the_folder_is_no_job_over_the_files_that_are_there(spark: None, tmp_path: Path) -> None:
-    from dashboards.analytics.spark import FOLLOWING, session
+    from headgate.dashboards.analytics.spark import FOLLOWING, session
 
     folder, out = tmp_path / "demo" / "one", tmp_path / "out"
     for table in ("samples", "rates"):

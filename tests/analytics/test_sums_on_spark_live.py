@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.analytics import aggregates, aggregating, manifest
-from dashboards.analytics.aggregate_parts import AggregatedPart, FusedParts
-from dashboards.analytics.analyses import episodes, residuals, stability
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.curate import Curated
-from dashboards.analytics.data_places import place
-from dashboards.analytics.results import Episode
-from dashboards.analytics.trace_runs import TraceRun, run_of
-from topology_runtime.arrow_schema import arrow_schema
+from headgate.dashboards.analytics import aggregates, aggregating, manifest
+from headgate.dashboards.analytics.aggregate_parts import AggregatedPart, FusedParts
+from headgate.dashboards.analytics.analyses import episodes, residuals, stability
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.curate import Curated
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.results import Episode
+from headgate.dashboards.analytics.trace_runs import TraceRun, run_of
+from headgate.topology_runtime.arrow_schema import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def session(spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    from dashboards.analytics.spark import QUICK, session
+    from headgate.dashboards.analytics.spark import QUICK, session
 
     with session("local[2]", "1g", tmp_path_factory.mktemp("spark") / "spark.log", QUICK) as found:
         yield found

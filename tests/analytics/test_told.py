@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dashboards.analytics.analyses import told
-from dashboards.analytics.data_places import place
-from dashboards.analytics.published import PublishedViews, lines_of, view_parts
-from dashboards.analytics.results import RunNote
+from headgate.dashboards.analytics.analyses import told
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.published import PublishedViews, lines_of, view_parts
+from headgate.dashboards.analytics.results import RunNote
 
 BEGIN_US = 1_800_000_000_000_000
 COUNTS = {"offered": 9, "emitted": 8, "acked": 5, "in_flight": 3, "lost": 0, "dead_lettered": 0, "replayed": 1,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.analytics import unchanged
-from dashboards.analytics.data_places import place
-from dashboards.analytics.judging import Segment
-from dashboards.analytics.results import SCHEMA, TABLES, LeftOut
-from dashboards.analytics.trace_runs import TraceRun, run_of
+from headgate.dashboards.analytics import unchanged
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.judging import Segment
+from headgate.dashboards.analytics.results import SCHEMA, TABLES, LeftOut
+from headgate.dashboards.analytics.trace_runs import TraceRun, run_of
 
 
 @pytest.fixture

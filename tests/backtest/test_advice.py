@@ -18,21 +18,21 @@ from click.testing import CliRunner, Result
 from enactment_world import World
 from prometheus_made import MadeServer, made_server, real_server
 
-from controller.advise_cli import advise
-from controller.advising.advisor import Advice, Advisor
-from controller.advising.offered import KEPT_S
-from controller.advising.prometheus import PrometheusServer
-from controller.advising.server_follower import RateAsked, ServerFollower
-from controller.backtest_cli import HEADROOM
-from controller.backtesting.questions import question_of
-from controller.backtesting.series import RateSeries, made, of_rates
-from controller.backtesting.trying import BacktestTrial
-from controller.backtesting.world import BacktestQuestion
-from controller.core.tracing import run_of
-from dashboards.cli import only_advises
-from topology_runtime.errors import InvalidInput, Unreachable, UsageError
-from topology_runtime.rates import read
-from topology_runtime.utc import utc_iso
+from headgate.controller.advise_cli import advise
+from headgate.controller.advising.advisor import Advice, Advisor
+from headgate.controller.advising.offered import KEPT_S
+from headgate.controller.advising.prometheus import PrometheusServer
+from headgate.controller.advising.server_follower import RateAsked, ServerFollower
+from headgate.controller.backtest_cli import HEADROOM
+from headgate.controller.backtesting.questions import question_of
+from headgate.controller.backtesting.series import RateSeries, made, of_rates
+from headgate.controller.backtesting.trying import BacktestTrial
+from headgate.controller.backtesting.world import BacktestQuestion
+from headgate.controller.core.tracing import run_of
+from headgate.dashboards.cli import only_advises
+from headgate.topology_runtime.errors import InvalidInput, Unreachable, UsageError
+from headgate.topology_runtime.rates import read
+from headgate.topology_runtime.utc import utc_iso
 
 QUESTION: BacktestQuestion = question_of(
     {"topology": "linear", "models": None, "paths": (), "enact_s": 1.0, "machine_s": 2.0}

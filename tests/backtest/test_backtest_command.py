@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from controller.backtest_cli import backtest
-from topology_runtime.errors import HeadgateError, InvalidInput, UsageError
+from headgate.controller.backtest_cli import backtest
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
 
 RATES = "0,100\n60,300\n120,100\n180,100\n"
 

@@ -7,25 +7,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from controller.backtesting.deciders import DECIDERS, DeciderQuestion
-from controller.backtesting.series import RateSeries, made
-from controller.backtesting.trying import BacktestTrial, ranked, series_rows
-from controller.backtesting.world import BacktestQuestion, FluidWorld
-from controller.core.loop import Loop
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Submitted
-from controller.knowledge.season_data import SCHEMA, LearnedFrom, LearnedSeason
-from controller.offline.season_commands import by_second
-from controller.offline.season_learning import learned_of
-from controller.replaying.exact_replay import decisions_of
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.world import Delays, IdealWorld
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.rates import Rates
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.backtesting.deciders import DECIDERS, DeciderQuestion
+from headgate.controller.backtesting.series import RateSeries, made
+from headgate.controller.backtesting.trying import BacktestTrial, ranked, series_rows
+from headgate.controller.backtesting.world import BacktestQuestion, FluidWorld
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.knowledge.season_data import SCHEMA, LearnedFrom, LearnedSeason
+from headgate.controller.offline.season_commands import by_second
+from headgate.controller.offline.season_learning import learned_of
+from headgate.controller.replaying.exact_replay import decisions_of
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.world import Delays, IdealWorld
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.rates import Rates
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 TOPOLOGY = Topology(
     "small",

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from prometheus_made import MadeServer, free_port, made_server, real_server
 
-from controller.advising.prometheus import PrometheusServer
-from topology_runtime.errors import HeadgateError, InvalidInput, Unreachable, UsageError
+from headgate.controller.advising.prometheus import PrometheusServer
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, Unreachable, UsageError
 
 T0 = 1_790_000_000.0 // 60 * 60
 SERIES = {

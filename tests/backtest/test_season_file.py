@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from controller.backtest_cli import backtest
-from controller.cli import season_of
-from controller.files.season_files import read_season, write_season
-from controller.offline.season_commands import learn, show, topology_of
-from controller.offline.season_learning import learned_of
-from topology_runtime.errors import HeadgateError, InvalidInput, UsageError
+from headgate.controller.backtest_cli import backtest
+from headgate.controller.cli import season_of
+from headgate.controller.files.season_files import read_season, write_season
+from headgate.controller.offline.season_commands import learn, show, topology_of
+from headgate.controller.offline.season_learning import learned_of
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
 
 PERIOD_S = 90
 

@@ -17,19 +17,19 @@ import msgspec
 import uvicorn
 from feed_made import example, models, plain
 
-from controller.core.decide import PlanQuestion
-from controller.core.rate_question import rates_asked, side_by_side, whatif
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.plans import Plan
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.steady import threads_of
-from dashboards.feeding.items import Change, Document, Item, Whole
-from dashboards.web.server import Web, application, hosts_of, listening
-from topology_runtime.cluster import Vm
-from topology_runtime.patience import clocked
-from topology_runtime.picturing.merge_patch import APART, advanced, patch_between
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.utc import utc_iso
+from headgate.controller.core.decide import PlanQuestion
+from headgate.controller.core.rate_question import rates_asked, side_by_side, whatif
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.steady import threads_of
+from headgate.dashboards.feeding.items import Change, Document, Item, Whole
+from headgate.dashboards.web.server import Web, application, hosts_of, listening
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.patience import clocked
+from headgate.topology_runtime.picturing.merge_patch import APART, advanced, patch_between
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.utc import utc_iso
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (

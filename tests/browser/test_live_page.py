@@ -14,12 +14,12 @@ from feed_made import NOW_S, example, plain
 from msgspec.structs import replace
 from pages import TOKEN, Asked, MadeFeed, in_force, question, served
 
-from controller.knowledge.plan_data import plan_data
-from controller.plan.planner import make_plan
-from controller.plan.schedulers import each_once
-from dashboards import cli
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plan_data import plan_data
+from headgate.controller.plan.planner import make_plan
+from headgate.controller.plan.schedulers import each_once
+from headgate.dashboards import cli
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible
 
 pytestmark = pytest.mark.live
 PRICES = """

@@ -22,7 +22,7 @@ import psutil
 import pytest
 from pages import CHROMIUM, FLAGS, SOON_MS, can_browse
 
-from dashboards.web.connections import REQUEST_S, WAITING_MOST
+from headgate.dashboards.web.connections import REQUEST_S, WAITING_MOST
 
 pytestmark = [
     pytest.mark.live,
@@ -31,7 +31,7 @@ pytestmark = [
         shutil.which("openssl") is None, reason="there is no openssl: apt-get install openssl"
     ),
 ]
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 LIMIT_S = 40.0
 AT = re.compile(r"https://([\d.]+):(\d+)/#token=(\S+)\ncertificate until \S+, SHA-256 (\S+)\n")
 HANGING = 200

@@ -8,8 +8,8 @@ import pytest
 from feed_made import NOW_S, example, models, plain
 from pages import Asked, MadeFeed, question, served
 
-from controller.knowledge.models import peak_rate
-from topology_runtime.picturing.merge_patch import advanced, patched
+from headgate.controller.knowledge.models import peak_rate
+from headgate.topology_runtime.picturing.merge_patch import advanced, patched
 
 pytestmark = pytest.mark.live
 

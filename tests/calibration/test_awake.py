@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.calibration.awake import QUALITY, Awake
+from headgate.topology_runtime.calibration.awake import QUALITY, Awake
 
 
 def test_no_latency_is_asked_for_and_the_device_is_let_go(tmp_path: Path) -> None:

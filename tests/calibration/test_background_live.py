@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from topology_runtime.calibration import sample_rows
-from topology_runtime.calibration.background import FAILED, ProfileOrder
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.mirror import FOLDER
+from headgate.topology_runtime.calibration import sample_rows
+from headgate.topology_runtime.calibration.background import FAILED, ProfileOrder
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker.mirror import FOLDER
 
 pytestmark = pytest.mark.live
-TASKS = "topology_runtime.tasks"
+TASKS = "headgate.topology_runtime.tasks"
 TOPOLOGY = Topology(
     "line",
     (
@@ -42,7 +42,7 @@ def begin(folder: Path, rows: int = 50, budget_s: float = 60.0) -> subprocess.Po
         TOPOLOGY, "work", 7, (), str(folder), own, output, (), "test", 0.2, 1 << 28, budget_s, os.getpid()
     )
     (folder / "order.json").write_bytes(msgspec.json.encode(order))
-    command = [sys.executable, "-P", "-m", "topology_runtime.calibration.background"]
+    command = [sys.executable, "-P", "-m", "headgate.topology_runtime.calibration.background"]
     with (folder / "order.json").open("rb") as given:
         return subprocess.Popen(command, stdin=given, start_new_session=True)
 

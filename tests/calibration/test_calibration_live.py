@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from topology_runtime.calibrate import TEMPORARY, models_for
-from topology_runtime.calibration.quota import RUN
-from topology_runtime.errors import HeadgateError
-from topology_runtime.slots import cgroups
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.calibrate import TEMPORARY, models_for
+from headgate.topology_runtime.calibration.quota import RUN
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.slots import cgroups
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 CORES = 0.06  # a small slot is soon full, so few points are needed
 MEMORY_BYTES = 256 * 1024 * 1024
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.live
 
 def topology(*tasks: Task) -> Topology:
     """source → each task in turn."""
-    source = Task("source", "source", "topology_runtime.tasks.counter:Counter", static=Static())
+    source = Task("source", "source", "headgate.topology_runtime.tasks.counter:Counter", static=Static())
     chain = [source, *tasks]
     edges = [Edge(a.name, b.name) for a, b in zip(chain, chain[1:], strict=False)]
     return Topology("t", tuple(chain), tuple(edges))
 
 
-SPIN = Task("spin", run="topology_runtime.tasks.spin:Spin", params={"cpu_ms": 2.0}, effects=False)
-WAIT = Task("wait", run="topology_runtime.tasks.wait:Wait", params={"ms": 20.0}, effects=False)
+SPIN = Task("spin", run="headgate.topology_runtime.tasks.spin:Spin", params={"cpu_ms": 2.0}, effects=False)
+WAIT = Task("wait", run="headgate.topology_runtime.tasks.wait:Wait", params={"ms": 20.0}, effects=False)
 
 
 @pytest.fixture(autouse=True)
@@ -110,7 +110,7 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path, number: si
         sys.executable,
         "-P",
         "-m",
-        "topology_runtime.calibration.first_use",
+        "headgate.topology_runtime.calibration.first_use",
         "--topology",
         str(tmp_path / "t.json"),
     ]
@@ -131,7 +131,9 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path, number: si
 def test_a_sink_is_run_on_no_sample_unless_asked(tmp_path: Path) -> None:
     written = tmp_path / "rows.jsonl"
     store = Task(
-        "store", run="topology_runtime.tasks.collect_to_file:CollectToFile", params={"path": str(written)}
+        "store",
+        run="headgate.topology_runtime.tasks.collect_to_file:CollectToFile",
+        params={"path": str(written)},
     )
     t = topology(SPIN, store)
     folder, fresh = models_for(t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache")

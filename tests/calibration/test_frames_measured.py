@@ -7,7 +7,13 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.calibration.frames import ROWS_MOST, SURELY, call_rows, frame_rows, frames_that_hold
+from headgate.topology_runtime.calibration.frames import (
+    ROWS_MOST,
+    SURELY,
+    call_rows,
+    frame_rows,
+    frames_that_hold,
+)
 
 GAP_S = 0.001
 

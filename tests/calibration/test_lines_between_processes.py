@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.calibration import json_lines
-from topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.calibration import json_lines
+from headgate.topology_runtime.errors import HeadgateError
 
-SPEAK = "from topology_runtime.calibration.json_lines import Speaker\n"
+SPEAK = "from headgate.topology_runtime.calibration.json_lines import Speaker\n"
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def test_what_user_code_prints_stays_apart() -> None:
 @pytest.mark.live
 def test_an_error_is_raised_with_all_it_says() -> None:
     code = SPEAK + (
-        "from topology_runtime.errors import HeadgateError\n"
+        "from headgate.topology_runtime.errors import HeadgateError\n"
         "Speaker().say_error(HeadgateError('what', cause='why', hint='try', faults=['one']))\n"
     )
     with child(code) as (process, _), pytest.raises(HeadgateError) as caught:

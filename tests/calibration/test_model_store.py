@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from topology_runtime.calibrate import models_for
-from topology_runtime.calibration import store
-from topology_runtime.errors import InvalidInput
-from topology_runtime.tasks import demo
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.calibrate import models_for
+from headgate.topology_runtime.calibration import store
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.tasks import demo
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 MIB = 1 << 20
 
 
 def topology(run: str = "mine:work", **params: Any) -> Topology:
     tasks = (
-        Task("source", "source", "topology_runtime.tasks.counter:Counter", static=Static()),
+        Task("source", "source", "headgate.topology_runtime.tasks.counter:Counter", static=Static()),
         Task("work", run=run, params=params),
     )
     return Topology("t", tasks, (Edge("source", "work"),))
@@ -102,7 +102,7 @@ def test_a_topology_without_code_cannot_be_measured(tmp_path: Path) -> None:
 def test_where_no_task_needs_a_model_there_is_an_empty_folder_of_them(tmp_path: Path) -> None:
     """`up` reads it: a topology of tasks of fixed size alone said that its models could not be read."""
     tasks = (
-        Task("source", "source", "topology_runtime.tasks.counter:Counter", static=Static()),
+        Task("source", "source", "headgate.topology_runtime.tasks.counter:Counter", static=Static()),
         Task("store", run="mine:work", static=Static()),
     )
     fixed = Topology("t", tasks, (Edge("source", "store"),))

@@ -7,20 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.calibration import sample_rows
-from topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
-from topology_runtime.calibration.open_loop import run_trial
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.calibration import sample_rows
+from headgate.topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
+from headgate.topology_runtime.calibration.open_loop import run_trial
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.topology import Edge, Task, Topology
 
 CORES, THREADS = 0.2, 2
-WAIT = Task("wait", run="topology_runtime.tasks.wait:Wait", params={"ms": 20.0})  # 2 threads: 100 tuples/s
+WAIT = Task(
+    "wait", run="headgate.topology_runtime.tasks.wait:Wait", params={"ms": 20.0}
+)  # 2 threads: 100 tuples/s
 
 
 @pytest.mark.live
 @pytest.mark.alone
 def test_half_the_capacity_is_stable_and_half_more_is_not(tmp_path: Path) -> None:
-    source = Task("source", "source", "topology_runtime.tasks.counter:Counter")
+    source = Task("source", "source", "headgate.topology_runtime.tasks.counter:Counter")
     whole = Topology("t", (source, WAIT, Task("sink")), (Edge("source", "wait"), Edge("wait", "sink")))
     rows = tmp_path / "wait.rows"
     sample_rows.write(rows, [("source", n) for n in range(10)])

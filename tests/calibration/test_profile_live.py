@@ -13,9 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from controller.files.model_files import read_models
-from topology_runtime.calibration.awake import Awake
-from topology_runtime.data_plane import DataPlaneSettings
+from headgate.controller.files.model_files import read_models
+from headgate.topology_runtime.calibration.awake import Awake
+from headgate.topology_runtime.data_plane import DataPlaneSettings
 
 pytestmark = pytest.mark.live
 
@@ -25,7 +25,7 @@ TASKS = '''
 import os
 import sys
 import time
-from topology_runtime.logic import batched
+from headgate.topology_runtime.logic import batched
 
 def spin(event):
     end = time.thread_time_ns() + 1_000_000
@@ -82,7 +82,7 @@ def tasks(tmp_path: Path) -> Path:
 
 
 def command(tmp_path: Path, *words: str) -> list[str]:
-    headgate = [sys.executable, "-P", "-m", "dashboards.cli", "model", "profile"]
+    headgate = [sys.executable, "-P", "-m", "headgate.dashboards.cli", "model", "profile"]
     return [*headgate, "--output", str(tmp_path / "models"), "--slot-cores", "0.2", "-o", "json", *words]
 
 
@@ -106,7 +106,7 @@ def left_over(tmp_path: Path) -> list[str]:
     found = []
     for process in psutil.process_iter(["cmdline", "ppid"]):
         words = " ".join(process.info["cmdline"] or ())
-        ours = "topology_runtime.worker" in words or "topology_runtime.calibration" in words
+        ours = "headgate.topology_runtime.worker" in words or "headgate.topology_runtime.calibration" in words
         if str(tmp_path) in words or (ours and process.info["ppid"] == 1):
             found.append(words)
     return found

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from controller.knowledge.model_data import model_of as read_model
-from topology_runtime.calibration import profile_steps
-from topology_runtime.calibration.profile_steps import Probe, ProfileChoice, Tried
-from topology_runtime.calibration.record import read_record
-from topology_runtime.calibration.warm_up import growth, steady_from
-from topology_runtime.wakes import DispatchOverhead, share_of_wakes
+from headgate.controller.knowledge.model_data import model_of as read_model
+from headgate.topology_runtime.calibration import profile_steps
+from headgate.topology_runtime.calibration.profile_steps import Probe, ProfileChoice, Tried
+from headgate.topology_runtime.calibration.record import read_record
+from headgate.topology_runtime.calibration.warm_up import growth, steady_from
+from headgate.topology_runtime.wakes import DispatchOverhead, share_of_wakes
 
 SLOT = {"cores": 0.2, "memory_bytes": 1 << 28, "machine": "test"}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.calibration.sample_events import FORMS, SampleEvents
-from topology_runtime.calibration.subjects import of_references, of_topology, params_of
-from topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.calibration.sample_events import FORMS, SampleEvents
+from headgate.topology_runtime.calibration.subjects import of_references, of_topology, params_of
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 
 TASKS = """
 import json
@@ -100,7 +100,7 @@ def test_two_tasks_of_one_name_are_refused():
 
 
 def test_tasks_of_a_topology_are_found_by_name():
-    flow = "topology_runtime.tasks.demo:topology"
+    flow = "headgate.topology_runtime.tasks.demo:topology"
     with pytest.raises(InvalidInput):
         of_topology(flow, ["nobody"])
 

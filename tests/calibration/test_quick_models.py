@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.calibration import profile_steps
-from topology_runtime.calibration.first_use import DERATE
-from topology_runtime.calibration.profile_steps import FIRST_PART, QUICK, Probe
+from headgate.topology_runtime.calibration import profile_steps
+from headgate.topology_runtime.calibration.first_use import DERATE
+from headgate.topology_runtime.calibration.profile_steps import FIRST_PART, QUICK, Probe
 
 SLOT = {"cores": 0.12, "memory_bytes": 100_000_000, "machine": "m"}
 SAID = DERATE * FIRST_PART  # of what a probe measured

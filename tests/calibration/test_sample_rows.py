@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from topology_runtime.calibration import bench, collect, sample_rows
-from topology_runtime.errors import HeadgateError
-from topology_runtime.logic import Hold, flat_map, keep_if
-from topology_runtime.tasks.count import CountByKey
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.tasks.join import Join
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.validate import faults_of
+from headgate.topology_runtime.calibration import bench, collect, sample_rows
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.logic import Hold, flat_map, keep_if
+from headgate.topology_runtime.tasks.count import CountByKey
+from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.tasks.join import Join
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.validate import faults_of
 
 LIVE = [0]
 

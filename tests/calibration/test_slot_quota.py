@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime import one_core
-from topology_runtime.calibration.quota import RUN, Quotas
-from topology_runtime.slots import affinity, cgroups
-from topology_runtime.slots.cgroups import ControlGroup
+from headgate.topology_runtime import one_core
+from headgate.topology_runtime.calibration.quota import RUN, Quotas
+from headgate.topology_runtime.slots import affinity, cgroups
+from headgate.topology_runtime.slots.cgroups import ControlGroup
 
 pytestmark = pytest.mark.live
 

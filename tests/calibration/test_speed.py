@@ -7,10 +7,10 @@ import time
 import psutil
 import pytest
 
-from topology_runtime.calibration import speed
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.speed import Reference, SlotMeter, SpeedMeter
-from topology_runtime.slots import affinity
+from headgate.topology_runtime.calibration import speed
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.speed import Reference, SlotMeter, SpeedMeter
+from headgate.topology_runtime.slots import affinity
 
 CORES = 0.05
 

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from controller.capacity import highest_tps
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.plan.planner import PlanRequest, make_plan
-from dashboards import cli
-from topology_runtime.cluster import Vm
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.capacity import highest_tps
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.dashboards import cli
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 FLOW = Topology("flow", (Task("source", static=Static()), Task("work", run="x:y")), (Edge("source", "work"),))
 MODEL = Model("work", ModelSlot(), (Point(1, 100.0, 1.0, 0.1),))

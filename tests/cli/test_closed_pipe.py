@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.cli import PIPE_CLOSED
 from generate_trace import Wanted, generate
+from headgate.dashboards.cli import PIPE_CLOSED
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 TRACE = "TRACE"  # stands for the folder of a run
 PRINTING = [
     ["--help"],

@@ -9,14 +9,14 @@ import sys
 import click
 import pytest
 
-from dashboards import cli
-from topology_runtime import errors
+from headgate.dashboards import cli
+from headgate.topology_runtime import errors
 
 HEAVY = ("networkx", "zmq", "numpy", "rich", "click", "msgspec", "scipy", "pyarrow", "psutil")
 
 
 def headgate(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "dashboards.cli", *words]
+    command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=30, env={**os.environ, **environment}, check=False
     )
@@ -38,17 +38,17 @@ def failing(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_help_imports_nothing_heavy():
-    command = [sys.executable, "-X", "importtime", "-P", "-m", "dashboards.cli", "--help"]
+    command = [sys.executable, "-X", "importtime", "-P", "-m", "headgate.dashboards.cli", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     imported = {
         line.rsplit("|", 1)[1].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line
     }
-    assert "dashboards" in imported  # the listing was read
+    assert "headgate" in imported  # the listing was read
     assert imported.isdisjoint(HEAVY)
 
 
 def test_a_controller_begins_without_what_its_first_plan_does_not_need():
-    code = "import controller.controller, controller.core.loop, sys; print(*sys.modules)"
+    code = "import headgate.controller.controller, headgate.controller.core.loop, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert "numpy" in loaded  # its samples are in arrays from the first one on
@@ -57,9 +57,9 @@ def test_a_controller_begins_without_what_its_first_plan_does_not_need():
 
 @pytest.mark.parametrize("words", [["plan", "linear", "--rate", "100"], ["topology", "validate", "linear"]])
 def test_planning_and_validating_do_without_networkx_until_it_is_needed(words):
-    command = [sys.executable, "-X", "importtime", "-P", "-m", "dashboards.cli", *words]
+    command = [sys.executable, "-X", "importtime", "-P", "-m", "headgate.dashboards.cli", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert "topology_runtime.faults.graph" in done.stderr  # the topology was checked
+    assert "headgate.topology_runtime.faults.graph" in done.stderr  # the topology was checked
     assert "networkx" not in done.stderr
 
 

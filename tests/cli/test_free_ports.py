@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dashboards.up import places
+from headgate.dashboards.up import places
 
 
 def test_ports_are_apart_from_each_other_and_from_those_of_connections() -> None:
@@ -35,7 +35,7 @@ def test_a_port_that_is_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -
 
 def test_processes_that_begin_at_once_do_not_choose_the_same() -> None:
     """Nobody listens on these ports yet, so none sees that they are given."""
-    program = "from dashboards.up.places import free_ports as f; print(*f(3), *f(1))"
+    program = "from headgate.dashboards.up.places import free_ports as f; print(*f(3), *f(1))"
     started = [
         subprocess.Popen([sys.executable, "-P", "-c", program], stdout=subprocess.PIPE) for _ in range(6)
     ]

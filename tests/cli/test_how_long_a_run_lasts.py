@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboards.up.settings import DEMO_SECONDS, UpSettings
+from headgate.dashboards.up.settings import DEMO_SECONDS, UpSettings
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from dashboards.terminal.live_view import (
-    BARS,
-    clock,
-    picture,
-    sparkline,
-    tick_line,
-)
+from headgate.dashboards.terminal.live_view import BARS, clock, picture, sparkline, tick_line
 
 EMPTY = {"topology": "demo", "seconds": 0.0, "stage": "starting"}
 

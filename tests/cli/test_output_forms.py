@@ -10,9 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from topology_runtime import output
-from topology_runtime.errors import UsageError
-from topology_runtime.output import format_or_folder, split
+from headgate.topology_runtime import output
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.output import format_or_folder, split
 
 ROWS = [
     {"vm": "vm1", "slot": 0, "cpu": 0.51234, "threads": {"parse": 2}, "ready": True},

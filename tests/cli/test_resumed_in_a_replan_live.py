@@ -21,13 +21,13 @@ from watched_runs import counted_tasks
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 KEYS, LIMIT_S, DOWN_S = counted_tasks.KEYS, 90.0, 2.0
 
 FLOW = """
 import socket
-from topology_runtime.builder import topology
-from topology_runtime.logic import LiveSource
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.logic import LiveSource
 from counted_tasks import Tally, keyed
 
 class Udp(LiveSource):

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from controller.simulation import coverage, runs
-from controller.simulation.runs import Sum
-from dashboards.cli import main
-from topology_runtime.worker.ledger import Ledger
+from headgate.controller.simulation import coverage, runs
+from headgate.controller.simulation.runs import Sum
+from headgate.dashboards.cli import main
+from headgate.topology_runtime.worker.ledger import Ledger
 
 FEW = ["sim", "--shape", "line", "--from", "1", "--seeds", "3", "-o", "json"]
 

@@ -11,12 +11,20 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from dashboards.up.local_machines import LocalMachines, want
-from dashboards.up.places import remove_state
-from dashboards.up.supervisor import NS, BegunAhead, Child, ChildRefused, GaveUp, RestartLimit, stop_all
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.cluster import Vm
-from topology_runtime.slots.cgroups import parents_of, remove_run
+from headgate.dashboards.up.local_machines import LocalMachines, want
+from headgate.dashboards.up.places import remove_state
+from headgate.dashboards.up.supervisor import (
+    NS,
+    BegunAhead,
+    Child,
+    ChildRefused,
+    GaveUp,
+    RestartLimit,
+    stop_all,
+)
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.slots.cgroups import parents_of, remove_run
 
 
 def child(tmp_path, script: str, name: str = "child") -> Child:

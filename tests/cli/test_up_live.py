@@ -18,7 +18,7 @@ import pytest
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 START_S = 30.0  # a loaded machine; a quiet one needs two
 END_S = 30.0
 HEARD_LATE_S = 1.0  # the end of a run, by a source on a loaded machine
@@ -27,9 +27,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 FLOW = """
 import controller                       # the user's own, not headgate's
 from agent import LETTERS
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
 
 def double(row):
     if row == 13:
@@ -291,7 +291,7 @@ def test_every_fault_of_a_topology_is_listed(project: Path) -> None:
     (project / "bad.json").write_text(
         json.dumps({
             "schema": "headgate/topology/v1", "name": "bad",
-            "tasks": [{"name": "a", "run": "x:y"}, {"name": "b", "run": "topology_runtime.tasks.tag:tag"}],
+            "tasks": [{"name": "a", "run": "x:y"}, {"name": "b", "run": "headgate.topology_runtime.tasks.tag:tag"}],
             "edges": [{"from": "a", "to": "bb"}, {"from": "b", "to": "b"}],
         })
     )  # fmt: skip

@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from dashboards.up.preparation import check_input, demo_scaled, rates_of, with_input
-from dashboards.up.settings import UpSettings, check, parse_rate_scale, parse_slots
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.rates import FIRST_ARRIVALS_TPS, words_of
-from topology_runtime.tasks import demo
-from topology_runtime.topology import Edge, Task, Topology
+from headgate.dashboards.up.preparation import check_input, demo_scaled, rates_of, with_input
+from headgate.dashboards.up.settings import UpSettings, check, parse_rate_scale, parse_slots
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.rates import FIRST_ARRIVALS_TPS, words_of
+from headgate.topology_runtime.tasks import demo
+from headgate.topology_runtime.topology import Edge, Task, Topology
 
 
 def reader(*sources: str, **params: str) -> Topology:

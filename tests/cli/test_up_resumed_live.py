@@ -16,12 +16,12 @@ import pytest
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 START_S, ENOUGH, LEFT_S = 30.0, 120, 5.0
 
 FLOW = """
-from topology_runtime.builder import topology
-from topology_runtime.logic import Source
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.logic import Source
 
 class Count(Source):
     def read(self, position, limit):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.up.places import Places
-from dashboards.up.preparation import Work
-from dashboards.up.resuming import keep, latest, options_again, places_again, resumable, settings_now
-from dashboards.up.settings import UpSettings
-from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
-from topology_runtime.topology import Static, Task, Topology
+from headgate.dashboards.up.places import Places
+from headgate.dashboards.up.preparation import Work
+from headgate.dashboards.up.resuming import keep, latest, options_again, places_again, resumable, settings_now
+from headgate.dashboards.up.settings import UpSettings
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
+from headgate.topology_runtime.topology import Static, Task, Topology
 
 WORK = Work(Topology("flow", (Task("in", kind="source", static=Static()),), ()), ("/code",))
 OPTIONS = ["--port", "1", "--command-port", "2", "--rate", "5"]

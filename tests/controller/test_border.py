@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.monitor.border import (
+from headgate.controller.monitor.border import (
     BAD_MOST,
     PEERS_MOST,
     REASONS_MOST,
@@ -14,9 +14,9 @@ from controller.monitor.border import (
     Conduct,
     check,
 )
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import BadMessage
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import BadMessage
 
 S = 1_000_000_000
 

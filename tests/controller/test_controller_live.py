@@ -17,9 +17,9 @@ import psutil
 import pytest
 from keys_made import agent, operator
 
-from topology_runtime import channels
-from topology_runtime import messages as m
-from topology_runtime.keys.keyring import Keyring
+from headgate.topology_runtime import channels
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.keys.keyring import Keyring
 
 pytestmark = pytest.mark.live
 
@@ -33,7 +33,7 @@ class Process:
         words = ["controller", "run", "--state-dir", str(state), "--run", "test", *options]
         self.state = state
         self.popen = subprocess.Popen(
-            [sys.executable, "-P", "-m", "dashboards.cli", *words], stderr=subprocess.PIPE, text=True
+            [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words], stderr=subprocess.PIPE, text=True
         )
 
     def where(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def test_a_corrupt_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == broken
 
 
-AHEAD = [sys.executable, "-P", "-m", "dashboards.cli", "controller", "run", "--begin-ahead"]
+AHEAD = [sys.executable, "-P", "-m", "headgate.dashboards.cli", "controller", "run", "--begin-ahead"]
 
 
 def test_one_that_is_begun_ahead_runs_by_the_words_it_is_told(tmp_path: Path) -> None:
@@ -177,7 +177,16 @@ def test_one_that_is_begun_ahead_can_be_ended_while_it_waits(tmp_path: Path, num
 
 
 def test_it_dies_with_its_owner(tmp_path: Path) -> None:
-    words = [sys.executable, "-P", "-m", "dashboards.cli", "controller", "run", "--state-dir", str(tmp_path)]
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headgate.dashboards.cli",
+        "controller",
+        "run",
+        "--state-dir",
+        str(tmp_path),
+    ]
     script = f"import os,subprocess,time; p=subprocess.Popen({words!r}+['--owner',str(os.getpid())]); time.sleep(60)"
     owner = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     path = tmp_path / "controller" / "endpoint"

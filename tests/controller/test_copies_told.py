@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from controller.core.copies import copies_of, rebuilt_sinks
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.records import Durable, Submitted
-from topology_runtime.messages import SourceStatus
-from topology_runtime.topology import Edge, Task, Topology
+from headgate.controller.core.copies import copies_of, rebuilt_sinks
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.records import Durable, Submitted
+from headgate.topology_runtime.messages import SourceStatus
+from headgate.topology_runtime.topology import Edge, Task, Topology
 
 TOPOLOGY = Topology(
     "two",

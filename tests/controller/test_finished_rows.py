@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from controller.knowledge.tallies import FinishedTally
-from controller.monitor.sink_logs import CHUNK, RUN_BYTES, FinishedRows
-from topology_runtime.messages import FinishedRuns
+from headgate.controller.knowledge.tallies import FinishedTally
+from headgate.controller.monitor.sink_logs import CHUNK, RUN_BYTES, FinishedRows
+from headgate.topology_runtime.messages import FinishedRuns
 
 Run = tuple[int, int, int, int, int]  # source, partition, position, count, variant
 

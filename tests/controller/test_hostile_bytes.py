@@ -13,17 +13,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.records import Submitted
-from controller.monitor.border import check
-from controller.simulation.topologies import SHAPES
-from topology_runtime import channels
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import BadMessage
-from topology_runtime.profiles import Profiled
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.monitor.border import check
+from headgate.controller.simulation.topologies import SHAPES
+from headgate.topology_runtime import channels
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.profiles import Profiled
 
 MIB = 1 << 20
 MEMORY_MOST, SECONDS_MOST = 64 * MIB, 0.25  # of CPU; 50 ms is the promise, on a free machine

@@ -12,8 +12,8 @@ import pytest
 from keys_made import agent, operator
 from test_controller_live import Process, controller
 
-from topology_runtime import channels
-from topology_runtime import messages as m
+from headgate.topology_runtime import channels
+from headgate.topology_runtime import messages as m
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 ANSWER_S = 2.0  # a machine with nothing else to do needs a tenth of it

@@ -11,10 +11,10 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.files import journal as j
-from controller.knowledge.folding import fold_all
-from controller.knowledge.records import Booted, Draining, HeldDead, Record
-from topology_runtime.errors import Conflict, InvalidInput
+from headgate.controller.files import journal as j
+from headgate.controller.knowledge.folding import fold_all
+from headgate.controller.knowledge.records import Booted, Draining, HeldDead, Record
+from headgate.topology_runtime.errors import Conflict, InvalidInput
 
 BOOTED, HELD, DRAINING = Booted(1, 10), HeldDead(("vm2",)), Draining("stop", 20)
 

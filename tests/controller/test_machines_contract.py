@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller.files.machines import FileMachines, Listing, Machines, NoMachines
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible
+from headgate.controller.files.machines import FileMachines, Listing, Machines, NoMachines
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible
 
 VM = Vm("vm3", 4, 0.2)
 

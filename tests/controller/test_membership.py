@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from controller.knowledge.membership import Membership, natural
-from controller.knowledge.turns import Now
-from topology_runtime.cluster import Vm
-from topology_runtime.messages import Hello, Report, Token
+from headgate.controller.knowledge.membership import Membership, natural
+from headgate.controller.knowledge.turns import Now
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.messages import Hello, Report, Token
 
 S = 1_000_000_000
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.monitor.settling import LEAST_NS, WHOLE_BYTES, Done, Settling
-from topology_runtime.messages import FinishedRuns, SampleBlock
+from headgate.controller.monitor.settling import LEAST_NS, WHOLE_BYTES, Done, Settling
+from headgate.topology_runtime.messages import FinishedRuns, SampleBlock
 
 S = 1_000_000_000
 DONE: Done = {(0, 0): 500}

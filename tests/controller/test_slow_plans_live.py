@@ -12,11 +12,11 @@ import pytest
 from keys_made import agent
 from test_controller_live import controller
 
-from controller.files.model_files import read_models
-from controller.knowledge.model_data import model_data
-from topology_runtime import channels, examples
-from topology_runtime import messages as m
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.model_data import model_data
+from headgate.topology_runtime import channels, examples
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 pytestmark = pytest.mark.live
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.files.tally_file import TallyFile
-from controller.knowledge.knowledge import RunCounts
-from controller.knowledge.tallies import SourceTally, Tallies
-from topology_runtime.messages import DeadLetter, SourceStatus
+from headgate.controller.files.tally_file import TallyFile
+from headgate.controller.knowledge.knowledge import RunCounts
+from headgate.controller.knowledge.tallies import SourceTally, Tallies
+from headgate.topology_runtime.messages import DeadLetter, SourceStatus
 
 TALLIES = Tallies(
     5, (SourceTally("source", 0, 10, 7, 8, 3),), (("sink", "source", (0, 4)),), (("source", 0, 2),)

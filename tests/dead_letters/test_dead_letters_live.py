@@ -17,13 +17,13 @@ import pytest
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 START_S, END_S = 40.0, 40.0
 
 FLOW = """
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.tasks.tag import tag
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.tasks.tag import tag
 
 def work(row):
     if row % {every} == 0:

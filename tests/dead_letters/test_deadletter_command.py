@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from controller.knowledge.letters import Letters
-from dashboards.terminal.dead_letters import from_trace, length, rows_from_trace
-from dashboards.terminal.deadletter import drop, list_letters, show
-from dashboards.terminal.replay_letters import replay
-from dashboards.up.run_summary import check_dead, next_steps
-from topology_runtime.errors import CheckFailed, HeadgateError
-from topology_runtime.letters import AGAIN_PARTITION, DeadLetter
+from headgate.controller.knowledge.letters import Letters
+from headgate.dashboards.terminal.dead_letters import from_trace, length, rows_from_trace
+from headgate.dashboards.terminal.deadletter import drop, list_letters, show
+from headgate.dashboards.terminal.replay_letters import replay
+from headgate.dashboards.up.run_summary import check_dead, next_steps
+from headgate.topology_runtime.errors import CheckFailed, HeadgateError
+from headgate.topology_runtime.letters import AGAIN_PARTITION, DeadLetter
 
 
 @pytest.fixture

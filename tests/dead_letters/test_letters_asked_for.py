@@ -6,9 +6,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from controller.files.letter_file import LetterFile
-from controller.knowledge.letters import DiedAgain, Letter, LetterReplayed, Letters, ReplayAsked
-from topology_runtime.letters import AGAIN_PARTITION, DeadLetter
+from headgate.controller.files.letter_file import LetterFile
+from headgate.controller.knowledge.letters import DiedAgain, Letter, LetterReplayed, Letters, ReplayAsked
+from headgate.topology_runtime.letters import AGAIN_PARTITION, DeadLetter
 
 
 def letter(position: int, task: str = "work", variant: int = 0) -> DeadLetter:

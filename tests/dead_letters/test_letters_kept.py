@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.files import letter_file
-from controller.files.letter_file import LetterFile
-from controller.knowledge import letters
-from controller.knowledge.letters import Dead, Dropped, Letter, LetterRecord, Letters
-from topology_runtime.messages import DeadLetter
+from headgate.controller.files import letter_file
+from headgate.controller.files.letter_file import LetterFile
+from headgate.controller.knowledge import letters
+from headgate.controller.knowledge.letters import Dead, Dropped, Letter, LetterRecord, Letters
+from headgate.topology_runtime.messages import DeadLetter
 
 
 def letter(position: int, task: str = "work", partition: int = 0, row: str = "row") -> DeadLetter:

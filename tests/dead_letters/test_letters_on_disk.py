@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from topology_runtime import letters_kept
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.letters_kept import FOLDER, RUN_NOTE, LettersKept, forget, left_before, left_by
-from topology_runtime.messages import DeadLetter
+from headgate.topology_runtime import letters_kept
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.letters_kept import FOLDER, RUN_NOTE, LettersKept, forget, left_before, left_by
+from headgate.topology_runtime.messages import DeadLetter
 
 
 def letter(position: int) -> DeadLetter:

@@ -7,17 +7,17 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from agent import letters
-from agent.letters import AGAIN_NS, LetterBox
-from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.knowledge import Knowledge
-from controller.knowledge.membership import Membership
-from controller.knowledge.turn import Turn
-from controller.monitor import hearing
-from controller.monitor.border import check
-from topology_runtime.errors import BadMessage
-from topology_runtime.messages import DeadLetter, DeadLetters, LettersTaken
+from headgate.agent import letters
+from headgate.agent.letters import AGAIN_NS, LetterBox
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.monitor import hearing
+from headgate.controller.monitor.border import check
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.messages import DeadLetter, DeadLetters, LettersTaken
 
 
 def letter(position: int) -> DeadLetter:
@@ -159,7 +159,7 @@ def test_the_first_letters_are_told_one_by_one_then_how_many_there_are() -> None
 
 
 def test_a_task_of_which_no_more_is_kept_is_an_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
-    from controller.knowledge import letters as kept_letters
+    from headgate.controller.knowledge import letters as kept_letters
 
     monkeypatch.setattr(kept_letters, "LETTERS_MOST", 5)
     k = Knowledge(ControllerSettings("run"))

@@ -16,14 +16,14 @@ import pytest
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 START_S, END_S = 40.0, 60.0
 
 FLOW = """
 import os
 from pathlib import Path
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.counter import Counter
 
 def work(row):
     if row % 5 == 0 and not Path("{home}/mended").exists():

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 START_S, END_S = 40.0, 40.0
 MNT_DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 FLOW = """
 import sys
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
 
 def work(row):
     if row % 500 == 13:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime import logs
-from topology_runtime.cluster import Slot
-from topology_runtime.disk import DiskTroubles, mount_of
-from topology_runtime.logs import KEPT_BYTES, LogStream, open_log, trim
-from topology_runtime.messages import RootKey, RootPart
-from topology_runtime.worker.finished import RUN_BYTES, FinishedLog
-from topology_runtime.worker.pieces import Finished
+from headgate.topology_runtime import logs
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.disk import DiskTroubles, mount_of
+from headgate.topology_runtime.logs import KEPT_BYTES, LogStream, open_log, trim
+from headgate.topology_runtime.messages import RootKey, RootPart
+from headgate.topology_runtime.worker.finished import RUN_BYTES, FinishedLog
+from headgate.topology_runtime.worker.pieces import Finished
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 BROKEN = [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT]
@@ -38,7 +38,7 @@ def test_printing_to_a_full_disk_raises_nothing_and_says_later_what_is_missing(t
     """A real process with a real limit on the size of its log."""
     code = """
 import resource, signal, sys
-from topology_runtime.logs import hold_out
+from headgate.topology_runtime.logs import hold_out
 hold_out()
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 print("first", file=sys.stderr)

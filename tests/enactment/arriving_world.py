@@ -7,9 +7,9 @@ from collections.abc import Callable
 from enactment_world import MODELS, TOPOLOGY, WALL0, FakeVm, S, World, vm
 from msgspec.structs import replace
 
-from controller.core.loop import Loop
-from controller.knowledge.records import Submitted
-from topology_runtime import messages as m
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge.records import Submitted
+from headgate.topology_runtime import messages as m
 
 SOURCE = replace(TOPOLOGY.tasks[0], arriving=True)
 ARRIVING = replace(TOPOLOGY, tasks=(SOURCE, *TOPOLOGY.tasks[1:]))

@@ -10,12 +10,12 @@ from typing import Any
 from enactment_world import MODELS, S, World, ints
 from msgspec.structs import replace
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.models import Model, Point, cpu, peak_rate
-from controller.knowledge.prediction_ledger import LedgerEntry
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.models import Model, Point, cpu, peak_rate
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot
 
 TASK = "work"
 BY_CPU = replace(

@@ -12,20 +12,20 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.folding import fold_all
-from controller.knowledge.letters import LetterRecord
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.plans import Plan
-from controller.knowledge.records import Durable, Record, RolloutStarted, Submitted
-from controller.knowledge.tallies import Tallies
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.world import Delays, IdealVm, IdealWorld, latency_rows, quiet_block
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.folding import fold_all
+from headgate.controller.knowledge.letters import LetterRecord
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.records import Durable, Record, RolloutStarted, Submitted
+from headgate.controller.knowledge.tallies import Tallies
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.world import Delays, IdealVm, IdealWorld, latency_rows, quiet_block
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 S = 1_000_000_000
 WALL0 = 1_700_000_000 * S

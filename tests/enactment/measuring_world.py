@@ -10,13 +10,13 @@ import msgspec
 from enactment_world import FakeVm, S, World, vm
 from msgspec.structs import replace
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.models import Model
-from topology_runtime import messages as m
-from topology_runtime.cluster import Vm
-from topology_runtime.profiles import ProfileAt, Profiled, ProfileSpec
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.models import Model
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.profiles import ProfileAt, Profiled, ProfileSpec
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 NAMES = ("a", "b", "c")
 CHAIN = Topology(

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from enactment_world import World, vm
 
-from controller.core.decide import moving_little
-from controller.core.deciding import question
-from dashboards.terminal.live_view import notes as notes_of
-from dashboards.terminal.status import check_stable
-from topology_runtime.errors import CheckFailed
+from headgate.controller.core.decide import moving_little
+from headgate.controller.core.deciding import question
+from headgate.dashboards.terminal.live_view import notes as notes_of
+from headgate.dashboards.terminal.status import check_stable
+from headgate.topology_runtime.errors import CheckFailed
 
 
 def alarms(world: World) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from arriving_world import ArrivingWorld, S
 from msgspec.structs import replace
 
-from controller.knowledge import turns as t
+from headgate.controller.knowledge import turns as t
 
 
 def running(comes_tps: float, told_tps: float, uncapped: bool = True) -> ArrivingWorld:

@@ -6,9 +6,9 @@ import pytest
 from enactment_world import MODELS, World
 from msgspec.structs import replace
 
-from controller.execute.chaining import chainable, computes
-from controller.knowledge.models import Model, ModelSlot, Point
-from topology_runtime.topology import Task, Topology
+from headgate.controller.execute.chaining import chainable, computes
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.topology_runtime.topology import Task, Topology
 
 
 def model(cpu: float, waiting: bool = False) -> Model:

@@ -6,10 +6,10 @@ import pytest
 from enactment_world import World
 from msgspec.structs import replace
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.knowledge import SourceKnown
-from topology_runtime import messages as m
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.knowledge import SourceKnown
+from headgate.topology_runtime import messages as m
 
 
 def running() -> World:

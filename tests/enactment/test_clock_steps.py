@@ -6,9 +6,9 @@ import pytest
 from enactment_world import World
 from msgspec.structs import replace
 
-from controller.knowledge import turns as t
-from controller.monitor.border import check
-from topology_runtime.errors import BadMessage
+from headgate.controller.knowledge import turns as t
+from headgate.controller.monitor.border import check
+from headgate.topology_runtime.errors import BadMessage
 
 S, MS = 1_000_000_000, 1_000_000
 

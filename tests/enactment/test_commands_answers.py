@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from enactment_world import MODELS, TOPOLOGY, World, vm
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.model_data import model_data
-from topology_runtime import messages as m
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.model_data import model_data
+from headgate.topology_runtime import messages as m
 
 S = 1_000_000_000
 

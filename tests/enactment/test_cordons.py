@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from enactment_world import World, vm
 
-from controller.knowledge.records import Cordoned, HandedOver
-from topology_runtime import messages as m
+from headgate.controller.knowledge.records import Cordoned, HandedOver
+from headgate.topology_runtime import messages as m
 
 
 def running(rate_tps: float = 100.0, vms: int = 3, **settings: Any) -> World:

@@ -6,9 +6,9 @@ from typing import Any
 
 from enactment_world import World, replace
 
-from controller.knowledge import turns as t
-from controller.views.summary import summary
-from topology_runtime import messages as m
+from headgate.controller.knowledge import turns as t
+from headgate.controller.views.summary import summary
+from headgate.topology_runtime import messages as m
 
 FULL = "the log of finished rows cannot be written: No space left on device (/d/1.log, on the disk at /d)"
 
@@ -104,8 +104,8 @@ def test_an_agent_that_ended_as_it_should_was_not_killed() -> None:
 
 
 def test_a_report_with_endless_troubles_is_refused() -> None:
-    from controller.monitor.border import check
-    from topology_runtime.errors import BadMessage
+    from headgate.controller.monitor.border import check
+    from headgate.topology_runtime.errors import BadMessage
 
     world = World().start().until("committed")
     report = world.vms["vm1"].report()

@@ -8,10 +8,10 @@ import pytest
 from arriving_world import ArrivingWorld
 from msgspec.structs import replace
 
-from controller.views.summary import summary
-from dashboards.up.run_summary import check_lost, lines_of
-from topology_runtime.errors import CheckFailed
-from topology_runtime.messages import SpoolLeft
+from headgate.controller.views.summary import summary
+from headgate.dashboards.up.run_summary import check_lost, lines_of
+from headgate.topology_runtime.errors import CheckFailed
+from headgate.topology_runtime.messages import SpoolLeft
 
 
 def behind() -> ArrivingWorld:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from enactment_world import World, vm
 
-from controller.knowledge import turns as t
-from controller.knowledge.folding import fold_all
-from controller.knowledge.records import PhaseEntered, RolloutStarted
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.folding import fold_all
+from headgate.controller.knowledge.records import PhaseEntered, RolloutStarted
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot
 
 S = 1_000_000_000
 THREE = (vm("vm1"), vm("vm2"), vm("vm3"))

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from measuring_world import CHAIN, NAMES, MeasuringWorld, model_of
 from msgspec.structs import replace
 
-from controller.core import first_profiles
-from controller.execute.measuring import first_specs
-from controller.knowledge.membership import LOST_NS
-from controller.views.snapshots import snapshot_of
-from topology_runtime.topology import Task
+from headgate.controller.core import first_profiles
+from headgate.controller.execute.measuring import first_specs
+from headgate.controller.knowledge.membership import LOST_NS
+from headgate.controller.views.snapshots import snapshot_of
+from headgate.topology_runtime.topology import Task
 
 checked = examples(40)
 

@@ -6,10 +6,10 @@ import pytest
 from enactment_world import MODELS, TOPOLOGY, S, World
 from msgspec.structs import replace
 
-from controller.knowledge import turns as t
-from controller.knowledge.model_data import model_of
-from topology_runtime.calibration.store import stand_in
-from topology_runtime.topology import Edge, Task
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.model_data import model_of
+from headgate.topology_runtime.calibration.store import stand_in
+from headgate.topology_runtime.topology import Edge, Task
 
 STAND_IN, _ = model_of(stand_in("store", {"cores": 1.0}))
 TASKS = (*TOPOLOGY.tasks, Task("store"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enactment_world import World
 from msgspec.structs import replace
 
-from controller.core.recovery import rested
-from controller.knowledge.records import Durable, Holds
-from topology_runtime.cluster import Slot
+from headgate.controller.core.recovery import rested
+from headgate.controller.knowledge.records import Durable, Holds
+from headgate.topology_runtime.cluster import Slot
 
 
 def test_who_is_gone_had_said_so_unless_its_vm_is_held_dead() -> None:

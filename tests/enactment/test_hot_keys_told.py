@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from enactment_world import World, replace
 
-from controller.knowledge.turn import Turn
-from controller.knowledge.turns import Now
-from controller.monitor import border, hot_keys
-from controller.views.explanation import explain
-from controller.views.status import status
-from topology_runtime.errors import BadMessage
-from topology_runtime.key_counts import KeyCount, KeysSeen
+from headgate.controller.knowledge.turn import Turn
+from headgate.controller.knowledge.turns import Now
+from headgate.controller.monitor import border, hot_keys
+from headgate.controller.views.explanation import explain
+from headgate.controller.views.status import status
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.key_counts import KeyCount, KeysSeen
 
 S = 1_000_000_000
 

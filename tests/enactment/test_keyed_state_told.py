@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from enactment_world import World, replace
 
-from controller.knowledge import turns as t
-from controller.monitor import border
-from controller.views.summary import summary
-from dashboards.up.run_summary import check_state
-from topology_runtime import messages as m
-from topology_runtime.errors import BadMessage, CheckFailed
+from headgate.controller.knowledge import turns as t
+from headgate.controller.monitor import border
+from headgate.controller.views.summary import summary
+from headgate.dashboards.up.run_summary import check_state
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.errors import BadMessage, CheckFailed
 
 
 def report_of(world: World, thread: m.ThreadSpec, **changes: object) -> m.Report:

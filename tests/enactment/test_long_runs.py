@@ -6,11 +6,11 @@ import msgspec
 from enactment_world import World
 from msgspec.structs import replace
 
-from controller.knowledge import folding
-from controller.knowledge.folding import fold, fold_all
-from controller.knowledge.records import Durable, Record, RolloutStarted, SoFar
-from controller.views.metrics import replans_of
-from controller.views.summary import summary
+from headgate.controller.knowledge import folding
+from headgate.controller.knowledge.folding import fold, fold_all
+from headgate.controller.knowledge.records import Durable, Record, RolloutStarted, SoFar
+from headgate.controller.views.metrics import replans_of
+from headgate.controller.views.summary import summary
 
 S = 1_000_000_000
 

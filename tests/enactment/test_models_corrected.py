@@ -11,14 +11,14 @@ from costed_world import BY_CPU, TASK, CostedWorld, times
 from enactment_world import MODELS, vm
 from msgspec.structs import replace
 
-from controller.core.decide import moving_little
-from controller.core.deciding import question
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.corrections import corrected, correction_of, version_of
-from controller.knowledge.model_data import model_data, model_of
-from controller.knowledge.models import Model
-from controller.knowledge.prediction_ledger import latest
-from controller.recording.ledger_file import speaking_of
+from headgate.controller.core.decide import moving_little
+from headgate.controller.core.deciding import question
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.corrections import corrected, correction_of, version_of
+from headgate.controller.knowledge.model_data import model_data, model_of
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.prediction_ledger import latest
+from headgate.controller.recording.ledger_file import speaking_of
 
 
 def events(world: CostedWorld, kind: str) -> list[dict[str, Any]]:

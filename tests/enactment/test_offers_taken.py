@@ -13,22 +13,22 @@ from costed_world import BY_CPU, TASK, CostedWorld, times
 from enactment_world import MEMORY, WALL0, S, World, vm
 from msgspec.structs import replace
 
-from controller.core.decide import moving_little
-from controller.core.deciding import question
-from controller.core.loop import Loop
-from controller.core.tracing import run_of as told_of
-from controller.knowledge import turns as t
-from controller.knowledge.corrections import correction_of, version_of
-from controller.knowledge.folding import fold_all
-from controller.knowledge.models import Model
-from controller.monitor.roles import refused_to
-from controller.recording.recorder import input_line
-from controller.replaying.exact_replay import ExactReplay
-from controller.replaying.recorded import InputLine, run_of
-from controller.replaying.world import Delays
-from topology_runtime.keys.pairs import Who
-from topology_runtime.messages import Reply, SampleBlock
-from topology_runtime.utc import utc_iso
+from headgate.controller.core.decide import moving_little
+from headgate.controller.core.deciding import question
+from headgate.controller.core.loop import Loop
+from headgate.controller.core.tracing import run_of as told_of
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.corrections import correction_of, version_of
+from headgate.controller.knowledge.folding import fold_all
+from headgate.controller.knowledge.models import Model
+from headgate.controller.monitor.roles import refused_to
+from headgate.controller.recording.recorder import input_line
+from headgate.controller.replaying.exact_replay import ExactReplay
+from headgate.controller.replaying.recorded import InputLine, run_of
+from headgate.controller.replaying.world import Delays
+from headgate.topology_runtime.keys.pairs import Who
+from headgate.topology_runtime.messages import Reply, SampleBlock
+from headgate.topology_runtime.utc import utc_iso
 
 SAID = times(BY_CPU, 1.35)  # less than the prediction ledger is sure of in a first run
 NO: dict[str, Any] = {}

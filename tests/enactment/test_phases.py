@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from enactment_world import World, vm
 
-from controller.execute.steps import PREPARED_LIMIT_NS
-from controller.knowledge import turns as t
-from controller.replaying.world import Delays
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import DesiredState, Token
+from headgate.controller.execute.steps import PREPARED_LIMIT_NS
+from headgate.controller.knowledge import turns as t
+from headgate.controller.replaying.world import Delays
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import DesiredState, Token
 
 S = 1_000_000_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from enactment_world import MODELS, TOPOLOGY, World, vm
 from msgspec.structs import replace
 
-from controller.knowledge.plans import Plan
-from controller.plan.planner import PlanRequest, make_plan
-from topology_runtime.errors import InvalidInput
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.topology_runtime.errors import InvalidInput
 
 
 def given(rate_tps: float = 60.0) -> Plan:

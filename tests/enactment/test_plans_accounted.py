@@ -7,10 +7,10 @@ from costed_world import BASE_CPU, BY_CPU, TASK, CostedWorld, times
 from enactment_world import MODELS, vm
 from msgspec.structs import replace
 
-from controller.core.accounting import PLANS_KEPT, Accounts
-from controller.knowledge.corrections import version_of
-from controller.knowledge.models import Model
-from controller.knowledge.prediction_ledger import latest
+from headgate.controller.core.accounting import PLANS_KEPT, Accounts
+from headgate.controller.knowledge.corrections import version_of
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.prediction_ledger import latest
 
 
 def settled(

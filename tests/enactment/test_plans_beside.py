@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 from enactment_world import S, World
 
-from controller.core.deciding import question
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.replaying.world import Delays
-from topology_runtime import messages as m
+from headgate.controller.core.deciding import question
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.replaying.world import Delays
+from headgate.topology_runtime import messages as m
 
 
 class SlowWorld(World):

@@ -8,9 +8,9 @@ import pytest
 from enactment_world import World, vm
 from msgspec.structs import replace
 
-from controller.knowledge import turns as t
-from controller.replaying.world import Delays
-from topology_runtime.cluster import Vm
+from headgate.controller.knowledge import turns as t
+from headgate.controller.replaying.world import Delays
+from headgate.topology_runtime.cluster import Vm
 
 HIGH_TPS, LOW_TPS = 1400.0, 100.0
 PRICE = 0.4

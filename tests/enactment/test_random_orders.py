@@ -10,8 +10,8 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.knowledge import turns as t
-from topology_runtime import messages as m
+from headgate.controller.knowledge import turns as t
+from headgate.topology_runtime import messages as m
 
 RATES = (60.0, 300.0, 700.0, 1300.0)
 NAMES = ("vm1", "vm2", "vm3")

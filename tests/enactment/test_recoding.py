@@ -9,9 +9,9 @@ import pytest
 from enactment_world import MODELS, TOPOLOGY, World, vm
 from msgspec.structs import replace
 
-from controller.knowledge import turns as t
-from topology_runtime import messages as m
-from topology_runtime.topology import Edge, Topology
+from headgate.controller.knowledge import turns as t
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.topology import Edge, Topology
 
 
 def running(rate_tps: float = 100.0, slots: int = 4, vms: int = 2, **settings: Any) -> World:

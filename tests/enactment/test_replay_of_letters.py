@@ -8,11 +8,11 @@ import pytest
 from enactment_world import FakeVm, World
 from msgspec.structs import replace
 
-from controller.execute.sending_again import sources_above
-from controller.monitor.border import check
-from topology_runtime import messages as m
-from topology_runtime.errors import BadMessage
-from topology_runtime.letters import (
+from headgate.controller.execute.sending_again import sources_above
+from headgate.controller.monitor.border import check
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.letters import (
     AGAIN_MOST,
     AGAIN_PARTITION,
     DeadLetter,
@@ -20,9 +20,9 @@ from topology_runtime.letters import (
     SendAgain,
     SentAgain,
 )
-from topology_runtime.topology import Edge, Task, Topology
-from topology_runtime.worker.again import LetterSends
-from topology_runtime.worker.burial import bytes_of
+from headgate.topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.worker.again import LetterSends
+from headgate.topology_runtime.worker.burial import bytes_of
 
 S = 1_000_000_000
 
@@ -86,7 +86,7 @@ class Replaying(World):
 
 
 def t_from(message: m.FromAgent) -> Any:
-    from controller.knowledge import turns as t
+    from headgate.controller.knowledge import turns as t
 
     check(message)
     return t.FromVm(message)
@@ -271,9 +271,9 @@ def test_rows_that_were_not_kept_are_refused_or_left_out() -> None:
 
 
 def test_nothing_runs_nothing_is_sent_again() -> None:
-    from controller.core.loop import Loop
-    from controller.knowledge import turns as t
-    from controller.knowledge.config import ControllerSettings
+    from headgate.controller.core.loop import Loop
+    from headgate.controller.knowledge import turns as t
+    from headgate.controller.knowledge.config import ControllerSettings
 
     loop = Loop(ControllerSettings("idle"))
     loop.step(t.Started(), t.Now(S, S))

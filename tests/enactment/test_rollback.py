@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from enactment_world import MODELS, TOPOLOGY, World, replace, vm
 
-from controller.knowledge.models import Point
-from controller.knowledge.plan_data import plan_data
-from controller.knowledge.plans import Plan
-from controller.plan.planner import PlanRequest, make_plan
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Edge, Topology
+from headgate.controller.knowledge.models import Point
+from headgate.controller.knowledge.plan_data import plan_data
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.topology import Edge, Topology
 
 
 def raised(**settings: Any) -> World:

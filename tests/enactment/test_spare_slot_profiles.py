@@ -9,14 +9,14 @@ from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.loop import Loop
-from controller.core.spare_profiles import HOUR_NS, budget_left_s, doubts
-from controller.knowledge import turns as t
-from controller.knowledge.diagnoses import Residual
-from controller.knowledge.models import Model, ModelSlot, Point
-from topology_runtime.cluster import Slot
-from topology_runtime.profiles import Profiled, ProfileSpec
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.core.loop import Loop
+from headgate.controller.core.spare_profiles import HOUR_NS, budget_left_s, doubts
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.diagnoses import Residual
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.profiles import Profiled, ProfileSpec
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 checked = examples(100)
 NAMES = ("a", "b", "c", "d")
@@ -270,7 +270,7 @@ def test_recorded_inputs_give_the_same_instructions_again() -> None:
 
 
 def test_the_error_of_a_slot_is_that_of_every_task_in_it() -> None:
-    from controller.core.spare_profiles import errors
+    from headgate.controller.core.spare_profiles import errors
 
     plan = running(0.0).loop.knowledge.plan
     assert plan is not None

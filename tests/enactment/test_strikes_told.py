@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from enactment_world import World, replace
 
-from controller.knowledge import turns as t
-from controller.monitor import border
-from topology_runtime.errors import BadMessage
-from topology_runtime.struck import Struck, VmStrikes
+from headgate.controller.knowledge import turns as t
+from headgate.controller.monitor import border
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.struck import Struck, VmStrikes
 
 STRUCK = Struck("work", "source", 0, 5, 0, "row", 2, "why", "")
 TOLD = VmStrikes((STRUCK,), 1)

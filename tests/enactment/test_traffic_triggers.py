@@ -9,9 +9,9 @@ import pytest
 from enactment_world import vm
 from trafficked_world import BYTES, LARGE, TraffickedWorld
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.config import TrafficTriggers
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import TrafficTriggers
 
 EVERY = TrafficTriggers(every_s=20.0)
 

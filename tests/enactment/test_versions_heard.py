@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from enactment_world import World
 
-from controller.knowledge import turns as t
-from controller.monitor.roles import foreign
-from topology_runtime import messages as m
-from topology_runtime.errors import Conflict
-from topology_runtime.requests import from_here
-from topology_runtime.wire_version import OLDEST, WIRE
+from headgate.controller.knowledge import turns as t
+from headgate.controller.monitor.roles import foreign
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.errors import Conflict
+from headgate.topology_runtime.requests import from_here
+from headgate.topology_runtime.wire_version import OLDEST, WIRE
 
 OURS = "1.4.0"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from controller.execute.keepers import answering
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.messages import Keepers, ThreadSpec
+from headgate.controller.execute.keepers import answering
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.messages import Keepers, ThreadSpec
 
 VMS = tuple(Vm(f"vm{n}", n, 1.0, 1 << 28) for n in (1, 2))
 ONE, FIRST, SECOND = Slot("vm1", 0), Slot("vm2", 0), Slot("vm2", 1)

@@ -10,11 +10,11 @@ from typing import Any
 from enactment_world import MEMORY, FakeVm, World, ints, vm
 from msgspec.structs import replace
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.models import Model, ModelSlot, Point
-from topology_runtime import messages as m
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 RATE = 100
 PIPE = Topology(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dashboards import cli
 from experiments import all_schedulers as a
 from experiments.scheduler_page import OURS, USUAL, page
+from headgate.dashboards import cli
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 Data = dict[str, Any]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.files.model_files import read_models
 from experiments import trial_predictions as tp
 from experiments.prediction_scores import scored, table
-from topology_runtime.loading import load
+from headgate.controller.files.model_files import read_models
+from headgate.topology_runtime.loading import load
 
 ROOT = Path(__file__).resolve().parents[2]
 

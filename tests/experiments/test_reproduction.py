@@ -12,8 +12,6 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
-from controller.files.model_files import read_models
-from controller.plan.predict import predict
 from experiments import reproduce, scores
 from experiments.reproducing import answers, ends
 from experiments.reproducing import cells as c
@@ -22,7 +20,9 @@ from experiments.reproducing.pictures import draw
 from experiments.reproducing.stair import Pace, Stair
 from experiments.reproducing.store import Store
 from experiments.reproducing.writing import judged, models_at
-from topology_runtime.errors import InvalidInput
+from headgate.controller.files.model_files import read_models
+from headgate.controller.plan.predict import predict
+from headgate.topology_runtime.errors import InvalidInput
 
 ROOT = Path(__file__).resolve().parents[2]
 

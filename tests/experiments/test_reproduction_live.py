@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.files.model_files import read_models
+from headgate.controller.files.model_files import read_models
 
 ROOT = Path(__file__).resolve().parents[2]
 

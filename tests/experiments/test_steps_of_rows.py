@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bench_steps as steps
-from topology_runtime.worker import garbage
+from headgate.topology_runtime.worker import garbage
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime import snapshot as s
-from topology_runtime.utc import utc_iso
+from headgate.topology_runtime import snapshot as s
+from headgate.topology_runtime.utc import utc_iso
 
 BEGAN_S = 1_790_000_000
 NOW_S = BEGAN_S + 240

@@ -12,21 +12,21 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from controller.core.rate_question import rates_asked, whatif
-from controller.knowledge.run_view import RunView
-from controller.monitor.task_latency import TaskLatency
-from controller.offline.compare import compare as compare_command
-from controller.offline.whatif import whatif as whatif_command
-from controller.plan.planner import PlanRequest
-from controller.plan.schedulers import each_once
-from controller.views.snapshots import SnapshotMaker
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import InvalidInput
-from topology_runtime.latency_buckets import BUCKETS, bucket_of
-from topology_runtime.messages import ProfileSpec, Request, SampleBlock
-from topology_runtime.patience import clocked
-from topology_runtime.picturing.merge_patch import advanced
-from topology_runtime.snapshot import Delta, Snapshot
+from headgate.controller.core.rate_question import rates_asked, whatif
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.monitor.task_latency import TaskLatency
+from headgate.controller.offline.compare import compare as compare_command
+from headgate.controller.offline.whatif import whatif as whatif_command
+from headgate.controller.plan.planner import PlanRequest
+from headgate.controller.plan.schedulers import each_once
+from headgate.controller.views.snapshots import SnapshotMaker
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.latency_buckets import BUCKETS, bucket_of
+from headgate.topology_runtime.messages import ProfileSpec, Request, SampleBlock
+from headgate.topology_runtime.patience import clocked
+from headgate.topology_runtime.picturing.merge_patch import advanced
+from headgate.topology_runtime.snapshot import Delta, Snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 

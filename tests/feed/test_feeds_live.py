@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from keys_made import operator
 
-from dashboards.feeding.items import Change, Stale, Whole
-from dashboards.feeding.live_feed import LiveFeed
-from topology_runtime import channels
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import Request
-from topology_runtime.picturing.merge_patch import advanced
+from headgate.dashboards.feeding.items import Change, Stale, Whole
+from headgate.dashboards.feeding.live_feed import LiveFeed
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.messages import Request
+from headgate.topology_runtime.picturing.merge_patch import advanced
 
 pytestmark = pytest.mark.live
 
@@ -33,7 +33,7 @@ class Controller:
 
     def __init__(self, state: Path, *options: str) -> None:
         words = ["controller", "run", "--state-dir", str(state), *options]
-        command = [sys.executable, "-P", "-m", "dashboards.cli", *words]
+        command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words]
         self.popen = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         self.contact = self._contact(state)
 

@@ -16,11 +16,11 @@ from keys_made import MadeKeys
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.knowledge import turns as t
-from controller.publisher import Publisher
-from controller.views.metrics import families
-from dashboards.terminal.status import print_status
-from topology_runtime.messages import SampleBlock
+from headgate.controller.knowledge import turns as t
+from headgate.controller.publisher import Publisher
+from headgate.controller.views.metrics import families
+from headgate.dashboards.terminal.status import print_status
+from headgate.topology_runtime.messages import SampleBlock
 
 Labels = frozenset[tuple[str, str]]
 

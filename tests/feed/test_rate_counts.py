@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from enactment_world import World
 
-from controller.knowledge import turns as t
+from headgate.controller.knowledge import turns as t
 
 COUNTS = ("offered", "emitted", "acked")
 

@@ -14,14 +14,14 @@ from feed_made import NOW_S, example, plain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.analyze.nearness import ThreadsInSlot, grows, loads
-from controller.knowledge.diagnoses import TaskLoad
-from controller.views.figures import figure, share
-from controller.views.figures import plain as flat
-from controller.views.sentences import diff_of, header_of
-from topology_runtime.picturing.history import FINE_S, HistoryRing
-from topology_runtime.picturing.merge_patch import advanced, appended, patch_between, patched
-from topology_runtime.snapshot import HISTORY_S, Snapshot
+from headgate.controller.analyze.nearness import ThreadsInSlot, grows, loads
+from headgate.controller.knowledge.diagnoses import TaskLoad
+from headgate.controller.views.figures import figure, share
+from headgate.controller.views.figures import plain as flat
+from headgate.controller.views.sentences import diff_of, header_of
+from headgate.topology_runtime.picturing.history import FINE_S, HistoryRing
+from headgate.topology_runtime.picturing.merge_patch import advanced, appended, patch_between, patched
+from headgate.topology_runtime.snapshot import HISTORY_S, Snapshot
 
 EXAMPLE = Path(__file__).parent / "example_snapshot.json"
 

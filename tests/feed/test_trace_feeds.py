@@ -14,13 +14,13 @@ import msgspec
 import pytest
 from trace_made import BEGAN_S, SECONDS, STEPS, recorded
 
-from controller import publisher
-from dashboards.feeding.items import Change, Whole
-from dashboards.feeding.recorded_views import RecordedViews
-from dashboards.feeding.trace_feed import TraceFeed
-from topology_runtime.errors import InvalidInput
-from topology_runtime.picturing.merge_patch import advanced
-from topology_runtime.snapshot import Snapshot
+from headgate.controller import publisher
+from headgate.dashboards.feeding.items import Change, Whole
+from headgate.dashboards.feeding.recorded_views import RecordedViews
+from headgate.dashboards.feeding.trace_feed import TraceFeed
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.picturing.merge_patch import advanced
+from headgate.topology_runtime.snapshot import Snapshot
 
 FAST = 1e6  # the whole trace between two items
 APART = ("history", "number", "boot", "origin", "replay")  # which a trace has of its own

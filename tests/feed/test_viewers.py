@@ -11,10 +11,10 @@ import pytest
 from enactment_world import World
 from keys_made import MadeKeys
 
-from controller.viewers import WAITING_MOST, Viewers
-from topology_runtime.channels import Waker
-from topology_runtime.errors import InvalidInput
-from topology_runtime.messages import Reply
+from headgate.controller.viewers import WAITING_MOST, Viewers
+from headgate.topology_runtime.channels import Waker
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.messages import Reply
 
 ANSWER_S = 30.0
 

@@ -6,12 +6,12 @@ import json
 
 from enactment_world import World
 
-from controller.knowledge.run_view import RunView
-from controller.views.explanation import explain
-from controller.views.rate_rows import RateRows
-from controller.views.snapshots import SnapshotMaker
-from controller.views.status import status
-from controller.views.summary import summary
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.views.explanation import explain
+from headgate.controller.views.rate_rows import RateRows
+from headgate.controller.views.snapshots import SnapshotMaker
+from headgate.controller.views.status import status
+from headgate.controller.views.summary import summary
 
 
 def shown(view: RunView) -> list[str]:

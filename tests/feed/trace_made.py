@@ -13,12 +13,12 @@ import msgspec
 from keys_made import MadeKeys
 from recorded_runs import settings, submitted
 
-from controller.core.loop import Loop
-from controller.core.tracing import run_of
-from controller.knowledge import turns as t
-from controller.publisher import Publisher
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.world import IdealWorld
+from headgate.controller.core.loop import Loop
+from headgate.controller.core.tracing import run_of
+from headgate.controller.knowledge import turns as t
+from headgate.controller.publisher import Publisher
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.world import IdealWorld
 
 BEGAN_S = 1_790_000_001
 SECONDS = 150.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from controller.files.model_files import read_models
-from controller.plan.planner import PlanRequest
-from topology_runtime import examples
-from topology_runtime.cluster import Vm
-from topology_runtime.loading import load
-from topology_runtime.topology import Topology
+from headgate.controller.files.model_files import read_models
+from headgate.controller.plan.planner import PlanRequest
+from headgate.topology_runtime import examples
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.loading import load
+from headgate.topology_runtime.topology import Topology
 
 MODELS = read_models(examples.MODELS)
 SIZES = tuple(Vm(f"D{size}", size, usd_per_hour=0.098 * size) for size in (4, 2, 1))

@@ -8,17 +8,17 @@ import pytest
 from msgspec.structs import replace
 from published import FIVE_D3, MODELS, SIZES, diamond, linear, request, star
 
-from controller.knowledge.models import memory, peak_rate
-from controller.knowledge.plans import Allocation, Bundle, Placement, Plan, TaskAllocation
-from controller.plan.highest import highest_plan
-from controller.plan.lsa import lsa
-from controller.plan.mba import mba
-from controller.plan.planner import make_plan, plan_acquiring
-from controller.plan.predict import predict
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible
-from topology_runtime.topology import Task, Topology
+from headgate.controller.knowledge.models import memory, peak_rate
+from headgate.controller.knowledge.plans import Allocation, Bundle, Placement, Plan, TaskAllocation
+from headgate.controller.plan.highest import highest_plan
+from headgate.controller.plan.lsa import lsa
+from headgate.controller.plan.mba import mba
+from headgate.controller.plan.planner import make_plan, plan_acquiring
+from headgate.controller.plan.predict import predict
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.topology import Task, Topology
 
 
 def totals(allocation: Allocation) -> tuple[float, float]:

@@ -51,7 +51,17 @@ def write_hosts(made: Bed, *names: str, **of_vm: str) -> Path:
 
 
 def check(made: Bed, path: Path) -> tuple[int, dict[str, Any], str]:
-    command = [sys.executable, "-P", "-m", "dashboards.cli", "cluster", "check", str(path), "-o", "json"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headgate.dashboards.cli",
+        "cluster",
+        "check",
+        str(path),
+        "-o",
+        "json",
+    ]
     ran = subprocess.run(command, env=made.environment(), capture_output=True, text=True, timeout=90)
     return ran.returncode, json.loads(ran.stdout) if ran.stdout else {}, ran.stderr
 

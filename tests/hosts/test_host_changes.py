@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from test_host_findings import WELL
 from test_hosts_file import SMALL, hosts_of
 
-from dashboards.cluster.host_changes import HostWanted, changes, digest_of
-from dashboards.cluster.host_facts import HostFacts, ServiceFacts
-from dashboards.cluster.on_host.controller_runs import number_of_run
-from dashboards.cluster.services import agent_service, controller_service
+from headgate.dashboards.cluster.host_changes import HostWanted, changes, digest_of
+from headgate.dashboards.cluster.host_facts import HostFacts, ServiceFacts
+from headgate.dashboards.cluster.on_host.controller_runs import number_of_run
+from headgate.dashboards.cluster.services import agent_service, controller_service
 
 HOSTS = hosts_of(SMALL)
 HOME = "/srv/headgate/plant"

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 from test_hosts_file import SMALL, hosts_of
 
-from dashboards.cluster.host_facts import HostFacts, HostFinding, findings
-from dashboards.cluster.host_failures import HostFailed, HostsFailed
-from dashboards.cluster.port_matrix import (
+from headgate.dashboards.cluster.host_facts import HostFacts, HostFinding, findings
+from headgate.dashboards.cluster.host_failures import HostFailed, HostsFailed
+from headgate.dashboards.cluster.port_matrix import (
     HERE,
     PortReach,
     Target,

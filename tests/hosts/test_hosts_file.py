@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from dashboards.cluster.hosts_file import ClusterHosts, parse
-from dashboards.cluster.services import agent_service
+from headgate.dashboards.cluster.hosts_file import ClusterHosts, parse
+from headgate.dashboards.cluster.services import agent_service
 
 SMALL = """\
 schema = "headgate/hosts/v1"

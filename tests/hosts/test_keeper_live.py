@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from dashboards.cluster.on_host import keeper
-from dashboards.cluster.on_host.doing import NotDone
-from dashboards.cluster.on_host.services_here import ServicesHere
+from headgate.dashboards.cluster.on_host import keeper
+from headgate.dashboards.cluster.on_host.doing import NotDone
+from headgate.dashboards.cluster.on_host.services_here import ServicesHere
 from watched_runs.host_bed import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]  # its time is told in seconds of a service

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from topology_runtime.curve import new_pair
-from topology_runtime.keys.keyring import KeyFile, keep_whole
-from topology_runtime.keys.keyring import Keyring as Ring
-from topology_runtime.keys.pairs import Contact, KeyGuard, Role, Who
+from headgate.topology_runtime.curve import new_pair
+from headgate.topology_runtime.keys.keyring import KeyFile, keep_whole
+from headgate.topology_runtime.keys.keyring import Keyring as Ring
+from headgate.topology_runtime.keys.pairs import Contact, KeyGuard, Role, Who
 
 
 class MadeKeys:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keys_made import MadeKeys
 
-from topology_runtime import channels as c
-from topology_runtime import messages as m
-from topology_runtime.addresses import Listening, is_loopback, listening, parted, tcp
-from topology_runtime.errors import Unreachable, UsageError
+from headgate.topology_runtime import channels as c
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.addresses import Listening, is_loopback, listening, parted, tcp
+from headgate.topology_runtime.errors import Unreachable, UsageError
 
 NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,10}[a-z0-9])?(\.[a-z]{2,5})?", fullmatch=True)
 HOSTS = st.one_of(st.ip_addresses().map(str), NAMES)

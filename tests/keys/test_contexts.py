@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 from keys_made import MadeKeys
 
-from dashboards.terminal import context as command
-from dashboards.terminal import contexts
-from dashboards.terminal.connection import contact_of
-from topology_runtime.errors import Conflict, InvalidInput, Unreachable, UsageError
+from headgate.dashboards.terminal import context as command
+from headgate.dashboards.terminal import contexts
+from headgate.dashboards.terminal.connection import contact_of
+from headgate.topology_runtime.errors import Conflict, InvalidInput, Unreachable, UsageError
 
 HERE, THERE = "tcp://10.0.0.1:7312", "tcp://[fd00::1]:7312"
 

@@ -20,11 +20,11 @@ import psutil
 import pytest
 from keys_made import agent, operator
 
-from topology_runtime import channels as c
-from topology_runtime import curve
-from topology_runtime import messages as m
-from topology_runtime.keys.keyring import Keyring, read_key
-from topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime import channels as c
+from headgate.topology_runtime import curve
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.keys.keyring import Keyring, read_key
+from headgate.topology_runtime.keys.pairs import Contact
 
 pytestmark = pytest.mark.live
 
@@ -34,10 +34,10 @@ STRANGER = """
 import json, os, sys, time
 from pathlib import Path
 from topology_runtime import channels as c, curve, messages as m
-from topology_runtime.errors import HeadgateError
-from topology_runtime.keys.pairs import Contact, contact_at
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.keys.pairs import Contact, contact_at
 where, state, uid, gid = json.loads(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-from topology_runtime.containment import own_view
+from headgate.topology_runtime.containment import own_view
 own_view.show((sys.prefix, sys.base_prefix, *filter(os.path.exists, sys.path)), uid, gid)  # what is root's alone
 os.setgroups([]), os.setgid(gid), os.setuid(uid)
 found = {"uid": os.getuid(), "read": [], "answers": []}
@@ -84,8 +84,8 @@ class Run:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("guarded")
     (folder / "flow.py").write_text(
-        "from topology_runtime.builder import topology\n"
-        "from topology_runtime.logic import Source\n"
+        "from headgate.topology_runtime.builder import topology\n"
+        "from headgate.topology_runtime.logic import Source\n"
         "class Ids(Source):\n"
         "    def read(self, position, limit):\n        return list(range(position, position + limit))\n"
         "def twice(row):\n    return row * 2\n"
@@ -106,7 +106,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         "120",
     ]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "dashboards.cli", *words],
+        [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words],
         cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     one = Run(process, folder / "state")
@@ -267,7 +267,7 @@ def endpoints_of_workers(run: Run) -> list[str]:
     """By the operating system: ports on which worker processes listen, with the key that a stranger would have made."""
     found = []
     for process in psutil.Process(run.process.pid).children(recursive=True):
-        if "topology_runtime.worker" in " ".join(process.cmdline()):
+        if "headgate.topology_runtime.worker" in " ".join(process.cmdline()):
             for one in process.net_connections(kind="tcp"):
                 if one.status == psutil.CONN_LISTEN:
                     found.append(f"tcp://127.0.0.1:{one.laddr.port}#{curve.new_pair().public}")

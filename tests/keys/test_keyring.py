@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dashboards.terminal import keys as command
-from topology_runtime.errors import Conflict, InvalidInput, UsageError
-from topology_runtime.keys.keyring import TRUST, Keyring, read_key
-from topology_runtime.keys.trust import Trust
+from headgate.dashboards.terminal import keys as command
+from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
+from headgate.topology_runtime.keys.keyring import TRUST, Keyring, read_key
+from headgate.topology_runtime.keys.trust import Trust
 
-ADD = "import sys; from pathlib import Path; from topology_runtime.keys.keyring import Keyring; " + (
+ADD = "import sys; from pathlib import Path; from headgate.topology_runtime.keys.keyring import Keyring; " + (
     "[Keyring(Path(sys.argv[1])).add('agent', f'{sys.argv[2]}-{n}') for n in range(20)]"
 )
 

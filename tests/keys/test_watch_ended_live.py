@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from topology_runtime import channels as c
-from topology_runtime import curve
-from topology_runtime import messages as m
-from topology_runtime.keys.pairs import Contact, KeyGuard, Who, contact_at
+from headgate.topology_runtime import channels as c
+from headgate.topology_runtime import curve
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.keys.pairs import Contact, KeyGuard, Who, contact_at
 
 pytestmark = pytest.mark.live
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import zmq
 
-from topology_runtime import channels as c
-from topology_runtime import curve
-from topology_runtime import messages as m
-from topology_runtime.errors import Refused, Unreachable
-from topology_runtime.keys.pairs import Contact, KeyGuard, KeyPair, Who, contact_at
+from headgate.topology_runtime import channels as c
+from headgate.topology_runtime import curve
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.errors import Refused, Unreachable
+from headgate.topology_runtime.keys.pairs import Contact, KeyGuard, KeyPair, Who, contact_at
 
 OWN, GOOD, GONE, STRANGER, OTHER = (curve.new_pair() for _ in range(5))
 WAIT_S, NOTHING_S = 5.0, 0.3

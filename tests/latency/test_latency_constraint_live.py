@@ -12,9 +12,9 @@ import pytest
 pytestmark = [pytest.mark.live]
 
 FLOW = """
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.topology import Static
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.topology import Static
 
 half = Static(1, 0.1, 0.01)
 
@@ -41,7 +41,17 @@ def latencies(folder: Path) -> list[tuple[float, float]]:
     """(second of the run, mean ms) at the sink, as the trace has them."""
     (head,) = (one for one in folder.glob("traces/limited/*/run.json") if not one.parent.is_symlink())
     query = "select at_s, mean_s from fct_latency_per_second order by at_s"
-    words = [sys.executable, "-P", "-m", "dashboards.cli", "sql", str(head.parent), query, "-o", "json"]
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headgate.dashboards.cli",
+        "sql",
+        str(head.parent),
+        query,
+        "-o",
+        "json",
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     return [(row["at_s"], row["mean_s"] * 1000) for row in json.loads(done.stdout)]
 
@@ -55,7 +65,7 @@ def test_buffers_are_made_to_leave_in_time_and_no_row_is_lost(tmp_path: Path) ->
         "--state-dir", str(state), "--mode", "advise", "-o", "json",
     ]  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "dashboards.cli", *words],
+        [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words],
         cwd=tmp_path, capture_output=True, stdin=subprocess.DEVNULL, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

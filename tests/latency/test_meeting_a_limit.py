@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.cluster import Slot
-from topology_runtime.latency.buffers import resized, share_ms
-from topology_runtime.latency.countermeasures import Acts, Default, PathManager
-from topology_runtime.latency.managers import Channels, PathPart
-from topology_runtime.latency.words import ChannelSeen, LatencyReport, Pace, PathNow, ThreadSeen
-from topology_runtime.topology import LatencyConstraint
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.latency.buffers import resized, share_ms
+from headgate.topology_runtime.latency.countermeasures import Acts, Default, PathManager
+from headgate.topology_runtime.latency.managers import Channels, PathPart
+from headgate.topology_runtime.latency.words import ChannelSeen, LatencyReport, Pace, PathNow, ThreadSeen
+from headgate.topology_runtime.topology import LatencyConstraint
 
 HERE = Slot("vm", 0)
 MS = 1_000_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.latency.sequences import Seen, judged
+from headgate.topology_runtime.latency.sequences import Seen, judged
 
 MS = st.floats(0.0, 1000.0)
 

@@ -6,15 +6,15 @@ import pytest
 from enactment_world import MODELS, TOPOLOGY, FakeVm, FakeWorker, World
 from msgspec.structs import asdict, replace
 
-from controller.analyze.paths import standings
-from controller.core.loop import Loop
-from controller.plan.latency_floor import floor_ms, refuse_below_floor
-from dashboards.terminal.status import path_words
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import InvalidInput
-from topology_runtime.latency.words import PathNow
-from topology_runtime.topology import LatencyConstraint
+from headgate.controller.analyze.paths import standings
+from headgate.controller.core.loop import Loop
+from headgate.controller.plan.latency_floor import floor_ms, refuse_below_floor
+from headgate.dashboards.terminal.status import path_words
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.latency.words import PathNow
+from headgate.topology_runtime.topology import LatencyConstraint
 
 PATH = ("source", "work", "sink")
 LIMITED = replace(TOPOLOGY, latency_constraints=(LatencyConstraint(PATH, 300.0),))

@@ -8,9 +8,9 @@ from itertools import pairwise, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.cluster import Slot
-from topology_runtime.latency.managers import Channels, Manager, anchor_of, managers, sequences
-from topology_runtime.topology import Edge, Grouping, LatencyConstraint, Task, Topology
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.latency.managers import Channels, Manager, anchor_of, managers, sequences
+from headgate.topology_runtime.topology import Edge, Grouping, LatencyConstraint, Task, Topology
 
 GROUPINGS: tuple[Grouping, ...] = ("shuffle", "fields", "local", "global", "all")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from topology_runtime.logic import Source, batched, flat_map, keep_if
+from headgate.topology_runtime.logic import Source, batched, flat_map, keep_if
 
 
 @batched(columns=True)

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 
-from topology_runtime.logic import Context, any_thread
+from headgate.topology_runtime.logic import Context, any_thread
 
 
 class Noting:

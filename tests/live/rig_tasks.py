@@ -6,7 +6,7 @@ import os
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from topology_runtime.logic import Context, Hold, Keyed, Source, flat_map, keep_if
+from headgate.topology_runtime.logic import Context, Hold, Keyed, Source, flat_map, keep_if
 
 
 class Ids(Source):

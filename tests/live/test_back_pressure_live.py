@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import bench_pressure as bench
-from topology_runtime import proc
+from headgate.topology_runtime import proc
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 GROWING_MB_PER_S = 0.1  # what comes without a bound at full speed is a hundred times as much

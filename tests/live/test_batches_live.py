@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime import messages as m
-from topology_runtime.topology import Edge, Grouping, Static, Task, Topology
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.rig import Rig
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.topology import Edge, Grouping, Static, Task, Topology
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.rig import Rig
 
 pytestmark = pytest.mark.live
 HERE = str(Path(__file__).parent)

@@ -16,10 +16,10 @@ import pytest
 from broken_line import BrokenLine, Mode, reset
 from test_data_plane_live import HERE, stored, with_store
 
-from topology_runtime import messages as m
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.rig import Rig
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.rig import Rig
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 RATE_TPS = 500.0

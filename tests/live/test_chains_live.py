@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.rig import Rig
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.rig import Rig
 
 pytestmark = pytest.mark.live
 HERE = str(Path(__file__).parent)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime import messages as m
-from topology_runtime.keys.worker_keys import WorkerKeys
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.rig import Rig
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.keys.worker_keys import WorkerKeys
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker.rig import Rig
 
 pytestmark = pytest.mark.live
 HERE = str(Path(__file__).parent)

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from test_data_plane_live import line, rig_of, stored
 
-from topology_runtime import channels
-from topology_runtime import messages as m
-from topology_runtime.curve import new_pair
-from topology_runtime.keys.pairs import KeyPair, contact_at
-from topology_runtime.keys.worker_keys import WorkerKeys
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.rig import Rig
+from headgate.topology_runtime import channels
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.curve import new_pair
+from headgate.topology_runtime.keys.pairs import KeyPair, contact_at
+from headgate.topology_runtime.keys.worker_keys import WorkerKeys
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.rig import Rig
 
 pytestmark = pytest.mark.live
 FORGED = 999_999_999

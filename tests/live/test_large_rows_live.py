@@ -10,9 +10,9 @@ import pytest
 from large_tasks import BAD
 from test_data_plane_live import HERE, stored, with_store
 
-from topology_runtime import messages as m
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.rig import Rig
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker.rig import Rig
 
 pytestmark = pytest.mark.live
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.keys.keyring import Keyring
+from headgate.topology_runtime.keys.keyring import Keyring
 
 pytestmark = pytest.mark.live
 EVERY_US = 900_000
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from keys_made import agent, operator
 
-from topology_runtime import channels
-from topology_runtime.messages import Request
-from topology_runtime.wire_version import OLDEST, WIRE
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.messages import Request
+from headgate.topology_runtime.wire_version import OLDEST, WIRE
 from watched_runs.bed_cluster import FLOW
 from watched_runs.children import end
 
@@ -31,7 +31,7 @@ from topology_runtime import wire_version
 
 wire_version.WIRE = int(sys.argv.pop(1))
 
-from dashboards.cli import main
+from headgate.dashboards.cli import main
 
 sys.exit(main())
 """  # an agent that says it speaks another version; the messages that it sends are those of today
@@ -52,7 +52,9 @@ class Mixed:
             (root / "models" / f"{task}.json").write_text(json.dumps(model))
         self.children: list[subprocess.Popen[bytes]] = []
         owner = ("--owner", str(os.getpid()), "--run", self.name, "--slot-cores", "0.2")
-        self.start("-m", "dashboards.cli", "controller", "run", "--state-dir", str(self.state), *owner)
+        self.start(
+            "-m", "headgate.dashboards.cli", "controller", "run", "--state-dir", str(self.state), *owner
+        )
         self.endpoint = self.state / "controller" / "endpoint"
         self.wait(self.endpoint.exists)
 
@@ -83,7 +85,7 @@ class Mixed:
             time.sleep(0.1)
 
     def headgate(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-P", "-m", "dashboards.cli", *words]
+        command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words]
         return subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=LIMIT_S)
 
     def end(self) -> None:

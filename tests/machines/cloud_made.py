@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from controller.files.machines_command import CommandMachines, MachinesCall
-from topology_runtime.cluster import Vm
+from headgate.controller.files.machines_command import CommandMachines, MachinesCall
+from headgate.topology_runtime.cluster import Vm
 
 CLOUD = """
 import json, os, subprocess, sys, time

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.files.machines_command import CommandMachines, MachinesCall
-from topology_runtime.cluster import Vm
+from headgate.controller.files.machines_command import CommandMachines, MachinesCall
+from headgate.topology_runtime.cluster import Vm
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "machines.md"
 HCLOUD = """
@@ -101,7 +101,7 @@ def test_what_the_cloud_refuses_is_an_alarm_with_its_words(cloud: CommandMachine
 def test_the_options_of_the_page_are_there() -> None:
     told = "".join(
         subprocess.run(
-            [sys.executable, "-P", "-m", "dashboards.cli", who, "run", "--help"],
+            [sys.executable, "-P", "-m", "headgate.dashboards.cli", who, "run", "--help"],
             capture_output=True,
             text=True,
         ).stdout

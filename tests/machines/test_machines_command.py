@@ -10,11 +10,11 @@ import psutil
 import pytest
 from cloud_made import Cloud
 
-from controller.files.command_call import CommandFailed, CommandRefusal, run_command
-from controller.files.machines_command import AGAIN_MOST_S, LOOK_S, SETTLED_S, SOON_S
-from controller.machine_options import machines_of
-from topology_runtime.cluster import Vm
-from topology_runtime.keys.keyring import Keyring
+from headgate.controller.files.command_call import CommandFailed, CommandRefusal, run_command
+from headgate.controller.files.machines_command import AGAIN_MOST_S, LOOK_S, SETTLED_S, SOON_S
+from headgate.controller.machine_options import machines_of
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.keys.keyring import Keyring
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from keys_made import agent, operator
 
-from topology_runtime import channels
-from topology_runtime.messages import Request
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.messages import Request
 from watched_runs.bed_cluster import FLOW
 from watched_runs.children import end
 
@@ -56,7 +56,7 @@ elif said["do"] == "release":
     os.kill(pids[said["machine"]["name"]], signal.SIGTERM)
 else:
     vm = said["machine"]
-    words = [sys.executable, "-P", "-m", "dashboards.cli", "agent", "run", "--controller", said["controller"],
+    words = [sys.executable, "-P", "-m", "headgate.dashboards.cli", "agent", "run", "--controller", said["controller"],
              "--vm", vm["name"], "--key", said["agent_key"], "--slots", str(vm["slots"]),
              "--slot-cores", str(vm["slot_cores"]), "--slot-memory", str(vm["slot_memory_bytes"]),
              "--workers-as", "agent",
@@ -102,11 +102,11 @@ class Rented:
 
     def start(self, *words: str) -> None:
         with (self.root / "log").open("ab") as log:
-            command = [sys.executable, "-P", "-m", "dashboards.cli", *words]
+            command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words]
             self.children.append(subprocess.Popen(command, cwd=self.root, stdout=log, stderr=log))
 
     def headgate(self, *words: str) -> None:
-        command = [sys.executable, "-P", "-m", "dashboards.cli", *words, "--controller", "state"]
+        command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words, "--controller", "state"]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=LIMIT_S)
         assert done.returncode == 0, done.stderr
 

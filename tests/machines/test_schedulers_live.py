@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from kubernetes_read import pod, words
 
-from topology_runtime import channels
-from topology_runtime.keys.keyring import read_key
-from topology_runtime.messages import Request
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.keys.keyring import read_key
+from headgate.topology_runtime.messages import Request
 from watched_runs.children import end
 
 pytestmark = pytest.mark.live
@@ -39,7 +39,7 @@ class Started:
         self.port = 0
 
     def headgate(self, *words: str) -> str:
-        command = [sys.executable, "-P", "-m", "dashboards.cli", *words]
+        command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words]
         done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=LIMIT_S)
         assert done.returncode == 0, done.stderr
         return done.stdout

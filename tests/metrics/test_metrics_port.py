@@ -12,12 +12,12 @@ import pytest
 from prometheus_client import Metric
 from told import full, names, samples_of
 
-from controller.views.metrics import families
-from dashboards.cli import run
-from topology_runtime.certificates import own_certificate
-from topology_runtime.errors import Unreachable, UsageError
-from topology_runtime.http_options import MetricsAt
-from topology_runtime.metrics_port import CONNECTIONS_MOST, MetricsPort
+from headgate.controller.views.metrics import families
+from headgate.dashboards.cli import run
+from headgate.topology_runtime.certificates import own_certificate
+from headgate.topology_runtime.errors import Unreachable, UsageError
+from headgate.topology_runtime.http_options import MetricsAt
+from headgate.topology_runtime.metrics_port import CONNECTIONS_MOST, MetricsPort
 
 
 @pytest.fixture

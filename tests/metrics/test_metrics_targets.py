@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.up.metrics_targets import file_of, metrics_option, port_of, targets, write_targets
+from headgate.dashboards.up.metrics_targets import file_of, metrics_option, port_of, targets, write_targets
 
 
 def test_vms_have_the_ports_after_the_controllers():

@@ -24,17 +24,17 @@ from told import (
     vm,
 )
 
-from agent import metrics as of_agent
-from agent.slot_state import SlotState
-from controller.knowledge import turns as t
-from controller.plan.predict import predict
-from controller.views import metrics as of_controller
-from controller.views.snapshots import SnapshotMaker
-from controller.views.summary import summary
-from topology_runtime import messages as m
-from topology_runtime.cluster import Slot
-from topology_runtime.latency_buckets import BUCKETS, bucket_of
-from topology_runtime.metric_families import BOUNDS, defined
+from headgate.agent import metrics as of_agent
+from headgate.agent.slot_state import SlotState
+from headgate.controller.knowledge import turns as t
+from headgate.controller.plan.predict import predict
+from headgate.controller.views import metrics as of_controller
+from headgate.controller.views.snapshots import SnapshotMaker
+from headgate.controller.views.summary import summary
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.latency_buckets import BUCKETS, bucket_of
+from headgate.topology_runtime.metric_families import BOUNDS, defined
 
 HISTOGRAM = ("_bucket", "_sum", "_count")
 

@@ -15,11 +15,11 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from agent import metrics as of_agent
-from controller.knowledge.run_view import RunView
-from controller.views import metrics as of_controller
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.messages import SampleBlock
+from headgate.agent import metrics as of_agent
+from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.views import metrics as of_controller
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.messages import SampleBlock
 
 __all__ = ["World", "vm"]  # told further
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from topology_runtime.packages import archive, building
-from topology_runtime.packages.manifest import PackagedFile, PackageManifest, encoded
-from topology_runtime.packages.signing import public_of, signed
-from topology_runtime.packages.signing_keys import SigningKey
+from headgate.topology_runtime.packages import archive, building
+from headgate.topology_runtime.packages.manifest import PackagedFile, PackageManifest, encoded
+from headgate.topology_runtime.packages.signing import public_of, signed
+from headgate.topology_runtime.packages.signing_keys import SigningKey
 
 SECRET = hashlib.sha256(b"a key for tests").hexdigest()
 KEY = SigningKey("test", public_of(SECRET), SECRET)

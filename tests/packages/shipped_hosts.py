@@ -17,17 +17,17 @@ from typing import Any
 from keys_made import agent, operator
 from package_made import folder
 
-from topology_runtime import channels
-from topology_runtime.messages import Reply, Request
-from topology_runtime.packages import signing_keys
-from topology_runtime.packages.wire import PART_BYTES
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.messages import Reply, Request
+from headgate.topology_runtime.packages import signing_keys
+from headgate.topology_runtime.packages.wire import PART_BYTES
 
 LIMIT_S = 30.0
 FLOW = b"""
 from pathlib import Path
 
 from shipped_words import loud
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 ONE = Static(threads=1, cpu=0.1, memory=0.1)
 
@@ -46,7 +46,7 @@ def flow():
     return Topology(
         "shipped",
         (
-            Task("lines", run="topology_runtime.tasks.file_lines:FileLines", kind="source", static=ONE,
+            Task("lines", run="headgate.topology_runtime.tasks.file_lines:FileLines", kind="source", static=ONE,
                  params={"path": "data/lines.txt"}),
             Task("note", run="shipped_flow:Note", params={"folder": FOLDER}, static=ONE),
         ),
@@ -61,7 +61,7 @@ CODE = {
 
 
 def headgate(*words: str | Path) -> list[str]:
-    return [sys.executable, "-P", "-m", "dashboards.cli", *map(str, words)]
+    return [sys.executable, "-P", "-m", "headgate.dashboards.cli", *map(str, words)]
 
 
 class Hosts:

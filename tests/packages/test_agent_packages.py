@@ -12,18 +12,18 @@ import pytest
 from msgspec.structs import replace
 from package_made import KEY, digest_of, package_of
 
-from agent.config import AgentConfig
-from agent.packages import Packages
-from topology_runtime import channels
-from topology_runtime.cluster import Slot
-from topology_runtime.curve import new_pair
-from topology_runtime.keys.keyring import KeyFile, keep_whole
-from topology_runtime.messages import DesiredState, ThreadSpec, Token
-from topology_runtime.packages.params import TOPOLOGY
-from topology_runtime.packages.wire import PART_BYTES, PackageAt, PackageOffer, PackagePart
-from topology_runtime.reading import document_of
-from topology_runtime.task_code import TaskCode
-from topology_runtime.topology import Task, Topology
+from headgate.agent.config import AgentConfig
+from headgate.agent.packages import Packages
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.curve import new_pair
+from headgate.topology_runtime.keys.keyring import KeyFile, keep_whole
+from headgate.topology_runtime.messages import DesiredState, ThreadSpec, Token
+from headgate.topology_runtime.packages.params import TOPOLOGY
+from headgate.topology_runtime.packages.wire import PART_BYTES, PackageAt, PackageOffer, PackagePart
+from headgate.topology_runtime.reading import document_of
+from headgate.topology_runtime.task_code import TaskCode
+from headgate.topology_runtime.topology import Task, Topology
 
 NS = 1_000_000_000
 FLOW = Topology("flow", (Task("read", run="words:Read", kind="source", params={"path": "package:a.txt"}),))

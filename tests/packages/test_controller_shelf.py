@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 from package_made import FILES, digest_of, package_of
 
-from controller.shelf import Shelf
-from topology_runtime import channels
-from topology_runtime.messages import Request
-from topology_runtime.packages.wire import BROUGHT_BYTES, PART_BYTES, PackageAt, PackageOffer, PackagePart
+from headgate.controller.shelf import Shelf
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.messages import Request
+from headgate.topology_runtime.packages.wire import (
+    BROUGHT_BYTES,
+    PART_BYTES,
+    PackageAt,
+    PackageOffer,
+    PackagePart,
+)
 
 WHOLE = package_of({**FILES, "large.bin": os.urandom(PART_BYTES)})
 DIGEST = digest_of(WHOLE)

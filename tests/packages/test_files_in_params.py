@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from package_made import folder
 
-from topology_runtime.packages.files_named import travelling
-from topology_runtime.packages.manifest import BadPackage
-from topology_runtime.packages.params import placed
-from topology_runtime.topology import Task, Topology
+from headgate.topology_runtime.packages.files_named import travelling
+from headgate.topology_runtime.packages.manifest import BadPackage
+from headgate.topology_runtime.packages.params import placed
+from headgate.topology_runtime.topology import Task, Topology
 
 
 def topology(**params: Any) -> Topology:

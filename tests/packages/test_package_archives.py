@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from package_made import FILES, KEY, SECRET, archive_of, package_of
 
-from topology_runtime.packages.archive import MANIFEST, SIGNATURE, Reading, header
-from topology_runtime.packages.manifest import (
+from headgate.topology_runtime.packages.archive import MANIFEST, SIGNATURE, Reading, header
+from headgate.topology_runtime.packages.manifest import (
     PACKAGE_MOST_BYTES,
     BadPackage,
     PackagedFile,
@@ -23,7 +23,7 @@ from topology_runtime.packages.manifest import (
     faults_of,
     manifest_of,
 )
-from topology_runtime.packages.signing import Signature, public_of, signed
+from headgate.topology_runtime.packages.signing import Signature, public_of, signed
 
 WHOLE = package_of(FILES)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from package_made import FILES, KEY, built, folder
 
-from topology_runtime.packages import building
-from topology_runtime.packages.manifest import PACKAGE_MOST_BYTES, BadPackage
+from headgate.topology_runtime.packages import building
+from headgate.topology_runtime.packages.manifest import PACKAGE_MOST_BYTES, BadPackage
 
 
 def test_the_same_content_is_the_same_file_whatever_its_times_modes_and_order(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from package_made import folder
 
-from dashboards import cli
-from topology_runtime.packages.signing_keys import read_key
+from headgate.dashboards import cli
+from headgate.topology_runtime.packages.signing_keys import read_key
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.package_fetch import AGAIN_NS, FETCHED_MOST, REFUSED_NS, PackageFetch
-from controller.monitor.shipping import ASKED_NS, OFFER_EVERY_NS, PARTS_A_SECOND, Shipping
-from topology_runtime.packages.wire import PackageAt
+from headgate.agent.package_fetch import AGAIN_NS, FETCHED_MOST, REFUSED_NS, PackageFetch
+from headgate.controller.monitor.shipping import ASKED_NS, OFFER_EVERY_NS, PARTS_A_SECOND, Shipping
+from headgate.topology_runtime.packages.wire import PackageAt
 
 NS = 1_000_000_000
 

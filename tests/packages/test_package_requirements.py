@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from package_made import folder
 
-from agent.dependencies import displaced, needed
-from topology_runtime.packages.manifest import BadPackage, PackagedFile, PackageManifest
-from topology_runtime.packages.requirements import faults_of_lines, missing
+from headgate.agent.dependencies import displaced, needed
+from headgate.topology_runtime.packages.manifest import BadPackage, PackagedFile, PackageManifest
+from headgate.topology_runtime.packages.requirements import faults_of_lines, missing
 
 HASH = "--hash=sha256:" + "ab" * 32
 

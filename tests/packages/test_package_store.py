@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from package_made import FILES, digest_of, package_of
 
-from topology_runtime.errors import Conflict
-from topology_runtime.packages.manifest import BadPackage
-from topology_runtime.packages.store import KEPT_MOST, KEPT_NS, PARTS_MOST, PackageStore
+from headgate.topology_runtime.errors import Conflict
+from headgate.topology_runtime.packages.manifest import BadPackage
+from headgate.topology_runtime.packages.store import KEPT_MOST, KEPT_NS, PARTS_MOST, PackageStore
 
 WHOLE = package_of(FILES)
 DIGEST = digest_of(WHOLE)

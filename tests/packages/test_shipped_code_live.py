@@ -16,9 +16,9 @@ from msgspec import to_builtins
 from package_made import digest_of, package_of
 from shipped_hosts import Hosts
 
-from topology_runtime.addresses import is_loopback
-from topology_runtime.packages.wire import BROUGHT_BYTES
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.addresses import is_loopback
+from headgate.topology_runtime.packages.wire import BROUGHT_BYTES
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 pytestmark = pytest.mark.live
 
@@ -118,7 +118,7 @@ def test_who_may_command_but_not_sign_has_nothing_run(hosts: Hosts) -> None:
     hosts.wait(lambda: "vm1" in hosts.vms())
     given = {"steps": [[0.0, 20.0]], "models": []}
     static, path = Static(threads=1, cpu=0.1, memory=0.1), {"path": str(hosts.code / "data" / "lines.txt")}
-    lines = "topology_runtime.tasks.file_lines:FileLines"
+    lines = "headgate.topology_runtime.tasks.file_lines:FileLines"
     trace = hosts.rows / "evil"
     (hosts.code / "data" / "lines.txt").write_text(f"touch {trace}\n")
     evil = Topology(

@@ -23,9 +23,9 @@ WAIT_S = 0.005
 FLOW = f"""
 import time
 
-from topology_runtime.builder import topology
-from topology_runtime.tasks.collect_to_file import CollectToFile
-from topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.tasks.counter import Counter
 
 
 def halve(number):
@@ -91,7 +91,9 @@ def profiling(hosts: Hosts) -> list[psutil.Process]:
     for process in hosts.processes:
         for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else ():
             try:
-                found += [child] if "topology_runtime.calibration" in " ".join(child.cmdline()) else []
+                found += (
+                    [child] if "headgate.topology_runtime.calibration" in " ".join(child.cmdline()) else []
+                )
             except psutil.NoSuchProcess:
                 continue
     return found

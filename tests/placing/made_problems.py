@@ -6,7 +6,7 @@ import itertools
 
 from hypothesis import strategies as st
 
-from controller.plan.placing.problem import Flow, Group, Node, Problem
+from headgate.controller.plan.placing.problem import Flow, Group, Node, Problem
 
 
 @st.composite

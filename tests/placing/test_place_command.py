@@ -8,8 +8,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from controller.offline.place import place
-from dashboards import cli
+from headgate.controller.offline.place import place
+from headgate.dashboards import cli
 
 SMALL = {
     "groups": [{"id": "a", "tasks": 10, "cost": 1.2}, {"id": "b", "tasks": 20, "cost": 0.6}],

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_problems import best_by_trying, problems
 
-from controller.offline.random_problems import random_problem
-from controller.plan.placing.algorithms import PLACERS, best, judged, placed
-from controller.plan.placing.granularity import finer
-from controller.plan.placing.optimal import optimal, relaxed
-from controller.plan.placing.problem import Flow, Group, Node, Problem, missing, saved
-from controller.plan.placing.reading import alike, asked_of
-from controller.plan.placing.top_down import top_down
+from headgate.controller.offline.random_problems import random_problem
+from headgate.controller.plan.placing.algorithms import PLACERS, best, judged, placed
+from headgate.controller.plan.placing.granularity import finer
+from headgate.controller.plan.placing.optimal import optimal, relaxed
+from headgate.controller.plan.placing.problem import Flow, Group, Node, Problem, missing, saved
+from headgate.controller.plan.placing.reading import alike, asked_of
+from headgate.controller.plan.placing.top_down import top_down
 
 HEURISTICS = [name for name, placer in PLACERS.items() if placer.place is not None]
 

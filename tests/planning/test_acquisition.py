@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked, model_of, requests
 
-from controller.plan.acquire import cheapest, covering, exact
-from controller.plan.planner import MOST_SLOTS, PlanRequest, make_plan, plan_acquiring
-from controller.plan.schedulers import ALLOCATORS
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.plan.acquire import cheapest, covering, exact
+from headgate.controller.plan.planner import MOST_SLOTS, PlanRequest, make_plan, plan_acquiring
+from headgate.controller.plan.schedulers import ALLOCATORS
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 SIZES = (Vm("", 4), Vm("", 2), Vm("", 1))
 LIST = (Vm("small", 1, usd_per_hour=0.1), Vm("large", 4, usd_per_hour=0.3), Vm("odd", 3, usd_per_hour=0.25))

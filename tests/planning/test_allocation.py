@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import chain, checked, model_of, models
 
-from controller.knowledge.models import peak, peak_rate
-from controller.knowledge.plans import TaskAllocation
-from controller.plan.allocating import slots_for
-from controller.plan.lsa import lsa
-from controller.plan.mba import bundles_for, mba
-from topology_runtime.errors import Infeasible
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge.models import peak, peak_rate
+from headgate.controller.knowledge.plans import TaskAllocation
+from headgate.controller.plan.allocating import slots_for
+from headgate.controller.plan.lsa import lsa
+from headgate.controller.plan.mba import bundles_for, mba
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 PI = model_of("pi", (1, 105, 0.92, 0.02), (2, 110, 0.95, 0.035))
 

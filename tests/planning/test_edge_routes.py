@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import checked, model_of, requests, vms_of
 
-from controller.execute.diff import diff
-from controller.execute.routes import modelled_tps, owners_of_ranges, routes
-from controller.knowledge.models import peak_rate
-from controller.knowledge.plans import Plan, ThreadAt
-from controller.plan.planner import PlanRequest, make_plan
-from topology_runtime.errors import Infeasible
-from topology_runtime.messages import Route
-from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
+from headgate.controller.execute.diff import diff
+from headgate.controller.execute.routes import modelled_tps, owners_of_ranges, routes
+from headgate.controller.knowledge.models import peak_rate
+from headgate.controller.knowledge.plans import Plan, ThreadAt
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.messages import Route
+from headgate.topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
 
 TABLE = model_of("table", (1, 3, 0.01, 0.01), (40, 20, 0.27, 0.09), (60, 40, 0.54, 0.16))
 LOOSE = model_of("loose", (1, 1000, 0.1, 0.1))

@@ -16,17 +16,17 @@ from msgspec.structs import replace
 from scipy.optimize import LinearConstraint, milp
 from worlds import chain, model_of, requests, vms_of
 
-from controller.knowledge.plan_data import plan_data, plan_of, read_back
-from controller.knowledge.plans import Share
-from controller.offline.plan import plan as plan_command
-from controller.plan.mixes import Choice, Fixed, Flexible, fewest
-from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
-from controller.plan.verify import faults_of
-from dashboards import cli
 from experiments.paper_plans import LOGIC, PUBLISHED, WHOLE
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible
-from topology_runtime.patience import clocked
+from headgate.controller.knowledge.plan_data import plan_data, plan_of, read_back
+from headgate.controller.knowledge.plans import Share
+from headgate.controller.offline.plan import plan as plan_command
+from headgate.controller.plan.mixes import Choice, Fixed, Flexible, fewest
+from headgate.controller.plan.planner import PlanRequest, make_plan, plan_acquiring
+from headgate.controller.plan.verify import faults_of
+from headgate.dashboards import cli
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.patience import clocked
 
 SIZES = tuple(Vm(f"size{n}", n) for n in (4, 2, 1))
 PATIENT = ("--search-seconds", "600")  # however busy this machine is, all steps are taken

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked, model_of, requests, vms_of
 
-from controller.files.model_files import read_models
-from controller.plan.highest import highest_plan
-from controller.plan.planner import PlanRequest, make_plan
-from topology_runtime import examples
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.files.model_files import read_models
+from headgate.controller.plan.highest import highest_plan
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.topology_runtime import examples
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 PUBLISHED = read_models(examples.MODELS)
 LINEAR = chain("blob", "table", "pi", "xml", "file")

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from test_prediction_by_definition import INTERFERENCES, ROUTINGS, VMS, World, worlds
 from worlds import chain, checked, model_of
 
-from controller.knowledge.models import Model, Spread
-from controller.knowledge.plan_data import plan_data, plan_of
-from controller.knowledge.plans import Bundle, Placement
-from controller.offline.tables import headline
-from controller.plan.likely import OFF_BY, expected_least
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.predict import predict
-from topology_runtime.cluster import Slot, Vm
+from headgate.controller.knowledge.models import Model, Spread
+from headgate.controller.knowledge.plan_data import plan_data, plan_of
+from headgate.controller.knowledge.plans import Bundle, Placement
+from headgate.controller.offline.tables import headline
+from headgate.controller.plan.likely import OFF_BY, expected_least
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.predict import predict
+from headgate.topology_runtime.cluster import Slot, Vm
 
 LIMITS = st.lists(st.floats(1.0, 1000.0), min_size=1, max_size=12)
 LEAST_OF_NORMALS = {1: 0.0, 2: -0.5642, 3: -0.8463, 6: -1.2672}  # order statistics, H. L. Harter, 1961

@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.plan_data import plan_data, plan_of, read_back
-from controller.knowledge.plans import Plan
-from controller.knowledge.traffic import MeasuredTraffic
-from controller.offline.traffic_told import traffic_told
-from controller.plan.links import NarrowLinks, links_of, overfull
-from controller.plan.planner import PlanRequest, best_plan, make_plan, room_of
-from controller.plan.predict import predict
-from controller.plan.schedulers import MAPPERS
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.plan_data import plan_data, plan_of, read_back
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.knowledge.traffic import MeasuredTraffic
+from headgate.controller.offline.traffic_told import traffic_told
+from headgate.controller.plan.links import NarrowLinks, links_of, overfull
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, room_of
+from headgate.controller.plan.predict import predict
+from headgate.controller.plan.schedulers import MAPPERS
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 MODELS = {
     name: Model(name, ModelSlot(), (Point(1, 60.0, 0.4, 0.1), Point(2, 100.0, 0.8, 0.2)))

@@ -6,9 +6,9 @@ import random
 
 from msgspec.structs import replace
 
-from controller.plan.planner import PlanRequest
-from controller.plan.schedulers import PAIRS
 from experiments import verify_plans
+from headgate.controller.plan.planner import PlanRequest
+from headgate.controller.plan.schedulers import PAIRS
 
 SEED, PLANS = 7_000, 200
 

@@ -10,22 +10,22 @@ from hypothesis import given
 from msgspec.structs import replace
 from worlds import chain, model_of, requests, vms_of
 
-from controller.knowledge.plan_data import plan_data, plan_of
-from controller.knowledge.plans import Allocation, Bundle, Placement, TaskAllocation
-from controller.knowledge.traffic import MeasuredTraffic, TaskFlow
-from controller.plan.crossings import crossings_of
-from controller.plan.greedy_matching import greedy_matching, level
-from controller.plan.grouped import MOST_PAIRS, task_level_mapper, top_down_mapper
-from controller.plan.placing.problem import Flow, Group, Node, Problem
-from controller.plan.placing.top_down import top_down
-from controller.plan.planner import PlanRequest, best_plan, make_plan
-from controller.plan.room import Room, TopologySpread
-from controller.plan.schedulers import MAPPERS
-from controller.plan.topology_based import most_in_slot, topology_based
-from controller.plan.traffic_based import traffic_based
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plan_data import plan_data, plan_of
+from headgate.controller.knowledge.plans import Allocation, Bundle, Placement, TaskAllocation
+from headgate.controller.knowledge.traffic import MeasuredTraffic, TaskFlow
+from headgate.controller.plan.crossings import crossings_of
+from headgate.controller.plan.greedy_matching import greedy_matching, level
+from headgate.controller.plan.grouped import MOST_PAIRS, task_level_mapper, top_down_mapper
+from headgate.controller.plan.placing.problem import Flow, Group, Node, Problem
+from headgate.controller.plan.placing.top_down import top_down
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan
+from headgate.controller.plan.room import Room, TopologySpread
+from headgate.controller.plan.schedulers import MAPPERS
+from headgate.controller.plan.topology_based import most_in_slot, topology_based
+from headgate.controller.plan.traffic_based import traffic_based
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import Infeasible
 
 BY_NEED = ("traffic", "task-level", "top-down", "greedy-matching")
 

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 from worlds import chain, model_of, vms_of
 
-from controller.plan.planner import PlanRequest, make_plan
-from topology_runtime.errors import Infeasible
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.topology_runtime.errors import Infeasible
 
 MODELS = {name: model_of(name, (1, 100, 0.05, 0.01), (10, 1000, 0.5, 0.1)) for name in "ab"}
 ASKED = PlanRequest(chain("a", "b"), MODELS, 800_000.0, vms_of(*[4] * 500), routing="shuffle")

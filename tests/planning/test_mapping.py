@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from worlds import vms_of
 
-from controller.knowledge.plans import Allocation, Placement, TaskAllocation
-from controller.plan.acquire import covering, exact
-from controller.plan.dsm import dsm
-from controller.plan.room import Room
-from controller.plan.sam import sam
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plans import Allocation, Placement, TaskAllocation
+from headgate.controller.plan.acquire import covering, exact
+from headgate.controller.plan.dsm import dsm
+from headgate.controller.plan.room import Room
+from headgate.controller.plan.sam import sam
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible
 
 SIZES = (Vm("", 1), Vm("", 4), Vm("", 2))
 

@@ -8,15 +8,15 @@ import pytest
 from msgspec.structs import replace
 from worlds import chain, model_of, vms_of
 
-from controller.knowledge.certainty import Sure
-from controller.knowledge.models import Model, Point, Spread
-from controller.knowledge.plan_data import plan_data, plan_of
-from controller.plan.carrying import carrying_plan
-from controller.plan.margins import MOST, by_spread
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.verify import faults_of
-from dashboards import cli
-from topology_runtime.errors import InvalidInput
+from headgate.controller.knowledge.certainty import Sure
+from headgate.controller.knowledge.models import Model, Point, Spread
+from headgate.controller.knowledge.plan_data import plan_data, plan_of
+from headgate.controller.plan.carrying import carrying_plan
+from headgate.controller.plan.margins import MOST, by_spread
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.verify import faults_of
+from headgate.dashboards import cli
+from headgate.topology_runtime.errors import InvalidInput
 
 TOPOLOGY = chain("a", "b", ends=True)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from controller.plan.mix_pricing import Effort, Item, worthiest
+from headgate.controller.plan.mix_pricing import Effort, Item, worthiest
 
 
 def most_by_scipy(items: list[Item]) -> float:

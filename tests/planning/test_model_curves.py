@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from worlds import chain, model_of
 
-from controller.knowledge.models import cpu, memory, missing_models, peak, peak_rate, threads_for
+from headgate.controller.knowledge.models import cpu, memory, missing_models, peak, peak_rate, threads_for
 
 BLOB = model_of("blob", (1, 2, 0.07, 0.24), (20, 10, 0.15, 0.26), (50, 30, 0.77, 0.31))
 

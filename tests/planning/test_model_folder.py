@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from controller.files.model_files import MAX_BYTES, read_models, write_model
-from controller.knowledge.fields import within_letters
-from controller.knowledge.models import Model, ModelSlot, Point, Spread
-from topology_runtime.errors import InvalidInput
+from headgate.controller.files.model_files import MAX_BYTES, read_models, write_model
+from headgate.controller.knowledge.fields import within_letters
+from headgate.controller.knowledge.models import Model, ModelSlot, Point, Spread
+from headgate.topology_runtime.errors import InvalidInput
 
 POINT = {"threads": 1, "rate_tps": 2.0, "cpu": 0.0673, "memory": 0.2392}
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from controller.cli import run
-from controller.knowledge.models import Model, ModelSlot, Point, Spread
-from controller.plan.slot_fit import fitted
-from topology_runtime.errors import InvalidInput
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.cli import run
+from headgate.controller.knowledge.models import Model, ModelSlot, Point, Spread
+from headgate.controller.plan.slot_fit import fitted
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 FLOW = Topology("flow", (Task("source", static=Static()), Task("work", run="x:y")), (Edge("source", "work"),))
 GIB = 1 << 30

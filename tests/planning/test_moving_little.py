@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked, checked_few, model_of, requests, vms_of
 
-from controller.execute.diff import diff
-from controller.knowledge.plans import Bundle, Plan, ThreadAt
-from controller.plan import relabel as relabelling
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.predict import predict
-from controller.plan.relabel import relabel
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible
-from topology_runtime.topology import Topology
+from headgate.controller.execute.diff import diff
+from headgate.controller.knowledge.plans import Bundle, Plan, ThreadAt
+from headgate.controller.plan import relabel as relabelling
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.predict import predict
+from headgate.controller.plan.relabel import relabel
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.topology import Topology
 
 ABC = chain("a", "b", "c")
 KNOWN = {name: model_of(name, (1, 60, 0.5, 0.2), (2, 100, 0.9, 0.2)) for name in "abc"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.plan.nearest import Nearest
-from controller.plan.room import Weights
+from headgate.controller.plan.nearest import Nearest
+from headgate.controller.plan.room import Weights
 
 
 def test_a_lone_vm_is_nearest_only_if_it_holds_the_thread():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from controller.plan.planner import plan_acquiring
-from controller.plan.verify import faults_of
 from experiments.never_more_slots import SIZES, request_of
+from headgate.controller.plan.planner import plan_acquiring
+from headgate.controller.plan.verify import faults_of
 
 
 @pytest.mark.parametrize("hundred", range(3))

@@ -8,14 +8,14 @@ from hypothesis import given
 from msgspec.structs import replace
 from worlds import chain, model_of, requests, vms_of
 
-from controller.knowledge.plans import Plan
-from controller.plan.acquire import exact
-from controller.plan.highest import highest_plan
-from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
-from controller.plan.scaling import Supply, compared, outlook, step_for, usual_rates
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.topology import Static, Task, Topology
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.acquire import exact
+from headgate.controller.plan.highest import highest_plan
+from headgate.controller.plan.planner import PlanRequest, make_plan, plan_acquiring
+from headgate.controller.plan.scaling import Supply, compared, outlook, step_for, usual_rates
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.topology import Static, Task, Topology
 
 WORK = model_of("work", (1, 100, 0.9, 0.2))
 WHOLE = model_of("whole", (2, 100, 0.9, 0.2))  # two threads or none: even a little takes most of a slot

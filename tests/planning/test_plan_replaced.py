@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 from worlds import chain, model_of, vms_of
 
-from controller.core.decide import PlanQuestion, choose
-from controller.execute.diff import diff
-from controller.plan.planner import PlanRequest, make_plan
-from topology_runtime.cluster import Slot
+from headgate.controller.core.decide import PlanQuestion, choose
+from headgate.controller.execute.diff import diff
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.topology_runtime.cluster import Slot
 
 TOPOLOGY = chain("a")
 KNOWN = {"a": model_of("a", (1, 10, 0.1, 0.2), (2, 100, 0.9, 0.2))}

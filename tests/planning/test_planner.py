@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 from worlds import chain, model_of, vms_of
 
-from controller.knowledge.plans import Plan
-from controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.topology import Static, Task, Topology
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.topology import Static, Task, Topology
 
 WORK = model_of("work", (1, 100, 0.9, 0.2))
 KNOWN = {"work": WORK}

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import checked_few, requests
 
-from controller.knowledge.plans import Plan
-from controller.offline.elsewhere.for_flink import for_flink
-from controller.offline.elsewhere.for_kubernetes import for_kubernetes
-from controller.offline.elsewhere.for_storm import for_storm
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.schedulers import pair_of, pairs
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.offline.elsewhere.for_flink import for_flink
+from headgate.controller.offline.elsewhere.for_kubernetes import for_kubernetes
+from headgate.controller.offline.elsewhere.for_storm import for_storm
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.schedulers import pair_of, pairs
+from headgate.topology_runtime.errors import Infeasible
 
 
 def planned(request: PlanRequest, pair: str) -> Plan | None:

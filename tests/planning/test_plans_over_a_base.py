@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked_few, model_of, requests, vms_of
 
-from controller.knowledge.plans import Plan, usd_per_hour
-from controller.offline.basing import based_on
-from controller.offline.changes import changes
-from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plans import Plan, usd_per_hour
+from headgate.controller.offline.basing import based_on
+from headgate.controller.offline.changes import changes
+from headgate.controller.plan.planner import PlanRequest, make_plan, plan_acquiring
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible
 
 SIZES = (Vm("", 4, usd_per_hour=0.4), Vm("", 2, usd_per_hour=0.2), Vm("", 1, usd_per_hour=0.1))
 

@@ -11,11 +11,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from worlds import chain, checked, model_of, requests, vms_of
 
-from controller.knowledge.plan_data import placement_of, plan_data, plan_of, prediction_data, read_back
-from controller.offline.traffic_told import traffic_told
-from controller.plan.planner import PlanRequest, best_plan, make_plan
-from controller.plan.predict import predict
-from topology_runtime.errors import Infeasible, InvalidInput
+from headgate.controller.knowledge.plan_data import (
+    placement_of,
+    plan_data,
+    plan_of,
+    prediction_data,
+    read_back,
+)
+from headgate.controller.offline.traffic_told import traffic_told
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan
+from headgate.controller.plan.predict import predict
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
 
 
 def planned(request: PlanRequest):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from worlds import chain, model_of, vms_of
 
-from controller.knowledge.plans import Bundle, Placement, Prediction
-from controller.plan.predict import predict
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge.plans import Bundle, Placement, Prediction
+from headgate.controller.plan.predict import predict
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 VMS = vms_of(3, 2)
 SLOTS = [slot for vm in VMS for slot in vm.all_slots()]

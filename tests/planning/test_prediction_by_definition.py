@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from scipy.optimize import linprog
 from worlds import checked, models, topologies, vms_of
 
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Bundle, Placement
-from controller.plan import shares
-from controller.plan.predict import predict
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Bundle, Placement
+from headgate.controller.plan import shares
+from headgate.controller.plan.predict import predict
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Topology
 
 VMS = vms_of(3, 2)
 SLOTS = [slot for vm in VMS for slot in vm.all_slots()]

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from test_prediction_by_definition import INTERFERENCES, ROUTINGS, VMS, worlds
 from worlds import chain, checked, model_of, vms_of
 
-from controller.execute.diff import diff
-from controller.knowledge.models import Model, Spread, at_best, at_worst, has_spread, peak_rate
-from controller.knowledge.plans import Bundle, Placement, ThreadAt
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.predict import predict
-from controller.plan.relabel import relabel
-from topology_runtime.cluster import Slot
+from headgate.controller.execute.diff import diff
+from headgate.controller.knowledge.models import Model, Spread, at_best, at_worst, has_spread, peak_rate
+from headgate.controller.knowledge.plans import Bundle, Placement, ThreadAt
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.predict import predict
+from headgate.controller.plan.relabel import relabel
+from headgate.topology_runtime.cluster import Slot
 
 ONE = Placement((Bundle(Slot("vm1", 0), "a", 1),))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from controller import offline
-from controller.files.price_files import read_prices
-from controller.plan.acquire import cheapest
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import InvalidInput
+from headgate.controller import offline
+from headgate.controller.files.price_files import read_prices
+from headgate.controller.plan.acquire import cheapest
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import InvalidInput
 
 SHIPPED = Path(offline.__file__).parent / "prices" / "azure-d.toml"
 HEAD = 'schema = "headgate/prices/v1"\n'

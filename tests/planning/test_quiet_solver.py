@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from controller.plan.linear_program import LinearProgram
+from headgate.controller.plan.linear_program import LinearProgram
 
 program = LinearProgram([1.0, 2.0])
 program.add(1.0, 1.0, {0: 1.0, 1: 1.0})

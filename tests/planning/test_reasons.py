@@ -7,16 +7,16 @@ from hypothesis import given
 from msgspec.structs import replace
 from worlds import chain, checked, checked_few, model_of, requests, vms_of
 
-from controller.knowledge.models import EPSILON
-from controller.knowledge.plans import Bundle, Placement
-from controller.plan.lsa import lsa
-from controller.plan.mba import mba
-from controller.plan.planner import PlanRequest, best_plan, make_plan
-from controller.plan.predict import predict
-from controller.plan.reasons import ceilings, choices_of, limit_reason, supported, threads_reasons
-from controller.plan.sam import NAMED
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Static, Task, Topology
+from headgate.controller.knowledge.models import EPSILON
+from headgate.controller.knowledge.plans import Bundle, Placement
+from headgate.controller.plan.lsa import lsa
+from headgate.controller.plan.mba import mba
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan
+from headgate.controller.plan.predict import predict
+from headgate.controller.plan.reasons import ceilings, choices_of, limit_reason, supported, threads_reasons
+from headgate.controller.plan.sam import NAMED
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Static, Task, Topology
 
 TABLE = model_of("table", (1, 3, 0.1, 0.01), (10, 10, 0.11, 0.03), (40, 20, 0.27, 0.09), (60, 40, 0.54, 0.16))
 BUSY = model_of("busy", (1, 100, 0.8, 0.2))

@@ -7,14 +7,14 @@ import pytest
 from click.testing import CliRunner
 from worlds import chain, model_of, vms_of
 
-from controller.knowledge.config import ControllerSettings
-from controller.offline.compare import compare
-from controller.offline.plan import plan
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.schedulers import ALLOCATORS, MAPPERS, mapper_for, pair_faults, pair_of, pairs
-from controller.plan.verify import faults_of
-from controller.replaying.policies import policies_of
-from topology_runtime.errors import InvalidInput
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.offline.compare import compare
+from headgate.controller.offline.plan import plan
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS, mapper_for, pair_faults, pair_of, pairs
+from headgate.controller.plan.verify import faults_of
+from headgate.controller.replaying.policies import policies_of
+from headgate.topology_runtime.errors import InvalidInput
 
 TOPOLOGY = chain("a", "b", ends=True)
 MODELS = {

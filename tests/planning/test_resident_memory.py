@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 from worlds import chain, model_of
 
-from controller.knowledge.plans import Bundle, Placement
-from controller.plan.resident import held_memory, resident_memory
-from topology_runtime.cluster import Slot, Vm
+from headgate.controller.knowledge.plans import Bundle, Placement
+from headgate.controller.plan.resident import held_memory, resident_memory
+from headgate.topology_runtime.cluster import Slot, Vm
 
 SIZE = 3_758_096_384
 A = replace(model_of("a", (1, 10, 0.5, 0.10), (11, 50, 0.9, 0.20)), more={"base_memory": 0.09})

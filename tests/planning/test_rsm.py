@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import checked, models, requests, vms_of
 
-from controller.files.model_files import read_models
-from controller.knowledge.models import EPSILON
-from controller.knowledge.plans import Allocation, Placement, TaskAllocation
-from controller.plan.acquire import exact
-from controller.plan.planner import PlanRequest, make_plan, plan_acquiring
-from controller.plan.room import Room, Weights
-from controller.plan.rsm import rsm
-from controller.plan.schedulers import ALLOCATORS
-from topology_runtime import examples
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.topology import Edge, Task, Topology
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.models import EPSILON
+from headgate.controller.knowledge.plans import Allocation, Placement, TaskAllocation
+from headgate.controller.plan.acquire import exact
+from headgate.controller.plan.planner import PlanRequest, make_plan, plan_acquiring
+from headgate.controller.plan.room import Room, Weights
+from headgate.controller.plan.rsm import rsm
+from headgate.controller.plan.schedulers import ALLOCATORS
+from headgate.topology_runtime import examples
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.topology import Edge, Task, Topology
 
 PUBLISHED = read_models(examples.MODELS)
 SIZES = (Vm("", 4), Vm("", 2), Vm("", 1))

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import chain, checked, model_of, requests, vms_of
 
-from controller.knowledge.plans import Bundle, Placement, Plan, Share, SlotUse
-from controller.plan.planner import PlanRequest, best_plan, make_plan
-from controller.plan.schedulers import pair_of, pairs
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.plans import Bundle, Placement, Plan, Share, SlotUse
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan
+from headgate.controller.plan.schedulers import pair_of, pairs
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible
 
 KNOWN = {"a": model_of("a", (1, 60, 0.5, 0.2), (2, 100, 0.9, 0.2)), "b": model_of("b", (1, 300, 0.6, 0.2))}
 TOPOLOGY = chain("a", "b", ends=True)

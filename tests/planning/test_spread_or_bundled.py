@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 from scipy.optimize import linprog
 
-from controller.files.model_files import read_models
-from controller.plan.highest import highest_plan
-from controller.plan.planner import PlanRequest, make_plan
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible
-from topology_runtime.examples import MODELS, example
-from topology_runtime.loading import load
+from headgate.controller.files.model_files import read_models
+from headgate.controller.plan.highest import highest_plan
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.examples import MODELS, example
+from headgate.topology_runtime.loading import load
 
 KNOWN = read_models(MODELS)
 LINEAR = load(str(example("linear"))).topology

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from scipy.optimize import linprog
 from worlds import chain, examples, model_of, vms_of
 
-from controller.knowledge.models import cpu, memory, peak_rate
-from controller.knowledge.plans import Bundle, Placement, Plan
-from controller.plan.crossings import crossings_of
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.relabel import relabel
-from controller.plan.steady import moves, threads_of
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.models import cpu, memory, peak_rate
+from headgate.controller.knowledge.plans import Bundle, Placement, Plan
+from headgate.controller.plan.crossings import crossings_of
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.relabel import relabel
+from headgate.controller.plan.steady import moves, threads_of
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import Infeasible
 
 OURS = {"allocator": "optimal", "mapper": "optimal"}
 ONE_VM = vms_of(8)  # nothing crosses between VMs, and nothing costs more: of as few slots moves alone decide

@@ -13,20 +13,20 @@ import pytest
 from msgspec.structs import replace
 from worlds import chain, model_of
 
-from controller.analyze.lessons import ENOUGH_RUNS, spread_of
-from controller.knowledge.certainty import ErrorSpread, Sure
-from controller.knowledge.corrections import version_of
-from controller.knowledge.models import Model
-from controller.knowledge.plan_data import plan_data, plan_of
-from controller.knowledge.plans import Bundle, Placement, Plan
-from controller.knowledge.prediction_ledger import LedgerEntry, RateKept, TaskKept
-from controller.offline.tables import headline
-from controller.plan.load import load_of
-from controller.plan.planner import PlanRequest, make_plan, model_names, plan_acquiring
-from controller.plan.surely import certain_rate, chance_of
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.errors import Infeasible
+from headgate.controller.analyze.lessons import ENOUGH_RUNS, spread_of
+from headgate.controller.knowledge.certainty import ErrorSpread, Sure
+from headgate.controller.knowledge.corrections import version_of
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plan_data import plan_data, plan_of
+from headgate.controller.knowledge.plans import Bundle, Placement, Plan
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry, RateKept, TaskKept
+from headgate.controller.offline.tables import headline
+from headgate.controller.plan.load import load_of
+from headgate.controller.plan.planner import PlanRequest, make_plan, model_names, plan_acquiring
+from headgate.controller.plan.surely import certain_rate, chance_of
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.errors import Infeasible
 
 MODELS = {
     "a": model_of("a", (1, 40.0, 0.5, 0.1), (2, 80.0, 0.95, 0.2)),

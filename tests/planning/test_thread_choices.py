@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.knowledge.models import Model, ModelSlot, Point, Spread
-from controller.plan.fewest_slots import choices_of
+from headgate.controller.knowledge.models import Model, ModelSlot, Point, Spread
+from headgate.controller.plan.fewest_slots import choices_of
 
 
 def model(*points: tuple[int, float, float, float | None]) -> Model:

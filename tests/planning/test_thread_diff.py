@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from worlds import checked, requests
 
-from controller.execute.diff import diff
-from controller.knowledge.plans import Bundle, Placement, ThreadAt
-from controller.plan.planner import make_plan
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import Infeasible
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.execute.diff import diff
+from headgate.controller.knowledge.plans import Bundle, Placement, ThreadAt
+from headgate.controller.plan.planner import make_plan
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 TOPOLOGY = Topology("t", (Task("in", static=Static(3)), Task("a")), (Edge("in", "a"),))
 S0, S1, S2 = (Slot("vm1", number) for number in range(3))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controller.knowledge.config import TrafficTriggers
-from controller.plan.schedulers import ALLOCATORS, MAPPERS
-from dashboards.up import settings
-from topology_runtime.errors import UsageError
-from topology_runtime.trigger_options import DEFAULT, parse_triggers
+from headgate.controller.knowledge.config import TrafficTriggers
+from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
+from headgate.dashboards.up import settings
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.trigger_options import DEFAULT, parse_triggers
 
 
 def test_the_default_is_the_default_of_the_controller():

@@ -7,12 +7,12 @@ from hypothesis import given
 from msgspec.structs import replace
 from worlds import chain, checked_few, model_of, requests, vms_of
 
-from controller.knowledge.model_data import model_of as read_model
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.verify import faults_of
-from topology_runtime.calibration.store import stand_in
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible
+from headgate.controller.knowledge.model_data import model_of as read_model
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.calibration.store import stand_in
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible
 
 
 def lacking(task):

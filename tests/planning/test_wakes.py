@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.files.model_files import read_models
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.plans import Bundle, Placement
-from controller.plan.load import load_of
-from controller.plan.planner import PlanRequest, make_plan
-from controller.plan.predict import predict
-from controller.plan.verify import faults_of
 from experiments.reproducing import cells as c
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.wakes import IN_FULL_SLOT, cpu_of_slot, like_own, share_of_wakes
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.plans import Bundle, Placement
+from headgate.controller.plan.load import load_of
+from headgate.controller.plan.planner import PlanRequest, make_plan
+from headgate.controller.plan.predict import predict
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.wakes import IN_FULL_SLOT, cpu_of_slot, like_own, share_of_wakes
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,10 +7,10 @@ from itertools import pairwise
 from examples import examples
 from hypothesis import strategies as st
 
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.plan.planner import PlanRequest
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.plan.planner import PlanRequest
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 checked, checked_few = examples(100), examples(40)
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dashboards import cli
+from headgate.dashboards import cli
 
 FLOW: dict[str, Any] = {
     "schema": "headgate/topology/v1",

@@ -8,8 +8,8 @@ import json
 
 import pytest
 
-from controller.plan.schedulers import pairs
-from topology_runtime.examples import MODELS
+from headgate.controller.plan.schedulers import pairs
+from headgate.topology_runtime.examples import MODELS
 
 PATIENT = ("--search-seconds", "600")  # however busy this machine is
 

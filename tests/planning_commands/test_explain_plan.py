@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from topology_runtime import examples
+from headgate.topology_runtime import examples
 
 PUBLISHED = ("linear", "--models", str(examples.MODELS))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboards import cli
+from headgate.dashboards import cli
 
 
 @pytest.mark.parametrize(

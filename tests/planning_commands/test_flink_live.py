@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from scene import Scene
 
-from controller.files.model_files import read_models
+from headgate.controller.files.model_files import read_models
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = Path(__file__).with_name("flink_job.py")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from scene import Scene
 
-from controller.files.model_files import read_models
-from controller.offline.elsewhere.measured import task_name
+from headgate.controller.files.model_files import read_models
+from headgate.controller.offline.elsewhere.measured import task_name
 
 PARSE, COUNT, SOURCE = "a0bcbe636c3291fd3f45c25deb2b0823", "b71731f1c0df9c3076c4a455334d0ad6", "e5a72f35"
 

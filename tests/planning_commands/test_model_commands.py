@@ -10,11 +10,11 @@ import shutil
 import pytest
 from scene import COUNT, PARSE
 
-from controller.files.model_files import read_models
-from controller.knowledge.models import Model, ModelSlot, Point, Spread, half_widths
-from controller.offline.model_facts import compared
-from topology_runtime.calibration import store
-from topology_runtime.topology import Task
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.models import Model, ModelSlot, Point, Spread, half_widths
+from headgate.controller.offline.model_facts import compared
+from headgate.topology_runtime.calibration import store
+from headgate.topology_runtime.topology import Task
 
 SLOT = {"cores": 0.5, "memory_bytes": 2**30, "machine": store.machine()}
 
@@ -100,7 +100,7 @@ def test_a_model_is_stale_once_the_code_it_was_measured_with_has_changed(scene):
 
 
 def test_list_shows_what_is_sound_and_then_names_every_fault(scene, capsys):
-    from dashboards import cli
+    from headgate.dashboards import cli
 
     scene.write("models/count.json", {"schema": "headgate/model/v1", "task": "count", "points": []})
     scene.write("models/other.json", model_file("parse"))

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from controller.files.model_files import read_models
-from controller.knowledge.models import Model, ModelSlot, Point, Spread
-from controller.offline.pictures import (
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.models import Model, ModelSlot, Point, Spread
+from headgate.controller.offline.pictures import (
     comparison,
     comparison_picture,
     drawing,
@@ -25,15 +25,15 @@ from controller.offline.pictures import (
     whatif,
     whatif_picture,
 )
-from controller.offline.pictures import plan as plan_pictures
-from controller.offline.pictures.slot_map import EACH_SLOT, MAP_IN, MOST_KINDS, SMALL_PT, slot_map
-from controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.examples import MODELS as FOLDER
-from topology_runtime.examples import example
-from topology_runtime.loading import load
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.offline.pictures import plan as plan_pictures
+from headgate.controller.offline.pictures.slot_map import EACH_SLOT, MAP_IN, MOST_KINDS, SMALL_PT, slot_map
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.examples import MODELS as FOLDER
+from headgate.topology_runtime.examples import example
+from headgate.topology_runtime.loading import load
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 MODELS = read_models(FOLDER)
 LINEAR = load(str(example("linear"))).topology
@@ -104,7 +104,7 @@ def test_a_picture_that_cannot_be_written_leaves_nothing_behind(tmp_path):
 def test_matplotlib_comes_when_a_picture_is_drawn_and_pyplot_never(tmp_path):
     code = f"""
 import sys
-from controller.offline.pictures import comparison_picture
+from headgate.controller.offline.pictures import comparison_picture
 assert "matplotlib" not in sys.modules
 row = {{"pair": "mba+sam", "rate_tps": 5.0, "slots": {{"total": 2}}, "weighted_tps": 5.0, "shuffle_tps": 4.0}}
 comparison_picture([row], {str(tmp_path / "p.svg")!r})

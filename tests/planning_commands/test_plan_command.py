@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from controller.offline import request as asking
-from topology_runtime.calibration import store
-from topology_runtime.tasks import demo
+from headgate.controller.offline import request as asking
+from headgate.topology_runtime.calibration import store
+from headgate.topology_runtime.tasks import demo
 
 PLAN_KEYS = [
     "schema", "topology", "rate_tps", "allocator", "mapper", "routing", "id", "base_epoch", "topology_digest",
@@ -121,7 +121,7 @@ def test_fixed_vms_that_are_too_dear(scene):
 
 
 def test_a_broken_plan_is_never_printed(scene, monkeypatch):
-    monkeypatch.setattr("controller.plan.verify.faults_of", lambda *_: ["slot vm1/0: is wrong"])
+    monkeypatch.setattr("headgate.controller.plan.verify.faults_of", lambda *_: ["slot vm1/0: is wrong"])
     scene.run("plan", "--rate", "100", "-o", "json", code=1)
     assert "  - slot vm1/0: is wrong" in scene.err and "breaks rules" in scene.err
     assert asking.check.__doc__

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from scene import FLOW, PLACED
 
-from controller.files import plan_files
-from controller.files.plan_files import read_json, read_plan
-from controller.knowledge.plan_data import placement_of, plan_of
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import InvalidInput
-from topology_runtime.topology import Topology
-from topology_runtime.validate import topology_of
+from headgate.controller.files import plan_files
+from headgate.controller.files.plan_files import read_json, read_plan
+from headgate.controller.knowledge.plan_data import placement_of, plan_of
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.validate import topology_of
 
 TOPOLOGY: Topology = topology_of(FLOW, "flow")[0]
 

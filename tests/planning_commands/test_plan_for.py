@@ -14,9 +14,9 @@ import pytest
 import yaml
 from scene import COUNT, FLOW, Scene
 
-from controller.offline.elsewhere.for_kubernetes import stateful_set
-from controller.offline.elsewhere.vertex_id import vertex_id
-from topology_runtime.cluster import Vm
+from headgate.controller.offline.elsewhere.for_kubernetes import stateful_set
+from headgate.controller.offline.elsewhere.vertex_id import vertex_id
+from headgate.topology_runtime.cluster import Vm
 
 SHIPPED = Path(__file__).resolve().parents[2] / "dashboards" / "kubernetes" / "headgate.yaml"
 VERSIONS = ("1.28", "1.31", "1.34")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from scene import FLOW, Scene
 
-from topology_runtime.trace_tables import TABLES
+from headgate.topology_runtime.trace_tables import TABLES
 
 KINDS = {
     "time": pa.timestamp("us", tz="UTC"),
@@ -104,7 +104,7 @@ def test_crossing_bytes_are_those_of_the_shares(scene: Scene, tmp_path: Path):
 
 def test_cpu_is_counted_by_the_speed_of_its_vm(tmp_path: Path):
     """0.3 s on vm1 and half of 0.4 s on vm2, for 100 tuples."""
-    from controller.offline.from_trace import recorded_traffic
+    from headgate.controller.offline.from_trace import recorded_traffic
 
     found = recorded_traffic(recorded(tmp_path)).traffic()
     assert found.work["parse"] == pytest.approx(0.005)

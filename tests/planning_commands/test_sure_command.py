@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from scene import Scene
 
-from controller.files.model_files import read_models
-from controller.knowledge.corrections import version_of
-from controller.knowledge.prediction_ledger import LedgerEntry, RateKept, TaskKept
-from controller.recording.ledger_file import LedgerFile
-from dashboards import cli
-from topology_runtime.clock import wall_ns
-from topology_runtime.utc import utc_iso
+from headgate.controller.files.model_files import read_models
+from headgate.controller.knowledge.corrections import version_of
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry, RateKept, TaskKept
+from headgate.controller.recording.ledger_file import LedgerFile
+from headgate.dashboards import cli
+from headgate.topology_runtime.clock import wall_ns
+from headgate.topology_runtime.utc import utc_iso
 
 
 def kept(scene: Scene, costs: list[float]) -> Path:

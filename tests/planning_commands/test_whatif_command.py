@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from controller.offline.rate_list import rates_of
-from controller.offline.waiting import waited
-from controller.offline.whatif_words import sentences_of
-from topology_runtime.examples import MODELS
+from headgate.controller.offline.rate_list import rates_of
+from headgate.controller.offline.waiting import waited
+from headgate.controller.offline.whatif_words import sentences_of
+from headgate.topology_runtime.examples import MODELS
 
 
 def whatif(scene, *words):

@@ -21,7 +21,9 @@ def modules() -> dict[str, str]:
     found = {}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            name = ".".join(("headgate", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
+                ".__init__"
+            )
             found[name] = ast.get_docstring(tree_of(path)) or ""
     return found
 
@@ -48,4 +50,4 @@ def test_the_contract_names_only_what_there_is() -> None:
 def test_the_contract_covers_all_that_the_controller_decides_by() -> None:
     """Whole folders: a new module in them is held to it without a word."""
     phases = ("core", "views", "monitor", "analyze", "plan", "execute", "knowledge")
-    assert {f"controller.{phase}" for phase in phases} <= contracted()
+    assert {f"headgate.controller.{phase}" for phase in phases} <= contracted()

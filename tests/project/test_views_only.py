@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sources import tree_of
 
-from controller.controller import Controller
+from headgate.controller.controller import Controller
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = (
@@ -18,17 +18,23 @@ SHOWN = (
     ROOT / "controller/viewers.py",
 )
 ALLOWED = {
-    "controller.views", "controller.publisher", "controller.knowledge.run_view", "controller.knowledge.diagnoses",
-    "controller.knowledge.models", "controller.knowledge.placed_threads", "controller.knowledge.plans",
-    "controller.knowledge.records", "controller.knowledge.windows",
-}  # fmt: skip
+    "headgate.controller.views",
+    "headgate.controller.publisher",
+    "headgate.controller.knowledge.run_view",
+    "headgate.controller.knowledge.diagnoses",
+    "headgate.controller.knowledge.models",
+    "headgate.controller.knowledge.placed_threads",
+    "headgate.controller.knowledge.plans",
+    "headgate.controller.knowledge.records",
+    "headgate.controller.knowledge.windows",
+}
 PLANTED = (
-    "from controller.core.loop import Loop",
-    "from controller.knowledge.knowledge import Knowledge",
-    "from controller.knowledge import membership",
-    "import controller.monitor.intake",
-    "if TYPE_CHECKING:\n    from controller.execute.ending import Ending",
-    "def late():\n    from controller.analyze import lag",
+    "from headgate.controller.core.loop import Loop",
+    "from headgate.controller.knowledge.knowledge import Knowledge",
+    "from headgate.controller.knowledge import membership",
+    "import headgate.controller.monitor.intake",
+    "if TYPE_CHECKING:\n    from headgate.controller.execute.ending import Ending",
+    "def late():\n    from headgate.controller.analyze import lag",
 )
 
 
@@ -39,12 +45,12 @@ def strangers(tree: ast.AST) -> list[str]:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] if node.module in ALLOWED else [f"{node.module}.{name}" for name in names]
-        found += [name for name in names if name.split(".")[0] == "controller" and not allowed(name)]
+        found += [name for name in names if name.startswith("headgate.controller") and not allowed(name)]
     return found
 
 
 def allowed(name: str) -> bool:
-    return name in ALLOWED or name.startswith("controller.views.")
+    return name in ALLOWED or name.startswith("headgate.controller.views.")
 
 
 @pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.name)
@@ -62,4 +68,4 @@ def test_the_shell_is_given_a_step_and_no_core() -> None:
     assert list(inspect.signature(Controller).parameters) == ["step", "place", "machines"]
     shell = tree_of(ROOT / "controller/controller.py")
     modules = [node.module or "" for node in ast.walk(shell) if isinstance(node, ast.ImportFrom)]
-    assert not [name for name in modules if name.startswith("controller.core")]
+    assert not [name for name in modules if name.startswith("headgate.controller.core")]

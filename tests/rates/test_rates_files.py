@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime import rates
-from topology_runtime.errors import InvalidInput
-from topology_runtime.rates import MAX_BYTES, MAX_FAULTS, Rates, parse, read
-from topology_runtime.schedule import NS, Schedule
-from topology_runtime.tasks import demo
+from headgate.topology_runtime import rates
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.rates import MAX_BYTES, MAX_FAULTS, Rates, parse, read
+from headgate.topology_runtime.schedule import NS, Schedule
+from headgate.topology_runtime.tasks import demo
 
 
 def faults_of(text: str) -> tuple[str, ...]:

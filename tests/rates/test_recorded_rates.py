@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.rates import read
-from topology_runtime.utc import utc_iso
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.rates import read
+from headgate.topology_runtime.utc import utc_iso
 
 T0_US = 1_790_000_000_000_000
 

@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from controller.core.loop import Loop
-from controller.core.tracing import run_of
-from controller.knowledge import turns as t
-from controller.knowledge.config import ControllerSettings
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Submitted
-from controller.recording.recorder import input_line
-from controller.replaying.exact_replay import Moment, decisions_of
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.world import IdealWorld
-from topology_runtime.cluster import Vm
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.core.loop import Loop
+from headgate.controller.core.tracing import run_of
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.recording.recorder import input_line
+from headgate.controller.replaying.exact_replay import Moment, decisions_of
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.world import IdealWorld
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 WALL_NS = 1_790_000_000 * 1_000_000_000
 STEPS = ((0.0, 30.0), (6.0, 90.0))

@@ -11,22 +11,22 @@ import msgspec
 import pytest
 from recorded_runs import input_of, later, moments, settings, submitted, write
 
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.knowledge.model_data import model_data
-from controller.knowledge.records import Record
-from controller.recording.early_inputs import EarlyInputs
-from controller.recording.lines import PartedLines
-from controller.recording.trace import RatesRow, TraceWriter
-from controller.replaying.comparing import PolicyComparison, compare, first_field
-from controller.replaying.exact_replay import ExactReplay, Moment, decisions_of
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.trace_reading import Recording
-from controller.replaying.world import IdealWorld
-from controller.views.summary import summary
-from topology_runtime import rates
-from topology_runtime.cluster import Vm
-from topology_runtime.messages import Request
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.knowledge.model_data import model_data
+from headgate.controller.knowledge.records import Record
+from headgate.controller.recording.early_inputs import EarlyInputs
+from headgate.controller.recording.lines import PartedLines
+from headgate.controller.recording.trace import RatesRow, TraceWriter
+from headgate.controller.replaying.comparing import PolicyComparison, compare, first_field
+from headgate.controller.replaying.exact_replay import ExactReplay, Moment, decisions_of
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.trace_reading import Recording
+from headgate.controller.replaying.world import IdealWorld
+from headgate.controller.views.summary import summary
+from headgate.topology_runtime import rates
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.messages import Request
 
 
 def replayed(folder: Path) -> PolicyComparison:
@@ -86,7 +86,7 @@ def test_lines_written_otherwise_but_with_the_same_values_are_equal(
 def test_inputs_in_parts_are_replayed_as_those_in_one_file(
     tmp_path: Path, found: list[Moment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.recording.lines.PART_BYTES", 20_000)
+    monkeypatch.setattr("headgate.controller.recording.lines.PART_BYTES", 20_000)
     folder = write(tmp_path, found)
     lines = (folder / "inputs.jsonl").read_bytes().splitlines(keepends=True)
     whole = list(Recording(folder).lines())
@@ -224,7 +224,7 @@ def test_what_a_killed_controller_did_not_write_in_its_last_second_is_no_differe
     folder = write(tmp_path, found)
     restart = next(m.now for m in found[1:] if isinstance(m.event, t.Started))
     lines = (folder / "decisions.jsonl").read_text().splitlines()
-    from topology_runtime.utc import utc_iso
+    from headgate.topology_runtime.utc import utc_iso
 
     before = [n for n, line in enumerate(lines) if json.loads(line)["time"] < utc_iso(restart.wall_ns)]
     edited(folder / "decisions.jsonl", lambda lines: lines.pop(before[-1]))

@@ -9,11 +9,17 @@ import pytest
 from msgspec.structs import replace
 from recorded_runs import moments, write
 
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.replaying.policies import PolicyQuestion, PolicyTrial, highest_tps, policies_of, trial_of
-from controller.replaying.trace_reading import Recording
-from controller.replaying.world import Delays
-from topology_runtime.cluster import Vm
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.replaying.policies import (
+    PolicyQuestion,
+    PolicyTrial,
+    highest_tps,
+    policies_of,
+    trial_of,
+)
+from headgate.controller.replaying.trace_reading import Recording
+from headgate.controller.replaying.world import Delays
+from headgate.topology_runtime.cluster import Vm
 
 SECONDS = 20.0  # 30 t/s for 6 s, then 90
 

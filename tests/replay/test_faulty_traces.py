@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from recorded_runs import moments, write
 
-from controller.replaying.exact_replay import Moment
-from controller.replaying.trace_reading import Recording
-from topology_runtime.errors import InvalidInput
+from headgate.controller.replaying.exact_replay import Moment
+from headgate.controller.replaying.trace_reading import Recording
+from headgate.topology_runtime.errors import InvalidInput
 
 
 @pytest.fixture(scope="module")

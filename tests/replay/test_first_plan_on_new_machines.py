@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from recorded_runs import moments
 
-from controller.replaying.exact_replay import decisions_of
-from topology_runtime.cluster import Vm
+from headgate.controller.replaying.exact_replay import decisions_of
+from headgate.topology_runtime.cluster import Vm
 
 
 def test_a_first_plan_is_not_made_again_while_its_machines_are_awaited() -> None:

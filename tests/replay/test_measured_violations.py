@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from controller.replaying.measured import measured_of, violations_of
+from headgate.controller.replaying.measured import measured_of, violations_of
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 

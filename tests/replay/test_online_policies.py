@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from recorded_runs import WALL_NS, settings, write
 
-from controller.core.loop import Loop
-from controller.knowledge.config import TrafficTriggers
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Submitted
-from controller.knowledge.traffic import MeasuredTraffic
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.policies import PolicyQuestion, PolicyTrial, policies_of, trial_of
-from controller.replaying.trace_reading import Recording
-from controller.replaying.world import Delays, IdealWorld
-from topology_runtime.cluster import Vm
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge.config import TrafficTriggers
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.knowledge.traffic import MeasuredTraffic
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.policies import PolicyQuestion, PolicyTrial, policies_of, trial_of
+from headgate.controller.replaying.trace_reading import Recording
+from headgate.controller.replaying.world import Delays, IdealWorld
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 SECONDS, NAMES = 60.0, ("source", "a", "b", "c", "d", "sink")
 ENDS = tuple(zip(NAMES, NAMES[1:], strict=False))

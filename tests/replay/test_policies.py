@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 from recorded_runs import models, moments, write
 
-from controller.knowledge.models import Point
-from controller.replaying.exact_replay import ExactReplay
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.policies import Policy, PolicyQuestion, PolicyTrial, policies_of, trial_of
-from controller.replaying.trace_reading import Recording
-from controller.replaying.world import Delays
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import InvalidInput
+from headgate.controller.knowledge.models import Point
+from headgate.controller.replaying.exact_replay import ExactReplay
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.policies import Policy, PolicyQuestion, PolicyTrial, policies_of, trial_of
+from headgate.controller.replaying.trace_reading import Recording
+from headgate.controller.replaying.world import Delays
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import InvalidInput
 
 # 30 t/s for 6 s, then 90: the first plan is for 34.5 t/s (one thread of 40), so 90 needs a new one
 SECONDS = 20.0

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from recorded_runs import moments, write
 
-from dashboards.analytics.policies import policies_tried, ranked
-from dashboards.analytics.run_figures import PolicyTried
-from topology_runtime.errors import HeadgateError
+from headgate.dashboards.analytics.policies import policies_tried, ranked
+from headgate.dashboards.analytics.run_figures import PolicyTried
+from headgate.topology_runtime.errors import HeadgateError
 
 OFFERED = 10_000.0
 NAMES = "static,mba+sam,static-max"
@@ -62,7 +62,7 @@ def test_what_replay_says_is_ranked(trace: Path) -> None:
         sys.executable,
         "-P",
         "-m",
-        "dashboards.cli",
+        "headgate.dashboards.cli",
         "replay",
         str(trace),
         "--policy",

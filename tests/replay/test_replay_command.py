@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner, Result
 from recorded_runs import moments, write
 
-from controller.knowledge.config import ControllerSettings
-from controller.replay_cli import replay, vms_of
-from controller.replaying.exact_replay import Moment
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.pacing import lines_of, paced
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, UsageError
+from headgate.controller.knowledge.config import ControllerSettings
+from headgate.controller.replay_cli import replay, vms_of
+from headgate.controller.replaying.exact_replay import Moment
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.pacing import lines_of, paced
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, UsageError
 
 
 @pytest.fixture(scope="module")

@@ -12,17 +12,17 @@ import pytest
 from click.testing import CliRunner
 from recorded_runs import WALL_NS, moments, settings, submitted, write
 
-from controller.backtesting.shadows import RUN, SHADOWS, Shadows
-from controller.core.loop import Loop
-from controller.knowledge import turns as t
-from controller.replaying.exact_replay import ExactReplay, Moment
-from controller.replaying.ideal_account import IdealAccount
-from controller.replaying.tail import tailed
-from controller.replaying.trace_reading import Recording
-from controller.replaying.world import Delays, IdealWorld
-from controller.shadow_cli import shadow
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.messages import DesiredState
+from headgate.controller.backtesting.shadows import RUN, SHADOWS, Shadows
+from headgate.controller.core.loop import Loop
+from headgate.controller.knowledge import turns as t
+from headgate.controller.replaying.exact_replay import ExactReplay, Moment
+from headgate.controller.replaying.ideal_account import IdealAccount
+from headgate.controller.replaying.tail import tailed
+from headgate.controller.replaying.trace_reading import Recording
+from headgate.controller.replaying.world import Delays, IdealWorld
+from headgate.controller.shadow_cli import shadow
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.messages import DesiredState
 
 SECONDS = 60.0
 STEPS = ((0.0, 30.0), (20.0, 90.0), (45.0, 40.0))

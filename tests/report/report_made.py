@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from dashboards.analytics import results as r
-from dashboards.analytics.run_figures import PolicyTried, RunFigures, changes
+from headgate.dashboards.analytics import results as r
+from headgate.dashboards.analytics.run_figures import PolicyTried, RunFigures, changes
 
 RUN = "demo/run-1"
 EPOCHS = (

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from report_made import RUN, tables, write
 
-from dashboards.analytics.run_figures import NOISE, RunChange
-from dashboards.report.analysis_files import Analysis, read
-from dashboards.report.answers import answers
-from dashboards.report.building import sections_of
-from dashboards.report.changes import FIGURES
+from headgate.dashboards.analytics.run_figures import NOISE, RunChange
+from headgate.dashboards.report.analysis_files import Analysis, read
+from headgate.dashboards.report.answers import answers
+from headgate.dashboards.report.building import sections_of
+from headgate.dashboards.report.changes import FIGURES
 
 QUESTION = "What changed since the last run?"
 BEFORE = "demo/run-0"

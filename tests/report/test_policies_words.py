@@ -7,10 +7,10 @@ from pathlib import Path
 from msgspec.structs import replace
 from report_made import RUN, tables, write
 
-from dashboards.analytics.run_figures import PolicyTried
-from dashboards.report.analysis_files import Analysis, read
-from dashboards.report.answers import answers
-from dashboards.report.building import sections_of
+from headgate.dashboards.analytics.run_figures import PolicyTried
+from headgate.dashboards.report.analysis_files import Analysis, read
+from headgate.dashboards.report.answers import answers
+from headgate.dashboards.report.building import sections_of
 
 QUESTION = "What would other policies have done?"
 OWN = PolicyTried(RUN, "recorded", None, 0.2, 0.01, 5.4, 172.0, 10_000.0, 4, 12, 10.0, 205.0)

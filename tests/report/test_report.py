@@ -13,16 +13,16 @@ import report_made
 from msgspec.structs import replace
 from report_made import RUN, tables, write
 
-from controller.knowledge.diagnoses import Reason
-from dashboards import cli
-from dashboards.analytics import results as r
-from dashboards.report import build
-from dashboards.report.analysis_files import read
-from dashboards.report.building import sections_of, summary_of
-from dashboards.report.head import head_of
-from dashboards.report.page import asset, safe_json
-from dashboards.report.story import REASONS, story, what_changed
-from topology_runtime.errors import InvalidInput
+from headgate.controller.knowledge.diagnoses import Reason
+from headgate.dashboards import cli
+from headgate.dashboards.analytics import results as r
+from headgate.dashboards.report import build
+from headgate.dashboards.report.analysis_files import read
+from headgate.dashboards.report.building import sections_of, summary_of
+from headgate.dashboards.report.head import head_of
+from headgate.dashboards.report.page import asset, safe_json
+from headgate.dashboards.report.story import REASONS, story, what_changed
+from headgate.topology_runtime.errors import InvalidInput
 
 EVIL = "</script><img src=x onerror=alert(1)>&\"'"
 
@@ -303,7 +303,7 @@ def test_a_run_is_analysed_again_on_demand_wherever_its_analysis_is(
     run.mkdir(parents=True)
     (run / "run.json").write_text("{}")
     write(tmp_path / into, runs=["demo/r1"])
-    monkeypatch.setattr("dashboards.report.command.find_spec", lambda name: None)
+    monkeypatch.setattr("headgate.dashboards.report.command.find_spec", lambda name: None)
     assert cli.main(["report", str(run), "--again"]) == 3
     assert "Spark is not installed" in capsys.readouterr().err
 
@@ -314,7 +314,7 @@ def test_a_run_that_cannot_be_analysed_ends_as_the_analysis_does(
     run = tmp_path / "traces" / "demo" / "r1"
     run.mkdir(parents=True)
     (run / "run.json").write_text("{}")
-    monkeypatch.setattr("dashboards.report.command.find_spec", lambda name: None)
+    monkeypatch.setattr("headgate.dashboards.report.command.find_spec", lambda name: None)
     assert cli.main(["report", str(run)]) == 3
     assert "pip install 'headgate[spark]'" in capfd.readouterr().err
 

@@ -53,7 +53,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
         sys.executable,
         "-P",
         "-m",
-        "dashboards.cli",
+        "headgate.dashboards.cli",
         "analyze",
         str(run),
         "--output",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from report_made import write
 
-from dashboards.report import build
+from headgate.dashboards.report import build
 
 CHROMIUM = shutil.which("chromium")
 QUIET = (

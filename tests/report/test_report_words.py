@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 from report_made import END_S, RUN, tables, write
 
-from dashboards.analytics import results as r
-from dashboards.report.analysis_files import Analysis, read
-from dashboards.report.answers import answers
-from dashboards.report.building import sections_of
-from dashboards.report.findings import findings
-from dashboards.report.head import head_of
-from dashboards.report.story import story
-from dashboards.report.trust import errs_most
+from headgate.dashboards.analytics import results as r
+from headgate.dashboards.report.analysis_files import Analysis, read
+from headgate.dashboards.report.answers import answers
+from headgate.dashboards.report.building import sections_of
+from headgate.dashboards.report.findings import findings
+from headgate.dashboards.report.head import head_of
+from headgate.dashboards.report.story import story
+from headgate.dashboards.report.trust import errs_most
 
 Tables = dict[str, list[Any]]
 

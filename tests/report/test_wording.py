@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dashboards.report.wording import cell, count, duration, listed, number, percent
+from headgate.dashboards.report.wording import cell, count, duration, listed, number, percent
 
 
 @pytest.mark.parametrize(

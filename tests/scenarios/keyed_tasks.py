@@ -6,7 +6,7 @@ import time
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 
-from topology_runtime.logic import Keyed
+from headgate.topology_runtime.logic import Keyed
 
 GROUPS = 20
 SLOW = 140  # is read a fifth of a second after the rate has risen, long before the re-plan that follows

@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 from click.testing import CliRunner
 
-from controller.replay_cli import replay
-from topology_runtime.utc import utc_iso
+from headgate.controller.replay_cli import replay
+from headgate.topology_runtime.utc import utc_iso
 from watched_runs.arrivals import Followed, S
 from watched_runs.arrivals import followed as follow
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.live
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 GROUPS, LIMIT_S = 7, 60.0
 FLOW = """
-from topology_runtime.builder import topology
-from topology_runtime.logic import Keyed
-from topology_runtime.tasks.collect_to_file import CollectToFile
-from topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.logic import Keyed
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.tasks.counter import Counter
 
 VERSION = {version}
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 KILLS = 2
 SLOW_SINK = """
 import time
-from topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
 
 class Slow(CollectToFile):
     def __call__(self, row):
@@ -28,7 +28,11 @@ class OneSlot(Trial):
     def _write_topology(self) -> None:
         (self.folder / "slow_sink.py").write_text(SLOW_SINK)
         static = {"threads": 1, "cpu": 0.1, "memory": 0.1}
-        source = {"name": "source", "kind": "source", "run": "topology_runtime.tasks.counter:Counter"}
+        source = {
+            "name": "source",
+            "kind": "source",
+            "run": "headgate.topology_runtime.tasks.counter:Counter",
+        }
         store = {
             "name": "store",
             "run": "slow_sink:Slow",

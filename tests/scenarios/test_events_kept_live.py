@@ -16,15 +16,15 @@ import pytest
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 RATE_TPS = 150.0  # more than the sink's task does, so that events wait
 RUN_S, START_S, MOVED_S, READ_S = 60.0, 30.0, 25.0, 12.0
 SPOOL = "/spools/in~0~"
 
 FLOW = """
 import os, time
-from topology_runtime.builder import topology
-from topology_runtime.logic import LiveSource
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.logic import LiveSource
 
 class Counter(LiveSource):
     '''Numbers as time goes by. What it gave is known to be taken when it is asked again: then it says so, and

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 LIMIT_S = 60.0
 FLOW = """
 import os
 
-from topology_runtime.builder import topology
-from topology_runtime.tasks.collect_to_file import CollectToFile
-from topology_runtime.tasks.count import CountByKey
-from topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.tasks.count import CountByKey
+from headgate.topology_runtime.tasks.counter import Counter
 
 
 def mark(number):

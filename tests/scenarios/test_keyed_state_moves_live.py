@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.live
 HERE = Path(__file__).parent
-TASKS = "topology_runtime.tasks"
+TASKS = "headgate.topology_runtime.tasks"
 STATIC = {"threads": 1, "cpu": 0.1, "memory": 0.1}
 
 
@@ -53,7 +53,7 @@ def write_work(folder: Path, tally: str = "Tally", steps: str = "0,30\n4,110\n13
 
 def run(folder: Path) -> tuple[dict[str, Any], Counter[tuple[int, int]]]:
     """The summary, and the rows stored: (group, its count)."""
-    command = [sys.executable, "-m", "dashboards.cli", "up", "topology.json", "--models", "models"]
+    command = [sys.executable, "-m", "headgate.dashboards.cli", "up", "topology.json", "--models", "models"]
     command += ["--rates", "steps.txt", "--seconds", "33", "--vms", "4,4", "-o", "json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

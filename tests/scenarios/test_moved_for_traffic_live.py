@@ -25,7 +25,10 @@ class Pipe(Trial):
     """Six stages over four VMs of a slot each; two threads of a stage, two of which fill a slot."""
 
     def _write_topology(self) -> None:
-        tasks, static = "topology_runtime.tasks", {"static": {"threads": 1, "cpu": 0.1, "memory": 0.1}}
+        tasks, static = (
+            "headgate.topology_runtime.tasks",
+            {"static": {"threads": 1, "cpu": 0.1, "memory": 0.1}},
+        )
         wait = {"run": f"{tasks}.wait:Wait", "params": {"ms": 12.0}}
         sink = {
             "run": f"{tasks}.collect_to_file:CollectToFile",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from controller.replay_cli import replay
-from topology_runtime.rates import read
+from headgate.controller.replay_cli import replay
+from headgate.topology_runtime.rates import read
 from watched_runs.trials import trial
 
 pytestmark = pytest.mark.live

@@ -13,10 +13,10 @@ import psutil
 import pytest
 from keys_made import operator
 
-from topology_runtime import channels
-from topology_runtime.messages import Request
-from topology_runtime.slots import cgroup1, cgroup2
-from topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.messages import Request
+from headgate.topology_runtime.slots import cgroup1, cgroup2
+from headgate.topology_runtime.slots.size import SlotSize
 from watched_runs.trials import Trial, trial
 
 SIZE = SlotSize("spare-probe", "vm1", 1, 0.12, 1 << 28)

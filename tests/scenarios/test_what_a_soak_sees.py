@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.logic import Context
+from headgate.topology_runtime.logic import Context
 from watched_runs.counted_tasks import KEYS, Spans, Tally, keyed
 from watched_runs.counted_tasks import Segments as Writer
 from watched_runs.sink_check import Checker, Segments

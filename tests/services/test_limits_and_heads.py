@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from emulated_services.contents import COLUMNS, blob_bytes, row_of
 from emulated_services.heads import RequestRefused, answer_head, head_of, range_of, refusal
 from emulated_services.limits import BURST_S, Gate, Limit, Terms
-from topology_runtime.services.addresses import Address, address_of
-from topology_runtime.services.names import row_key
+from headgate.topology_runtime.services.addresses import Address, address_of
+from headgate.topology_runtime.services.names import row_key
 
 
 class TestLimit:

@@ -20,7 +20,7 @@ from emulated_services.control import ServiceSettings
 from emulated_services.embedded import Rows, Server
 from emulated_services.limits import Gate, Terms
 from emulated_services.seeding import seed_files, seed_sqlite, table_file
-from topology_runtime.progress import bar
+from headgate.topology_runtime.progress import bar
 
 SETTINGS = ServiceSettings(True, 1, 1, 1.0, 1.0, 0.0, 10000, 10002)
 

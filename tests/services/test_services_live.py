@@ -24,16 +24,16 @@ from emulated_services import azurite, processes
 from emulated_services.contents import BLOB_BYTES, blob_bytes, row_of
 from emulated_services.limits import Terms
 from emulated_services.proxy import ProxyRoute
-from topology_runtime.errors import InvalidInput, Unreachable
-from topology_runtime.instances import build
-from topology_runtime.logic import Context
-from topology_runtime.services.addresses import address_of
-from topology_runtime.services.azure_sdk import connection_string
-from topology_runtime.services.blob_service import open_blobs
-from topology_runtime.services.names import CONTAINER, blob_name
-from topology_runtime.services.table_service import open_table
-from topology_runtime.tasks import representative
-from topology_runtime.tasks.event_number import number_of
+from headgate.topology_runtime.errors import InvalidInput, Unreachable
+from headgate.topology_runtime.instances import build
+from headgate.topology_runtime.logic import Context
+from headgate.topology_runtime.services.addresses import address_of
+from headgate.topology_runtime.services.azure_sdk import connection_string
+from headgate.topology_runtime.services.blob_service import open_blobs
+from headgate.topology_runtime.services.names import CONTAINER, blob_name
+from headgate.topology_runtime.services.table_service import open_table
+from headgate.topology_runtime.tasks import representative
+from headgate.topology_runtime.tasks.event_number import number_of
 
 pytestmark = pytest.mark.live
 BLOBS, ROWS, LATENCY_MS, MBPS, RPS = 3, 250, 20, 40, 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import sys
 
-from controller.simulation.clock import S
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.simulation.clock import S
+from headgate.controller.simulation.world import Options, SimWorld
 
 TROUBLE_S = 30  # from the first cut until lines and machines are whole again
 WHOLE_S = 25  # until then the task works once more

@@ -3,9 +3,9 @@ The simulation found one that knew nothing for ever after."""
 
 from __future__ import annotations
 
-from controller.knowledge import turns as t
-from controller.simulation.clock import S
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.knowledge import turns as t
+from headgate.controller.simulation.clock import S
+from headgate.controller.simulation.world import Options, SimWorld
 
 
 def test_a_controller_started_on_a_full_disk_begins_when_the_disk_heals() -> None:

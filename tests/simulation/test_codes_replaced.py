@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.simulation.world import Options, SimWorld
 
 DIE = (
     "replace_code",

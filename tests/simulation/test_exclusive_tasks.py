@@ -10,13 +10,13 @@ import pytest
 from examples import first_quickly
 from partitioned import partitioned
 
-from controller.execute import exclusive
-from controller.knowledge.knowledge import Knowledge
-from controller.simulation.agent import SimAgent
-from controller.simulation.clock import MS, S
-from controller.simulation.thread import SimThread
-from controller.simulation.world import Options, SimWorld
-from topology_runtime.worker.thread_core import ThreadCore
+from headgate.controller.execute import exclusive
+from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.controller.simulation.agent import SimAgent
+from headgate.controller.simulation.clock import MS, S
+from headgate.controller.simulation.thread import SimThread
+from headgate.controller.simulation.world import Options, SimWorld
+from headgate.topology_runtime.worker.thread_core import ThreadCore
 
 AWAY_S = 30
 AGAIN_S = 15  # an exclusive task works again so long after its VM was lost (docs/promises.md)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.simulation.clock import MS, S
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.simulation.clock import MS, S
+from headgate.controller.simulation.world import Options, SimWorld
 
 
 @pytest.mark.parametrize("seed", [23, 33, 54])

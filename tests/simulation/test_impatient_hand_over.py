@@ -3,9 +3,9 @@ when the leaver dies then, what it had open is read again."""
 
 from __future__ import annotations
 
-from controller.simulation.clock import MS, S
-from controller.simulation.thread import SimSource
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.simulation.clock import MS, S
+from headgate.controller.simulation.thread import SimSource
+from headgate.controller.simulation.world import Options, SimWorld
 
 SEED = 3
 WAIT_MS = 33_000  # rows wait so long at the sink: longer than a successor waits

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 from examples import first_quickly
 
-from controller.simulation.clock import MS, S
-from controller.simulation.world import Options, SimWorld
-from topology_runtime.worker.state import WorkerState
+from headgate.controller.simulation.clock import MS, S
+from headgate.controller.simulation.world import Options, SimWorld
+from headgate.topology_runtime.worker.state import WorkerState
 
 KINDS = ("break_data", "half_open_data")
 

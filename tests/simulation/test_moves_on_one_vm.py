@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from controller.knowledge.spools import unread
-from controller.simulation.clock import MS, S
-from controller.simulation.thread import SimSource
-from controller.simulation.topologies import turned
-from controller.simulation.world import Options, SimWorld
-from topology_runtime.messages import Frame
+from headgate.controller.knowledge.spools import unread
+from headgate.controller.simulation.clock import MS, S
+from headgate.controller.simulation.thread import SimSource
+from headgate.controller.simulation.topologies import turned
+from headgate.controller.simulation.world import Options, SimWorld
+from headgate.topology_runtime.messages import Frame
 
 SEED = 4
 CALM = Options(shape="live", faults=0, rate_tps=8.0, parted=False)

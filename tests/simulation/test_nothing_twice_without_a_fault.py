@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.simulation.world import Options, SimWorld
 
 SEEDS = (5, 11, 24, 37, 41, 52)  # of all shapes; in two of them a slot is left in order and used again
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from controller.simulation.world import Options, SimWorld
-from topology_runtime.worker import source
-from topology_runtime.worker.source import Read, SourceTask
+from headgate.controller.simulation.world import Options, SimWorld
+from headgate.topology_runtime.worker import source
+from headgate.topology_runtime.worker.source import Read, SourceTask
 
 SEEDS = range(6)
 BYTES = 2_000  # some rows of a simulated source

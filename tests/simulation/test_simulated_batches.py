@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from examples import first_quickly
 
-from controller.simulation.runs import run
-from controller.simulation.world import Options
+from headgate.controller.simulation.runs import run
+from headgate.controller.simulation.world import Options
 
 
 @pytest.mark.parametrize("seed", first_quickly(*range(20)))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.simulation.world import REPLANS_LEAST, SimWorld
+from headgate.controller.simulation.world import REPLANS_LEAST, SimWorld
 
 HERE = Path(__file__).parent
 TRAIL_SHOWN = 60
@@ -51,13 +51,13 @@ def test_different_seeds_give_different_hashes() -> None:
 def test_another_process_with_other_hash_seeds_gives_the_same_hash() -> None:
     """Nothing depends on the order of sets of strings, on addresses or on the real clock."""
     program = (
-        "import sys; from controller.simulation.world import SimWorld; "
+        "import sys; from headgate.controller.simulation.world import SimWorld; "
         "print(SimWorld(int(sys.argv[1])).run().clock.hash)"
     )
     there = subprocess.run(
         [sys.executable, "-c", program, str(HASHED[0])],
         cwd=HERE,
-        env={**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(HERE.parent.parent)},
+        env={**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": str(HERE.parent.parent / ".editable")},
         capture_output=True,
         text=True,
         timeout=60,

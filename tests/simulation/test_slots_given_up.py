@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.simulation.world import Options, SimWorld
 
 
 @pytest.mark.parametrize(("shape", "number"), [("keyed", 3), ("keyed", 8), ("skewed", 2), ("keyed twice", 1)])

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.knowledge.spools import unread
-from controller.simulation.agent import SimAgent
-from controller.simulation.clock import MS, S
-from controller.simulation.thread import SimSource
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.knowledge.spools import unread
+from headgate.controller.simulation.agent import SimAgent
+from headgate.controller.simulation.clock import MS, S
+from headgate.controller.simulation.thread import SimSource
+from headgate.controller.simulation.world import Options, SimWorld
 
 SEED = 2  # two VMs of one size
 CALM = Options(shape="live", faults=0, rate_tps=8.0, vms_least=2)

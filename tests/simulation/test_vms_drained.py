@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.simulation.world import Options, SimWorld
 
 DIE = ("drain_vm", "drain_vm", "kill_controller", "kill_agent", "kill_worker", "fail_journal")
 

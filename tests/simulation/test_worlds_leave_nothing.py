@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 
-from controller.simulation.clock import S
-from controller.simulation.world import Options, SimWorld
+from headgate.controller.simulation.clock import S
+from headgate.controller.simulation.world import Options, SimWorld
 
 
 def test_a_world_that_nobody_has_any_more_leaves_no_folder() -> None:

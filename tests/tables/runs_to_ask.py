@@ -13,14 +13,14 @@ from typing import Any
 
 import psutil
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 LIMIT_S = 90.0
 FLOW = """
 import time
 
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
 
 def double(row):
     if row == 13:
@@ -88,7 +88,7 @@ def kill_workers(up: subprocess.Popen[str], log: Path) -> None:
     workers = [
         child
         for child in psutil.Process(up.pid).children(recursive=True)
-        if any("topology_runtime.worker" in word for word in child.cmdline())
+        if any("headgate.topology_runtime.worker" in word for word in child.cmdline())
     ]
     assert len(workers) > 1, [child.cmdline() for child in psutil.Process(up.pid).children(recursive=True)]
     for worker in workers[1:]:

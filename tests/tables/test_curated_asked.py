@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dashboards import cli
-from dashboards.analytics import manifest, trace_runs
-from dashboards.analytics.data_places import place
-from dashboards.analytics.manifest import Manifest, TracePart
 from generate_trace import Wanted, generate
-from topology_runtime.trace_tables import TABLES
+from headgate.dashboards import cli
+from headgate.dashboards.analytics import manifest, trace_runs
+from headgate.dashboards.analytics.data_places import place
+from headgate.dashboards.analytics.manifest import Manifest, TracePart
+from headgate.topology_runtime.trace_tables import TABLES
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
 

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards.tables import trace_files
-from dashboards.tables.answers import lines_of, plain
-from dashboards.tables.catalogue import needed
 from generate_trace import Wanted, generate
+from headgate.dashboards.tables import trace_files
+from headgate.dashboards.tables.answers import lines_of, plain
+from headgate.dashboards.tables.catalogue import needed
 from made_runs import SLOT_CORES
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
@@ -68,8 +68,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture
 def ask(made: Made) -> Callable[[str], list[dict[str, Any]]]:
-    from dashboards.tables.duckdb_views import connected
-    from dashboards.tables.queries import answer
+    from headgate.dashboards.tables.duckdb_views import connected
+    from headgate.dashboards.tables.queries import answer
 
     def asked(query: str) -> list[dict[str, Any]]:
         runs, left = trace_files.found(str(made.folder))

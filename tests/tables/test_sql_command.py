@@ -13,9 +13,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from dashboards import cli
-from dashboards.tables.answers import TABLE_ROWS
 from generate_trace import Wanted, generate
+from headgate.dashboards import cli
+from headgate.dashboards.tables.answers import TABLE_ROWS
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
 
@@ -250,7 +250,7 @@ def cli_tables(ask: Ask) -> list[str]:
 
 
 def test_rows_come_as_they_are_worked_out_and_whoever_reads_may_go(traces: Path) -> None:
-    command = [sys.executable, "-P", "-m", "dashboards.cli", "sql", str(traces)]
+    command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", "sql", str(traces)]
     query = "select range as n from range(1000000000000)"
     with subprocess.Popen(
         [*command, query, "-o", "csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -264,9 +264,8 @@ def test_rows_come_as_they_are_worked_out_and_whoever_reads_may_go(traces: Path)
 
 def test_help_needs_no_duckdb() -> None:
     for words in (["--help"], ["sql", "--help"]):
-        code = (
-            f"import sys\nfrom dashboards.cli import main\nmain({words})\nassert 'duckdb' not in sys.modules"
-        )
+        code = f"import sys\nfrom headgate.dashboards.cli import main\nmain({words})\n"
+        code += "assert 'duckdb' not in sys.modules"
         subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=30, capture_output=True)
 
 

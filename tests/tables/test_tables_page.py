@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.tables import trace_files
-from dashboards.tables.catalogue import TYPES, needed, tables
 from generate_trace import Wanted, generate
-from topology_runtime.trace_tables import TABLES
+from headgate.dashboards.tables import trace_files
+from headgate.dashboards.tables.catalogue import TYPES, needed, tables
+from headgate.topology_runtime.trace_tables import TABLES
 from write_tables_page import PAGE, written
 
 UNITS = {"_s": "s", "_bytes": "bytes", "_tps": "tuples/s", "_ms": "ms"}
@@ -48,7 +48,7 @@ def test_what_a_query_needs_is_what_it_names_and_what_that_reads() -> None:
 
 def test_duckdb_has_every_column_as_it_is_told(tmp_path: Path) -> None:
     pytest.importorskip("duckdb")
-    from dashboards.tables.duckdb_views import connected
+    from headgate.dashboards.tables.duckdb_views import connected
 
     generate(tmp_path / "traces", Wanted(rows=2_000, threads=20, slots=8, epochs=2, segment_rows=1_000))
     runs, left = trace_files.found(str(tmp_path / "traces"))

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from runs_to_ask import HEADGATE, recorded
 
-from dashboards.tables import trace_files
-from dashboards.tables.answers import lines_of, plain
-from dashboards.tables.catalogue import tables
 from generate_trace import Wanted, generate
+from headgate.dashboards.tables import trace_files
+from headgate.dashboards.tables.answers import lines_of, plain
+from headgate.dashboards.tables.catalogue import tables
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'headgate[spark]'")
@@ -34,11 +34,11 @@ LIMIT_S = 400
 ON_SPARK = """
 import json, sys
 from pathlib import Path
-from dashboards.analytics.spark import MEMORY, QUICK, session
-from dashboards.tables import trace_files
-from dashboards.tables.answers import plain
-from dashboards.tables.catalogue import tables
-from dashboards.tables.spark_views import answered, registered
+from headgate.dashboards.analytics.spark import MEMORY, QUICK, session
+from headgate.dashboards.tables import trace_files
+from headgate.dashboards.tables.answers import plain
+from headgate.dashboards.tables.catalogue import tables
+from headgate.dashboards.tables.spark_views import answered, registered
 
 log, *traces = sys.argv[1:]
 with session("local[2]", MEMORY, Path(log), QUICK) as spark:
@@ -88,8 +88,8 @@ def of_spark(traces: list[Path], tmp_path_factory: pytest.TempPathFactory) -> di
 
 
 def of_duckdb(trace: Path) -> dict[str, Table]:
-    from dashboards.tables.duckdb_views import connected
-    from dashboards.tables.queries import answer
+    from headgate.dashboards.tables.duckdb_views import connected
+    from headgate.dashboards.tables.queries import answer
 
     runs, left = trace_files.found(str(trace))
     connection = connected(runs, left, set(tables()))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.worker.batches import call_of, rows_read
+from headgate.topology_runtime.worker.batches import call_of, rows_read
 
 GUIDE = Path(__file__).parents[2].joinpath("docs", "tasks.md").read_text("utf-8")
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from topology_runtime.loading import build
-from topology_runtime.logic import Context
-from topology_runtime.tasks import demo
-from topology_runtime.topology import Topology
-from topology_runtime.validate import faults_of
+from headgate.topology_runtime.loading import build
+from headgate.topology_runtime.logic import Context
+from headgate.topology_runtime.tasks import demo
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.validate import faults_of
 
 SENML = '1,{"e":[{"n":"source","sv":"s1","u":"string"},{"n":"dust","v":"4.5","u":"per"}],"bt":1}\n'
 

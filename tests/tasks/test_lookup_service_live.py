@@ -15,15 +15,23 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.tasks.lookup import Lookup
-from topology_runtime.tasks.service import latency_of, weight_of
+from headgate.topology_runtime.tasks.lookup import Lookup
+from headgate.topology_runtime.tasks.service import latency_of, weight_of
 
 LATENCY_MS, LIMIT = 20, 4
 Service = subprocess.Popen[str]
 
 
 def start(port: int = 0, *more: str) -> tuple[Service, int]:
-    command = [sys.executable, "-P", "-m", "topology_runtime.tasks.service", "--port", str(port), *more]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headgate.topology_runtime.tasks.service",
+        "--port",
+        str(port),
+        *more,
+    ]
     command += ["--latency-ms", str(LATENCY_MS), "--limit", str(LIMIT)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -108,7 +116,7 @@ def test_a_line_without_end_is_cut_off(service: tuple[Service, int]) -> None:
 def test_ends_with_its_owner_and_when_told() -> None:
     code = (
         "import os, subprocess, sys\n"
-        "p = subprocess.Popen([sys.executable, '-P', '-m', 'topology_runtime.tasks.service',"
+        "p = subprocess.Popen([sys.executable, '-P', '-m', 'headgate.topology_runtime.tasks.service',"
         " '--owner', str(os.getpid())], stdout=subprocess.PIPE, text=True)\n"
         "print(p.pid, p.stdout.readline().strip(), flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
@@ -130,7 +138,14 @@ def test_ends_with_its_owner_and_when_told() -> None:
 
 @pytest.mark.live
 def test_a_busy_port_is_one_line(service: tuple[Service, int]) -> None:
-    command = [sys.executable, "-P", "-m", "topology_runtime.tasks.service", "--port", str(service[1])]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "headgate.topology_runtime.tasks.service",
+        "--port",
+        str(service[1]),
+    ]
     second = subprocess.run(command, capture_output=True, text=True, timeout=10)
     assert second.returncode == 1
     assert second.stderr.count("\n") == 1 and str(service[1]) in second.stderr

@@ -19,28 +19,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topology_runtime.tasks
-from topology_runtime.errors import InvalidInput
-from topology_runtime.instances import build
-from topology_runtime.logic import Context, Exhausted
-from topology_runtime.tasks.archive import Archive
-from topology_runtime.tasks.collect_to_file import CollectToFile
-from topology_runtime.tasks.count import CountByKey
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.tasks.file_lines import FileLines
-from topology_runtime.tasks.join import Join
-from topology_runtime.tasks.lookup import Lookup
-from topology_runtime.tasks.parse import parse
-from topology_runtime.tasks.parse_json import parse_json
-from topology_runtime.tasks.parse_senml import parse_senml
-from topology_runtime.tasks.ready_made import READY_MADE
-from topology_runtime.tasks.score import Score, tail
-from topology_runtime.tasks.spin import Spin
-from topology_runtime.tasks.tag import tag
-from topology_runtime.tasks.telemetry import Telemetry
-from topology_runtime.tasks.wait import Wait
-from topology_runtime.topology import Task
-from topology_runtime.worker import rows as wire
+from headgate.topology_runtime import tasks as ready_made_tasks
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.instances import build
+from headgate.topology_runtime.logic import Context, Exhausted
+from headgate.topology_runtime.tasks.archive import Archive
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.tasks.count import CountByKey
+from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.tasks.file_lines import FileLines
+from headgate.topology_runtime.tasks.join import Join
+from headgate.topology_runtime.tasks.lookup import Lookup
+from headgate.topology_runtime.tasks.parse import parse
+from headgate.topology_runtime.tasks.parse_json import parse_json
+from headgate.topology_runtime.tasks.parse_senml import parse_senml
+from headgate.topology_runtime.tasks.ready_made import READY_MADE
+from headgate.topology_runtime.tasks.score import Score, tail
+from headgate.topology_runtime.tasks.spin import Spin
+from headgate.topology_runtime.tasks.tag import tag
+from headgate.topology_runtime.tasks.telemetry import Telemetry
+from headgate.topology_runtime.tasks.wait import Wait
+from headgate.topology_runtime.topology import Task
+from headgate.topology_runtime.worker import rows as wire
 
 
 def context(tmp_path: Path, partition: int = 0, partitions: int = 1) -> Context:
@@ -102,7 +102,7 @@ class TestFileLines:
         source.close()
 
     def test_lines_across_chunks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("topology_runtime.tasks.file_lines.CHUNK_BYTES", 3)
+        monkeypatch.setattr("headgate.topology_runtime.tasks.file_lines.CHUNK_BYTES", 3)
         source = self.lines(tmp_path, b"abcdefg\nhi\njklm\n")
         assert [line for _, line in source.read(0, 3)] == ["abcdefg", "hi", "jklm"]
         source.close()
@@ -372,7 +372,7 @@ class TestCollectToFile:
 def test_a_bad_row_raises_and_the_next_one_is_done(
     run: str, params: dict[str, Any], bad: list[Any], good: Any, out: Any
 ) -> None:
-    task = build(Task("task", run=f"topology_runtime.tasks.{run}", params=params))
+    task = build(Task("task", run=f"headgate.topology_runtime.tasks.{run}", params=params))
     for row in bad:
         with pytest.raises((ValueError, TypeError, AttributeError, IndexError, ExpatError)):
             task(row)
@@ -397,7 +397,7 @@ class TestTheList:
         return {row[0].strip(" `"): row[-1] for row in rows if re.fullmatch(r" `\w+:\w+` ", row[0])}
 
     def test_names_every_task(self) -> None:
-        modules = {path.stem for path in Path(topology_runtime.tasks.__path__[0]).glob("*.py")}
+        modules = {path.stem for path in Path(ready_made_tasks.__path__[0]).glob("*.py")}
         assert {run.partition(":")[0] for run in self.listed()} == modules - set(self.NO_TASKS)
         short = self.text().partition("model profile` knows ")[2].partition("by these")[0]
         assert re.findall(r"`(\w+)`", short) == list(READY_MADE)
@@ -406,7 +406,7 @@ class TestTheList:
     def test_has_their_params_with_the_defaults(self) -> None:
         for run, text in self.listed().items():
             module, _, name = run.partition(":")
-            what = getattr(importlib.import_module(f"topology_runtime.tasks.{module}"), name)
+            what = getattr(importlib.import_module(f"headgate.topology_runtime.tasks.{module}"), name)
             told = dict(re.findall(r"`(\w+)`(?: \(([^):]*)[^)]*\))?", text))
             params = inspect.signature(what).parameters if inspect.isclass(what) else {}
             assert list(told) == list(params), run

@@ -19,22 +19,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from topology_runtime.errors import HeadgateError, InvalidInput, Unreachable
-from topology_runtime.examples import NAMES
-from topology_runtime.loading import load
-from topology_runtime.logic import Context, Keyed
-from topology_runtime.tasks import representative
-from topology_runtime.tasks.blob_download import BlobDownload
-from topology_runtime.tasks.bloom_filter import DropSeen, bucket, size_of
-from topology_runtime.tasks.event_number import number_of, scattered
-from topology_runtime.tasks.file_write import FileWrite
-from topology_runtime.tasks.http_call import HttpCall
-from topology_runtime.tasks.kalman import Kalman, step
-from topology_runtime.tasks.parse_xml import ParseXml, XmlReader, text_of
-from topology_runtime.tasks.pi import Pi, viete
-from topology_runtime.tasks.sliding_window import SlidingMean
-from topology_runtime.tasks.sql_query import SqlQuery
-from topology_runtime.tasks.table_query import TableQuery
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, Unreachable
+from headgate.topology_runtime.examples import NAMES
+from headgate.topology_runtime.loading import load
+from headgate.topology_runtime.logic import Context, Keyed
+from headgate.topology_runtime.tasks import representative
+from headgate.topology_runtime.tasks.blob_download import BlobDownload
+from headgate.topology_runtime.tasks.bloom_filter import DropSeen, bucket, size_of
+from headgate.topology_runtime.tasks.event_number import number_of, scattered
+from headgate.topology_runtime.tasks.file_write import FileWrite
+from headgate.topology_runtime.tasks.http_call import HttpCall
+from headgate.topology_runtime.tasks.kalman import Kalman, step
+from headgate.topology_runtime.tasks.parse_xml import ParseXml, XmlReader, text_of
+from headgate.topology_runtime.tasks.pi import Pi, viete
+from headgate.topology_runtime.tasks.sliding_window import SlidingMean
+from headgate.topology_runtime.tasks.sql_query import SqlQuery
+from headgate.topology_runtime.tasks.table_query import TableQuery
 
 ROWS = (7, -7, (7, "a"), [7], {"id": 7, "x": 1}, "seven", 7.5, None, b"7", True, (), {"x": 7})
 
@@ -379,7 +379,7 @@ class TestTheMicroTopologies:
         ],
     )
     def test_they_load_and_have_the_papers_rates(self, name: str, rates: dict[str, float]) -> None:
-        topology = load(f"topology_runtime.tasks.representative:{name}", runs=True).topology
+        topology = load(f"headgate.topology_runtime.tasks.representative:{name}", runs=True).topology
         found = {"source": 1.0}
         order = [task.name for task in topology.tasks]
         for _ in order:  # as many rounds as the longest path could need

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dashboards.terminal.explain import explain
-from dashboards.terminal.history import history
+from headgate.dashboards.terminal.explain import explain
+from headgate.dashboards.terminal.history import history
 
 
 def decision(second: int, action: str, plan: str | None, slots: int = 2, reason: str = "rate_changed") -> str:

@@ -9,12 +9,12 @@ import pytest
 from click import Command
 from click.testing import CliRunner, Result
 
-from controller.knowledge.prediction_ledger import LedgerEntry, RateKept, SlotKept, TaskKept
-from controller.offline.ledger_commands import list_models, list_plans, show_plan
-from controller.recording.ledger_file import LedgerFile
-from topology_runtime.clock import wall_ns
-from topology_runtime.errors import InvalidInput
-from topology_runtime.utc import utc_iso
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry, RateKept, SlotKept, TaskKept
+from headgate.controller.offline.ledger_commands import list_models, list_plans, show_plan
+from headgate.controller.recording.ledger_file import LedgerFile
+from headgate.topology_runtime.clock import wall_ns
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.utc import utc_iso
 
 DAY_NS = 86_400 * 10**9
 

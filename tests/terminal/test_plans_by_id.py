@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 from enactment_world import World
 
-from controller.knowledge.plan_data import plan_data
-from controller.knowledge.plans import Plan
-from controller.offline.diff import diff
-from controller.recording.recorder import Recorder
-from dashboards.cli import explains_a_plan
-from dashboards.terminal.explain import explain
-from dashboards.terminal.history import history
-from topology_runtime.errors import InvalidInput, UsageError
+from headgate.controller.knowledge.plan_data import plan_data
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.offline.diff import diff
+from headgate.controller.recording.recorder import Recorder
+from headgate.dashboards.cli import explains_a_plan
+from headgate.dashboards.terminal.explain import explain
+from headgate.dashboards.terminal.history import history
+from headgate.topology_runtime.errors import InvalidInput, UsageError
 
 
 def recorded(world: World, folder: Path) -> None:

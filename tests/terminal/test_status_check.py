@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from test_top_rows import FIRST, STABLE
 
-from dashboards import cli
-from dashboards.terminal.status import check_stable, print_status
-from topology_runtime.errors import CheckFailed
+from headgate.dashboards import cli
+from headgate.dashboards.terminal.status import check_stable, print_status
+from headgate.topology_runtime.errors import CheckFailed
 
 
 def test_a_stable_topology_passes():

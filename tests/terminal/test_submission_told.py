@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dashboards.terminal import measuring
-from dashboards.terminal.live_view import notes
-from topology_runtime.errors import HeadgateError, Unreachable
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.dashboards.terminal import measuring
+from headgate.dashboards.terminal.live_view import notes
+from headgate.topology_runtime.errors import HeadgateError, Unreachable
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 LINE = Topology(
     "line",

@@ -36,7 +36,7 @@ class Screen:
         self.theirs = theirs
         self.written = b""
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "dashboards.cli", *words],
+            [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words],
             stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm-256color"},
             process_group=0,
         )  # fmt: skip

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.terminal.live_view import headline
-from dashboards.terminal.top_rows import VIEWS, Column, SortOrder, StatusReading, ordered, table
+from headgate.dashboards.terminal.live_view import headline
+from headgate.dashboards.terminal.top_rows import VIEWS, Column, SortOrder, StatusReading, ordered, table
 
 RECORDED = [
     StatusReading(**one)

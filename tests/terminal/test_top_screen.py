@@ -11,11 +11,11 @@ from test_top_rows import ENACTING, FIRST, STABLE
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Footer, Input, Static
 
-from dashboards import cli
-from dashboards.terminal import top_app
-from dashboards.terminal.top_app import Help, Top
-from dashboards.terminal.top_rows import VIEWS, StatusReading
-from topology_runtime import errors
+from headgate.dashboards import cli
+from headgate.dashboards.terminal import top_app
+from headgate.dashboards.terminal.top_app import Help, Top
+from headgate.dashboards.terminal.top_rows import VIEWS, StatusReading
+from headgate.topology_runtime import errors
 
 Act = Callable[[Top, "Pilot[None]"], Awaitable[None]]
 
@@ -310,7 +310,7 @@ def test_without_a_controller_it_says_so(capsys, tmp_path, monkeypatch):
 
 def test_without_textual_it_says_what_to_install(capsys, monkeypatch):
     on_a_terminal(monkeypatch)
-    monkeypatch.delitem(sys.modules, "dashboards.terminal.top_app", raising=False)
+    monkeypatch.delitem(sys.modules, "headgate.dashboards.terminal.top_app", raising=False)
     monkeypatch.setitem(sys.modules, "textual.app", None)
     assert cli.main(["top"]) == errors.UsageError.exit_code
     assert "pip install 'headgate[top]'" in capsys.readouterr().err

@@ -12,16 +12,16 @@ from textwrap import dedent
 
 import pytest
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.loading import check_runs, load
-from topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.loading import check_runs, load
+from headgate.topology_runtime.topology import Edge, Task, Topology
 
 pytestmark = pytest.mark.live
 
 WORDS = """
     from collections.abc import Sequence
-    from topology_runtime.builder import topology
-    from topology_runtime.logic import Source, flat_map
+    from headgate.topology_runtime.builder import topology
+    from headgate.topology_runtime.logic import Source, flat_map
 
     class Lines(Source):
         def read(self, position: int, limit: int) -> Sequence[str]:
@@ -147,7 +147,7 @@ def test_the_answer_is_the_last_line_and_prints_go_to_stderr(project: Path) -> N
     )
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "topology_runtime.loading", "words.py:flow", str(project)],
+        [sys.executable, "-P", "-m", "headgate.topology_runtime.loading", "words.py:flow", str(project)],
         capture_output=True,
         timeout=20,
         check=True,
@@ -162,7 +162,7 @@ def test_the_answer_is_the_last_line_and_prints_go_to_stderr(project: Path) -> N
 def test_faults_come_out_as_json(project: Path) -> None:
     write(project, "words.py", WORDS + "\n    flow.task('apart', 'words:nothing')")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "topology_runtime.loading", "words:flow", str(project)],
+        [sys.executable, "-P", "-m", "headgate.topology_runtime.loading", "words:flow", str(project)],
         capture_output=True,
         timeout=20,
     )

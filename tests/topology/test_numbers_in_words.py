@@ -9,7 +9,7 @@ from examples import searching
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from topology_runtime.faults.words import significant
+from headgate.topology_runtime.faults.words import significant
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from controller.files.model_files import read_models
-from controller.plan.planner import PlanRequest, plan_acquiring
-from controller.plan.verify import faults_of
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import InvalidInput
-from topology_runtime.examples import DEMO, MODELS, NAMES, example, logic_alone
-from topology_runtime.loading import load
-from topology_runtime.topology import Topology
-from topology_runtime.topology_cli import topology as topology_commands
+from headgate.controller.files.model_files import read_models
+from headgate.controller.plan.planner import PlanRequest, plan_acquiring
+from headgate.controller.plan.verify import faults_of
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.examples import DEMO, MODELS, NAMES, example, logic_alone
+from headgate.topology_runtime.loading import load
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.topology_cli import topology as topology_commands
 
 PUBLISHED = read_models(MODELS)
 SIZES = tuple(Vm(f"D{slots}", slots, usd_per_hour=0.098 * slots) for slots in (4, 2, 1))

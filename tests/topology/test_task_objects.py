@@ -9,13 +9,22 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.drafts import draft_of
-from topology_runtime.instances import filled
-from topology_runtime.loading import build, key_function
-from topology_runtime.logic import Hold, Keyed, Source, batched, batched_of, flat_map, keep_if, kind_of
-from topology_runtime.signatures import call_faults, gives_of, takes_of
-from topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.drafts import draft_of
+from headgate.topology_runtime.instances import filled
+from headgate.topology_runtime.loading import build, key_function
+from headgate.topology_runtime.logic import (
+    Hold,
+    Keyed,
+    Source,
+    batched,
+    batched_of,
+    flat_map,
+    keep_if,
+    kind_of,
+)
+from headgate.topology_runtime.signatures import call_faults, gives_of, takes_of
+from headgate.topology_runtime.topology import Edge, Task, Topology
 
 HERE = __name__
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.topology import Edge, Task, Topology
-from topology_runtime.validate import faults_of
+from headgate.topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.validate import faults_of
 
 
 def joined(name: str, *arrows: str) -> Topology:

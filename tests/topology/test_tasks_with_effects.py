@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.builder import topology
-from topology_runtime.loading import load
-from topology_runtime.logic import effects, effects_of, flat_map, no_effects
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.loading import load
+from headgate.topology_runtime.logic import effects, effects_of, flat_map, no_effects
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
 CODE = """
-from topology_runtime.builder import topology
-from topology_runtime.logic import Source, effects, no_effects
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.logic import Source, effects, no_effects
 
 class Numbers(Source):
     def read(self, position, limit):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.loading import load
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.loading import load
 
 pytestmark = pytest.mark.live
 

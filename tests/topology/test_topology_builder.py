@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.builder import End, topology
-from topology_runtime.errors import InvalidInput
-from topology_runtime.logic import Hold, Keyed, LiveSource, Source, flat_map, keep_if
-from topology_runtime.topology import Edge, LatencyConstraint, Static, Task
+from headgate.topology_runtime.builder import End, topology
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.logic import Hold, Keyed, LiveSource, Source, flat_map, keep_if
+from headgate.topology_runtime.topology import Edge, LatencyConstraint, Static, Task
 
 HERE = __name__
 

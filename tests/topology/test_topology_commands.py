@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.topology_cli import topology
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.topology_cli import topology
 
 STAR = {
     "name": "star",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from topology_runtime.topology import Edge, LatencyConstraint, Static, Task, Topology
-from topology_runtime.validate import MAX_EDGES, MAX_TASKS, faults_of, run_faults
+from headgate.topology_runtime.topology import Edge, LatencyConstraint, Static, Task, Topology
+from headgate.topology_runtime.validate import MAX_EDGES, MAX_TASKS, faults_of, run_faults
 
 VALID = Topology(
     "words",

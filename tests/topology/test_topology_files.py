@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.loading import load
-from topology_runtime.reading import MAX_DEPTH, document_of, read_data
-from topology_runtime.topology import Edge, LatencyConstraint, Static, Task, Topology
-from topology_runtime.validate import MAX_BYTES, faults_of, topology_of
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.loading import load
+from headgate.topology_runtime.reading import MAX_DEPTH, document_of, read_data
+from headgate.topology_runtime.topology import Edge, LatencyConstraint, Static, Task, Topology
+from headgate.topology_runtime.validate import MAX_BYTES, faults_of, topology_of
 
 LINEAR = Topology(
     "linear",

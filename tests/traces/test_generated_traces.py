@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from controller.knowledge.model_data import model_of
 from generate_trace import generate
+from headgate.controller.knowledge.model_data import model_of
+from headgate.topology_runtime.arrow_schema import arrow_schema
+from headgate.topology_runtime.trace_tables import TABLES
+from headgate.topology_runtime.validate import topology_of
 from made_runs import BESIDE, COST_S, TASKS, Wanted
-from topology_runtime.arrow_schema import arrow_schema
-from topology_runtime.trace_tables import TABLES
-from topology_runtime.validate import topology_of
 
 SMALL = Wanted(24_000, threads=20, slots=8, runs=2, segment_rows=5_000)
 

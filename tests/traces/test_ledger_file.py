@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.knowledge.prediction_ledger import LedgerEntry, RateKept, SlotKept, TaskKept
-from controller.recording import ledger_file
-from controller.recording.ledger_file import LedgerFile, read_ledger
+from headgate.controller.knowledge.prediction_ledger import LedgerEntry, RateKept, SlotKept, TaskKept
+from headgate.controller.recording import ledger_file
+from headgate.controller.recording.ledger_file import LedgerFile, read_ledger
 
 
 def entry(run: str = "r1", epoch: int = 1, cost: float = 1.0, **changes: Any) -> LedgerEntry:

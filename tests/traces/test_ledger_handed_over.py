@@ -7,12 +7,12 @@ from pathlib import Path
 from msgspec.structs import replace
 from test_ledger_file import entry
 
-from controller.cli import ledger_of
-from controller.knowledge.corrections import version_of
-from controller.knowledge.models import Model, ModelSlot, Point
-from controller.knowledge.records import Submitted
-from controller.recording.ledger_file import LEARNED_FROM, LedgerFile
-from topology_runtime.topology import Task, Topology
+from headgate.controller.cli import ledger_of
+from headgate.controller.knowledge.corrections import version_of
+from headgate.controller.knowledge.models import Model, ModelSlot, Point
+from headgate.controller.knowledge.records import Submitted
+from headgate.controller.recording.ledger_file import LEARNED_FROM, LedgerFile
+from headgate.topology_runtime.topology import Task, Topology
 
 MODEL = Model("work", ModelSlot(), (Point(1, 100.0, 0.5, 0.1),))
 SUBMITTED = Submitted(Topology("line", (Task("work"),), ()), (MODEL,), ((0.0, 1.0),), 0.0, (), 0)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from controller.recording.recorder import Recorder
-from controller.recording.retention import BUSY_S, DAY_S, remove_old, shorten, words_of
-from dashboards import cli
-from topology_runtime.errors import UsageError
-from topology_runtime.line_parts import parts_of
-from topology_runtime.trace_keep import DEFAULT, Keep, parse_keep
+from headgate.controller.recording.recorder import Recorder
+from headgate.controller.recording.retention import BUSY_S, DAY_S, remove_old, shorten, words_of
+from headgate.dashboards import cli
+from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.line_parts import parts_of
+from headgate.topology_runtime.trace_keep import DEFAULT, Keep, parse_keep
 
 NOW_S = 1_900_000_000.0
 

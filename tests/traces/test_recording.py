@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from controller.recording.lines import LineFile, PartedLines
-from controller.recording.recorder import Recorder
-from controller.recording.segments import ROTATE_BYTES, ROTATE_S, Segments
-from controller.recording.trace import RatesRow, TraceWriter
-from topology_runtime.line_parts import number_of, parts_of
-from topology_runtime.trace_keep import Keep
-from topology_runtime.trace_tables import TABLES, TEXT
+from headgate.controller.recording.lines import LineFile, PartedLines
+from headgate.controller.recording.recorder import Recorder
+from headgate.controller.recording.segments import ROTATE_BYTES, ROTATE_S, Segments
+from headgate.controller.recording.trace import RatesRow, TraceWriter
+from headgate.topology_runtime.line_parts import number_of, parts_of
+from headgate.topology_runtime.trace_keep import Keep
+from headgate.topology_runtime.trace_tables import TABLES, TEXT
 
 RUN = {"schema": "headgate/trace/v1", "run": "r"}
 
@@ -117,7 +117,7 @@ def part(folder: Path, name: str) -> bytes:
 
 
 def test_inputs_are_put_aside_in_compressed_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.recording.lines.PART_BYTES", 1000)
+    monkeypatch.setattr("headgate.controller.recording.lines.PART_BYTES", 1000)
     grown: list[int] = []
     writer = TraceWriter(tmp_path, RUN, lambda: grown.append(len(list(tmp_path.glob("inputs-*")))))
     lines = [b'{"n":%d}' % number for number in range(300)]
@@ -210,7 +210,7 @@ def test_lines_wait_for_a_full_disk_and_come_in_their_order(tmp_path: Path) -> N
 
 
 def test_lines_do_not_wait_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.recording.trace.LINES_WAIT_BYTES", 500)
+    monkeypatch.setattr("headgate.controller.recording.trace.LINES_WAIT_BYTES", 500)
     writer = TraceWriter(tmp_path, RUN)
     with files_at_most(0):
         for _ in range(6):
@@ -254,10 +254,10 @@ def test_what_a_killed_controller_left_unfinished_goes(tmp_path: Path) -> None:
 KILLED = """
 import sys, time
 from pathlib import Path
-import controller.recording.segments as segments
+import headgate.controller.recording.segments as segments
 segments.ROTATE_S = 0.05
-from controller.recording.recorder import Recorder
-from controller.recording.trace import RatesRow
+from headgate.controller.recording.recorder import Recorder
+from headgate.controller.recording.trace import RatesRow
 recorder = Recorder(Path(sys.argv[1]), {"schema": "headgate/trace/v1"})
 for number in range(10**9):
     recorder.rates(RatesRow(number * 1000, 1.0, 1, "s", 1.0, 1.0, 1.0, 1.0, 1.0))

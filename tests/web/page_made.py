@@ -11,8 +11,8 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from dashboards.feeding.items import Change, Document, Item, Whole
-from dashboards.web.server import Web, application
+from headgate.dashboards.feeding.items import Change, Document, Item, Whole
+from headgate.dashboards.web.server import Web, application
 
 HOST = "127.0.0.1:4711"
 TOKEN = "a-token-that-is-long-enough"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from certificates_made import made_by_openssl, openssl
 
-from topology_runtime.addresses import Listening
-from topology_runtime.certificates import (
+from headgate.topology_runtime.addresses import Listening
+from headgate.topology_runtime.certificates import (
     DAYS,
     RENEWED_DAYS,
     given_certificate,
@@ -19,8 +19,8 @@ from topology_runtime.certificates import (
     own_certificate,
     server_context,
 )
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.http_options import certificate_of, names_of
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.http_options import certificate_of, names_of
 
 NAMES = ("10.0.0.5", "page.example", "fd00::1")
 pytestmark = pytest.mark.skipif(

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 
-from dashboards.web.connections import Limits, protocol_of
-from dashboards.web.server import CONNECTIONS_MOST
-from topology_runtime.http_options import MetricsAt
-from topology_runtime.metric_families import gauge
-from topology_runtime.metrics_port import MetricsPort
+from headgate.dashboards.web.connections import Limits, protocol_of
+from headgate.dashboards.web.server import CONNECTIONS_MOST
+from headgate.topology_runtime.http_options import MetricsAt
+from headgate.topology_runtime.metric_families import gauge
+from headgate.topology_runtime.metrics_port import MetricsPort
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 MANY, REQUEST_S, ANSWER_S = 400, 1.0, 2.0

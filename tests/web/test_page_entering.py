@@ -13,8 +13,8 @@ from page_made import TOKEN, MadeFeed
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from dashboards.web.server import STATIC, Web, application, hosts_of
-from topology_runtime.certificates import own_certificate
+from headgate.dashboards.web.server import STATIC, Web, application, hosts_of
+from headgate.topology_runtime.certificates import own_certificate
 
 HOST = "10.0.0.5:4711"
 OURS = f"https://{HOST}"

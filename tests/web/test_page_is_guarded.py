@@ -12,7 +12,7 @@ from page_made import HOST, TOKEN, MadeFeed, Page, page
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from dashboards.web.security import policy_of, same_token
+from headgate.dashboards.web.security import policy_of, same_token
 
 POSTS = ("/api/whatif", "/api/rate", "/api/stop", "/api/approve", "/api/apply")
 STREAM = f"ws://{HOST}/api/stream"

@@ -22,7 +22,7 @@ from websockets.sync.client import connect
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "dashboards.cli"]
+HEADGATE = [sys.executable, "-P", "-m", "headgate.dashboards.cli"]
 LIMIT_S = 40.0
 AT = re.compile(r"http://127\.0\.0\.1:(\d+)/(?:#token=(\S+))?")
 
@@ -211,9 +211,9 @@ def write(port: int, token: str, what: str, body: dict[str, Any]) -> tuple[int, 
 
 
 FLOW = """
-from topology_runtime.builder import topology
-from topology_runtime.tasks.counter import Counter
-from topology_runtime.tasks.collect_to_file import CollectToFile
+from headgate.topology_runtime.builder import topology
+from headgate.topology_runtime.tasks.counter import Counter
+from headgate.topology_runtime.tasks.collect_to_file import CollectToFile
 
 def double(row):
     return row * 2

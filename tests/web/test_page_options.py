@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.cli import run
-from dashboards.up.settings import UpSettings, check
-from dashboards.web.cli import token_of
-from topology_runtime.errors import Conflict, InvalidInput, UsageError
+from headgate.dashboards.cli import run
+from headgate.dashboards.up.settings import UpSettings, check
+from headgate.dashboards.web.cli import token_of
+from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
 
 
 def test_a_token_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:

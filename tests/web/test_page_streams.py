@@ -15,10 +15,10 @@ from feed_made import example, plain
 from page_made import HOST, LIMIT_S, MadeFeed, Page, page
 from starlette.websockets import WebSocketDisconnect
 
-from dashboards.feeding.items import Change, Stale, Whole
-from dashboards.feeding.trace_feed import TraceFeed
-from dashboards.web.hub import QUEUE_MOST, Client, Hub
-from topology_runtime.picturing.merge_patch import advanced
+from headgate.dashboards.feeding.items import Change, Stale, Whole
+from headgate.dashboards.feeding.trace_feed import TraceFeed
+from headgate.dashboards.web.hub import QUEUE_MOST, Client, Hub
+from headgate.topology_runtime.picturing.merge_patch import advanced
 
 STREAM = f"ws://{HOST}/api/stream"
 SENSELESS = (

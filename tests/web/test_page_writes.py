@@ -9,9 +9,9 @@ import pytest
 from feed_made import example, plain
 from page_made import MadeFeed, Page, page
 
-from dashboards.feeding.items import Whole
-from dashboards.web.proposals import EXPIRES_S, NS, WAITING_MOST, PageProposal, Proposals
-from topology_runtime.errors import Conflict, Infeasible, InvalidInput, Unreachable
+from headgate.dashboards.feeding.items import Whole
+from headgate.dashboards.web.proposals import EXPIRES_S, NS, WAITING_MOST, PageProposal, Proposals
+from headgate.topology_runtime.errors import Conflict, Infeasible, InvalidInput, Unreachable
 
 ROW = {"rate_tps": 300.0, "slots": {"used": 8, "total": 8}, "fits": False, "reason": None}
 

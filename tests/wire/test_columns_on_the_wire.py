@@ -15,9 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from wire_values import frames_of_rows, same
 
-from topology_runtime.errors import BadRow
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.columns import Columns, array_of, columns_in, grouped
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.columns import Columns, array_of, columns_in, grouped
 
 
 def as_columns(rows: Sequence[Any]) -> Columns:
@@ -139,8 +139,8 @@ def test_numpy_is_not_imported_by_whoever_wants_rows() -> None:
     )
     code = f"""
 import sys
-from topology_runtime.worker import rows
-from topology_runtime.worker.user_code import UserCode
+from headgate.topology_runtime.worker import rows
+from headgate.topology_runtime.worker.user_code import UserCode
 print(list(rows.read({data!r}, rows.COLUMNS)), 'numpy' in sys.modules)
 """
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_values import frames_of_rows, of_type, same
 
-from topology_runtime import channels, messages
-from topology_runtime.errors import BadMessage
-from topology_runtime.worker import rows as wire
+from headgate.topology_runtime import channels, messages
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.worker import rows as wire
 
 UNIONS: dict[str, Any] = {
     name: getattr(messages, name)

@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_values import INT64, frames_of_rows, offsets, same, values
 
-from topology_runtime.errors import BadRow
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.router import range_of
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.router import range_of
 
 
 def over(rows: list[Any]) -> list[Any]:

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from freeze_wire import CHANNELS, FOLDER, RAISE, Frozen, breaks, described, example, frozen
-from topology_runtime import channels, wire_version
-from topology_runtime.messages import FromAgent, Hello, Request, Topology, Welcome
-from topology_runtime.worker import rows
+from headgate.topology_runtime import channels, wire_version
+from headgate.topology_runtime.messages import FromAgent, Hello, Request, Topology, Welcome
+from headgate.topology_runtime.worker import rows
 
 DECODERS = {name: msgspec.msgpack.Decoder(union) for name, union in CHANNELS.items()}
 VERSIONS = (wire_version.OLDEST, wire_version.WIRE)

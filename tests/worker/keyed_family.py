@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from controller.execute.keepers import keepers_next, keepers_now, told
-from controller.knowledge.records import Durable, RolloutStarted
-from topology_runtime.cluster import Slot
-from topology_runtime.instances import key_function
-from topology_runtime.logic import Keyed
-from topology_runtime.messages import (
+from headgate.controller.execute.keepers import keepers_next, keepers_now, told
+from headgate.controller.knowledge.records import Durable, RolloutStarted
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.instances import key_function
+from headgate.topology_runtime.logic import Keyed
+from headgate.topology_runtime.messages import (
     DesiredState,
     Frame,
     Keepers,
@@ -27,18 +27,18 @@ from topology_runtime.messages import (
     ThreadSpec,
     Token,
 )
-from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
-from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
-from topology_runtime.worker import keyed_snapshots as form
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.behaviours import behaviour_of
-from topology_runtime.worker.keyed import KeyedTask
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.keyed_snapshots import KeyedSnapshot, StateChange
-from topology_runtime.worker.orders import orders_of
-from topology_runtime.worker.router import owners, range_of
-from topology_runtime.worker.thread_core import Ports, ThreadCore
-from topology_runtime.worker.user_code import ToRecord
+from headgate.topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
+from headgate.topology_runtime.worker import keyed_snapshots as form
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.behaviours import behaviour_of
+from headgate.topology_runtime.worker.keyed import KeyedTask
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_snapshots import KeyedSnapshot, StateChange
+from headgate.topology_runtime.worker.orders import orders_of
+from headgate.topology_runtime.worker.router import owners, range_of
+from headgate.topology_runtime.worker.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.user_code import ToRecord
 
 S, MS = 1_000_000_000, 1_000_000
 SOURCE = 0  # the source's thread

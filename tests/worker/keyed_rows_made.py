@@ -6,16 +6,16 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from topology_runtime.cluster import Slot
-from topology_runtime.logic import Keyed
-from topology_runtime.messages import Route
-from topology_runtime.topology import KEY_RANGES, Edge
-from topology_runtime.worker.burial import Around
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.ranges import Standing
-from topology_runtime.worker.router import Router
-from topology_runtime.worker.user_code import Results, UserCode
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.logic import Keyed
+from headgate.topology_runtime.messages import Route
+from headgate.topology_runtime.topology import KEY_RANGES, Edge
+from headgate.topology_runtime.worker.burial import Around
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.outputs import Outputs
+from headgate.topology_runtime.worker.ranges import Standing
+from headgate.topology_runtime.worker.router import Router
+from headgate.topology_runtime.worker.user_code import Results, UserCode
 
 HERE = Slot("vm", 0)
 

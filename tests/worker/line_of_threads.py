@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from topology_runtime import messages as m
-from topology_runtime.clock import wall_ns
-from topology_runtime.cluster import Slot
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.logic import Source
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.frames import FrameWork
-from topology_runtime.worker.held_lease import HeldLease
-from topology_runtime.worker.orders import orders_of
-from topology_runtime.worker.source_reader import SourceWork
-from topology_runtime.worker.switchboard import Switchboard
-from topology_runtime.worker.threads import Host, TaskThread
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.clock import wall_ns
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.logic import Source
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.frames import FrameWork
+from headgate.topology_runtime.worker.held_lease import HeldLease
+from headgate.topology_runtime.worker.orders import orders_of
+from headgate.topology_runtime.worker.source_reader import SourceWork
+from headgate.topology_runtime.worker.switchboard import Switchboard
+from headgate.topology_runtime.worker.threads import Host, TaskThread
 
 NAMES = ("numbers", "pairs", "marked", "sink")
 ROWS, SLOT, INCARNATION = 100, Slot("vm", 0), 7

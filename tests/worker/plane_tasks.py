@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from topology_runtime.logic import Hold, Keyed
-from topology_runtime.topology import Edge
+from headgate.topology_runtime.logic import Hold, Keyed
+from headgate.topology_runtime.topology import Edge
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from topology_runtime.cluster import Slot
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.messages import ThreadSpec
-from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
-from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.frames import AnsweringWork
-from topology_runtime.worker.held_lease import HeldLease
-from topology_runtime.worker.keyed_snapshots import KeyedSnapshot
-from topology_runtime.worker.snapshots import SnapshotFiles
-from topology_runtime.worker.switchboard import Switchboard
-from topology_runtime.worker.threads import Host, TaskThread
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.messages import ThreadSpec
+from headgate.topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
+from headgate.topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.frames import AnsweringWork
+from headgate.topology_runtime.worker.held_lease import HeldLease
+from headgate.topology_runtime.worker.keyed_snapshots import KeyedSnapshot
+from headgate.topology_runtime.worker.snapshots import SnapshotFiles
+from headgate.topology_runtime.worker.switchboard import Switchboard
+from headgate.topology_runtime.worker.threads import Host, TaskThread
 
 SLOT = Slot("vm1", 0)
 TOPOLOGY = Topology(

@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 from keyed_rows_made import HERE, keyed_rows, sent
 
-from topology_runtime.logic import Keyed
-from topology_runtime.messages import Frame, RootKey, RootPart, ThreadSpec
-from topology_runtime.tasks.count import CountByKey
-from topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.applied import Applied, grouped
-from topology_runtime.worker.behaviours import behaviour_of
-from topology_runtime.worker.keyed import KeyedTask
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.ledger import Ledger, Root
-from topology_runtime.worker.ranges import Standing
-from topology_runtime.worker.runs import Batch
-from topology_runtime.worker.snapshots import SnapshotFiles
-from topology_runtime.worker.thread_core import Ports, ThreadCore
-from topology_runtime.worker.user_code import ToRecord
+from headgate.topology_runtime.logic import Keyed
+from headgate.topology_runtime.messages import Frame, RootKey, RootPart, ThreadSpec
+from headgate.topology_runtime.tasks.count import CountByKey
+from headgate.topology_runtime.topology import KEY_RANGES, Edge, Static, Task, Topology
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.applied import Applied, grouped
+from headgate.topology_runtime.worker.behaviours import behaviour_of
+from headgate.topology_runtime.worker.keyed import KeyedTask
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.ledger import Ledger, Root
+from headgate.topology_runtime.worker.ranges import Standing
+from headgate.topology_runtime.worker.runs import Batch
+from headgate.topology_runtime.worker.snapshots import SnapshotFiles
+from headgate.topology_runtime.worker.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.user_code import ToRecord
 
 S, MS = 1_000_000_000, 1_000_000
 ROW_BYTES, IN_FLIGHT, SOURCE = 100_000, 10, 1

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from topology_runtime.cluster import Slot
-from topology_runtime.logic import To
-from topology_runtime.messages import RootKey, RootPart
-from topology_runtime.worker.applied import Applied, Identity, grouped, twice_in
-from topology_runtime.worker.runs import Batch
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.logic import To
+from headgate.topology_runtime.messages import RootKey, RootPart
+from headgate.topology_runtime.worker.applied import Applied, Identity, grouped, twice_in
+from headgate.topology_runtime.worker.runs import Batch
 
 RANGES = 8
 HERE = Slot("vm", 0)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from topology_runtime.cluster import Slot
-from topology_runtime.instances import key_function
-from topology_runtime.messages import (
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.instances import key_function
+from headgate.topology_runtime.messages import (
     Ack,
     DesiredState,
     Frame,
@@ -21,14 +21,14 @@ from topology_runtime.messages import (
     Token,
     WorkerAt,
 )
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.orders import orders_of
-from topology_runtime.worker.snapshots import SnapshotFiles
-from topology_runtime.worker.source import SourceTask
-from topology_runtime.worker.thread_core import Ports, ThreadCore
-from topology_runtime.worker.user_code import ToRecord
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.orders import orders_of
+from headgate.topology_runtime.worker.snapshots import SnapshotFiles
+from headgate.topology_runtime.worker.source import SourceTask
+from headgate.topology_runtime.worker.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.user_code import ToRecord
 
 S, MS = 1_000_000_000, 1_000_000
 SLOT = Slot("vm1", 0)

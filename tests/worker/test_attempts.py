@@ -12,7 +12,7 @@ from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.worker import attempts
+from headgate.topology_runtime.worker import attempts
 
 
 class Patience(list[float]):

@@ -16,11 +16,11 @@ from test_task_logic import flow, frame, open_after, root, sent
 from test_tuples_in_flight import random_topology
 from worker_plane import Faults, Plane
 
-from topology_runtime.logic import batched
-from topology_runtime.worker import attempts
-from topology_runtime.worker.pieces import Finished, Pieces
-from topology_runtime.worker.thread_core import MapTask
-from topology_runtime.worker.watch import Poison
+from headgate.topology_runtime.logic import batched
+from headgate.topology_runtime.worker import attempts
+from headgate.topology_runtime.worker.pieces import Finished, Pieces
+from headgate.topology_runtime.worker.thread_core import MapTask
+from headgate.topology_runtime.worker.watch import Poison
 
 KINDS = ("map", "filter", "flat_map")
 

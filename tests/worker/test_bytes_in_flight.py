@@ -14,22 +14,22 @@ from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.cluster import Slot
-from topology_runtime.instances import key_function
-from topology_runtime.messages import Ack, DesiredState, Frame, RootKey, Route, ThreadSpec, Token
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.behaviours import behaviour_of
-from topology_runtime.worker.columns import columns_in
-from topology_runtime.worker.ledger import AT_FIRST_ROWS, Ledger
-from topology_runtime.worker.orders import orders_of
-from topology_runtime.worker.row_sizes import RowSizes
-from topology_runtime.worker.runs import single
-from topology_runtime.worker.snapshots import SnapshotFiles
-from topology_runtime.worker.source import IN_FLIGHT_BYTES, ROOT_BYTES, SourceTask
-from topology_runtime.worker.thread_core import Ports, ThreadCore
-from topology_runtime.worker.user_code import ToRecord
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.instances import key_function
+from headgate.topology_runtime.messages import Ack, DesiredState, Frame, RootKey, Route, ThreadSpec, Token
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.behaviours import behaviour_of
+from headgate.topology_runtime.worker.columns import columns_in
+from headgate.topology_runtime.worker.ledger import AT_FIRST_ROWS, Ledger
+from headgate.topology_runtime.worker.orders import orders_of
+from headgate.topology_runtime.worker.row_sizes import RowSizes
+from headgate.topology_runtime.worker.runs import single
+from headgate.topology_runtime.worker.snapshots import SnapshotFiles
+from headgate.topology_runtime.worker.source import IN_FLIGHT_BYTES, ROOT_BYTES, SourceTask
+from headgate.topology_runtime.worker.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.user_code import ToRecord
 
 S = 1_000_000_000
 SLOT = Slot("vm1", 0)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from line_of_threads import NAMES, ROWS, held, line_of
 
-from topology_runtime.worker import frames
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.threads import TaskThread
+from headgate.topology_runtime.worker import frames
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.threads import TaskThread
 
 TURNS = 5
 

@@ -11,13 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from topology_runtime.cluster import Slot
-from topology_runtime.logic import Hold, any_thread, runs_anywhere
-from topology_runtime.messages import Ack, DataPlaneSettings, DesiredState, RootKey, Route, ThreadSpec, Token
-from topology_runtime.topology import KEY_RANGES, Edge, Task, Topology
-from topology_runtime.worker.acks import summed
-from topology_runtime.worker.chains import chained_to
-from topology_runtime.worker.orders import orders_of
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.logic import Hold, any_thread, runs_anywhere
+from headgate.topology_runtime.messages import (
+    Ack,
+    DataPlaneSettings,
+    DesiredState,
+    RootKey,
+    Route,
+    ThreadSpec,
+    Token,
+)
+from headgate.topology_runtime.topology import KEY_RANGES, Edge, Task, Topology
+from headgate.topology_runtime.worker.acks import summed
+from headgate.topology_runtime.worker.chains import chained_to
+from headgate.topology_runtime.worker.orders import orders_of
 
 HERE, THERE = Slot("vm", 0), Slot("vm", 1)
 ALL = ("source", "parse", "score", "other", "sink")

@@ -21,21 +21,21 @@ from test_task_logic import HOME, flow, frame, outputs, root, sent
 from test_tuples_in_flight import random_topology
 from worker_plane import Faults, Plane
 
-from topology_runtime import channels
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import BadBatch
-from topology_runtime.instances import key_function
-from topology_runtime.logic import Source, batched
-from topology_runtime.messages import Frame, Route, Tuples, WireFrame
-from topology_runtime.topology import KEY_RANGES, Edge
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.batches import joined, rows_read
-from topology_runtime.worker.columns import Columns, columns_in, grouped
-from topology_runtime.worker.mirror import Copies
-from topology_runtime.worker.router import Router
-from topology_runtime.worker.row_checks import RowChecks
-from topology_runtime.worker.switchboard import Switchboard
-from topology_runtime.worker.writing import FRAME_BYTES_MOST, BadRows, read, written
+from headgate.topology_runtime import channels
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import BadBatch
+from headgate.topology_runtime.instances import key_function
+from headgate.topology_runtime.logic import Source, batched
+from headgate.topology_runtime.messages import Frame, Route, Tuples, WireFrame
+from headgate.topology_runtime.topology import KEY_RANGES, Edge
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.batches import joined, rows_read
+from headgate.topology_runtime.worker.columns import Columns, columns_in, grouped
+from headgate.topology_runtime.worker.mirror import Copies
+from headgate.topology_runtime.worker.router import Router
+from headgate.topology_runtime.worker.row_checks import RowChecks
+from headgate.topology_runtime.worker.switchboard import Switchboard
+from headgate.topology_runtime.worker.writing import FRAME_BYTES_MOST, BadRows, read, written
 
 by_columns = batched(columns=True)
 decode = msgspec.msgpack.Decoder(Tuples).decode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import RootKey, RootPart
-from topology_runtime.worker.acks import BufferedRow
-from topology_runtime.worker.outputs import Outputs
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import RootKey, RootPart
+from headgate.topology_runtime.worker.acks import BufferedRow
+from headgate.topology_runtime.worker.outputs import Outputs
 
 
 def test_rows_of_several_roots_forwarded_in_one_frame_stay_apart() -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from topology_runtime.channels import encode
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import Frame, RootKey, RootPart, Tuples, WireFrame
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.writing import ROW_BYTES_MOST, BadRows, read, written
+from headgate.topology_runtime.channels import encode
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import Frame, RootKey, RootPart, Tuples, WireFrame
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.writing import ROW_BYTES_MOST, BadRows, read, written
 
 HOME = Slot("vm", 0)
 

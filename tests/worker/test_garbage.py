@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from topology_runtime.worker import garbage
+from headgate.topology_runtime.worker import garbage
 
 
 class Part:

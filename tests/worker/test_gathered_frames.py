@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from plane_tasks import S
 from test_task_logic import HOME, flow, root
 
-from topology_runtime.logic import batched
-from topology_runtime.messages import Frame, RootPart, WireFrame
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.columns import Columns, grouped
-from topology_runtime.worker.gathering import edge_of, gathered, rows_in
+from headgate.topology_runtime.logic import batched
+from headgate.topology_runtime.messages import Frame, RootPart, WireFrame
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.columns import Columns, grouped
+from headgate.topology_runtime.worker.gathering import edge_of, gathered, rows_in
 
 
 def frames_of(seed: int, by_columns: bool = False) -> list[Frame]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.key_counts import KEY_TEXT_MOST, KeysSeen
-from topology_runtime.messages import Route
-from topology_runtime.topology import KEY_RANGES, Edge
-from topology_runtime.worker.key_watch import KEPT, TOLD_MOST, KeyWatch
-from topology_runtime.worker.router import Router, range_of
+from headgate.topology_runtime.key_counts import KEY_TEXT_MOST, KeysSeen
+from headgate.topology_runtime.messages import Route
+from headgate.topology_runtime.topology import KEY_RANGES, Edge
+from headgate.topology_runtime.worker.key_watch import KEPT, TOLD_MOST, KeyWatch
+from headgate.topology_runtime.worker.router import Router, range_of
 
 
 def split(rows: Sequence[Any], frame: int) -> KeysSeen | None:

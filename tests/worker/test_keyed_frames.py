@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from keyed_rows_made import HERE, keyed_rows, sent
 
-from topology_runtime.logic import Keyed, processes_all
-from topology_runtime.messages import Frame, RootKey, RootPart
-from topology_runtime.tasks.count import CountByKey
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.router import KNOWN_MOST, KeyRanges, range_of
+from headgate.topology_runtime.logic import Keyed, processes_all
+from headgate.topology_runtime.messages import Frame, RootKey, RootPart
+from headgate.topology_runtime.tasks.count import CountByKey
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.router import KNOWN_MOST, KeyRanges, range_of
 
 
 class Touchy(Keyed):

@@ -7,9 +7,9 @@ import random
 import pytest
 from keyed_family import Family, all_of
 
-from topology_runtime.state_moves import RangeCopy, StateMove
-from topology_runtime.topology import KEY_RANGES
-from topology_runtime.worker.router import range_of
+from headgate.topology_runtime.state_moves import RangeCopy, StateMove
+from headgate.topology_runtime.topology import KEY_RANGES
+from headgate.topology_runtime.worker.router import range_of
 
 ONE, TWO, THREE = 1, 2, 3
 HERE = {ONE: "a", TWO: "b", THREE: "c"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from test_worker_state import ME, THIRD, YOU, at, desired, thread
 
-from topology_runtime.curve import new_pair
-from topology_runtime.keys.pairs import keyed
-from topology_runtime.worker.state import WorkerState
+from headgate.topology_runtime.curve import new_pair
+from headgate.topology_runtime.keys.pairs import keyed
+from headgate.topology_runtime.worker.state import WorkerState
 
 ONE, TWO = new_pair().public, new_pair().public
 THREADS = [thread(1), thread(2, slot=YOU), thread(3, slot=THIRD)]

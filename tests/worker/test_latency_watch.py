@@ -8,14 +8,14 @@ from queue import Empty
 
 import pytest
 
-from topology_runtime.cluster import Slot
-from topology_runtime.latency.words import ChannelSeen, LatencyReport, Pace, Paces
-from topology_runtime.messages import DataPlaneSettings, DesiredState, Route, ThreadSpec, Token
-from topology_runtime.topology import Edge, LatencyConstraint, Task, Topology
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.latency_watch import LatencyWatch
-from topology_runtime.worker.orders import Orders, orders_of
-from topology_runtime.worker.switchboard import Switchboard
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.latency.words import ChannelSeen, LatencyReport, Pace, Paces
+from headgate.topology_runtime.messages import DataPlaneSettings, DesiredState, Route, ThreadSpec, Token
+from headgate.topology_runtime.topology import Edge, LatencyConstraint, Task, Topology
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.latency_watch import LatencyWatch
+from headgate.topology_runtime.worker.orders import Orders, orders_of
+from headgate.topology_runtime.worker.switchboard import Switchboard
 
 S, MS = 1_000_000_000, 1_000_000
 SLOTS = [Slot("vm", number) for number in range(3)]

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.live
 LEASE_S = 0.8
 PROGRAM = f"""
 import sys, time
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.worker.held_lease import HeldLease
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.worker.held_lease import HeldLease
 lease = HeldLease()
 lease.renew(monotonic_ns() + int({LEASE_S} * 1e9), monotonic_ns())
 print("leased", flush=True)

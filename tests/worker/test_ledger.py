@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plane_tasks import MS, S
 
-from topology_runtime.messages import Ack, RootKey
-from topology_runtime.worker import ledger as l
-from topology_runtime.worker.ledger import Ledger, Root
+from headgate.topology_runtime.messages import Ack, RootKey
+from headgate.topology_runtime.worker import ledger as l
+from headgate.topology_runtime.worker.ledger import Ledger, Root
 
 ID = 0xABCDEF
 

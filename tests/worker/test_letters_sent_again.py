@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.cluster import Slot
-from topology_runtime.instances import key_function
-from topology_runtime.letters import AGAIN_PARTITION, LetterRow, SendAgain, SentAgain
-from topology_runtime.messages import Ack, DesiredState, Frame, Route, ThreadSpec, Token
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.again import LEAST_TPS, SEQUENCES, Way, Ways
-from topology_runtime.worker.behaviours import behaviour_of
-from topology_runtime.worker.burial import bytes_of
-from topology_runtime.worker.orders import Orders, orders_of
-from topology_runtime.worker.router import range_of
-from topology_runtime.worker.snapshots import SnapshotFiles
-from topology_runtime.worker.source import SourceTask
-from topology_runtime.worker.thread_core import Ports, ThreadCore
-from topology_runtime.worker.user_code import ToRecord
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.instances import key_function
+from headgate.topology_runtime.letters import AGAIN_PARTITION, LetterRow, SendAgain, SentAgain
+from headgate.topology_runtime.messages import Ack, DesiredState, Frame, Route, ThreadSpec, Token
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.again import LEAST_TPS, SEQUENCES, Way, Ways
+from headgate.topology_runtime.worker.behaviours import behaviour_of
+from headgate.topology_runtime.worker.burial import bytes_of
+from headgate.topology_runtime.worker.orders import Orders, orders_of
+from headgate.topology_runtime.worker.router import range_of
+from headgate.topology_runtime.worker.snapshots import SnapshotFiles
+from headgate.topology_runtime.worker.source import SourceTask
+from headgate.topology_runtime.worker.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.user_code import ToRecord
 
 S, MS = 1_000_000_000, 1_000_000
 SLOT = Slot("vm1", 0)

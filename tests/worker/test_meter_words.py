@@ -11,12 +11,12 @@ from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.cluster import Slot
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.latency_buckets import BUCKETS, bucket_ns, bucket_of, lowest_ns, percentile_ns
-from topology_runtime.messages import RootKey, RootPart
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.finished import FOLDER, WORDS_PER_RUN, FinishedLog, log_name
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.latency_buckets import BUCKETS, bucket_ns, bucket_of, lowest_ns, percentile_ns
+from headgate.topology_runtime.messages import RootKey, RootPart
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.finished import FOLDER, WORDS_PER_RUN, FinishedLog, log_name
 
 
 @pytest.fixture

@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.calibration import sample_rows
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import ThreadSpec
-from topology_runtime.profiles import ProfileSpec
-from topology_runtime.worker.mirror import FOLDER, PATIENCE_NS, ROWS, SIZE_BYTES, Copies, Mirror, mirrored
+from headgate.topology_runtime.calibration import sample_rows
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import ThreadSpec
+from headgate.topology_runtime.profiles import ProfileSpec
+from headgate.topology_runtime.worker.mirror import (
+    FOLDER,
+    PATIENCE_NS,
+    ROWS,
+    SIZE_BYTES,
+    Copies,
+    Mirror,
+    mirrored,
+)
 
 HERE = Slot("vm1", 2)
 PROFILE = ProfileSpec("work", Slot("vm1", 3), 7, 60.0)

@@ -11,7 +11,7 @@ from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.schedule import EARLIER_KEPT, NS, Schedule
+from headgate.topology_runtime.schedule import EARLIER_KEPT, NS, Schedule
 
 START = 1_700_000_000 * NS
 rates = st.sampled_from([0.0, 0.0, 0.5, 1.0, 7.3, 100.0, 2500.0]) | st.floats(0.01, 5000)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from topology_runtime.channels import PullChannel, PushChannel
-from topology_runtime.cluster import Slot
-from topology_runtime.curve import new_pair
-from topology_runtime.keys.pairs import KeyGuard, Who, contact_at
-from topology_runtime.worker.outbox import Outbox
+from headgate.topology_runtime.channels import PullChannel, PushChannel
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.curve import new_pair
+from headgate.topology_runtime.keys.pairs import KeyGuard, Who, contact_at
+from headgate.topology_runtime.worker.outbox import Outbox
 
 PEER, NOBODY = Slot("vm", 1), Slot("vm", 2)
 GIVERS, EACH = 4, 2000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from plane_tasks import MS, S
 from test_sending import outputs, root, router
 
-from topology_runtime.latency.words import Pace
+from headgate.topology_runtime.latency.words import Pace
 
 
 def put(out, number: int, now_ns: int) -> int:  # type: ignore[no-untyped-def]

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from topology_runtime.cluster import Slot
-from topology_runtime.instances import key_function
-from topology_runtime.messages import ThreadSpec
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.snapshots import SnapshotFiles
-from topology_runtime.worker.thread_core import Ports, ThreadCore
-from topology_runtime.worker.user_code import ToRecord
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.instances import key_function
+from headgate.topology_runtime.messages import ThreadSpec
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.snapshots import SnapshotFiles
+from headgate.topology_runtime.worker.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.user_code import ToRecord
 
 SLOT = Slot("vm1", 0)
 STATIC = Static(1, 0.1, 0.1)

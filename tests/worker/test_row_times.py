@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.logic import LiveSource
-from topology_runtime.worker.row_times import times_of
+from headgate.topology_runtime.logic import LiveSource
+from headgate.topology_runtime.worker.row_times import times_of
 
 S = 1_000_000_000
 NOW = 1_700_000_000 * S

@@ -8,8 +8,15 @@ import pytest
 from plane_tasks import S
 from test_task_logic import flow, frame, outputs
 
-from topology_runtime.logic import To
-from topology_runtime.worker.row_checks import CAREFUL_FRAMES, LOOKED_AT, ONE_IN, TURNS, WHOLE_MOST, RowChecks
+from headgate.topology_runtime.logic import To
+from headgate.topology_runtime.worker.row_checks import (
+    CAREFUL_FRAMES,
+    LOOKED_AT,
+    ONE_IN,
+    TURNS,
+    WHOLE_MOST,
+    RowChecks,
+)
 
 BAD = object()
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.cluster import Slot
-from topology_runtime.letters import ROW_BYTES_MOST, DeadLetter, weighed
-from topology_runtime.logic import Hold, Keyed
-from topology_runtime.messages import Frame, RootKey, RootPart, Route
-from topology_runtime.topology import KEY_RANGES, Edge
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.burial import Around, bytes_of
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.ranges import Standing
-from topology_runtime.worker.router import Router
-from topology_runtime.worker.thread_core import MapTask
-from topology_runtime.worker.user_code import Results, UserCode
-from topology_runtime.worker.windows import WindowRows
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.letters import ROW_BYTES_MOST, DeadLetter, weighed
+from headgate.topology_runtime.logic import Hold, Keyed
+from headgate.topology_runtime.messages import Frame, RootKey, RootPart, Route
+from headgate.topology_runtime.topology import KEY_RANGES, Edge
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.burial import Around, bytes_of
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.outputs import Outputs
+from headgate.topology_runtime.worker.ranges import Standing
+from headgate.topology_runtime.worker.router import Router
+from headgate.topology_runtime.worker.thread_core import MapTask
+from headgate.topology_runtime.worker.user_code import Results, UserCode
+from headgate.topology_runtime.worker.windows import WindowRows
 
 HERE = Slot("vm", 0)
 AROUND = Around("t", 5, ("source",), {3: "before", 4: "beside"}, False, 2)

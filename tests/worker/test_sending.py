@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plane_tasks import MS, S
 
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import InvalidInput
-from topology_runtime.logic import To
-from topology_runtime.messages import Frame, RootKey, RootPart, Route
-from topology_runtime.topology import KEY_RANGES, Edge, Grouping
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.acks import BufferedRow
-from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.router import Router, owners, range_of
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.logic import To
+from headgate.topology_runtime.messages import Frame, RootKey, RootPart, Route
+from headgate.topology_runtime.topology import KEY_RANGES, Edge, Grouping
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.acks import BufferedRow
+from headgate.topology_runtime.worker.outputs import Outputs
+from headgate.topology_runtime.worker.router import Router, owners, range_of
 
 HOME = Slot("vm", 0)
 

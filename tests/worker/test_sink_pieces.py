@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from test_task_logic import flow, frame, open_after, root
 
-from topology_runtime.worker.pieces import MOST_ROWS, PIECE_NS, Finished, Pieces
+from headgate.topology_runtime.worker.pieces import MOST_ROWS, PIECE_NS, Finished, Pieces
 
 
 class Desk:

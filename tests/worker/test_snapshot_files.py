@@ -12,11 +12,11 @@ import pytest
 from keyed_family import Tally
 from test_keyed_frames import frame, task_of
 
-from topology_runtime.tasks.count import CountByKey
-from topology_runtime.worker import snapshots
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.keyed_snapshots import KeyedSnapshot
-from topology_runtime.worker.snapshots import SnapshotFiles
+from headgate.topology_runtime.tasks.count import CountByKey
+from headgate.topology_runtime.worker import snapshots
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_snapshots import KeyedSnapshot
+from headgate.topology_runtime.worker.snapshots import SnapshotFiles
 
 
 def files(folder: Path) -> SnapshotFiles:

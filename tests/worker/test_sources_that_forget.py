@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from line_of_threads import INCARNATION, Numbers, line_of
 
-from topology_runtime.logic import Exhausted
-from topology_runtime.messages import Ack, RootKey
-from topology_runtime.worker import source_reader
-from topology_runtime.worker.ledger import Ledger
-from topology_runtime.worker.source import SourceTask
-from topology_runtime.worker.threads import TaskThread
+from headgate.topology_runtime.logic import Exhausted
+from headgate.topology_runtime.messages import Ack, RootKey
+from headgate.topology_runtime.worker import source_reader
+from headgate.topology_runtime.worker.ledger import Ledger
+from headgate.topology_runtime.worker.source import SourceTask
+from headgate.topology_runtime.worker.threads import TaskThread
 
 ENDS = 300
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plane_tasks import S
 
-from topology_runtime.messages import SpoolLeft
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker import spool as sp
-from topology_runtime.worker.spool import Left, Owner, Spool, folder_of, left_over
+from headgate.topology_runtime.messages import SpoolLeft
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker import spool as sp
+from headgate.topology_runtime.worker.spool import Left, Owner, Spool, folder_of, left_over
 
 ROW = {"text": "ä", "pair": (1, (2, None))}
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from plane_tasks import S
 
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import DesiredState, ThreadSpec, Token
-from topology_runtime.topology import Task, Topology
-from topology_runtime.worker import spool as sp
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.spool import Owner, Spool, folder_of
-from topology_runtime.worker.spools_left import SpoolsLeft
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import DesiredState, ThreadSpec, Token
+from headgate.topology_runtime.topology import Task, Topology
+from headgate.topology_runtime.worker import spool as sp
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.spool import Owner, Spool, folder_of
+from headgate.topology_runtime.worker.spools_left import SpoolsLeft
 
 MINE = Owner("source", 0, "run", 7)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import Frame, RootKey, RootPart
-from topology_runtime.worker.switchboard import Switchboard
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import Frame, RootKey, RootPart
+from headgate.topology_runtime.worker.switchboard import Switchboard
 
 SLOT = Slot("vm1", 0)
 

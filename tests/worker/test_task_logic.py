@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from plane_tasks import S
 
-from topology_runtime.cluster import Slot
-from topology_runtime.logic import Hold, To
-from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route
-from topology_runtime.topology import KEY_RANGES, Edge, Grouping
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.burial import Around
-from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.router import Router
-from topology_runtime.worker.thread_core import MapTask
-from topology_runtime.worker.user_code import Results, UserCode
-from topology_runtime.worker.windows import DRAINED_AFTER_NS, WindowRows
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.logic import Hold, To
+from headgate.topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route
+from headgate.topology_runtime.topology import KEY_RANGES, Edge, Grouping
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.burial import Around
+from headgate.topology_runtime.worker.outputs import Outputs
+from headgate.topology_runtime.worker.router import Router
+from headgate.topology_runtime.worker.thread_core import MapTask
+from headgate.topology_runtime.worker.user_code import Results, UserCode
+from headgate.topology_runtime.worker.windows import DRAINED_AFTER_NS, WindowRows
 
 HOME = Slot("vm", 0)
 

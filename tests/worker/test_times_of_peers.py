@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.worker.frames import SPENT_MOST_NS, spent_ns
+from headgate.topology_runtime.worker.frames import SPENT_MOST_NS, spent_ns
 
 TIMES = st.integers(-(1 << 63), (1 << 63) - 1)
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from plane_tasks import Spec
 from worker_plane import Faults, Plane
 
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import RootKey, RootPart
-from topology_runtime.topology import Edge, Grouping
-from topology_runtime.worker.acks import AckSums, BufferedRow, Shares
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.outputs import Buffer, Outputs
-from topology_runtime.worker.windows import WindowRows
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import RootKey, RootPart
+from headgate.topology_runtime.topology import Edge, Grouping
+from headgate.topology_runtime.worker.acks import AckSums, BufferedRow, Shares
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.outputs import Buffer, Outputs
+from headgate.topology_runtime.worker.windows import WindowRows
 
 KINDS = ("map", "flat_map", "filter", "batch", "keyed")
 GROUPINGS: tuple[Grouping, ...] = ("shuffle", "fields", "all", "global", "direct", "local")

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from topology_runtime.cluster import Slot
-from topology_runtime.logic import Hold
-from topology_runtime.messages import Frame, RootKey, RootPart
-from topology_runtime.struck import Struck
-from topology_runtime.worker import attempts
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.burial import Around
-from topology_runtime.worker.meter_watch import MeterWatch
-from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.thread_core import MapTask
-from topology_runtime.worker.user_code import Results, UserCode
-from topology_runtime.worker.watch import CallWatch, Poison, poison_of, wait_s
-from topology_runtime.worker.windows import WindowRows
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.logic import Hold
+from headgate.topology_runtime.messages import Frame, RootKey, RootPart
+from headgate.topology_runtime.struck import Struck
+from headgate.topology_runtime.worker import attempts
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.burial import Around
+from headgate.topology_runtime.worker.meter_watch import MeterWatch
+from headgate.topology_runtime.worker.outputs import Outputs
+from headgate.topology_runtime.worker.thread_core import MapTask
+from headgate.topology_runtime.worker.user_code import Results, UserCode
+from headgate.topology_runtime.worker.watch import CallWatch, Poison, poison_of, wait_s
+from headgate.topology_runtime.worker.windows import WindowRows
 
 VERDICT = ("hung", "stack")
 HOME = Slot("vm", 0)

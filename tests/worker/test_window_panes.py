@@ -9,10 +9,10 @@ from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import RootKey, RootPart
-from topology_runtime.worker.acks import BufferedRow, alone
-from topology_runtime.worker.panes import Panes
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import RootKey, RootPart
+from headgate.topology_runtime.worker.acks import BufferedRow, alone
+from headgate.topology_runtime.worker.panes import Panes
 
 
 def root(

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import (
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import (
     DesiredState,
     Frame,
     Phase,
@@ -26,10 +26,10 @@ from topology_runtime.messages import (
     Token,
     WorkerAt,
 )
-from topology_runtime.topology import Edge, Static, Task, Topology
-from topology_runtime.worker import state as s
-from topology_runtime.worker.orders import Orders, orders_of
-from topology_runtime.worker.state import WorkerState
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.worker import state as s
+from headgate.topology_runtime.worker.orders import Orders, orders_of
+from headgate.topology_runtime.worker.state import WorkerState
 
 S = 1_000_000_000
 ME, YOU, THIRD, FAR = Slot("vm1", 0), Slot("vm1", 1), Slot("vm1", 2), Slot("vm2", 0)

@@ -16,23 +16,23 @@ from typing import Any
 import msgspec
 from plane_tasks import MS, Batch, Pairs, Row, S, Seen, Spec, copies, expected, passes
 
-from topology_runtime.cluster import Slot
-from topology_runtime.logic import To
-from topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route, Tuples, WireFrame
-from topology_runtime.topology import KEY_RANGES, Edge
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.acks import Addressed, BufferedRow
-from topology_runtime.worker.burial import Around
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.keyed_snapshots import added, read, whole
-from topology_runtime.worker.ledger import Ledger, Root
-from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.ranges import Standing
-from topology_runtime.worker.router import Router, range_of
-from topology_runtime.worker.thread_core import MapTask
-from topology_runtime.worker.user_code import Results, UserCode
-from topology_runtime.worker.windows import WindowRows
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.logic import To
+from headgate.topology_runtime.messages import Ack, Frame, RootKey, RootPart, Route, Tuples, WireFrame
+from headgate.topology_runtime.topology import KEY_RANGES, Edge
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.acks import Addressed, BufferedRow
+from headgate.topology_runtime.worker.burial import Around
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_snapshots import added, read, whole
+from headgate.topology_runtime.worker.ledger import Ledger, Root
+from headgate.topology_runtime.worker.outputs import Outputs
+from headgate.topology_runtime.worker.ranges import Standing
+from headgate.topology_runtime.worker.router import Router, range_of
+from headgate.topology_runtime.worker.thread_core import MapTask
+from headgate.topology_runtime.worker.user_code import Results, UserCode
+from headgate.topology_runtime.worker.windows import WindowRows
 
 IDLE_STEPS = 4  # events without anything on its way before time makes a leap
 Where = tuple[int, int, int, int]  # source, partition, position, variant

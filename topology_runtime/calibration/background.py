@@ -1,5 +1,6 @@
-"""`python -P -m topology_runtime.calibration.background < ORDER`: one task profiled in a free slot. An agent starts it,
-and kills it when the slot is needed.
+"""`python -P -m headgate.topology_runtime.calibration.background < ORDER`: one task profiled in a free slot.
+
+An agent starts it, and kills it when the slot is needed.
 
 Beside a run the rows are those that the run's workers mirror, and this process and what feeds the task have the lowest
 priority. Before a run (no mirror) they are made here, by the tasks above it, and it is measured as `up` does on first
@@ -19,21 +20,21 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from topology_runtime.calibration.bench import BenchPlace
-from topology_runtime.calibration.collecting import collect_rows
-from topology_runtime.calibration.first_use import DERATE
-from topology_runtime.calibration.profile_steps import QUICK, Next, next_step, steps_left
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.record import RECORDS, ProfileRecord
-from topology_runtime.calibration.store import machine
-from topology_runtime.calibration.task_profile import Conditions, TaskProfile
-from topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
-from topology_runtime.containment.own_user import WorkerUser, become, check
-from topology_runtime.disk import open_plain
-from topology_runtime.errors import HeadgateError
-from topology_runtime.owner import die_with
-from topology_runtime.topology import Topology
-from topology_runtime.worker.mirror import mirrored
+from headgate.topology_runtime.calibration.bench import BenchPlace
+from headgate.topology_runtime.calibration.collecting import collect_rows
+from headgate.topology_runtime.calibration.first_use import DERATE
+from headgate.topology_runtime.calibration.profile_steps import QUICK, Next, next_step, steps_left
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.record import RECORDS, ProfileRecord
+from headgate.topology_runtime.calibration.store import machine
+from headgate.topology_runtime.calibration.task_profile import Conditions, TaskProfile
+from headgate.topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
+from headgate.topology_runtime.containment.own_user import WorkerUser, become, check
+from headgate.topology_runtime.disk import open_plain
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.owner import die_with
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.worker.mirror import mirrored
 
 NICEST = 19
 PROBE_S = 2.0

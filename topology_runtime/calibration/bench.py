@@ -13,15 +13,15 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.watched import WatchedRig, cpu_s_of
-from topology_runtime.messages import DataPlaneSettings
-from topology_runtime.proc import rss_bytes
-from topology_runtime.topology import Edge, Task, Topology
-from topology_runtime.worker import meter as mt
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.watched import WatchedRig, cpu_s_of
+from headgate.topology_runtime.messages import DataPlaneSettings
+from headgate.topology_runtime.proc import rss_bytes
+from headgate.topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.worker import meter as mt
 
 SLOT, FEEDER = 0, 1  # numbers of the rig's workers
-HERE = "topology_runtime.calibration.sample_rows"
+HERE = "headgate.topology_runtime.calibration.sample_rows"
 SAMPLES, SINK = "calibration-samples", "calibration-sink"
 FAST_TPS = 1e6  # offered: more than any task takes
 WAITING_FRAMES = 8  # frames waiting for each thread: it never runs dry

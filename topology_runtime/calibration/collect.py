@@ -1,4 +1,4 @@
-"""`python -P -m topology_runtime.calibration.collect …`: real input rows for every task to be measured.
+"""`python -P -m headgate.topology_runtime.calibration.collect …`: real input rows for every task to be measured.
 
 The process imports the user's code, reads some events from the source and passes them through the
 tasks, upstream first. JSON lines on stdout tell which task is at work, so that whoever started it knows
@@ -18,15 +18,15 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.calibration import sample_rows
-from topology_runtime.calibration.json_lines import Speaker
-from topology_runtime.calibration.sample_rows import Sample
-from topology_runtime.errors import HeadgateError
-from topology_runtime.loading import build, key_function
-from topology_runtime.logic import Context, Exhausted, Hold, Keyed, LiveSource, To, kind_of
-from topology_runtime.owner import die_with
-from topology_runtime.topology import Task, Topology
-from topology_runtime.worker.batches import call_of, rows_read
+from headgate.topology_runtime.calibration import sample_rows
+from headgate.topology_runtime.calibration.json_lines import Speaker
+from headgate.topology_runtime.calibration.sample_rows import Sample
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.loading import build, key_function
+from headgate.topology_runtime.logic import Context, Exhausted, Hold, Keyed, LiveSource, To, kind_of
+from headgate.topology_runtime.owner import die_with
+from headgate.topology_runtime.topology import Task, Topology
+from headgate.topology_runtime.worker.batches import call_of, rows_read
 
 ROWS = 200
 SECONDS_A_TASK = 3.0  # a slow task gives fewer rows
@@ -232,7 +232,7 @@ def _close(logic: Any) -> None:
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="topology_runtime.calibration.collect")
+    parser = argparse.ArgumentParser(prog="headgate.topology_runtime.calibration.collect")
     parser.add_argument("--topology", type=Path, required=True)
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--task", action="append", default=[])

@@ -10,9 +10,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from topology_runtime.calibration import json_lines
-from topology_runtime.errors import HeadgateError
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.calibration import json_lines
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.topology import Topology
 
 TEMPORARY = "headgate-calibrate-"
 IMPORTS_S = 20.0  # user code may import much
@@ -25,9 +25,9 @@ def collect_rows(
     """Rows that reach each of these tasks, in `directory`/<task>.rows. `file`: the topology as JSON.
 
     Raises HeadgateError that names the task that fails or hangs."""
-    from topology_runtime.calibration.collect import SECONDS_A_TASK
+    from headgate.topology_runtime.calibration.collect import SECONDS_A_TASK
 
-    command = [sys.executable, "-P", "-m", "topology_runtime.calibration.collect"]
+    command = [sys.executable, "-P", "-m", "headgate.topology_runtime.calibration.collect"]
     command += ["--owner", str(os.getpid()), "--topology", str(file), "--directory", directory]
     command += [word for path in user_paths for word in ("--user-path", path)]
     command += [word for task in tasks for word in ("--task", task)]

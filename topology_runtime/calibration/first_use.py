@@ -1,4 +1,4 @@
-"""`python -P -m topology_runtime.calibration.first_use`: the process that measures models on first use.
+"""`python -P -m headgate.topology_runtime.calibration.first_use`: the process that measures models on first use.
 
 There is no user code in it. It says JSON lines {"task", "threads", "done", "of"} on stdout.
 """
@@ -16,15 +16,15 @@ from types import FrameType
 import msgspec
 from msgspec.structs import replace
 
-from topology_runtime.calibration import store
-from topology_runtime.calibration.collecting import own_folder
-from topology_runtime.calibration.json_lines import Speaker
-from topology_runtime.calibration.profile_steps import QUICK, USUAL_COUNTS, Next, steps_left
-from topology_runtime.calibration.record import ProfileRecord
-from topology_runtime.calibration.side_by_side import ProfileRequest, profile
-from topology_runtime.errors import HeadgateError
-from topology_runtime.owner import die_with
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.calibration import store
+from headgate.topology_runtime.calibration.collecting import own_folder
+from headgate.topology_runtime.calibration.json_lines import Speaker
+from headgate.topology_runtime.calibration.profile_steps import QUICK, USUAL_COUNTS, Next, steps_left
+from headgate.topology_runtime.calibration.record import ProfileRecord
+from headgate.topology_runtime.calibration.side_by_side import ProfileRequest, profile
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.owner import die_with
+from headgate.topology_runtime.topology import Topology
 
 DERATE = 0.93  # of what one probe of seconds finds: it errs low
 
@@ -87,7 +87,9 @@ def run(a: argparse.Namespace, speaker: Speaker) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="topology_runtime.calibration.first_use", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="headgate.topology_runtime.calibration.first_use", description=__doc__
+    )
     parser.add_argument("--topology", type=Path, required=True, help="JSON file")
     parser.add_argument("--output", type=Path, required=True, help="folder for the models")
     parser.add_argument("--slot-cores", type=float, required=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topology_runtime.data_plane import DataPlaneSettings, cap_at
+from headgate.topology_runtime.data_plane import DataPlaneSettings, cap_at
 
 ROWS_MOST = 64
 ROWS_TRIED = (ROWS_MOST, 16, 4)  # of a task whose rows cost less than their frame

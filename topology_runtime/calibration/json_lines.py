@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import msgspec
 
-from topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.errors import HeadgateError
 
 
 class Speaker:

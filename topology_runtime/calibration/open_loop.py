@@ -2,7 +2,7 @@
 
 Rows are due by the clock, whether the task keeps up or not, so what it cannot do shows as a queue (rows
 due and not done) and as latency from the time each row was due. Read every quarter of a second from the
-worker's meter, judged by topology_runtime.stability; the trial ends once its verdict is sure.
+worker's meter, judged by headgate.topology_runtime.stability; the trial ends once its verdict is sure.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from statistics import fmean
 
 import msgspec
 
-from topology_runtime.calibration.watched import WatchedRig
-from topology_runtime.latency_buckets import BUCKETS, percentile_ns
-from topology_runtime.schedule import NS, Schedule
-from topology_runtime.stability.evidence import Bin, Evidence, Verdict
-from topology_runtime.stability.trial import Finding, Trial, looks_for
+from headgate.topology_runtime.calibration.watched import WatchedRig
+from headgate.topology_runtime.latency_buckets import BUCKETS, percentile_ns
+from headgate.topology_runtime.schedule import NS, Schedule
+from headgate.topology_runtime.stability.evidence import Bin, Evidence, Verdict
+from headgate.topology_runtime.stability.trial import Finding, Trial, looks_for
 
 BIN_S, LOOKS = 0.25, 5  # length of a bin, and how often in it the queue is looked at
 QUIET_S = 20.0  # for what an earlier measurement left to do

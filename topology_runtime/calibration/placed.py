@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.calibration.bench import FAST_TPS, START_S
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.watched import WatchedRig, cpu_s_of
-from topology_runtime.messages import DataPlaneSettings
-from topology_runtime.proc import rss_bytes
-from topology_runtime.topology import Topology
-from topology_runtime.worker import meter as mt
+from headgate.topology_runtime.calibration.bench import FAST_TPS, START_S
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.watched import WatchedRig, cpu_s_of
+from headgate.topology_runtime.messages import DataPlaneSettings
+from headgate.topology_runtime.proc import rss_bytes
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.worker import meter as mt
 
 FEEDER = 0
 ROWS_A_THREAD = 2  # in flight for each thread in a closed loop: none runs dry for long, and few rows queue

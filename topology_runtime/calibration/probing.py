@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import msgspec
 
-from topology_runtime.calibration.bench import FAST_TPS, Bench
-from topology_runtime.calibration.profile_steps import Probe
-from topology_runtime.calibration.speed import SpeedMeter, SpeedSource
-from topology_runtime.calibration.warm_up import growth, steady_from
-from topology_runtime.errors import HeadgateError
-from topology_runtime.faults.words import counted
-from topology_runtime.proc import rss_bytes
+from headgate.topology_runtime.calibration.bench import FAST_TPS, Bench
+from headgate.topology_runtime.calibration.profile_steps import Probe
+from headgate.topology_runtime.calibration.speed import SpeedMeter, SpeedSource
+from headgate.topology_runtime.calibration.warm_up import growth, steady_from
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.proc import rss_bytes
 
 BIN_S = 0.25
 ROUNDS_OF_ROWS = 8  # rows per thread in a probe: many threads finish in waves

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from topology_runtime.wakes import DispatchOverhead, share_of_wakes
+from headgate.topology_runtime.wakes import DispatchOverhead, share_of_wakes
 
 SCHEMA = "headgate/model/v1"
 GAIN = 1.05  # less than this more from twice the threads: flat

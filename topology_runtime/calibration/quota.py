@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from topology_runtime.slots import cgroups
-from topology_runtime.slots.binding import PROBES, Probe, choose
-from topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime.slots import cgroups
+from headgate.topology_runtime.slots.binding import PROBES, Probe, choose
+from headgate.topology_runtime.slots.size import SlotSize
 
 RUN = "calibrate-"  # and the number of the process that measures
 

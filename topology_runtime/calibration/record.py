@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.calibration.profile_steps import Probe, Tried
-from topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.calibration.profile_steps import Probe, Tried
+from headgate.topology_runtime.errors import HeadgateError
 
 RECORDS = ".profile"
 

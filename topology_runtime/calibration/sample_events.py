@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.logic import Source
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.logic import Source
 
 LINES_MOST = 1000  # of a file: rows are played again and again
 SENSORS = 50

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.logic import Source, flat_map
-from topology_runtime.worker import rows as wire
+from headgate.topology_runtime.logic import Source, flat_map
+from headgate.topology_runtime.worker import rows as wire
 
 Sample = tuple[str, Any]  # (task the row came from, row)
 

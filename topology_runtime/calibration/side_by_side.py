@@ -13,17 +13,17 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.calibration import store
-from topology_runtime.calibration.awake import Awake
-from topology_runtime.calibration.bench import BenchPlace
-from topology_runtime.calibration.collecting import collect_rows, own_folder
-from topology_runtime.calibration.profile_steps import Next, ProfileChoice
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.record import ProfileRecord
-from topology_runtime.calibration.speed import Reference
-from topology_runtime.calibration.task_profile import Conditions, TaskProfile
-from topology_runtime.errors import HeadgateError
-from topology_runtime.topology import Task, Topology
+from headgate.topology_runtime.calibration import store
+from headgate.topology_runtime.calibration.awake import Awake
+from headgate.topology_runtime.calibration.bench import BenchPlace
+from headgate.topology_runtime.calibration.collecting import collect_rows, own_folder
+from headgate.topology_runtime.calibration.profile_steps import Next, ProfileChoice
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.record import ProfileRecord
+from headgate.topology_runtime.calibration.speed import Reference
+from headgate.topology_runtime.calibration.task_profile import Conditions, TaskProfile
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.topology import Task, Topology
 
 LOOK_S = 0.2
 BUSY_SHARE = 0.8  # of this machine's cores, for what is measured at once

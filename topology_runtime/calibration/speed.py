@@ -21,9 +21,9 @@ from time import thread_time_ns
 from types import TracebackType
 from typing import Protocol, Self
 
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.errors import HeadgateError
-from topology_runtime.owner import die_with
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.owner import die_with
 
 ROUNDS = 20_000  # about a millisecond
 EVERY_S = 0.1  # on a free core

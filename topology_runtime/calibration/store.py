@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.topology import Task, Topology, digest_of
+from headgate.topology_runtime.topology import Task, Topology, digest_of
 
 UNLIMITED_TPS = 1e9
 METHOD = 4  # raise it when the way of measuring changes: older models are measured anew

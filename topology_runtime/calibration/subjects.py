@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.calibration.collecting import collect_rows
-from topology_runtime.calibration.sample_events import FORMS
-from topology_runtime.errors import HeadgateError, InvalidInput
-from topology_runtime.faults.words import REFERENCE, did_you_mean, name_faults
-from topology_runtime.loading import check_runs, load
-from topology_runtime.references import module_of_file
-from topology_runtime.tasks.ready_made import READY_MADE
-from topology_runtime.topology import Edge, Task, Topology
+from headgate.topology_runtime.calibration.collecting import collect_rows
+from headgate.topology_runtime.calibration.sample_events import FORMS
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput
+from headgate.topology_runtime.faults.words import REFERENCE, did_you_mean, name_faults
+from headgate.topology_runtime.loading import check_runs, load
+from headgate.topology_runtime.references import module_of_file
+from headgate.topology_runtime.tasks.ready_made import READY_MADE
+from headgate.topology_runtime.topology import Edge, Task, Topology
 
-EVENTS = "topology_runtime.calibration.sample_events:SampleEvents"
-SINK = "topology_runtime.calibration.sample_rows:swallow"
+EVENTS = "headgate.topology_runtime.calibration.sample_events:SampleEvents"
+SINK = "headgate.topology_runtime.calibration.sample_rows:swallow"
 AFTER = "after"  # a task behind the one whose form of rows is looked for, so that it really runs
 
 

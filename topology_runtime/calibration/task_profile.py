@@ -13,21 +13,21 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from topology_runtime.calibration import profile_steps, store
-from topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
-from topology_runtime.calibration.frames import call_rows, frame_rows, frames_that_hold
-from topology_runtime.calibration.open_loop import run_trial
-from topology_runtime.calibration.probing import probe
-from topology_runtime.calibration.profile_steps import Next, Probe, ProfileChoice, Tried
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.record import ProfileRecord, RecordFile
-from topology_runtime.calibration.speed import CORE_SPEED, SpeedMeter, SpeedSource
-from topology_runtime.clock import wall_ns
-from topology_runtime.errors import HeadgateError
-from topology_runtime.faults.words import counted, significant
-from topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
-from topology_runtime.topology import Task, Topology
-from topology_runtime.utc import utc_iso
+from headgate.topology_runtime.calibration import profile_steps, store
+from headgate.topology_runtime.calibration.bench import Bench, BenchPlace, bench_topology
+from headgate.topology_runtime.calibration.frames import call_rows, frame_rows, frames_that_hold
+from headgate.topology_runtime.calibration.open_loop import run_trial
+from headgate.topology_runtime.calibration.probing import probe
+from headgate.topology_runtime.calibration.profile_steps import Next, Probe, ProfileChoice, Tried
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.record import ProfileRecord, RecordFile
+from headgate.topology_runtime.calibration.speed import CORE_SPEED, SpeedMeter, SpeedSource
+from headgate.topology_runtime.clock import wall_ns
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.faults.words import counted, significant
+from headgate.topology_runtime.stability.trial import LONGEST_S, LONGEST_WAITS_S
+from headgate.topology_runtime.topology import Task, Topology
+from headgate.topology_runtime.utc import utc_iso
 
 GLANCE_S = 1.0  # of a probe that only tells how large frames are
 SILENCE_S = 10.0  # and a task's own longest call: then it hangs

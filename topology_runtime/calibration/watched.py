@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from topology_runtime.errors import HeadgateError
-from topology_runtime.schedule import Schedule
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.rig import Rig
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.rig import Rig
 
 LOOK_S = 0.02
 QUIET_S = 0.1  # by then every worker has heard that nothing is offered any more

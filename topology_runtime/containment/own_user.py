@@ -1,6 +1,6 @@
 """A worker that its agent started as root becomes its own user, before it imports any user code.
 
-`python -P -m topology_runtime.containment.own_user SPEC` tries it out: exit code 0, or the reason on stderr.
+`python -P -m headgate.topology_runtime.containment.own_user SPEC` tries it out: exit code 0, or the reason on stderr.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
-from topology_runtime.containment.own_view import show
+from headgate.topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
+from headgate.topology_runtime.containment.own_view import show
 
 CAPABILITIES_V3 = 0x2008_0522
+OUR_CODE = str(Path(__file__).resolve().parents[2])  # in a clone `sys.path` has only links to it
 NONE_OF = ("CapInh", "CapPrm", "CapEff", "CapAmb")
 FORGOTTEN = (
     "USER",
@@ -55,7 +56,7 @@ def read(words: str) -> WorkerUser:
 def become(user: WorkerUser) -> None:
     """Raises NotContained: then nothing may be imported. `give_up` follows."""
     python = sys.prefix, sys.base_prefix, sys.executable
-    needed = *python, *filter(os.path.exists, (*sys.path, *user.code))
+    needed = *python, OUR_CODE, *filter(os.path.exists, (*sys.path, *user.code))
     try:
         show((*needed, *user.shown, user.home), user.uid, user.gid)
         if user.processes:

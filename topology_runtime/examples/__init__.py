@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.topology import Topology
 
 DEMO = "demo"  # the built-in one; it has code, and models that `headgate up` measures
 NAMES = ("linear", "diamond", "star", "finance", "traffic", "smart-grid")

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import FieldInfo
 
-from topology_runtime.faults.words import Suggestions, shown
-from topology_runtime.topology import SCHEMA, Edge, LatencyConstraint, Task, Topology
+from headgate.topology_runtime.faults.words import Suggestions, shown
+from headgate.topology_runtime.topology import SCHEMA, Edge, LatencyConstraint, Task, Topology
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from topology_runtime.faults import graph
-from topology_runtime.faults.drafts import Draft
-from topology_runtime.faults.tasks import is_keyed
-from topology_runtime.faults.words import REFERENCE, Suggestions, number_faults, shown
-from topology_runtime.topology import Edge, LatencyConstraint, Task
+from headgate.topology_runtime.faults import graph
+from headgate.topology_runtime.faults.drafts import Draft
+from headgate.topology_runtime.faults.tasks import is_keyed
+from headgate.topology_runtime.faults.words import REFERENCE, Suggestions, number_faults, shown
+from headgate.topology_runtime.topology import Edge, LatencyConstraint, Task
 
 MAX_SELECTIVITY = 1000.0
 MAX_ROW_BYTES = 1e9

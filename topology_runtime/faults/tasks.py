@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from topology_runtime.faults.drafts import Draft
-from topology_runtime.faults.words import REFERENCE, name_faults, number_faults, shown
-from topology_runtime.topology import Static, Task
+from headgate.topology_runtime.faults.drafts import Draft
+from headgate.topology_runtime.faults.words import REFERENCE, name_faults, number_faults, shown
+from headgate.topology_runtime.topology import Static, Task
 
 MAX_STATIC_THREADS = 10_000  # more threads than any cluster of this version runs
 MAX_PARAMS_DEPTH = 32  # lists in lists in `params`

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from topology_runtime.keys.pairs import KeyPair
+from headgate.topology_runtime.keys.pairs import KeyPair
 
 PAIR_BYTES = 80  # two keys of 40 characters: a pipe takes them at once
 

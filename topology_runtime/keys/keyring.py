@@ -21,12 +21,12 @@ from typing import TypeVar
 
 import msgspec
 
-from topology_runtime.curve import new_pair
-from topology_runtime.errors import Conflict, InvalidInput
-from topology_runtime.faults.words import NAME, name_faults
-from topology_runtime.keys.pairs import GIVEN, Contact, KeyPair, Role
-from topology_runtime.packages.signing_keys import PUBLIC, read_signer
-from topology_runtime.utc import utc_iso
+from headgate.topology_runtime.curve import new_pair
+from headgate.topology_runtime.errors import Conflict, InvalidInput
+from headgate.topology_runtime.faults.words import NAME, name_faults
+from headgate.topology_runtime.keys.pairs import GIVEN, Contact, KeyPair, Role
+from headgate.topology_runtime.packages.signing_keys import PUBLIC, read_signer
+from headgate.topology_runtime.utc import utc_iso
 
 KEY_SCHEMA, TRUST_SCHEMA = "headgate/key/v1", "headgate/trust/v1"
 TRUST, CONTROLLER = "trust.json", "controller.key"

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.errors import InvalidInput
 
 Role = Literal["controller", "agent", "operator", "viewer", "worker"]
 GIVEN: tuple[Role, ...] = (

@@ -6,9 +6,9 @@ import os
 import threading
 from collections.abc import Collection
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.keys.keyring import TRUST, Keyring
-from topology_runtime.keys.pairs import Admits, Who
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.keys.keyring import TRUST, Keyring
+from headgate.topology_runtime.keys.pairs import Admits, Who
 
 
 class Trust:

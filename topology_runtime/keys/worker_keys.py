@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topology_runtime.curve import new_pair
-from topology_runtime.keys.pairs import KeyGuard, KeyPair, Who, keyed
+from headgate.topology_runtime.curve import new_pair
+from headgate.topology_runtime.keys.pairs import KeyGuard, KeyPair, Who, keyed
 
 
 class WorkerKeys:

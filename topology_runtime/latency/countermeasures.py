@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from topology_runtime.latency.buffers import resized, share_ms
-from topology_runtime.latency.managers import Channels, PathPart
-from topology_runtime.latency.sequences import Channel, Judged, Seen, judged
-from topology_runtime.latency.words import LatencyReport, Pace, PathNow, Standing
-from topology_runtime.topology import LatencyConstraint
+from headgate.topology_runtime.latency.buffers import resized, share_ms
+from headgate.topology_runtime.latency.managers import Channels, PathPart
+from headgate.topology_runtime.latency.sequences import Channel, Judged, Seen, judged
+from headgate.topology_runtime.latency.words import LatencyReport, Pace, PathNow, Standing
+from headgate.topology_runtime.topology import LatencyConstraint
 
 NS, MS = 1_000_000_000, 1_000_000
 LOOK_S = 2.5  # of measurements at least before something is done

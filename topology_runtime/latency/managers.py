@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Edge, Grouping, LatencyConstraint, Topology
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Edge, Grouping, LatencyConstraint, Topology
 
 Threads = frozenset[int]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from topology_runtime.latency.managers import Threads
+from headgate.topology_runtime.latency.managers import Threads
 
 Channel = tuple[int, int]  # (sender, receiver)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from topology_runtime.cluster import Slot
+from headgate.topology_runtime.cluster import Slot
 
 
 class ChannelSeen(msgspec.Struct, frozen=True, array_like=True):

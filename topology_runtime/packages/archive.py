@@ -16,8 +16,8 @@ import tarfile
 from collections.abc import Generator, Iterator
 from typing import NoReturn
 
-from topology_runtime.faults.words import shown
-from topology_runtime.packages.manifest import (
+from headgate.topology_runtime.faults.words import shown
+from headgate.topology_runtime.packages.manifest import (
     MANIFEST_MOST_BYTES,
     BadPackage,
     PackagedFile,
@@ -25,7 +25,7 @@ from topology_runtime.packages.manifest import (
     digest_of,
     manifest_of,
 )
-from topology_runtime.packages.signing import SIGNATURE_MOST_BYTES, Signature, signature_of
+from headgate.topology_runtime.packages.signing import SIGNATURE_MOST_BYTES, Signature, signature_of
 
 MANIFEST, SIGNATURE, CODE = "manifest.json", "signature.json", "code/"
 BLOCK = 512

@@ -23,14 +23,14 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from topology_runtime.packages import archive
-from topology_runtime.packages import manifest as mf
-from topology_runtime.packages.manifest import BadPackage, PackagedFile, PackageManifest
-from topology_runtime.packages.params import TOPOLOGY
-from topology_runtime.packages.signing import signed
-from topology_runtime.packages.signing_keys import SigningKey
-from topology_runtime.reading import document_of
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.packages import archive
+from headgate.topology_runtime.packages import manifest as mf
+from headgate.topology_runtime.packages.manifest import BadPackage, PackagedFile, PackageManifest
+from headgate.topology_runtime.packages.params import TOPOLOGY
+from headgate.topology_runtime.packages.signing import signed
+from headgate.topology_runtime.packages.signing_keys import SigningKey
+from headgate.topology_runtime.reading import document_of
+from headgate.topology_runtime.topology import Topology
 
 SUFFIX = ".package"
 REQUIREMENTS = "requirements.txt"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from topology_runtime.faults.words import shown
-from topology_runtime.packages.manifest import FAULTS_TOLD, BadPackage
-from topology_runtime.packages.params import IN_PACKAGE, changed
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.faults.words import shown
+from headgate.topology_runtime.packages.manifest import FAULTS_TOLD, BadPackage
+from headgate.topology_runtime.packages.params import IN_PACKAGE, changed
+from headgate.topology_runtime.topology import Topology
 
 TEXT_MOST = 4096  # longer ones are no paths
 

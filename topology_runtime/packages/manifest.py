@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import NAME, shown
-from topology_runtime.packages.requirements import faults_of_lines
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import NAME, shown
+from headgate.topology_runtime.packages.requirements import faults_of_lines
 
 SCHEMA = "headgate/package/v1"
 FILES_MOST = 4096

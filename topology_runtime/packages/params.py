@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.topology import Topology
 
 IN_PACKAGE = "package:"
 TOPOLOGY = ".headgate-topology.json"  # the topology itself, so that it is signed with the code

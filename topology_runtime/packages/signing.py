@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from topology_runtime.packages.manifest import BadPackage
+from headgate.topology_runtime.packages.manifest import BadPackage
 
 SIGNATURE_SCHEMA = "headgate/signature/v1"
 SIGNATURE_MOST_BYTES = 4096

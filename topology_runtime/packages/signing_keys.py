@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import msgspec
 
-from topology_runtime.errors import Conflict, HeadgateError, InvalidInput
-from topology_runtime.faults.words import name_faults
-from topology_runtime.packages.signing import KEY, public_of
+from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
+from headgate.topology_runtime.faults.words import name_faults
+from headgate.topology_runtime.packages.signing import KEY, public_of
 
 KEY_SCHEMA, SIGNER_SCHEMA = "headgate/signing-key/v1", "headgate/signer/v1"
 SECRET, PUBLIC = "signing.key", "signing.pub"

@@ -19,12 +19,12 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from topology_runtime.clock import wall_ns
-from topology_runtime.disk import sync_directory
-from topology_runtime.errors import Conflict
-from topology_runtime.packages import archive
-from topology_runtime.packages.archive import Reading
-from topology_runtime.packages.manifest import DIGEST, BadPackage, PackageManifest
+from headgate.topology_runtime.clock import wall_ns
+from headgate.topology_runtime.disk import sync_directory
+from headgate.topology_runtime.errors import Conflict
+from headgate.topology_runtime.packages import archive
+from headgate.topology_runtime.packages.archive import Reading
+from headgate.topology_runtime.packages.manifest import DIGEST, BadPackage, PackageManifest
 
 PACKAGE, CODE, PARTS, NEW = "package.tar", "code", "parts", "new-"
 KEPT_MOST, KEPT_NS = 8, 30 * 24 * 3600 * 1_000_000_000  # packages that nobody uses

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from topology_runtime.packages.manifest import BadPackage
-from topology_runtime.packages.params import TOPOLOGY
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.packages.manifest import BadPackage
+from headgate.topology_runtime.packages.params import TOPOLOGY
+from headgate.topology_runtime.topology import Topology
 
 
 def topology_in(code: Path) -> Topology:

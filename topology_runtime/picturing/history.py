@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from topology_runtime.snapshot import HISTORY_S, History
+from headgate.topology_runtime.snapshot import HISTORY_S, History
 
 COLUMNS = History.__struct_fields__
 LAST = frozenset({"epoch", "slots_used"})  # of these a longer interval keeps the last value, not the mean

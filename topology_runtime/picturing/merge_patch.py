@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology_runtime.snapshot import HISTORY_S
+from headgate.topology_runtime.snapshot import HISTORY_S
 
 Document = dict[str, Any]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from topology_runtime.errors import InvalidInput, Unreachable
-from topology_runtime.faults.words import did_you_mean, shown
+from headgate.topology_runtime.errors import InvalidInput, Unreachable
+from headgate.topology_runtime.faults.words import did_you_mean, shown
 
 HOST = "127.0.0.1"
 BLOB_PORT, TABLE_PORT = 10000, 10002  # where `scripts/services start` puts them unless told otherwise

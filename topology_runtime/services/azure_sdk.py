@@ -6,8 +6,8 @@ import importlib
 import threading
 from types import ModuleType
 
-from topology_runtime.errors import HeadgateError
-from topology_runtime.services.addresses import Address
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.services.addresses import Address
 
 ACCOUNT = "devstoreaccount1"  # the documented development account; no secret
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="

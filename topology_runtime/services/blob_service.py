@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.services.addresses import BLOB_PORT, Address, absent, address_of
-from topology_runtime.services.azure_sdk import BLOB_SDK, connection_string, sdk
-from topology_runtime.services.keep_alive import TIMEOUT_S, KeepAlive
-from topology_runtime.services.names import CONTAINER
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.services.addresses import BLOB_PORT, Address, absent, address_of
+from headgate.topology_runtime.services.azure_sdk import BLOB_SDK, connection_string, sdk
+from headgate.topology_runtime.services.keep_alive import TIMEOUT_S, KeepAlive
+from headgate.topology_runtime.services.names import CONTAINER
 
 WHAT = "blob service"
 

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.services.addresses import TABLE_PORT, Address, absent, address_of
-from topology_runtime.services.azure_sdk import TABLE_SDK, connection_string, sdk
-from topology_runtime.services.keep_alive import TIMEOUT_S, KeepAlive
-from topology_runtime.services.names import TABLE, Row, partition_of, row_key
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.services.addresses import TABLE_PORT, Address, absent, address_of
+from headgate.topology_runtime.services.azure_sdk import TABLE_SDK, connection_string, sdk
+from headgate.topology_runtime.services.keep_alive import TIMEOUT_S, KeepAlive
+from headgate.topology_runtime.services.names import TABLE, Row, partition_of, row_key
 
 WHAT = "table service"
 KEYS = ("PartitionKey", "RowKey")

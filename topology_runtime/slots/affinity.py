@@ -10,10 +10,10 @@ import os
 import signal
 from contextlib import suppress
 
-from topology_runtime import proc
-from topology_runtime.one_core import keep_slot
-from topology_runtime.slots import marks
-from topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime import proc
+from headgate.topology_runtime.one_core import keep_slot
+from headgate.topology_runtime.slots import marks
+from headgate.topology_runtime.slots.size import SlotSize
 
 
 class Unbound:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from topology_runtime.slots import affinity, cgroup1, cgroup2
-from topology_runtime.slots.size import SlotSize
+from headgate.topology_runtime.slots import affinity, cgroup1, cgroup2
+from headgate.topology_runtime.slots.size import SlotSize
 
 
 class SlotBinding(Protocol):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from topology_runtime.one_core import keep_slot
-from topology_runtime.slots import cgroups
-from topology_runtime.slots.cgroups import ControlGroup
-from topology_runtime.slots.size import SlotSize, joining
+from headgate.topology_runtime.one_core import keep_slot
+from headgate.topology_runtime.slots import cgroups
+from headgate.topology_runtime.slots.cgroups import ControlGroup
+from headgate.topology_runtime.slots.size import SlotSize, joining
 
 CONTROLLERS = ("cpu", "cpuacct", "memory")
 PIDS = "pids"

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.clock import monotonic_ns
 
 NS = 1_000_000_000
 MOUNTS = Path("/proc/self/mounts")

@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from topology_runtime.stability.slopes import Floats, Slope, least_squares, probability, trend
+from headgate.topology_runtime.stability.slopes import Floats, Slope, least_squares, probability, trend
 
 UNSTABLE_SLOPE = 0.02  # s/s: 0 mistakes in 72 trials
 RAW_SLOPE = 0.001  # the limit of paper 0, section 5, for the least-squares slope of the latency

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from topology_runtime.stability.evidence import (
+from headgate.topology_runtime.stability.evidence import (
     Bin,
     Evidence,
     Verdict,

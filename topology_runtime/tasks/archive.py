@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.logic import Context, Hold
+from headgate.topology_runtime.logic import Context, Hold
 
 _encode = msgspec.json.Encoder().encode
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology_runtime.logic import Context
-from topology_runtime.services.blob_service import Blobs, open_blobs
-from topology_runtime.services.names import BLOBS, CONTAINER, blob_name
-from topology_runtime.tasks.event_number import number_of, scattered
+from headgate.topology_runtime.logic import Context
+from headgate.topology_runtime.services.blob_service import Blobs, open_blobs
+from headgate.topology_runtime.services.names import BLOBS, CONTAINER, blob_name
+from headgate.topology_runtime.tasks.event_number import number_of, scattered
 
 
 class BlobDownload:

@@ -7,7 +7,7 @@ from hashlib import blake2b
 from math import ceil, log
 from typing import Any
 
-from topology_runtime.logic import Keyed
+from headgate.topology_runtime.logic import Keyed
 
 BUCKETS = 64
 
@@ -17,7 +17,7 @@ class DropSeen(Keyed):
     about `error`, which it takes for seen. `values`: how many different ones are expected.
 
     There is one filter per key of the in-edge, for values / `buckets` values each: let the edge's key be
-    `topology_runtime.tasks.bloom_filter:bucket`; with `field` a function of yours that gives
+    `headgate.topology_runtime.tasks.bloom_filter:bucket`; with `field` a function of yours that gives
     `bucket(row[field])`, for rows of one value must come to one filter."""
 
     def __init__(

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.logic import Context
+from headgate.topology_runtime.logic import Context
 
 _encode = msgspec.json.Encoder().encode
 

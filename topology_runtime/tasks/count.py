@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import compress
 from typing import Any
 
-from topology_runtime.logic import Keyed
+from headgate.topology_runtime.logic import Keyed
 
 
 class CountByKey(Keyed):

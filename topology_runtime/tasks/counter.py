@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from topology_runtime.logic import Context, Exhausted, Source
+from headgate.topology_runtime.logic import Context, Exhausted, Source
 
 
 class Counter(Source):

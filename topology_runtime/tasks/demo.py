@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from topology_runtime.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.topology import Edge, Static, Task, Topology
 
-HERE = "topology_runtime.tasks"
+HERE = "headgate.topology_runtime.tasks"
 RATES_FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "taxi_day.csv")
 RATE_SCALE = 0.006  # the day's most, 25,838 passengers a half hour, becomes 155 events/s
 TIME_SCALE = 720.0  # a day becomes 120 s

@@ -10,8 +10,8 @@ import os
 from array import array
 from collections.abc import Sequence
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.logic import Context, Source
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.logic import Context, Source
 
 CHUNK_BYTES = 1 << 20
 LINE_MOST_BYTES = 1 << 18  # a quarter of a frame (frames are at most 1 MiB)

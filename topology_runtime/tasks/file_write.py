@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TypeVar
 
-from topology_runtime.logic import Context
-from topology_runtime.tasks.event_number import number_of
+from headgate.topology_runtime.logic import Context
+from headgate.topology_runtime.tasks.event_number import number_of
 
 Row = TypeVar("Row")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from topology_runtime.errors import Unreachable
-from topology_runtime.logic import Context
-from topology_runtime.services.keep_alive import KeepAlive
-from topology_runtime.tasks.event_number import number_of
+from headgate.topology_runtime.errors import Unreachable
+from headgate.topology_runtime.logic import Context
+from headgate.topology_runtime.services.keep_alive import KeepAlive
+from headgate.topology_runtime.tasks.event_number import number_of
 
 FAILED = 500  # from this status on the service has failed, not the request
 

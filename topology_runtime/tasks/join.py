@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
-from topology_runtime.logic import Hold
+from headgate.topology_runtime.logic import Hold
 
 
 class Join(Hold):

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from math import isfinite
 from typing import Any
 
-from topology_runtime.logic import Keyed
+from headgate.topology_runtime.logic import Keyed
 
 State = tuple[float, float] | None  # (estimate, its variance); None before the first value
 

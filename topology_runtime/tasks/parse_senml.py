@@ -7,8 +7,8 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from topology_runtime.faults.words import shown
-from topology_runtime.logic import flat_map
+from headgate.topology_runtime.faults.words import shown
+from headgate.topology_runtime.logic import flat_map
 
 VALUES = ("v", "vs", "vb", "vd", "sv", "bv")  # the last two: in the older form, {"e": […], "bt": …}
 _decode = msgspec.json.Decoder().decode

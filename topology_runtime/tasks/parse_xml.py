@@ -8,8 +8,8 @@ from xml.sax import SAXException, make_parser
 from xml.sax.handler import ContentHandler
 from xml.sax.xmlreader import AttributesImpl
 
-from topology_runtime.logic import any_thread
-from topology_runtime.tasks.event_number import number_of
+from headgate.topology_runtime.logic import any_thread
+from headgate.topology_runtime.tasks.event_number import number_of
 
 OPEN, CLOSE = "<readings>", "</readings>"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
-from topology_runtime.logic import any_thread
-from topology_runtime.tasks.event_number import number_of
+from headgate.topology_runtime.logic import any_thread
+from headgate.topology_runtime.tasks.event_number import number_of
 
 
 @any_thread

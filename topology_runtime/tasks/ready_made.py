@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-HERE = "topology_runtime.tasks"
+HERE = "headgate.topology_runtime.tasks"
 READY_MADE = {
     "blob": f"{HERE}.blob_download:BlobDownload",
     "table": f"{HERE}.table_query:TableQuery",

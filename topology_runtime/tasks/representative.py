@@ -5,7 +5,7 @@ the five in place of the tasks of three applications: finance, traffic and smart
     diamond   source ── {blob, xml, table, file} ── pi ── sink
     star      source ── {blob, table} ── xml ── {pi, file} ── sink
 
-Give one to a command as `topology_runtime.tasks.representative:linear`. Blob and table need services:
+Give one to a command as `headgate.topology_runtime.tasks.representative:linear`. Blob and table need services:
 `scripts/services start` (or `start --embedded` with HEADGATE_SERVICES=embedded). Elsewhere than at the usual
 ports: HEADGATE_BLOB_SERVICE and HEADGATE_TABLE_SERVICE; other sizes: HEADGATE_BLOBS and HEADGATE_TABLE_ROWS.
 """
@@ -17,10 +17,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.services.names import BLOBS, ROWS
-from topology_runtime.tasks.ready_made import HERE, READY_MADE
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.services.names import BLOBS, ROWS
+from headgate.topology_runtime.tasks.ready_made import HERE, READY_MADE
+from headgate.topology_runtime.topology import Topology
 
 RUNS = {**READY_MADE, "source": f"{HERE}.counter:Counter", "sink": f"{HERE}.representative:sink"}
 
@@ -55,8 +55,8 @@ def sink(row: Any) -> None:
 
 def _with_code(name: str) -> Topology:
     """The shipped example with code: each task runs the one whose model it has."""
-    from topology_runtime.examples import example  # workers, which import `sink`, need none of it
-    from topology_runtime.loading import load
+    from headgate.topology_runtime.examples import example  # workers, which import `sink`, need none of it
+    from headgate.topology_runtime.loading import load
 
     planned, params = load(str(example(name))).topology, _params()
     tasks = tuple(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import exp, log10, pi, sqrt
 from typing import Any
 
-from topology_runtime.logic import any_thread
+from headgate.topology_runtime.logic import any_thread
 
 SPAN = 8.0  # standard deviations beyond which nothing is left of a normal distribution
 NOT_SCORED = frozenset({"id", "time_ms"})

@@ -1,4 +1,4 @@
-"""A small look-up service on this machine: `python -P -m topology_runtime.tasks.service --port 0 …`.
+"""A small look-up service on this machine: `python -P -m headgate.topology_runtime.tasks.service --port 0 …`.
 
 A line in (a key), a line out (its weight, 0 to 99: the same for the same key), after a latency and
 with at most so many requests at once, as a remote service would. Prints its port; ends with its owner.
@@ -13,7 +13,7 @@ import signal
 import sys
 from zlib import crc32
 
-from topology_runtime.owner import die_with, orphaned
+from headgate.topology_runtime.owner import die_with, orphaned
 
 HOST = "127.0.0.1"
 LINE_MOST_BYTES = 1024
@@ -69,7 +69,7 @@ async def run(port: int, latency_s: float, limit: int, owner: int | None) -> Non
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="topology_runtime.tasks.service", description=__doc__)
+    parser = argparse.ArgumentParser(prog="headgate.topology_runtime.tasks.service", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--latency-ms", type=float, default=25.0)
     parser.add_argument("--limit", type=int, default=64, help="requests worked on at once")

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from math import fsum, isfinite
 from typing import Any
 
-from topology_runtime.logic import Keyed
+from headgate.topology_runtime.logic import Keyed
 
 State = deque[float]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import thread_time_ns
 from typing import TypeVar
 
-from topology_runtime.logic import any_thread
+from headgate.topology_runtime.logic import any_thread
 
 Row = TypeVar("Row")
 

@@ -6,9 +6,9 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.logic import Context
-from topology_runtime.tasks.event_number import number_of
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.logic import Context
+from headgate.topology_runtime.tasks.event_number import number_of
 
 ROWS_MOST = 100  # of one answer
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from topology_runtime.logic import Context
-from topology_runtime.services.names import ROWS, TABLE
-from topology_runtime.services.table_service import TableClient, open_table
-from topology_runtime.tasks.event_number import number_of, scattered
+from headgate.topology_runtime.logic import Context
+from headgate.topology_runtime.services.names import ROWS, TABLE
+from headgate.topology_runtime.services.table_service import TableClient, open_table
+from headgate.topology_runtime.tasks.event_number import number_of, scattered
 
 
 class TableQuery:

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 import psutil
 
-from topology_runtime.logic import Context, LiveSource
+from headgate.topology_runtime.logic import Context, LiveSource
 
 BATCH = 16  # processes read at once: one by one at 150 a second each would cost three times the CPU
 DOCUMENT = (

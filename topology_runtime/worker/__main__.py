@@ -1,4 +1,4 @@
-"""`python -P -m topology_runtime.worker …`: started by an agent, never by a person."""
+"""`python -P -m headgate.topology_runtime.worker …`: started by an agent, never by a person."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import argparse
 import os
 import sys
 
-from topology_runtime.addresses import LOOPBACK, Listening
-from topology_runtime.cluster import Slot
-from topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
-from topology_runtime.containment.own_user import become, check, read
+from headgate.topology_runtime.addresses import LOOPBACK, Listening
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.containment.limits import NOT_CONTAINED, NotContained, give_up
+from headgate.topology_runtime.containment.own_user import become, check, read
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="topology_runtime.worker")
+    parser = argparse.ArgumentParser(prog="headgate.topology_runtime.worker")
     parser.add_argument("--agent", required=True)
     parser.add_argument("--vm", required=True)
     parser.add_argument("--slot", type=int, required=True)
@@ -36,9 +36,9 @@ def main() -> int:
     except NotContained as error:
         print(f"headgate worker: {error}", file=sys.stderr)
         return NOT_CONTAINED
-    from topology_runtime.keys.handing import handed
-    from topology_runtime.keys.pairs import contact_at
-    from topology_runtime.worker.worker import WorkerPlace, run
+    from headgate.topology_runtime.keys.handing import handed
+    from headgate.topology_runtime.keys.pairs import contact_at
+    from headgate.topology_runtime.worker.worker import WorkerPlace, run
 
     return run(
         WorkerPlace(

@@ -31,9 +31,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import Ack, Frame, RootKey, RootPart
-from topology_runtime.worker import runs as r
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import Ack, Frame, RootKey, RootPart
+from headgate.topology_runtime.worker import runs as r
 
 Shares = dict[RootKey, int]  # the XOR of all shares given, per root
 Addressed = tuple[Slot, Ack]  # an ack and the slot of its ledger

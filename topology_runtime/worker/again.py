@@ -15,13 +15,13 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.letters import AGAIN_PARTITION, LetterRow, SendAgain, SentAgain
-from topology_runtime.messages import Ack
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.ledger import Ledger, Root
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.router import Router
-from topology_runtime.worker.thread_core import KeyOf
+from headgate.topology_runtime.letters import AGAIN_PARTITION, LetterRow, SendAgain, SentAgain
+from headgate.topology_runtime.messages import Ack
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.ledger import Ledger, Root
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.router import Router
+from headgate.topology_runtime.worker.thread_core import KeyOf
 
 SHARE, LEAST_TPS = (
     0.1,

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from topology_runtime.errors import BadRow
-from topology_runtime.logic import To
-from topology_runtime.messages import RootPart
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.runs import Batch
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.logic import To
+from headgate.topology_runtime.messages import RootPart
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.runs import Batch
 
 REMEMBERED = 20_000  # rows of a thread: its part of the windows, twice
 PARTS = 4  # that is so many generations

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from topology_runtime.errors import BadBatch, HeadgateError
-from topology_runtime.worker.watch import CallWatch
+from headgate.topology_runtime.errors import BadBatch, HeadgateError
+from headgate.topology_runtime.worker.watch import CallWatch
 
 Came = TypeVar("Came")  # of a call
 TRIES = 3

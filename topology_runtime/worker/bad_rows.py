@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from topology_runtime.errors import BadRow
-from topology_runtime.messages import DeadLetter, Frame
-from topology_runtime.topology import Topology
-from topology_runtime.worker import attempts
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.burial import ROW_TEXT_MOST
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.messages import DeadLetter, Frame
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.worker import attempts
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.burial import ROW_TEXT_MOST
 
 
 def letters_of(frame: Frame, bad: Sequence[tuple[int, BadRow]], topology: Topology) -> Iterator[DeadLetter]:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from topology_runtime.errors import BadBatch
-from topology_runtime.logic import BATCHED_COLUMNS, batched_of
-from topology_runtime.worker.columns import Columns, article, columns_in, grouped
+from headgate.topology_runtime.errors import BadBatch
+from headgate.topology_runtime.logic import BATCHED_COLUMNS, batched_of
+from headgate.topology_runtime.worker.columns import Columns, article, columns_in, grouped
 
 NO_LISTS = (str, bytes, bytearray, dict, set, frozenset)  # though they can be iterated over
 

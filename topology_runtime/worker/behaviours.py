@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from topology_runtime.logic import kind_of
-from topology_runtime.worker.keyed import KeyedTask
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.thread_core import Behaviour, MapTask, ThreadCore
-from topology_runtime.worker.user_code import UserCode
-from topology_runtime.worker.watch import CallWatch
-from topology_runtime.worker.windows import WindowRows, WindowTask
+from headgate.topology_runtime.logic import kind_of
+from headgate.topology_runtime.worker.keyed import KeyedTask
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.thread_core import Behaviour, MapTask, ThreadCore
+from headgate.topology_runtime.worker.user_code import UserCode
+from headgate.topology_runtime.worker.watch import CallWatch
+from headgate.topology_runtime.worker.windows import WindowRows, WindowTask
 
 
 def behaviour_of(

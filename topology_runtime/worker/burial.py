@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from topology_runtime.errors import BadRow
-from topology_runtime.letters import AGAIN_PARTITION, ROW_BYTES_MOST, DeadLetter
-from topology_runtime.messages import RootPart
-from topology_runtime.worker import attempts
-from topology_runtime.worker import rows as wire
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.letters import AGAIN_PARTITION, ROW_BYTES_MOST, DeadLetter
+from headgate.topology_runtime.messages import RootPart
+from headgate.topology_runtime.worker import attempts
+from headgate.topology_runtime.worker import rows as wire
 
 ROW_TEXT_MOST = 2000  # characters of a row in a dead letter
 

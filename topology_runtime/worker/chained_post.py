@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from topology_runtime.messages import Frame
-from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
-from topology_runtime.worker.acks import Addressed, summed
-from topology_runtime.worker.switchboard import Switchboard
+from headgate.topology_runtime.messages import Frame
+from headgate.topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.worker.acks import Addressed, summed
+from headgate.topology_runtime.worker.switchboard import Switchboard
 
 
 class Ran(NamedTuple):

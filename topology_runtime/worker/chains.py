@@ -14,9 +14,9 @@ is violated and its threads together leave a part of a core (latency/countermeas
 
 from __future__ import annotations
 
-from topology_runtime.cluster import Slot
-from topology_runtime.latency.managers import Channels
-from topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.latency.managers import Channels
+from headgate.topology_runtime.worker.orders import Orders
 
 
 def chained_to(orders: Orders, thread: int, task: str, asked: frozenset[int] = frozenset()) -> frozenset[int]:

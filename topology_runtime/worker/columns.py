@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
-from topology_runtime.errors import BadBatch
+from headgate.topology_runtime.errors import BadBatch
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,8 +14,8 @@ import os
 from array import array
 from collections.abc import Sequence
 
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.worker.pieces import Finished
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.worker.pieces import Finished
 
 FOLDER = "finished"
 WORDS_PER_RUN = 5

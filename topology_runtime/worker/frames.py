@@ -10,20 +10,20 @@ from collections.abc import Iterable, Sequence
 from queue import Empty
 from typing import Any
 
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.latency_buckets import bucket_of
-from topology_runtime.logic import batched_of, runs_anywhere
-from topology_runtime.messages import Frame, WireFrame
-from topology_runtime.state_moves import StateAsked
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.behaviours import behaviour_of
-from topology_runtime.worker.chained_post import Ran
-from topology_runtime.worker.gathering import edge_of, gathered, rows_in
-from topology_runtime.worker.keyed import KeyedTask
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.snapshots import SnapshotFiles
-from topology_runtime.worker.threads import IDLE_S, TaskThread, ThreadWork
-from topology_runtime.worker.writing import read
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.latency_buckets import bucket_of
+from headgate.topology_runtime.logic import batched_of, runs_anywhere
+from headgate.topology_runtime.messages import Frame, WireFrame
+from headgate.topology_runtime.state_moves import StateAsked
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.behaviours import behaviour_of
+from headgate.topology_runtime.worker.chained_post import Ran
+from headgate.topology_runtime.worker.gathering import edge_of, gathered, rows_in
+from headgate.topology_runtime.worker.keyed import KeyedTask
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.snapshots import SnapshotFiles
+from headgate.topology_runtime.worker.threads import IDLE_S, TaskThread, ThreadWork
+from headgate.topology_runtime.worker.writing import read
 
 TICK_S = 0.1  # an idle thread that has something to do by the clock looks at it so often
 WAIT_S = 0.005  # a thread that may not work looks again so often

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from topology_runtime.messages import Frame, RootKey, RootPart, WireFrame
-from topology_runtime.worker.batches import joined
-from topology_runtime.worker.runs import Run
+from headgate.topology_runtime.messages import Frame, RootKey, RootPart, WireFrame
+from headgate.topology_runtime.worker.batches import joined
+from headgate.topology_runtime.worker.runs import Run
 
 
 def rows_in(sent: Frame | WireFrame) -> int:

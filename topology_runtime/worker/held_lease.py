@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 
-from topology_runtime.lease import NS, may_begin
+from headgate.topology_runtime.lease import NS, may_begin
 
 FARTHEST_S = 1e6  # an alarm further off than that is as good as none
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
-from topology_runtime.key_counts import KEY_TEXT_MOST, KeyCount, KeysSeen
-from topology_runtime.worker.attempts import shown
+from headgate.topology_runtime.key_counts import KEY_TEXT_MOST, KeyCount, KeysSeen
+from headgate.topology_runtime.worker.attempts import shown
 
 WHOLE_MOST = 32  # rows in a frame that is always counted
 ONE_IN = 8  # of the larger ones

@@ -9,16 +9,16 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
-from topology_runtime.messages import Frame, ThreadStatus
-from topology_runtime.state_moves import StateAsked, StateMove, StateTaken
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.keyed_snapshots import KeyedSnapshot, SnapshotStore
-from topology_runtime.worker.moves import Moves
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.ranges import Layer, Standing, runs_of
-from topology_runtime.worker.router import owners, unrolled
-from topology_runtime.worker.thread_core import Behaviour, Heard, ThreadCore
+from headgate.topology_runtime.messages import Frame, ThreadStatus
+from headgate.topology_runtime.state_moves import StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_snapshots import KeyedSnapshot, SnapshotStore
+from headgate.topology_runtime.worker.moves import Moves
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.ranges import Layer, Standing, runs_of
+from headgate.topology_runtime.worker.router import owners, unrolled
+from headgate.topology_runtime.worker.thread_core import Behaviour, Heard, ThreadCore
 
 NS = 1_000_000_000
 SNAPSHOT_EVERY_NS = NS

@@ -15,25 +15,25 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import compress
 from typing import Any
 
-from topology_runtime.errors import BadRow
-from topology_runtime.messages import Frame
-from topology_runtime.state_moves import RangeCopy
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.acks import AckSums, Addressed, BufferedRow, single_rows
-from topology_runtime.worker.applied import Applied, grouped, twice_in
-from topology_runtime.worker.keyed_snapshots import (
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.messages import Frame
+from headgate.topology_runtime.state_moves import RangeCopy
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.acks import AckSums, Addressed, BufferedRow, single_rows
+from headgate.topology_runtime.worker.applied import Applied, grouped, twice_in
+from headgate.topology_runtime.worker.keyed_snapshots import (
     Contents,
     KeyedSnapshot,
     StateChange,
     contents_of,
     copied,
 )
-from topology_runtime.worker.keyed_states import KeyedBatch, KeyedStates, flat
-from topology_runtime.worker.ranges import NO_COPY, Ranges
-from topology_runtime.worker.router import KeyRanges, range_of
-from topology_runtime.worker.row_sizes import MadeSizes
-from topology_runtime.worker.runs import Batch
-from topology_runtime.worker.user_code import UserCode
+from headgate.topology_runtime.worker.keyed_states import KeyedBatch, KeyedStates, flat
+from headgate.topology_runtime.worker.ranges import NO_COPY, Ranges
+from headgate.topology_runtime.worker.router import KeyRanges, range_of
+from headgate.topology_runtime.worker.row_sizes import MadeSizes
+from headgate.topology_runtime.worker.runs import Batch
+from headgate.topology_runtime.worker.user_code import UserCode
 
 
 class KeyedRows:

@@ -16,9 +16,9 @@ from zlib import crc32
 
 import msgspec
 
-from topology_runtime.state_moves import RangeCopy
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.applied import Applied
+from headgate.topology_runtime.state_moves import RangeCopy
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.applied import Applied
 
 MAGIC = b"hgk1"
 _HEAD = struct.Struct("<II")

@@ -9,15 +9,15 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from topology_runtime.errors import BadBatch
-from topology_runtime.logic import processes_all
-from topology_runtime.worker import attempts
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.batches import listed, wrong_number
-from topology_runtime.worker.keyed_snapshots import States, of_range, states_of
-from topology_runtime.worker.router import KeyRanges
-from topology_runtime.worker.runs import Batch
-from topology_runtime.worker.user_code import UserCode
+from headgate.topology_runtime.errors import BadBatch
+from headgate.topology_runtime.logic import processes_all
+from headgate.topology_runtime.worker import attempts
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.batches import listed, wrong_number
+from headgate.topology_runtime.worker.keyed_snapshots import States, of_range, states_of
+from headgate.topology_runtime.worker.router import KeyRanges
+from headgate.topology_runtime.worker.runs import Batch
+from headgate.topology_runtime.worker.user_code import UserCode
 
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
 

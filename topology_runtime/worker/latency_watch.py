@@ -14,16 +14,23 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from topology_runtime.cluster import Slot
-from topology_runtime.latency.countermeasures import Acts, Default, PathManager
-from topology_runtime.latency.managers import Channels, Manager, edge_between, managers
-from topology_runtime.latency.words import ChannelSeen, LatencyReport, Pace, Paces, PathNow, ThreadSeen
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.chains import may_be_run
-from topology_runtime.worker.links import taken
-from topology_runtime.worker.meter import Meter
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.switchboard import Switchboard
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.latency.countermeasures import Acts, Default, PathManager
+from headgate.topology_runtime.latency.managers import Channels, Manager, edge_between, managers
+from headgate.topology_runtime.latency.words import (
+    ChannelSeen,
+    LatencyReport,
+    Pace,
+    Paces,
+    PathNow,
+    ThreadSeen,
+)
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.chains import may_be_run
+from headgate.topology_runtime.worker.links import taken
+from headgate.topology_runtime.worker.meter import Meter
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.switchboard import Switchboard
 
 NS = 1_000_000_000
 INTERVAL_NS = NS  # between two reports to one manager

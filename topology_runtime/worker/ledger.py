@@ -27,7 +27,7 @@ from collections.abc import Callable, KeysView, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from topology_runtime.messages import Ack
+from headgate.topology_runtime.messages import Ack
 
 S = 1_000_000_000
 FIRST_DEADLINE_NS, LEAST_DEADLINE_NS, MOST_DEADLINE_NS = 30 * S, 3 * S, 60 * S

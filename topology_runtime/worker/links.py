@@ -9,9 +9,9 @@ from collections.abc import Container, Iterator
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from topology_runtime.channels import LinkWatch, Waiter
-from topology_runtime.cluster import Slot
-from topology_runtime.messages import WorkerAt
+from headgate.topology_runtime.channels import LinkWatch, Waiter
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.messages import WorkerAt
 
 T = TypeVar("T")
 

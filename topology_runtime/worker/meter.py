@@ -17,8 +17,8 @@ import os
 from array import array
 from collections import deque
 
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.struck import CallKind
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.struck import CallKind
 
 HEADER = 16
 (

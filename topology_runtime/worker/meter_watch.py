@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.watch import CallWatch, Identity
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.watch import CallWatch, Identity
 
 
 class MeterWatch(CallWatch):

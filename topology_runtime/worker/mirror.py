@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import BadRow
-from topology_runtime.messages import ThreadSpec
-from topology_runtime.profiles import ProfileSpec
-from topology_runtime.worker import rows as wire
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.messages import ThreadSpec
+from headgate.topology_runtime.profiles import ProfileSpec
+from headgate.topology_runtime.worker import rows as wire
 
 FOLDER = "mirror"  # made by the agent; where it is not, nobody waits for rows
 ROWS, SIZE_BYTES = 500, 1 << 20  # of a worker, at most
@@ -109,7 +109,7 @@ class Mirror:
 
     def _write(self, samples: Sequence[tuple[str, Any]]) -> None:
         """By rename, so that nobody reads half of it."""
-        from topology_runtime.calibration.sample_rows import write
+        from headgate.topology_runtime.calibration.sample_rows import write
 
         file = Path(self._directory, FOLDER, f"{self._number}-{self._slot.number}.rows")
         new = file.with_suffix(".new")

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
-from topology_runtime.topology import KEY_RANGES
-from topology_runtime.worker.keyed_rows import KeyedRows
-from topology_runtime.worker.keyed_snapshots import SnapshotStore
+from headgate.topology_runtime.state_moves import RangeCopy, StateAsked, StateMove
+from headgate.topology_runtime.topology import KEY_RANGES
+from headgate.topology_runtime.worker.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_snapshots import SnapshotStore
 
 NS = 1_000_000_000
 RESEND_NS = NS // 2

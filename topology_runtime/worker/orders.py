@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from topology_runtime.cluster import Slot
-from topology_runtime.data_plane import cap_at
-from topology_runtime.messages import DesiredState, Route, SourceStart
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import Topology
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.data_plane import cap_at
+from headgate.topology_runtime.messages import DesiredState, Route, SourceStart
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.topology import Topology
 
 
 @dataclass(frozen=True)

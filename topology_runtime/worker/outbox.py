@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
-from topology_runtime.channels import PushChannel
-from topology_runtime.cluster import Slot
+from headgate.topology_runtime.channels import PushChannel
+from headgate.topology_runtime.cluster import Slot
 
 Item = tuple[Slot | None, Any]
 

@@ -15,16 +15,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from topology_runtime.cluster import Slot
-from topology_runtime.key_counts import KeysSeen
-from topology_runtime.latency.words import Pace
-from topology_runtime.logic import To
-from topology_runtime.messages import Frame, RootKey, RootPart
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.acks import BufferedRow, Shares
-from topology_runtime.worker.columns import Columns, chosen
-from topology_runtime.worker.router import Places, Router, range_of
-from topology_runtime.worker.runs import Run
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.key_counts import KeysSeen
+from headgate.topology_runtime.latency.words import Pace
+from headgate.topology_runtime.logic import To
+from headgate.topology_runtime.messages import Frame, RootKey, RootPart
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.acks import BufferedRow, Shares
+from headgate.topology_runtime.worker.columns import Columns, chosen
+from headgate.topology_runtime.worker.router import Places, Router, range_of
+from headgate.topology_runtime.worker.runs import Run
 
 
 @dataclass(slots=True)

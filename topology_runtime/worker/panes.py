@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
-from topology_runtime.messages import RootKey, RootPart
-from topology_runtime.worker.acks import BufferedRow, Position
+from headgate.topology_runtime.messages import RootKey, RootPart
+from headgate.topology_runtime.worker.acks import BufferedRow, Position
 
 ALL = 1 << 63  # above every sequence
 

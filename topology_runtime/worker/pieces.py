@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from topology_runtime.messages import RootPart
+from headgate.topology_runtime.messages import RootPart
 
 PIECE_NS = 1_000_000
 MOST_ROWS = 4096

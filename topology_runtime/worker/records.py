@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topology_runtime.clock import wall_ns
-from topology_runtime.latency_buckets import bucket_of
-from topology_runtime.messages import DeadLetter
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.finished import FinishedLog
-from topology_runtime.worker.pieces import Finished
-from topology_runtime.worker.user_code import ToRecord
+from headgate.topology_runtime.clock import wall_ns
+from headgate.topology_runtime.latency_buckets import bucket_of
+from headgate.topology_runtime.messages import DeadLetter
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.finished import FinishedLog
+from headgate.topology_runtime.worker.pieces import Finished
+from headgate.topology_runtime.worker.user_code import ToRecord
 
 
 class ThreadRecords:

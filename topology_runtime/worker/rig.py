@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
-from topology_runtime import channels, proc
-from topology_runtime import messages as m
-from topology_runtime.channels import ServerChannel, Waiter
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import EnactmentFailed
-from topology_runtime.keys.handing import handing
-from topology_runtime.keys.worker_keys import WorkerKeys
-from topology_runtime.latency_buckets import BUCKETS
-from topology_runtime.schedule import Schedule
-from topology_runtime.topology import KEY_RANGES, Topology
-from topology_runtime.worker import meter as mt
+from headgate.topology_runtime import channels, proc
+from headgate.topology_runtime import messages as m
+from headgate.topology_runtime.channels import ServerChannel, Waiter
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import EnactmentFailed
+from headgate.topology_runtime.keys.handing import handing
+from headgate.topology_runtime.keys.worker_keys import WorkerKeys
+from headgate.topology_runtime.latency_buckets import BUCKETS
+from headgate.topology_runtime.schedule import Schedule
+from headgate.topology_runtime.topology import KEY_RANGES, Topology
+from headgate.topology_runtime.worker import meter as mt
 
 VM = "rig"
 LEASED_UNTIL_NS = 1 << 62  # nobody else has a thread of its exclusive tasks
@@ -89,7 +89,7 @@ class Rig:
         fd = mt.create()
         incarnation = time.time_ns()
         agent = self.keys.endpoint(self._channel.endpoint)
-        command = [sys.executable, "-P", "-m", "topology_runtime.worker", "--agent", agent]
+        command = [sys.executable, "-P", "-m", "headgate.topology_runtime.worker", "--agent", agent]
         command += ["--vm", VM, "--slot", str(slot), "--incarnation", str(incarnation), "--meter-fd", str(fd)]
         command += ["--directory", self.directory, "--owner", str(os.getpid())]
         with handing(self.keys.make(VM, slot, incarnation)) as key_fd:

@@ -15,13 +15,13 @@ from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
-from topology_runtime.errors import InvalidInput
-from topology_runtime.logic import To
-from topology_runtime.messages import Route
-from topology_runtime.topology import KEY_RANGES, Edge
-from topology_runtime.worker.columns import Columns
-from topology_runtime.worker.key_watch import KeyWatch
-from topology_runtime.worker.rows import key_bytes
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.logic import To
+from headgate.topology_runtime.messages import Route
+from headgate.topology_runtime.topology import KEY_RANGES, Edge
+from headgate.topology_runtime.worker.columns import Columns
+from headgate.topology_runtime.worker.key_watch import KeyWatch
+from headgate.topology_runtime.worker.rows import key_bytes
 
 SPREAD = 0x9E3779B1  # 2³² divided by the golden ratio, made odd
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, lie evenly spread however many are taken

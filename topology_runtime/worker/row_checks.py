@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from topology_runtime.errors import BadRow
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.columns import Columns
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.columns import Columns
 
 WHOLE_MOST = 32  # rows in a frame of which all are looked at
 TURNS = 4  # of larger ones every fourth is looked at

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from topology_runtime.worker.columns import Columns
+from headgate.topology_runtime.worker.columns import Columns
 
 TOLD_FROM_BYTES = 4096  # of what a task made of a root
 LOOK_EVERY_FRAMES = 16  # while it makes less

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from topology_runtime.logic import LiveSource
-from topology_runtime.schedule import NS
+from headgate.topology_runtime.logic import LiveSource
+from headgate.topology_runtime.schedule import NS
 
 OLDEST_S = 60.0  # a row that says it is older is of another time, or its clock is off
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.errors import BadRow
-from topology_runtime.worker.columns import OBJECTS, Columns
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.worker.columns import OBJECTS, Columns
 
 PLAIN, TUPLES, NESTED, COLUMNS = range(4)
 EXT_TUPLE, EXT_DATETIME = 1, 2  # a tuple's items; a datetime as ISO text, which keeps its offset

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.messages import Frame, RootPart
-from topology_runtime.worker.columns import Columns
+from headgate.topology_runtime.messages import Frame, RootPart
+from headgate.topology_runtime.worker.columns import Columns
 
 Run = tuple[int, int, int, int]
 VARIANT_MASK = 0x7FFFFFFF

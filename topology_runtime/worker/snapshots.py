@@ -8,8 +8,8 @@ from collections.abc import Set
 
 import msgspec
 
-from topology_runtime.worker import keyed_snapshots as form
-from topology_runtime.worker.keyed_snapshots import KeyedSnapshot, StateChange
+from headgate.topology_runtime.worker import keyed_snapshots as form
+from headgate.topology_runtime.worker.keyed_snapshots import KeyedSnapshot, StateChange
 
 FOLDER = "snapshots"
 WRITING = ".new"

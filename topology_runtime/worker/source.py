@@ -15,16 +15,16 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from topology_runtime.letters import AGAIN_PARTITION, DeadLetter, LetterRow, SendAgain
-from topology_runtime.messages import RootKey, RootPart, ThreadStatus
-from topology_runtime.schedule import NS
-from topology_runtime.worker.acks import BufferedRow
-from topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, partition_of
-from topology_runtime.worker.batches import joined
-from topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
-from topology_runtime.worker.row_sizes import RowSizes
-from topology_runtime.worker.runs import Batch
-from topology_runtime.worker.thread_core import LATEST_BARRIER, Behaviour, Heard, ThreadCore
+from headgate.topology_runtime.letters import AGAIN_PARTITION, DeadLetter, LetterRow, SendAgain
+from headgate.topology_runtime.messages import RootKey, RootPart, ThreadStatus
+from headgate.topology_runtime.schedule import NS
+from headgate.topology_runtime.worker.acks import BufferedRow
+from headgate.topology_runtime.worker.again import LEAST_TPS, SHARE, LetterSends, Ways, partition_of
+from headgate.topology_runtime.worker.batches import joined
+from headgate.topology_runtime.worker.ledger import WINDOW_LEAST_ROWS, Ledger, Root
+from headgate.topology_runtime.worker.row_sizes import RowSizes
+from headgate.topology_runtime.worker.runs import Batch
+from headgate.topology_runtime.worker.thread_core import LATEST_BARRIER, Behaviour, Heard, ThreadCore
 
 EXPIRE_EVERY_NS = NS // 10
 FAULT_PAUSE_NS = NS // 10  # after a fault, before replaying: let every worker learn of the new peer

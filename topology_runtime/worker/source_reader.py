@@ -10,17 +10,17 @@ from contextlib import AbstractContextManager
 from queue import Empty
 from typing import Any
 
-from topology_runtime.clock import monotonic_ns, wall_ns
-from topology_runtime.logic import Exhausted, LiveSource
-from topology_runtime.messages import SourceStatus
-from topology_runtime.schedule import NS
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.batches import rows_read
-from topology_runtime.worker.row_times import times_of
-from topology_runtime.worker.source import SourceTask
-from topology_runtime.worker.spool import Owner, Spool, folder_of
-from topology_runtime.worker.spools_left import SpoolsLeft
-from topology_runtime.worker.threads import TaskThread, ThreadWork
+from headgate.topology_runtime.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.logic import Exhausted, LiveSource
+from headgate.topology_runtime.messages import SourceStatus
+from headgate.topology_runtime.schedule import NS
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.batches import rows_read
+from headgate.topology_runtime.worker.row_times import times_of
+from headgate.topology_runtime.worker.source import SourceTask
+from headgate.topology_runtime.worker.spool import Owner, Spool, folder_of
+from headgate.topology_runtime.worker.spools_left import SpoolsLeft
+from headgate.topology_runtime.worker.threads import TaskThread, ThreadWork
 
 LOOK_AGAIN_NS = NS // 50  # how soon an empty source is asked again …
 LOOK_SOON_NS = NS // 250  # … or one whose rows arrive, while they do: a row waits so long at most to be seen

@@ -26,10 +26,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from topology_runtime.disk import open_plain
-from topology_runtime.errors import BadRow
-from topology_runtime.messages import SpoolLeft
-from topology_runtime.worker import rows as wire
+from headgate.topology_runtime.disk import open_plain
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.messages import SpoolLeft
+from headgate.topology_runtime.worker import rows as wire
 
 FOLDER = "spools"
 SEGMENT_ROWS = 4096

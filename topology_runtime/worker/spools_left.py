@@ -3,8 +3,8 @@ accepts them anew, at positions of its own, since theirs may be another's by now
 
 from __future__ import annotations
 
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.spool import Left, Owner, Spool, folder_of, owners
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.spool import Left, Owner, Spool, folder_of, owners
 
 AGAIN_NS = 100_000_000  # until the next is tried, or one that somebody still has
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from topology_runtime.cluster import Slot
-from topology_runtime.keys.pairs import Who, key_of
-from topology_runtime.messages import (
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.keys.pairs import Who, key_of
+from headgate.topology_runtime.messages import (
     DesiredState,
     Frame,
     Ping,
@@ -33,7 +33,7 @@ from topology_runtime.messages import (
     Token,
     WorkerAt,
 )
-from topology_runtime.worker.orders import Orders, orders_of
+from headgate.topology_runtime.worker.orders import Orders, orders_of
 
 NS = 1_000_000_000
 PAUSE_NS, PAUSE_MOST_NS = NS // 4, 4 * NS  # after sources were told of losses, until they are again

@@ -16,13 +16,13 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.channels import LinkWatch, PullChannel, PushChannel, encode
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.cluster import Slot
-from topology_runtime.errors import HeadgateError
-from topology_runtime.keys.pairs import KeyPair, contact_at
-from topology_runtime.latency.words import LatencyReport, Paces
-from topology_runtime.messages import (
+from headgate.topology_runtime.channels import LinkWatch, PullChannel, PushChannel, encode
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.keys.pairs import KeyPair, contact_at
+from headgate.topology_runtime.latency.words import LatencyReport, Paces
+from headgate.topology_runtime.messages import (
     Ack,
     Acks,
     Frame,
@@ -33,14 +33,14 @@ from topology_runtime.messages import (
     Word,
     WorkerAt,
 )
-from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker.acks import Addressed
-from topology_runtime.worker.columns import Columns
-from topology_runtime.worker.outbox import Outbox
-from topology_runtime.worker.state import WorkerState
-from topology_runtime.worker.writing import BadRows, written
+from headgate.topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker.acks import Addressed
+from headgate.topology_runtime.worker.columns import Columns
+from headgate.topology_runtime.worker.outbox import Outbox
+from headgate.topology_runtime.worker.state import WorkerState
+from headgate.topology_runtime.worker.writing import BadRows, written
 
 SMALL_BYTES = 4096  # of a frame that its maker may write into a socket
 SEND_BATCH = 512  # messages taken from the queue before acks are written

@@ -9,23 +9,23 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from topology_runtime.cluster import Slot
-from topology_runtime.latency.words import Pace
-from topology_runtime.lease import may_begin
-from topology_runtime.letters import SendAgain
-from topology_runtime.messages import Ack, Frame, ThreadSpec, ThreadStatus
-from topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
-from topology_runtime.topology import Topology
-from topology_runtime.worker.acks import Addressed, left_open, passed_on
-from topology_runtime.worker.burial import Around
-from topology_runtime.worker.keyed_snapshots import SnapshotStore
-from topology_runtime.worker.moves import answers_for
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.outputs import Outputs
-from topology_runtime.worker.router import Router
-from topology_runtime.worker.row_sizes import MadeSizes
-from topology_runtime.worker.runs import Batch
-from topology_runtime.worker.user_code import Results, ToRecord, UserCode
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.latency.words import Pace
+from headgate.topology_runtime.lease import may_begin
+from headgate.topology_runtime.letters import SendAgain
+from headgate.topology_runtime.messages import Ack, Frame, ThreadSpec, ThreadStatus
+from headgate.topology_runtime.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.worker.acks import Addressed, left_open, passed_on
+from headgate.topology_runtime.worker.burial import Around
+from headgate.topology_runtime.worker.keyed_snapshots import SnapshotStore
+from headgate.topology_runtime.worker.moves import answers_for
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.outputs import Outputs
+from headgate.topology_runtime.worker.router import Router
+from headgate.topology_runtime.worker.row_sizes import MadeSizes
+from headgate.topology_runtime.worker.runs import Batch
+from headgate.topology_runtime.worker.user_code import Results, ToRecord, UserCode
 
 LATEST_BARRIER = 1 << 62  # what a thread without upstream has in barriers
 

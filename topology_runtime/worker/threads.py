@@ -13,29 +13,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.containment.own_user import explained
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.instances import build, key_function
-from topology_runtime.key_counts import KeysSeen
-from topology_runtime.letters import SentAgain
-from topology_runtime.logic import Context
-from topology_runtime.messages import DeadLetter, Frame, SourceStatus, ThreadSpec, ThreadStatus
-from topology_runtime.topology import Topology
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker.chained_post import ChainedPost, Ran, Receiving
-from topology_runtime.worker.chains import chained_to
-from topology_runtime.worker.finished import FinishedLog
-from topology_runtime.worker.held_lease import HeldLease
-from topology_runtime.worker.meter import Meter
-from topology_runtime.worker.meter_watch import MeterWatch
-from topology_runtime.worker.mirror import Copies
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.pieces import Pieces
-from topology_runtime.worker.records import ThreadRecords
-from topology_runtime.worker.snapshots import SnapshotFiles
-from topology_runtime.worker.switchboard import Over, Switchboard
-from topology_runtime.worker.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.containment.own_user import explained
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.instances import build, key_function
+from headgate.topology_runtime.key_counts import KeysSeen
+from headgate.topology_runtime.letters import SentAgain
+from headgate.topology_runtime.logic import Context
+from headgate.topology_runtime.messages import DeadLetter, Frame, SourceStatus, ThreadSpec, ThreadStatus
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker.chained_post import ChainedPost, Ran, Receiving
+from headgate.topology_runtime.worker.chains import chained_to
+from headgate.topology_runtime.worker.finished import FinishedLog
+from headgate.topology_runtime.worker.held_lease import HeldLease
+from headgate.topology_runtime.worker.meter import Meter
+from headgate.topology_runtime.worker.meter_watch import MeterWatch
+from headgate.topology_runtime.worker.mirror import Copies
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.pieces import Pieces
+from headgate.topology_runtime.worker.records import ThreadRecords
+from headgate.topology_runtime.worker.snapshots import SnapshotFiles
+from headgate.topology_runtime.worker.switchboard import Over, Switchboard
+from headgate.topology_runtime.worker.thread_core import Ports, ThreadCore
 
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks round so often: what concerns it wakes it
 KEYS_EVERY_NS = 1_000_000_000

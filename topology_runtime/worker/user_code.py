@@ -11,21 +11,21 @@ from typing import Any
 
 import msgspec
 
-from topology_runtime.messages import DeadLetter, RootKey
-from topology_runtime.struck import CallKind
-from topology_runtime.worker import attempts
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.acks import BufferedRow, Shares
-from topology_runtime.worker.attempts import Failure, failure
-from topology_runtime.worker.batches import BatchCall, ColumnCall, call_of, joined
-from topology_runtime.worker.burial import Around, letter_of, of_letter
-from topology_runtime.worker.columns import Columns
-from topology_runtime.worker.outputs import Outputs, bare
-from topology_runtime.worker.pieces import Finished, Pieces
-from topology_runtime.worker.row_checks import RowChecks
-from topology_runtime.worker.runs import Batch
-from topology_runtime.worker.watch import CallWatch, Identity
+from headgate.topology_runtime.messages import DeadLetter, RootKey
+from headgate.topology_runtime.struck import CallKind
+from headgate.topology_runtime.worker import attempts
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.acks import BufferedRow, Shares
+from headgate.topology_runtime.worker.attempts import Failure, failure
+from headgate.topology_runtime.worker.batches import BatchCall, ColumnCall, call_of, joined
+from headgate.topology_runtime.worker.burial import Around, letter_of, of_letter
+from headgate.topology_runtime.worker.columns import Columns
+from headgate.topology_runtime.worker.outputs import Outputs, bare
+from headgate.topology_runtime.worker.pieces import Finished, Pieces
+from headgate.topology_runtime.worker.row_checks import RowChecks
+from headgate.topology_runtime.worker.runs import Batch
+from headgate.topology_runtime.worker.watch import CallWatch, Identity
 
 
 class ToRecord(msgspec.Struct):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Sized
 
-from topology_runtime.struck import CallKind, Struck
+from headgate.topology_runtime.struck import CallKind, Struck
 
 Identity = tuple[int, int, int, int, CallKind]  # source number, partition, position, variant, kind of call
 Verdict = tuple[str, str]  # error, traceback

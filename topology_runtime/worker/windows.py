@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from topology_runtime.messages import Frame
-from topology_runtime.worker import attempts
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.acks import AckSums, Addressed, BufferedRow, single_rows, together
-from topology_runtime.worker.orders import Orders
-from topology_runtime.worker.panes import Pane, Panes
-from topology_runtime.worker.router import owners, range_of
-from topology_runtime.worker.thread_core import Behaviour, ThreadCore
-from topology_runtime.worker.user_code import UserCode
+from headgate.topology_runtime.messages import Frame
+from headgate.topology_runtime.worker import attempts
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.acks import AckSums, Addressed, BufferedRow, single_rows, together
+from headgate.topology_runtime.worker.orders import Orders
+from headgate.topology_runtime.worker.panes import Pane, Panes
+from headgate.topology_runtime.worker.router import owners, range_of
+from headgate.topology_runtime.worker.thread_core import Behaviour, ThreadCore
+from headgate.topology_runtime.worker.user_code import UserCode
 
 DRAINED_AFTER_NS = 500_000_000  # without a row while the run drains: what is kept is all there is
 

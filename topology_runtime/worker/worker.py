@@ -19,18 +19,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from topology_runtime import channels, clock, failpoints
-from topology_runtime.addresses import Listening
-from topology_runtime.channels import ClientChannel, PullChannel, Waiter, Waker
-from topology_runtime.clock import monotonic_ns
-from topology_runtime.cluster import Slot
-from topology_runtime.containment.limits import prctl
-from topology_runtime.disk import DiskTroubles
-from topology_runtime.errors import BadMessage
-from topology_runtime.keys.pairs import Contact, KeyGuard
-from topology_runtime.letters_kept import LettersKept
-from topology_runtime.logs import hold_out
-from topology_runtime.messages import (
+from headgate.topology_runtime import channels, clock, failpoints
+from headgate.topology_runtime.addresses import Listening
+from headgate.topology_runtime.channels import ClientChannel, PullChannel, Waiter, Waker
+from headgate.topology_runtime.clock import monotonic_ns
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.containment.limits import prctl
+from headgate.topology_runtime.disk import DiskTroubles
+from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.keys.pairs import Contact, KeyGuard
+from headgate.topology_runtime.letters_kept import LettersKept
+from headgate.topology_runtime.logs import hold_out
+from headgate.topology_runtime.messages import (
     ClockOff,
     DesiredState,
     FromAgentToWorker,
@@ -45,23 +45,23 @@ from topology_runtime.messages import (
     WorkerHello,
     WorkerReport,
 )
-from topology_runtime.owner import die_with
-from topology_runtime.references import use_paths
-from topology_runtime.struck import Poisoned, Struck
-from topology_runtime.topology import Topology
-from topology_runtime.worker import garbage, snapshots
-from topology_runtime.worker import meter as mt
-from topology_runtime.worker import state as st
-from topology_runtime.worker.bad_rows import letters_of
-from topology_runtime.worker.frames import AnsweringWork, FrameWork
-from topology_runtime.worker.held_lease import HeldLease
-from topology_runtime.worker.latency_watch import LatencyWatch
-from topology_runtime.worker.links import Links, taken
-from topology_runtime.worker.mirror import Mirror
-from topology_runtime.worker.source_reader import SourceWork
-from topology_runtime.worker.switchboard import Receiver, Sender, Switchboard
-from topology_runtime.worker.threads import Host, TaskThread, ThreadWork
-from topology_runtime.worker.watch import poison_of
+from headgate.topology_runtime.owner import die_with
+from headgate.topology_runtime.references import use_paths
+from headgate.topology_runtime.struck import Poisoned, Struck
+from headgate.topology_runtime.topology import Topology
+from headgate.topology_runtime.worker import garbage, snapshots
+from headgate.topology_runtime.worker import meter as mt
+from headgate.topology_runtime.worker import state as st
+from headgate.topology_runtime.worker.bad_rows import letters_of
+from headgate.topology_runtime.worker.frames import AnsweringWork, FrameWork
+from headgate.topology_runtime.worker.held_lease import HeldLease
+from headgate.topology_runtime.worker.latency_watch import LatencyWatch
+from headgate.topology_runtime.worker.links import Links, taken
+from headgate.topology_runtime.worker.mirror import Mirror
+from headgate.topology_runtime.worker.source_reader import SourceWork
+from headgate.topology_runtime.worker.switchboard import Receiver, Sender, Switchboard
+from headgate.topology_runtime.worker.threads import Host, TaskThread, ThreadWork
+from headgate.topology_runtime.worker.watch import poison_of
 
 PR_SET_TIMERSLACK, SLACK_NS = 29, 1  # of threads that begin from now on: how late a wait may end
 TICK_S = 0.05  # how often threads are looked at while some start or leave

@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from topology_runtime.channels import encode
-from topology_runtime.clock import wall_of_monotonic_ns
-from topology_runtime.errors import BadRow
-from topology_runtime.messages import Frame, WireFrame
-from topology_runtime.worker import rows as wire
-from topology_runtime.worker import runs as r
-from topology_runtime.worker.columns import Columns, chosen
+from headgate.topology_runtime.channels import encode
+from headgate.topology_runtime.clock import wall_of_monotonic_ns
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.messages import Frame, WireFrame
+from headgate.topology_runtime.worker import rows as wire
+from headgate.topology_runtime.worker import runs as r
+from headgate.topology_runtime.worker.columns import Columns, chosen
 
 ROW_BYTES_MOST = 768 * 1024
 FRAME_BYTES_MOST = 1024 * 1024

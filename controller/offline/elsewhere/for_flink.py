@@ -11,10 +11,17 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from controller.knowledge.plans import Plan
-from controller.offline.elsewhere.leaving import MIB, Leaving, contents, processes_lost, shares, slot_of
-from controller.offline.elsewhere.vertex_id import vertex_id
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.offline.elsewhere.leaving import (
+    MIB,
+    Leaving,
+    contents,
+    processes_lost,
+    shares,
+    slot_of,
+)
+from headgate.controller.offline.elsewhere.vertex_id import vertex_id
+from headgate.topology_runtime.topology import Topology
 
 OVERRIDES = "pipeline.jobvertex-parallelism-overrides"
 

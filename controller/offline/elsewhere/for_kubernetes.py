@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from controller.knowledge.plans import Plan
-from controller.offline.elsewhere.leaving import MIB, Leaving
-from topology_runtime.cluster import Vm
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.offline.elsewhere.leaving import MIB, Leaving
+from headgate.topology_runtime.cluster import Vm
 
 AGENT_CORES, AGENT_MIB = 0.5, 512  # of an agent itself, beside its slots
 NAME = "headgate-agent"

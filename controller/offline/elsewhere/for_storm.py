@@ -8,8 +8,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from controller.knowledge.plans import Plan
-from controller.offline.elsewhere.leaving import MIB, Leaving, contents, processes_lost, shares, slot_of
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.offline.elsewhere.leaving import (
+    MIB,
+    Leaving,
+    contents,
+    processes_lost,
+    shares,
+    slot_of,
+)
 
 
 def for_storm(plan: Plan, shuffle_tps: float) -> Leaving:

@@ -12,8 +12,8 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from controller.offline.elsewhere.measured import Metrics, number_of, observed
-from topology_runtime.faults.words import shown
+from headgate.controller.offline.elsewhere.measured import Metrics, number_of, observed
+from headgate.topology_runtime.faults.words import shown
 
 BUSY, ROWS = "busyTimeMsPerSecond", "numRecordsInPerSecond"
 LIFE_BUSY, LIFE_ROWS = "accumulated-busy-time", "read-records"

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from controller.offline.elsewhere.measured import Metrics, Observed, number_of, observed
-from topology_runtime.faults.words import shown
+from headgate.controller.offline.elsewhere.measured import Metrics, Observed, number_of, observed
+from headgate.topology_runtime.faults.words import shown
 
 ROUNDED_MS = 0.0005  # latencies come with three digits
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from controller.knowledge.plans import Plan
-from topology_runtime.cluster import Slot, Vm
-from topology_runtime.faults.words import counted, significant
+from headgate.controller.knowledge.plans import Plan
+from headgate.topology_runtime.cluster import Slot, Vm
+from headgate.topology_runtime.faults.words import counted, significant
 
 SCHEMA = "headgate/plan-for/v1"
 MIB = 1024 * 1024

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from controller.knowledge.models import Model, ModelSlot, Point, Spread
-from topology_runtime.faults.words import NAME, shown, significant
+from headgate.controller.knowledge.models import Model, ModelSlot, Point, Spread
+from headgate.topology_runtime.faults.words import NAME, shown, significant
 
 LITTLE_BUSY = 0.05  # of the time: what is seen below is far from what it is used for
 

@@ -4,11 +4,11 @@ matplotlib is an extra (`headgate[plot]`) and is imported when a picture is draw
 beforehand whether a picture can be written, so that a command fails before it computes.
 """
 
-from controller.offline.pictures.comparison import comparison_picture
-from controller.offline.pictures.curves import model_pairs_picture, model_picture
-from controller.offline.pictures.drawing import format_of
-from controller.offline.pictures.plan import plan_picture
-from controller.offline.pictures.whatif import whatif_picture
+from headgate.controller.offline.pictures.comparison import comparison_picture
+from headgate.controller.offline.pictures.curves import model_pairs_picture, model_picture
+from headgate.controller.offline.pictures.drawing import format_of
+from headgate.controller.offline.pictures.plan import plan_picture
+from headgate.controller.offline.pictures.whatif import whatif_picture
 
 __all__ = [
     "comparison_picture",

@@ -6,9 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from controller.offline.pictures import drawing
-from controller.offline.pictures.drawing import COLOURS, DARK_RED, HATCHES, INK, SMALL_PT, number, tint
-from topology_runtime.faults.words import counted
+from headgate.controller.offline.pictures import drawing
+from headgate.controller.offline.pictures.drawing import (
+    COLOURS,
+    DARK_RED,
+    HATCHES,
+    INK,
+    SMALL_PT,
+    number,
+    tint,
+)
+from headgate.topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from controller.knowledge.models import Model, half_widths, peak
-from controller.offline.pictures import drawing
-from controller.offline.pictures.drawing import AMBER, BLUE, DARK_RED, GREY, INK, SMALL_PT, number
-from topology_runtime.faults.words import counted
+from headgate.controller.knowledge.models import Model, half_widths, peak
+from headgate.controller.offline.pictures import drawing
+from headgate.controller.offline.pictures.drawing import AMBER, BLUE, DARK_RED, GREY, INK, SMALL_PT, number
+from headgate.topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topology_runtime.errors import InvalidInput, UsageError
-from topology_runtime.faults.words import significant
+from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.faults.words import significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

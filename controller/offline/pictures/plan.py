@@ -7,14 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller.knowledge.models import Model, peak
-from controller.knowledge.plans import Plan, usd_per_hour
-from controller.offline.pictures import drawing, slot_map
-from controller.offline.pictures.drawing import DARK_RED, GREY, INK, SMALL_PT, number, shortened, tint
-from controller.offline.pictures.slot_map import TaskColours
-from controller.plan.load import load_of
-from topology_runtime.faults.words import counted
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model, peak
+from headgate.controller.knowledge.plans import Plan, usd_per_hour
+from headgate.controller.offline.pictures import drawing, slot_map
+from headgate.controller.offline.pictures.drawing import (
+    DARK_RED,
+    GREY,
+    INK,
+    SMALL_PT,
+    number,
+    shortened,
+    tint,
+)
+from headgate.controller.offline.pictures.slot_map import TaskColours
+from headgate.controller.plan.load import load_of
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.topology import Topology
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

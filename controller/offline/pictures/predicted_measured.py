@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from controller.offline.pictures import drawing
-from controller.offline.pictures.drawing import BLUE, DARK_RED, GREY
+from headgate.controller.offline.pictures import drawing
+from headgate.controller.offline.pictures.drawing import BLUE, DARK_RED, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from controller.knowledge.prediction_ledger import LedgerEntry
+    from headgate.controller.knowledge.prediction_ledger import LedgerEntry
 
 PANEL_IN, LEFT_IN, GAP_IN, RIGHT_IN = 3.2, 0.75, 0.85, 0.2
 

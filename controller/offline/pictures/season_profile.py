@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from controller.offline.pictures import drawing
-from controller.offline.pictures.drawing import AMBER, BLUE, tint
+from headgate.controller.offline.pictures import drawing
+from headgate.controller.offline.pictures.drawing import AMBER, BLUE, tint
 
 if TYPE_CHECKING:
-    from controller.knowledge.season_data import LearnedSeason
+    from headgate.controller.knowledge.season_data import LearnedSeason
 
 PANEL_IN, LEFT_IN, RIGHT_IN = 2.6, 0.75, 0.2
 

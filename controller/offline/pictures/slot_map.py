@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from controller.knowledge.plans import Bundle, Plan
-from controller.offline.pictures.drawing import (
+from headgate.controller.knowledge.plans import Bundle, Plan
+from headgate.controller.offline.pictures.drawing import (
     COLOURS,
     DARK_RED,
     GREY,
@@ -24,8 +24,8 @@ from controller.offline.pictures.drawing import (
     text_in,
     tint,
 )
-from topology_runtime.cluster import Vm
-from topology_runtime.faults.words import counted
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.faults.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

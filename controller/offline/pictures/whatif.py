@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from controller.offline.pictures import drawing
-from controller.offline.pictures.drawing import AMBER, BLUE, DARK_RED, GREY, INK, number, tint
+from headgate.controller.offline.pictures import drawing
+from headgate.controller.offline.pictures.drawing import AMBER, BLUE, DARK_RED, GREY, INK, number, tint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from controller.plan.placing.optimal import SECONDS, optimal, relaxed, worth_of
-from controller.plan.placing.problem import Counts, Problem, missing, saved
-from controller.plan.placing.refined import refined
-from controller.plan.placing.task_level import task_level
-from controller.plan.placing.top_down import top_down
+from headgate.controller.plan.placing.optimal import SECONDS, optimal, relaxed, worth_of
+from headgate.controller.plan.placing.problem import Counts, Problem, missing, saved
+from headgate.controller.plan.placing.refined import refined
+from headgate.controller.plan.placing.task_level import task_level
+from headgate.controller.plan.placing.top_down import top_down
 
 
 class Placer(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from controller.plan.placing.problem import SLACK, Counts, Problem
+from headgate.controller.plan.placing.problem import SLACK, Counts, Problem
 
 
 class Board:

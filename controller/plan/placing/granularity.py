@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from controller.plan.placing.problem import SLACK, Group, Problem
+from headgate.controller.plan.placing.problem import SLACK, Group, Problem
 
 UNITS = 100  # of a capacity of 1
 

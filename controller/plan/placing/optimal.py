@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controller.plan.linear_program import TOLERANCE, LinearProgram
-from controller.plan.placing.problem import SLACK, Counts, Flow, Problem, saved
-from controller.plan.placing.problem import missing as left_out
+from headgate.controller.plan.linear_program import TOLERANCE, LinearProgram
+from headgate.controller.plan.placing.problem import SLACK, Counts, Flow, Problem, saved
+from headgate.controller.plan.placing.problem import missing as left_out
 
 MOST_CONTENTS = 60_000  # that are written down
 SECONDS = 20.0  # of the solver, unless more are given

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from controller.plan.placing.problem import Flow, Group, Node, Problem
-from topology_runtime.errors import InvalidInput
-from topology_runtime.faults.words import did_you_mean, shown
+from headgate.controller.plan.placing.problem import Flow, Group, Node, Problem
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.faults.words import did_you_mean, shown
 
 ALIKE = 1.1  # tasks of one part cost at most so many times what the cheapest of it does
 MOST_TASKS, MOST_ENTRIES = 1_000_000, 100_000

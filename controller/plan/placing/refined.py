@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controller.plan.placing.optimal import worth_of
-from controller.plan.placing.problem import SLACK, Counts, Problem
-from controller.plan.placing.task_level import task_level
-from controller.plan.placing.top_down import top_down
+from headgate.controller.plan.placing.optimal import worth_of
+from headgate.controller.plan.placing.problem import SLACK, Counts, Problem
+from headgate.controller.plan.placing.task_level import task_level
+from headgate.controller.plan.placing.top_down import top_down
 
 MOST_PAIRS = 20_000  # of tasks, up to which task-level allocation is tried as well
 MOST_STEPS = 2_000  # that are taken

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controller.plan.placing.board import Board
-from controller.plan.placing.problem import Counts, Problem, significance
+from headgate.controller.plan.placing.board import Board
+from headgate.controller.plan.placing.problem import Counts, Problem, significance
 
 NOWHERE = -1
 

@@ -8,8 +8,8 @@ one's tasks, where there is room; the paper leaves it to later pairs and Alg. 3.
 
 from __future__ import annotations
 
-from controller.plan.placing.board import Board
-from controller.plan.placing.problem import Counts, Problem, significance
+from headgate.controller.plan.placing.board import Board
+from headgate.controller.plan.placing.problem import Counts, Problem, significance
 
 
 def top_down(problem: Problem) -> Counts:

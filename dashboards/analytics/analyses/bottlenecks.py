@@ -10,8 +10,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from dashboards.analytics.asked import AnalysisInput, number, over
-from dashboards.analytics.results import POINTS_MOST, BottleneckAnswer
+from headgate.dashboards.analytics.asked import AnalysisInput, number, over
+from headgate.dashboards.analytics.results import POINTS_MOST, BottleneckAnswer
 
 RANKS = 3
 GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
@@ -45,7 +45,7 @@ def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
 
 def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[str, Any]:
     """How busy these threads are, their queue, and how much they take in."""
-    from topology_runtime.stability.evidence import UNSTABLE_SLOPE
+    from headgate.topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
     seconds = row["seconds"]
     taken_tps = max(row["tuples_in"], row["tuples_out"]) / seconds

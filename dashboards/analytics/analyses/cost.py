@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from dashboards.analytics.asked import AnalysisInput, over
-from dashboards.analytics.results import Cost
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.asked import AnalysisInput, over
+from headgate.dashboards.analytics.results import Cost
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 HOUR_S = 3600.0
 

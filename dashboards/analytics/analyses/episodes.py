@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.asked import AnalysisInput, number
-from dashboards.analytics.results import Episode
+from headgate.dashboards.analytics.asked import AnalysisInput, number
+from headgate.dashboards.analytics.results import Episode
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from dashboards.analytics.analyses.latency import quantile
-from dashboards.analytics.asked import AnalysisInput, over
-from dashboards.analytics.run_figures import RunFigures, waited_s
+from headgate.dashboards.analytics.analyses.latency import quantile
+from headgate.dashboards.analytics.asked import AnalysisInput, over
+from headgate.dashboards.analytics.run_figures import RunFigures, waited_s
 
 Whole = Mapping[str, Mapping[str, float | None]]  # run → figure → value
 

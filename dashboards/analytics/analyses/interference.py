@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from dashboards.analytics.asked import AnalysisInput, over
-from dashboards.analytics.results import Interference
+from headgate.dashboards.analytics.asked import AnalysisInput, over
+from headgate.dashboards.analytics.results import Interference
 
 BESIDE_MOST = 3
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
-from dashboards.analytics.aggregates import FINE_PER_DOUBLING
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.results import HISTOGRAM_BINS_PER_DOUBLING, LatencyBin, LatencyEpoch
+from headgate.dashboards.analytics.aggregates import FINE_PER_DOUBLING
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.results import HISTOGRAM_BINS_PER_DOUBLING, LatencyBin, LatencyEpoch
 
 MS = 1000.0
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.results import Leak
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.results import Leak
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
-    from topology_runtime.stability.slopes import Slope
+    from headgate.topology_runtime.stability.slopes import Slope
 
 LEAST_POINTS, LEAST_S = 12, 60.0
 FALLEN = 0.1  # another process, or memory that was given back
@@ -60,7 +60,7 @@ def leak_of(points: Points) -> Slope | None:
     """The pace of a leak in fractions of the slot per second; None when there is none."""
     import numpy as np
 
-    from topology_runtime.stability.slopes import median_slopes, trend
+    from headgate.topology_runtime.stability.slopes import median_slopes, trend
 
     if len(points) < LEAST_POINTS or points[-1][0] - points[0][0] < LEAST_S:
         return None

@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.aggregates import FINE_PER_DOUBLING
-from dashboards.analytics.analyses.latency import coarse, quantile
-from dashboards.analytics.asked import AnalysisInput, number
-from dashboards.analytics.results import LeftOut, StepAnswer, StepSlot
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.aggregates import FINE_PER_DOUBLING
+from headgate.dashboards.analytics.analyses.latency import coarse, quantile
+from headgate.dashboards.analytics.asked import AnalysisInput, number
+from headgate.dashboards.analytics.results import LeftOut, StepAnswer, StepSlot
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -135,8 +135,8 @@ def judged(seconds: Iterable[tuple[float, float]]) -> tuple[float | None, bool |
     """(slope of the seconds' median latencies, is it within the limit?); None: too few of them."""
     import numpy as np
 
-    from topology_runtime.stability.evidence import UNSTABLE_SLOPE
-    from topology_runtime.stability.slopes import theil_sen
+    from headgate.topology_runtime.stability.evidence import UNSTABLE_SLOPE
+    from headgate.topology_runtime.stability.slopes import theil_sen
 
     points = np.array(list(seconds), dtype=float).reshape(-1, 2)
     if len(points) < LEAST:

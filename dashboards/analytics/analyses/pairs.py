@@ -6,8 +6,8 @@ not added up as if they were there together.
 
 from __future__ import annotations
 
-from dashboards.analytics.asked import AnalysisInput, over
-from dashboards.analytics.results import POINTS_MOST, Pair
+from headgate.dashboards.analytics.asked import AnalysisInput, over
+from headgate.dashboards.analytics.results import POINTS_MOST, Pair
 
 
 def pairs(asked: AnalysisInput) -> list[Pair]:

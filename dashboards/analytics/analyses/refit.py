@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.results import Refitted
-from dashboards.analytics.sums import BUSY_LEAST
-from dashboards.analytics.trace_runs import TraceRun
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.results import Refitted
+from headgate.dashboards.analytics.sums import BUSY_LEAST
+from headgate.dashboards.analytics.trace_runs import TraceRun
 
 SCHEMA = "headgate/model/v1"
 WINDOWS_LEAST = 3

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dashboards.analytics.asked import AnalysisInput, number
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.results import LeftOut, Replan
-from topology_runtime.faults.words import counted
-from topology_runtime.trace_tables import DECISIONS
+from headgate.dashboards.analytics.asked import AnalysisInput, number
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.results import LeftOut, Replan
+from headgate.topology_runtime.faults.words import counted
+from headgate.topology_runtime.trace_tables import DECISIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -15,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dashboards.analytics.asked import AnalysisInput, number, over, thinned
-from dashboards.analytics.held import np_of
-from dashboards.analytics.results import POINTS_MOST, Episode, RateWindow, Residuals, SlotPredicted
-from dashboards.analytics.sums import AGAINST, ERRORS_PER_DOUBLING, LEAST_ERROR, USES
+from headgate.dashboards.analytics.asked import AnalysisInput, number, over, thinned
+from headgate.dashboards.analytics.held import np_of
+from headgate.dashboards.analytics.results import POINTS_MOST, Episode, RateWindow, Residuals, SlotPredicted
+from headgate.dashboards.analytics.sums import AGAINST, ERRORS_PER_DOUBLING, LEAST_ERROR, USES
 
 if TYPE_CHECKING:
     import pyarrow as pa

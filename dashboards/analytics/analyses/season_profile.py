@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dashboards.analytics.analyses.seasons import period_of, refined
+from headgate.dashboards.analytics.analyses.seasons import period_of, refined
 
 if TYPE_CHECKING:
     import numpy as np

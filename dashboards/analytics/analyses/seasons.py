@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.data_places import DataPlace
-from dashboards.analytics.results import POINTS_MOST, Forecast, Season
-from dashboards.analytics.trace_runs import TraceRun
-from topology_runtime.utc import utc_iso
-from topology_runtime.wire_version import VERSION
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.data_places import DataPlace
+from headgate.dashboards.analytics.results import POINTS_MOST, Forecast, Season
+from headgate.dashboards.analytics.trace_runs import TraceRun
+from headgate.topology_runtime.utc import utc_iso
+from headgate.topology_runtime.wire_version import VERSION
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,7 +74,7 @@ def _of_run(
 ) -> tuple[Season, list[Forecast]]:
     import numpy as np
 
-    from dashboards.analytics.analyses.season_profile import SeasonOf, season_data
+    from headgate.dashboards.analytics.analyses.season_profile import SeasonOf, season_data
 
     if len(rows) < LEAST_BINS:
         why = f"{len(rows)} stretches of {asked.window_s} s are too few: {LEAST_BINS} are needed"

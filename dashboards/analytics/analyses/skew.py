@@ -14,8 +14,8 @@ from itertools import groupby
 from statistics import median
 from typing import Any
 
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.results import POINTS_MOST, SkewedThread
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.results import POINTS_MOST, SkewedThread
 
 TIMES = 2.0
 LEAST_TUPLES = 100

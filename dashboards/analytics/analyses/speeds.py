@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.results import PairCost, SlotSpeed
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.results import PairCost, SlotSpeed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -175,7 +175,7 @@ class _Fit:
         """(value, low, high) of a sum of effects; None when the run does not tell it."""
         import numpy as np
 
-        from topology_runtime.stability.slopes import t95
+        from headgate.topology_runtime.stability.slopes import t95
 
         length = float(np.linalg.norm(contrast))
         if length == 0 or np.linalg.norm(contrast - (contrast @ self._axes.T) @ self._axes) > SAME * length:

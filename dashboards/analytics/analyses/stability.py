@@ -1,4 +1,4 @@
-"""Does each epoch keep up, and each 15 s of it? By the means and limits of `topology_runtime.stability`.
+"""Does each epoch keep up, and each 15 s of it? By the means and limits of `headgate.topology_runtime.stability`.
 
 Of an epoch: Theil–Sen on medians of its bins, put together to at most 24, and the same for queue / rate where the
 windows are enough. It does not keep up when one of them surely grows, or when rows waited for long for 15 s or more in
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from dashboards.analytics.aggregates import STABILITY_WINDOW_S
-from dashboards.analytics.asked import AnalysisInput, number, thinned
-from dashboards.analytics.results import Episode, StabilityAnswer
+from headgate.dashboards.analytics.aggregates import STABILITY_WINDOW_S
+from headgate.dashboards.analytics.asked import AnalysisInput, number, thinned
+from headgate.dashboards.analytics.results import Episode, StabilityAnswer
 
 if TYPE_CHECKING:
-    from topology_runtime.stability.slopes import Slope
+    from headgate.topology_runtime.stability.slopes import Slope
 
 POINTS = 24  # of an epoch: pairs of points grow with the square
 LEAST = 4  # points or rows below which a slope says nothing
@@ -44,7 +44,7 @@ def epochs(asked: AnalysisInput, episodes: Iterable[Episode]) -> list[StabilityA
 
 def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str, int], tuple[int, int]]]:
     """(windows, evenly chosen; of each epoch: how many grow, of how many)."""
-    from topology_runtime.stability.evidence import UNSTABLE_SLOPE
+    from headgate.topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
     rows = [
         row
@@ -59,7 +59,7 @@ def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str
 
 
 def _window(asked: AnalysisInput, row: Mapping[str, Any]) -> StabilityAnswer:
-    from topology_runtime.stability.evidence import UNSTABLE_SLOPE
+    from headgate.topology_runtime.stability.evidence import UNSTABLE_SLOPE
 
     at_s, slope = asked.window_at_s(row["run"], row["w"], STABILITY_WINDOW_S), number(row["slope"])
     stable = None if slope is None else slope <= UNSTABLE_SLOPE
@@ -110,8 +110,8 @@ def _epoch(
     queue: list[Point],
     slow_s: float,
 ) -> StabilityAnswer:
-    from topology_runtime.stability.evidence import LATENCY_RESOLUTION, Evidence, verdict_of
-    from topology_runtime.stability.slopes import Slope
+    from headgate.topology_runtime.stability.evidence import LATENCY_RESOLUTION, Evidence, verdict_of
+    from headgate.topology_runtime.stability.slopes import Slope
 
     none = Slope(0.0, 0.0, 0.0, 0)
     middle = sorted(value for _, value in latency)[len(latency) // 2]
@@ -132,7 +132,7 @@ def _epoch(
 def _slope(points: list[Point], resolution: float) -> Slope | None:
     import numpy as np
 
-    from topology_runtime.stability.slopes import trend
+    from headgate.topology_runtime.stability.slopes import trend
 
     if len(points) < LEAST:
         return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import groupby
 
-from dashboards.analytics.asked import AnalysisInput, number, over
-from dashboards.analytics.results import POINTS_MOST, ResidualCell, TaskResidual
+from headgate.dashboards.analytics.asked import AnalysisInput, number, over
+from headgate.dashboards.analytics.results import POINTS_MOST, ResidualCell, TaskResidual
 
 
 def tasks(asked: AnalysisInput) -> list[TaskResidual]:

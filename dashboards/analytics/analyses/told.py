@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from dashboards.analytics.asked import AnalysisInput
-from dashboards.analytics.published import COUNTED, PublishedEvent, PublishedView, PublishedViews, lines_of
-from dashboards.analytics.results import RunNote, TuplesTold
+from headgate.dashboards.analytics.asked import AnalysisInput
+from headgate.dashboards.analytics.published import (
+    COUNTED,
+    PublishedEvent,
+    PublishedView,
+    PublishedViews,
+    lines_of,
+)
+from headgate.dashboards.analytics.results import RunNote, TuplesTold
 
 OF_PLANS = {"submitted", "plan", "prepared", "switched", "probation", "committed"}
 MOST = 500  # events of a run

@@ -29,7 +29,7 @@ def main() -> None:
         "--trace-dir",
         str(home / "traces" / str(number)),
     ]
-    command = [sys.executable, "-P", "-m", "dashboards.cli", *words, *own]
+    command = [sys.executable, "-P", "-m", "headgate.dashboards.cli", *words, *own]
     os.execv(sys.executable, command)
 
 

@@ -23,16 +23,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dashboards.cluster.on_host.doing import ANSWER_MOST, NotDone, hint_of, run, told
-from dashboards.cluster.on_host.machine import (
+from headgate.dashboards.cluster.on_host.doing import ANSWER_MOST, NotDone, hint_of, run, told
+from headgate.dashboards.cluster.on_host.machine import (
     boot_id,
     control_groups,
     importable,
     nearest_folder,
     writable_fault,
 )
-from dashboards.cluster.on_host.ports_here import greet, unreached
-from dashboards.cluster.on_host.services_here import ServicesHere
+from headgate.dashboards.cluster.on_host.ports_here import greet, unreached
+from headgate.dashboards.cluster.on_host.services_here import ServicesHere
 
 Data = dict[str, Any]
 
@@ -260,7 +260,7 @@ class HostSide:
             [*pip, *words, *where, "--no-cache-dir", "--find-links", str(wheels), *wanted],
             "install",
         )
-        run([python, "-P", "-c", "import dashboards.cli, zmq, pyarrow"], "import what was installed")
+        run([python, "-P", "-c", "import headgate.dashboards.cli, zmq, pyarrow"], "import what was installed")
 
     def do_switch(self, request: Data) -> Data:
         """`current` leads to this version from one moment to the next."""

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dashboards.cluster.on_host.doing import NotDone, run, told
+from headgate.dashboards.cluster.on_host.doing import NotDone, run, told
 
 UNITS = Path("/etc/systemd/system")
 START_S, STOP_S = 10.0, 40.0

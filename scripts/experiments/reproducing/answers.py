@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, median
 from typing import Any
 
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan
-from controller.plan.predict import predict
-from controller.plan.resident import WORKER, resident_memory
 from experiments.scores import quantile, r2
-from topology_runtime.cluster import Slot
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.predict import predict
+from headgate.controller.plan.resident import WORKER, resident_memory
+from headgate.topology_runtime.cluster import Slot
+from headgate.topology_runtime.topology import Topology
 
 Data = dict[str, Any]
 HISTOGRAM_SHARE = 1e-4  # of the tuples: thinner bins are not drawn

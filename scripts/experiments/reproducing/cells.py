@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from controller.knowledge.models import Model
-from controller.knowledge.plans import Plan
-from controller.plan.acquire import exact
-from controller.plan.highest import highest_plan
-from controller.plan.planner import PlanRequest, plan_acquiring
-from controller.plan.schedulers import PAIRS
-from controller.plan.schedulers import pairs as all_pairs
 from experiments.trial_shapes import CHANGES
-from topology_runtime.cluster import Vm
-from topology_runtime.errors import Infeasible, InvalidInput
-from topology_runtime.tasks import representative
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plans import Plan
+from headgate.controller.plan.acquire import exact
+from headgate.controller.plan.highest import highest_plan
+from headgate.controller.plan.planner import PlanRequest, plan_acquiring
+from headgate.controller.plan.schedulers import PAIRS
+from headgate.controller.plan.schedulers import pairs as all_pairs
+from headgate.topology_runtime.cluster import Vm
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.tasks import representative
+from headgate.topology_runtime.topology import Topology
 
 MICRO = ("linear", "diamond", "star")
 SHAPES = (*MICRO, "finance", "traffic", "smart-grid")

@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow.parquet as pq
 from msgspec.structs import replace
 
-from controller.knowledge.plans import Plan
 from experiments.reproducing.runs import Place, Up, prepare
 from experiments.reproducing.stair import Pace, Stair
-from topology_runtime.calibration.awake import Awake
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.plans import Plan
+from headgate.topology_runtime.calibration.awake import Awake
+from headgate.topology_runtime.topology import Topology
 
 Rows = Sequence[Mapping[str, Any]]
 Key = tuple[str, int, str]  # VM, slot, task

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controller.offline.pictures.drawing import COLOURS, GREY, INK, WIDTH_IN, axes_at, drawn, tint
 from experiments.reproducing.answers import use_points
 from experiments.reproducing.cells import FIXED
 from experiments.reproducing.page import PREFIX
+from headgate.controller.offline.pictures.drawing import COLOURS, GREY, INK, WIDTH_IN, axes_at, drawn, tint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

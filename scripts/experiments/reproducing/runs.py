@@ -15,19 +15,19 @@ from typing import Any
 
 import msgspec
 
-from controller.knowledge.plan_data import plan_data
-from controller.knowledge.plans import Plan
-from dashboards.terminal.connection import contact_of
 from experiments.reproducing.stair import Pace, Stair
-from topology_runtime.calibration.awake import Awake
-from topology_runtime.calibration.quota import Quotas
-from topology_runtime.calibration.speed import Reference
-from topology_runtime.channels import ask
-from topology_runtime.errors import HeadgateError, Unreachable
-from topology_runtime.keys.pairs import Contact
-from topology_runtime.messages import Request
-from topology_runtime.reading import document_of
-from topology_runtime.topology import Topology
+from headgate.controller.knowledge.plan_data import plan_data
+from headgate.controller.knowledge.plans import Plan
+from headgate.dashboards.terminal.connection import contact_of
+from headgate.topology_runtime.calibration.awake import Awake
+from headgate.topology_runtime.calibration.quota import Quotas
+from headgate.topology_runtime.calibration.speed import Reference
+from headgate.topology_runtime.channels import ask
+from headgate.topology_runtime.errors import HeadgateError, Unreachable
+from headgate.topology_runtime.keys.pairs import Contact
+from headgate.topology_runtime.messages import Request
+from headgate.topology_runtime.reading import document_of
+from headgate.topology_runtime.topology import Topology
 
 START_S, ANSWER_S, END_S = 40.0, 5.0, 45.0
 LOOK_S = 0.1
@@ -145,7 +145,7 @@ class Up:
         self._process: subprocess.Popen[bytes] | None = None
         slot = plan.vms[0]
         self._command = [
-            *(sys.executable, "-P", "-m", "dashboards.cli", "up", str(state / "topology.json")),
+            *(sys.executable, "-P", "-m", "headgate.dashboards.cli", "up", str(state / "topology.json")),
             *("--plan", str(state / "plan.json"), "--models", str(place.models)),
             *("--vms", ",".join(str(vm.slots) for vm in plan.vms)),
             *("--slot-cores", f"{slot.slot_cores:g}", "--slot-memory", str(slot.slot_memory_bytes)),

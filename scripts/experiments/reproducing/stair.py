@@ -1,8 +1,8 @@
 """The stair of rates that one run is led up, until it does not keep up. Pure: readings in, rates out.
 
 A point is taken whenever more tuples have been acked: how many seconds of the offer are not done. Where that grows
-with a slope of over 0.02 s/s the run does not keep up (topology_runtime.stability). This only leads the run: what it
-carried is judged afterwards, from its trace.
+with a slope of over 0.02 s/s the run does not keep up (headgate.topology_runtime.stability). This only leads the run:
+what it carried is judged afterwards, from its trace.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from topology_runtime.stability.evidence import UNSTABLE_SLOPE
-from topology_runtime.stability.slopes import theil_sen
+from headgate.topology_runtime.stability.evidence import UNSTABLE_SLOPE
+from headgate.topology_runtime.stability.slopes import theil_sen
 
 SETTLE_S, FIRST_SETTLE_S = 1.5, 3.0  # of a step: the change has not gone through yet; a run has just begun
 LEAST_POINTS = 4

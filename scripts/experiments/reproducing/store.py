@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from topology_runtime.errors import Conflict, InvalidInput
+from headgate.topology_runtime.errors import Conflict, InvalidInput
 
 SCHEMA = "headgate/reproduction-cells/v1"
 

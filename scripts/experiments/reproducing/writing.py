@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from controller.knowledge.models import Model
-from controller.knowledge.plan_data import plan_of
-from controller.plan.predict import predict
 from experiments.prediction_scores import at_speed, check_speeds
 from experiments.reproducing.answers import latency_facts, plan_facts, slots_used, stable_rate
 from experiments.reproducing.cells import Planner
 from experiments.reproducing.page import page
 from experiments.reproducing.pictures import draw
 from experiments.reproducing.store import Record
-from topology_runtime.calibration.speed import SLOT_SPEED
+from headgate.controller.knowledge.models import Model
+from headgate.controller.knowledge.plan_data import plan_of
+from headgate.controller.plan.predict import predict
+from headgate.topology_runtime.calibration.speed import SLOT_SPEED
 
 SCHEMA = "headgate/reproduction/v1"
 NAME = "reproduction"
@@ -31,7 +31,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 def analysed(traces: Sequence[Path], to: Path, tell: Any) -> tuple[Rows, Rows]:
     """The steps of these runs, and what slots used in them, by the Spark pipeline."""
-    from dashboards.analytics.pipeline import AnalysisSettings, run
+    from headgate.dashboards.analytics.pipeline import AnalysisSettings, run
 
     run([str(trace) for trace in traces], to, AnalysisSettings(), tell)
     found = (
