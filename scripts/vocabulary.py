@@ -120,9 +120,21 @@ def _of_python(text: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
-            yield node.lineno, node.value
+    waiting: list[ast.AST] = [ast.parse(text)]
+    while waiting:
+        node = waiting.pop()
+        said = _said(node)
+        if " " in said.strip():
+            yield node.lineno, said  # type: ignore[attr-defined]  # a constant or an f-string has a line
+        parts = ast.iter_child_nodes(node)
+        waiting += [part for part in parts if not (said and isinstance(part, ast.Constant))]
+
+
+def _said(node: ast.AST) -> str:
+    """The text of a string; an f-string's with … for what is put in."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_said(part) or "…" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def files(paths: Iterable[Path]) -> Iterator[Path]:
