@@ -81,7 +81,7 @@ def _head(data: Data) -> str:
         f"- **Machine**: {data['machine']}; VMs of {of['vms']} slots, each slot {of['slot_cores']:g} core and "
         f"{of['slot_memory_bytes'] / 2**20:.0f} MiB; VMs are processes on it.",
         f"- **Done**: {done}, from {data['began']} to {data['ended']} UTC, {data['run_minutes']:.0f} min of runs; "
-        f"{len(failed)} failed; {unstable} kept up with no step and are scored nowhere; tuples lost: {lost}.",
+        f"{len(failed)} failed; {unstable} kept up with no step and are scored nowhere; rows lost: {lost}.",
         f"- **A step**: {of['short_s']:g} to {DOUBT * of['long_s']:g} s at one rate, each {of['step']:.0%} above the "
         f"one before, from {of['first']:.0%} of the predicted rate; stable: latency (in the trace) and queue (while it "
         "was led) grow by at most 0.02 s/s; a rate that fails is tried twice. The *actual* rate is the geometric mean "
