@@ -129,10 +129,18 @@ def test_no_private_place_is_named():
 
 
 def test_every_decision_has_a_number_of_its_own():
-    files = sorted((ROOT / "docs/decisions").glob("*.md"))
+    files = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
     numbers = [int(path.name[:4]) for path in files]
     titles = [int(path.read_text("utf-8").partition(".")[0].removeprefix("# ")) for path in files]
     assert len(set(numbers)) == len(numbers) and titles == numbers
+
+
+def test_the_index_names_every_decision_once():
+    folder = ROOT / "docs/decisions"
+    named = re.findall(
+        r"^- \[\d+\. [^\]]+\]\(([^)]+)\)", (folder / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert sorted(named) == sorted(path.name for path in folder.glob("[0-9]*.md"))
 
 
 def test_links_in_documents_lead_somewhere():

@@ -1,7 +1,7 @@
-"""The tables of docs/paper.md, computed: what paper 0 says beside what headgate plans from its models.
+"""Paper 0's numbers beside what headgate plans from its models (docs/explanation/papers.md).
 
 .venv/bin/python -m headgate.lab.reproduction.paper_tables            prints them
-.venv/bin/python -m headgate.lab.reproduction.paper_tables --write    puts them into docs/paper.md
+.venv/bin/python -m headgate.lab.reproduction.paper_tables --write    puts them into tests/golden/paper_tables.md
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def _span(values: Sequence[float], times: float, form: str, unit: str) -> str:
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "paper.md"
+PAGE = Path(__file__).resolve().parents[3] / "tests" / "golden" / "paper_tables.md"
 TABLE = re.compile(r"(?<=<!-- table: )(\S+)( -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 SECTION_8_4 = ("lsa+rsm", "mba+sam")
 READINGS = (("weighted", "cpu"), ("shuffle", "cpu"), ("weighted", "none"), ("shuffle", "none"))
@@ -402,7 +402,7 @@ def _table(head: str, rows: Iterable[Sequence[object]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/paper.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into tests/golden/paper_tables.md")
     found = tables()
     if parser.parse_args().write:
         PAGE.write_text(filled(PAGE.read_text("utf-8"), found), "utf-8")

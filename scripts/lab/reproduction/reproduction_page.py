@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.lab.reproduction.rate_stair import DOUBT
 from headgate.lab.reproduction.reproduction_answers import (
     achieved,
     cpu_of_slots,
@@ -15,12 +14,14 @@ from headgate.lab.reproduction.reproduction_answers import (
     slots_per_rate,
     use_scores,
 )
-from headgate.lab.reproduction.reproduction_cells import ACQUIRED, FIXED, MICRO
+from headgate.lab.reproduction.reproduction_cells import ACQUIRED, FIXED
+from headgate.lab.reproduction.rate_stair import DOUBT
 
 Data = dict[str, Any]
 PREFIX = "reproduction-"  # of the pictures' files
+DRAWN = ("slots", "planned", "predicted", "likely", "cpu", "memory", "latency")
 PAPER_R2 = {
-    "planned": "0.55 to 0.69",
+    "planned": "0.55 to 0.69",  # of each micro topology
     "predicted": "0.71 to 0.95",
     "likely": "0.71 to 0.95",
     "cpu": "≥ 0.81",
@@ -33,33 +34,35 @@ PAPER_R2 = {
 
 def page(data: Data) -> str:
     fixed = _fixed(data)
+    columns = (
+        "what",
+        "section, figure",
+        "paper 0 (shuffle)",
+        "here, shuffle",
+        "here, weighted",
+        "both",
+        "cells",
+    )
     parts = [
         _head(data),
         "## In short\n",
-        _table(
-            (
-                "what",
-                "section, figure",
-                "paper 0 (shuffle)",
-                "here, shuffle",
-                "here, weighted",
-                "both",
-                "cells",
-            ),
-            _short_rows(data, fixed),
-        ),
-        "## Slots that a rate needs (8.4, Fig. 7 and 8)\n",
-        _slots_words(data),
-        "## Planned, predicted and actual rate on fixed slots (8.5.1, Fig. 9 and 10)\n",
-        _rates_words(data, fixed),
-        "## CPU and memory (8.5.2, Fig. 11 and 12)\n",
-        _use_words(data, fixed),
-        "## Latency (8.6, Fig. 13)\n",
-        _latency_words(fixed),
+        _table(columns, _short_rows(data, fixed)),
+        "## By shape\n",
+        _by_shape(data, fixed),
+        "## Pictures\n",
+        _pictures(),
         "## What differs from the paper\n",
         _differences(data),
     ]
-    return "\n".join(parts).rstrip() + "\n"
+    return "\n".join(_wrapped(line) for line in "\n".join(parts).rstrip().split("\n")) + "\n"
+
+
+def _wrapped(line: str) -> str:
+    """At 100 characters; tables stay as they are."""
+    if line.startswith("|") or len(line) <= 100:
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _head(data: Data) -> str:
@@ -70,15 +73,15 @@ def _head(data: Data) -> str:
     lost = sum(cell["tuples"]["lost"] for cell in cells if cell.get("tuples"))
     words = [
         "# Paper 0's experiments on this runtime\n",
-        "Sections 8.4 to 8.6 of A. Shukla, Y. Simmhan, *Model-driven Scheduling for Distributed Stream Processing",
-        "Systems*, run for real: each cell is a whole run of `headgate up` with a plan that is given and held, led up",
-        "a stair of rates until it does not keep up. The Spark pipeline (`headgate analyze`) judged the steps from the",
-        "traces. This page is made from [reproduction.json](reproduction.json) and holds nothing else.\n",
+        "Sections 8.4 to 8.6 of A. Shukla, Y. Simmhan, *Model-driven Scheduling for Distributed Stream Processing "
+        "Systems*, run for real: each cell is a whole run of `headgate up` with a given plan, led up a stair of rates "
+        "until it does not keep up. `headgate analyze` judged the steps from the traces. "
+        "This page is made from [reproduction.json](reproduction.json), which has every cell.\n",
         f"- **Command**: `{data['command']}` (resumable; `--short` for a minute).",
         f"- **Machine**: {data['machine']}; VMs of {of['vms']} slots, each slot {of['slot_cores']:g} core and "
         f"{of['slot_memory_bytes'] / 2**20:.0f} MiB; VMs are processes on it.",
         f"- **Done**: {done}, from {data['began']} to {data['ended']} UTC, {data['run_minutes']:.0f} min of runs; "
-        f"{len(failed)} failed; {unstable} kept up with no step and are scored nowhere; tuples lost: {lost}.",
+        f"{len(failed)} failed; {unstable} kept up with no step and are scored nowhere; rows lost: {lost}.",
         f"- **A step**: {of['short_s']:g} to {DOUBT * of['long_s']:g} s at one rate, each {of['step']:.0%} above the "
         f"one before, from {of['first']:.0%} of the predicted rate; stable: latency (in the trace) and queue (while it "
         "was led) grow by at most 0.02 s/s; a rate that fails is tried twice. The *actual* rate is the geometric mean "
@@ -92,7 +95,6 @@ def _head(data: Data) -> str:
 
 def _short_rows(data: Data, fixed: Sequence[Data]) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = []
-    shapes = [*_order(data, "shape"), None]
 
     def add(
         what: str, where: str, paper: str, of: Callable[[Sequence[Data]], str], cells: Sequence[Data]
@@ -106,24 +108,17 @@ def _short_rows(data: Data, fixed: Sequence[Data]) -> list[Sequence[str]]:
     for of, words, where, at in (
         ("planned", "planned", "8.5.1, Fig. 9", False),
         ("predicted", "predicted", "8.5.1, Fig. 10", False),
-        ("likely", "likely", "8.5.1, Fig. 10", False),
-        ("likely", "likely, for the speed of the machine in the run,", "8.5.1, Fig. 10", True),
+        ("likely", "expected", "8.5.1, Fig. 10", False),
+        ("likely", "expected, at the machine's speed in the run,", "8.5.1, Fig. 10", True),
     ):
-        for shape in shapes:
-            what = f"{words} against actual rate, {shape or 'all shapes'}: R² (median error)"
-            paper = PAPER_R2[of] if shape in MICRO else "–"
-            fit = lambda cells, of=of, at=at: _rate_fit(cells, of, at)  # noqa: E731
-            add(what, where, paper, fit, _of_shape(fixed, shape))
+        fit = lambda cells, of=of, at=at: _rate_fit(cells, of, at)  # noqa: E731
+        add(f"{words} against actual rate: R² (median error)", where, PAPER_R2[of], fit, fixed)
     for of, words, where, at in (
         ("cpu", "CPU of VMs", "8.5.2, Fig. 11", False),
-        ("cpu", "CPU of VMs, for the speed of the machine in the run", "8.5.2, Fig. 11", True),
         ("memory", "memory of VMs", "8.5.2, Fig. 12", False),
     ):
-        for shape in shapes:
-            what = f"{words}, {shape or 'all shapes'}: R²"
-            paper = PAPER_R2[of] if shape in MICRO else "–"
-            fit = lambda cells, of=of, at=at: _number(use_scores(cells, of, True, at)["r2"])  # noqa: E731
-            add(what, where, paper, fit, _of_shape(fixed, shape))
+        fit = lambda cells, of=of, at=at: _number(use_scores(cells, of, True, at)["r2"])  # noqa: E731
+        add(f"{words}: R²", where, PAPER_R2[of], fit, fixed)
     for allocator, paper in (("lsa", "15 to 35 %"), ("mba", "70 to 90 %")):
         mine = [cell for cell in fixed if cell["pair"].startswith(allocator)]
         if mine:
@@ -144,22 +139,13 @@ def _short_rows(data: Data, fixed: Sequence[Data]) -> list[Sequence[str]]:
             mine = [cell for cell in cells if cell["pair"] == pair]
             if mine:
                 what = f"actual / planned rate, {pair.upper()}, {words}: mean (least)"
-                add(what, section, said, partial(_achieved, pair=pair), mine)
-    for row in _ratios(data):
-        what = f"slots of MBA+SAM for one of LSA+RSM at the same achieved rate, {row['shape']}"
-        paper = "about 0.5, as planned" if row["shape"] in MICRO else "0.50 to 0.67, as planned"
-        rows.append((what, "8.4", paper, "–", f"{row['ratio']:.2f}", "–", str(row["n"])))
+                add(what, section, said, lambda cells, pair=pair: _achieved(cells, pair), mine)
     return rows
 
 
 def _above(cells: Sequence[Data]) -> str:
     found = gains(cells)
     return f"{100 * min(found):.0f} to {100 * max(found):.0f} %" if found else "–"
-
-
-def _of_shape(cells: Sequence[Data], shape: str | None) -> list[Data]:
-    """None: all."""
-    return [cell for cell in cells if shape in (None, cell["shape"])]
 
 
 def _rate_fit(cells: Sequence[Data], of: str, at_speed: bool) -> str:
@@ -178,111 +164,30 @@ def _ratios(data: Data) -> list[Data]:
     return [row for row in found if row is not None]
 
 
-def _slots_words(data: Data) -> str:
+def _by_shape(data: Data, fixed: Sequence[Data]) -> str:
+    ratios = {row["shape"]: row["ratio"] for row in _ratios(data)}
     rows = []
-    done = [cell for cell in data["cells"] if cell["section"] == ACQUIRED and not cell.get("failed")]
-    run = {(cell["shape"], cell["pair"], cell["planned_tps"]): cell for cell in done}
-    for row in data["slot_counts"]:
-        cell = run.get((row["shape"], row["pair"], row["rate_tps"]))
+    for shape in _order(data, "shape"):
+        cells = [cell for cell in fixed if cell["shape"] == shape and cell["actual_tps"]]
+        cpu, memory = (use_scores(cells, of, True, False)["r2"] for of in ("cpu", "memory"))
         rows.append((
-            row["shape"], f"{row['rate_tps']:g}", row["pair"].upper(), str(row["estimated"]), str(row["extra"]),
-            str(row["total"]), _cell_rate(cell), _percent(_share(cell)),
+            shape, str(len(cells)), _rate_fit(cells, "predicted", False), _rate_fit(cells, "likely", False),
+            _number(cpu), _number(memory), _number(ratios.get(shape)),
         ))  # fmt: skip
     columns = (
-        "shape",
-        "planned tuples/s",
-        "pair",
-        "slots allocated",
-        "added",
-        "in all",
-        "actual tuples/s",
-        "of planned",
-    )
-    words = (
-        "For a quarter, a half and the whole of the rate that MBA+SAM plans on the fixed slots (the paper: 50, 100 and "
-        "200 tuples/s). VMs are acquired by size 4, 2, 1. The half was run, weighted, where this machine has the "
-        "slots; the stair went on above the planned rate.\n"
-    )
-    return f"{words}\n![slots]({PREFIX}slots.svg)\n\n{_table(columns, rows)}"
-
-
-def _rates_words(data: Data, fixed: Sequence[Data]) -> str:
-    rows = []
-    for cell in sorted(
-        fixed, key=lambda c: (_order(data, "shape").index(c["shape"]), c["pair"], c["routing"])
-    ):
-        rows.append((
-            cell["shape"], cell["pair"].upper(), cell["routing"], _rate(cell.get("planned_tps")),
-            _rate(cell.get("predicted_tps")), _rate(cell.get("likely_tps")), _cell_rate(cell), _percent(_share(cell)),
-            _percent(_share(cell, "likely_tps")), cell.get("limited_by") or "–",
-        ))  # fmt: skip
-    columns = (
-        "shape", "pair", "routing", "planned", "predicted", "likely", "actual (last stable … next)", "of planned",
-        "of likely", "limited by (predicted)",
+        "shape", "cells", "predicted rate: R² (median error)", "expected rate: R² (median error)", "CPU of VMs: R²",
+        "memory of VMs: R²", "slots of MBA+SAM for one of LSA+RSM at the same achieved rate",
     )  # fmt: skip
-    at = rate_scores(fixed, at_speed=True)
-    raw = rate_scores(fixed)
+    return _table(columns, rows)
+
+
+def _pictures() -> str:
     words = (
-        f"All {raw['n']} cells: predicted R² {_number(raw['predicted']['r2'])}, error median "
-        f"{_percent(raw['predicted']['median_error'])}, 95 % {_percent(raw['predicted']['p95_error'])}. *Likely* is "
-        f"what the slowest of several slots that are about full together carries, each being off by a twentieth "
-        f"(`controller/plan/predict/prediction.py`): R² {_number(raw['likely']['r2'])}, median "
-        f"{_percent(raw['likely']['median_error'])}, 95 % {_percent(raw['likely']['p95_error'])}. From models brought "
-        f"to the speed that the machine had in the last stable step and the next, by a loop in a slot beside it: "
-        f"likely R² {_number(at['likely']['r2'])}, median {_percent(at['likely']['median_error'])}.\n"
+        "*Expected* is what the slowest of several slots that are about full together carries, each being off by a "
+        "twentieth. CPU, memory and latency are those of the last stable step.\n"
     )
-    images = (
-        "\n\n".join(f"![{name}]({PREFIX}{name}.svg)" for name in ("planned", "predicted", "likely")) + "\n"
-    )
-    return f"{words}\n{images}\n{_table(columns, rows)}"
-
-
-def _use_words(data: Data, fixed: Sequence[Data]) -> str:
-    rows = []
-    for shape in [*_order(data, "shape"), None]:
-        cells = _of_shape(fixed, shape)
-        cpu, memory = (use_scores(cells, of, by_vm=False) for of in ("cpu", "memory"))
-        rows.append((
-            shape or "**all**", str(cpu["n"]), _number(cpu["r2"]), _points(cpu["mean_error"]),
-            _number(memory["r2"]), _points(memory["mean_error"]),
-        ))  # fmt: skip
-    columns = ("shape", "slots", "CPU R²", "mean error, points", "memory R²", "mean error, points")
-    words = (
-        "At the last stable step: measured in the trace, predicted at the rate that came through. The pictures have a "
-        "point per VM, as the paper's; the table a point per slot. Memory is what the slot's process holds.\n"
-    )
-    pictures = f"![cpu]({PREFIX}cpu.svg)\n\n![memory]({PREFIX}memory.svg)"
-    return f"{words}\n{pictures}\n\n{_table(columns, rows)}\n{_end_words(data)}"
-
-
-def _end_words(data: Data) -> str:
-    rows = [
-        (shape, task, f"{100 * cpu:.2g}")
-        for shape, ends in data["ends"].items()
-        for task, cpu in ends.items()
-    ]
-    words = (
-        "Source and sink reserve 10 % of a slot each in the paper. Here what they used in a run by MBA+DSM, at four "
-        "fifths of its predicted rate, was declared in proportion to their rate (`cpu_per_tps`).\n"
-    )
-    columns = ("shape", "task", "CPU of a slot for each tuple/s of the task, points")
-    return f"{words}\n{_table(columns, rows)}"
-
-
-def _latency_words(fixed: Sequence[Data]) -> str:
-    rows = [
-        (cell["shape"], cell["pair"].upper(), cell["routing"], _rate(cell["low_tps"]),
-         *(_ms(cell["latency"][name]) for name in ("p50_s", "p95_s", "p99_s")))
-        for cell in sorted(fixed, key=lambda c: (c["shape"], c["pair"], c["routing"]))
-        if cell.get("latency")
-    ]  # fmt: skip
-    columns = ("shape", "pair", "routing", "at tuples/s", "p50, ms", "p95, ms", "p99, ms")
-    words = (
-        "From the intended emit time to the sink, at the last stable step, so near the limit of each plan, and at "
-        "different rates. The paper gives no numbers, but an order of medians: MBA+DSM ≤ LSA+DSM, MBA+RSM ≤ LSA+RSM ≤ "
-        "MBA+SAM, and Diamond below Star below Linear.\n"
-    )
-    return f"{words}\n![latency]({PREFIX}latency.svg)\n\n{_table(columns, rows)}"
+    images = "\n\n".join(f"![{name}]({PREFIX}{name}.svg)" for name in DRAWN)
+    return f"{words}\n{images}\n"
 
 
 def _differences(data: Data) -> str:
@@ -293,10 +198,8 @@ def _differences(data: Data) -> str:
         "few placements: pairs often plan nearly alike.",
         "- Blob and table are plain waits (200 ms, 50 ms) in place of Azure's services, so LSA has no memory to run "
         "out of, which is what decides most of the paper's slot counts; π and XML compute a fifth as long.",
-        "- The tasks are Python: threads of one slot share an interpreter lock.",
-        "- Finance, Traffic and Smart grid have shapes of ours (see [docs/paper.md](../paper.md)).",
+        "- Finance, Traffic and Smart grid have shapes of ours (see [the papers](../explanation/papers.md)).",
         "- Trials take seconds where the paper's took 15 minutes, and each cell was run once.",
-        "- *weighted* routing is headgate's; the paper's Storm shuffles.",
     ])  # fmt: skip
 
 
@@ -313,22 +216,9 @@ def _order(data: Data, key: str) -> list[str]:
     return [name for name in data[f"{key}s"] if name in there]
 
 
-def _share(cell: Mapping[str, Any] | None, of: str = "planned_tps") -> float | None:
-    return cell["actual_tps"] / cell[of] if cell and cell.get("actual_tps") else None
-
-
-def _cell_rate(cell: Mapping[str, Any] | None) -> str:
-    if cell is None or cell.get("failed"):
-        return "–"
-    if cell["actual_tps"] is None:
-        return "none"
-    high = _rate(cell["high_tps"]) if cell["bounded"] else "?"
-    return f"{_rate(cell['actual_tps'])} ({_rate(cell['low_tps'])} … {high})"
-
-
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""])
+    lines = ["|".join(("", *columns, "")), "|" + "---|" * len(columns)]
+    return "\n".join([*lines, *("|".join(("", *row, "")) for row in rows), ""])
 
 
 def _number(value: float | None) -> str:
@@ -337,15 +227,3 @@ def _number(value: float | None) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
-
-
-def _points(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
-
-
-def _rate(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
-
-
-def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{1000 * value:.0f}"

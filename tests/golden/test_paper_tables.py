@@ -1,4 +1,4 @@
-"""docs/paper.md holds exactly the tables that the planner gives today."""
+"""paper_tables.md holds exactly the tables that the planner gives today."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ import pytest
 
 from headgate.lab.reproduction.paper_tables import Claim, claims, filled, tables
 
-ROOT = Path(__file__).resolve().parents[2]
-
-PAGE = (ROOT / "docs" / "paper.md").read_text("utf-8")
-REDO = "scripts/lab/reproduction/paper_tables.py --write"
+PAGE = (Path(__file__).parent / "paper_tables.md").read_text("utf-8")
+REDO = "python -m headgate.lab.reproduction.paper_tables --write"
 
 
 def test_every_table_of_the_page_is_as_computed():
