@@ -1,4 +1,4 @@
-"""Every scheduler on the same topologies and graphs, planned, and some run: docs/all-schedulers.md.
+"""Every scheduler on the same topologies and graphs, planned, and some run: docs/experiments/all-schedulers.md.
 
 scripts/reproduce --planners all                       plans and graphs
 scripts/reproduce --planners mba+sam,optimal+optimal   only these pairs
@@ -230,7 +230,7 @@ def written(data: Row, output: Path) -> Path:
     (output / "experiments").mkdir(parents=True, exist_ok=True)
     kept = json.dumps(data, indent=1, allow_nan=False) + "\n"
     (output / "experiments" / "all-schedulers.json").write_text(kept, encoding="utf-8")
-    path = output / "all-schedulers.md"
+    path = output / "experiments" / "all-schedulers.md"
     path.write_text(page(data), encoding="utf-8")
     return path
 
