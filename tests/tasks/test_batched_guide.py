@@ -1,4 +1,4 @@
-"""What docs/tasks.md shows of batched tasks runs."""
+"""What docs/how-to/batch-rows.md shows runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 
 from topology_runtime.worker.batches import call_of, rows_read
 
-GUIDE = Path(__file__).parents[2].joinpath("docs", "tasks.md").read_text("utf-8")
+GUIDE = Path(__file__).parents[2].joinpath("docs", "how-to", "batch-rows.md").read_text("utf-8")
 
 
 def blocks() -> list[str]:
-    """The Python in its part about batched tasks."""
-    part = GUIDE.split("\n## Batched tasks\n")[1].split("\n## ")[0]
-    return re.findall(r"```python\n(.*?)```", part, re.DOTALL)
+    """Its Python: rows, then columns."""
+    return re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
 def names(block: str) -> dict[str, Any]:
