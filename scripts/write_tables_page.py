@@ -22,14 +22,18 @@ def written(text: str) -> str:
         raise SystemExit(f"{PAGE} has no line {BEGINS!r}")
     every = sorted(tables().values(), key=lambda table: table.name)
     views, raw = [table for table in every if table.sql], [table for table in every if not table.sql]
-    parts = [by_hand + mark, "## Views\n", *map(listed, views), "\n## Raw tables\n", *map(listed, raw)]
+    parts = [by_hand + mark, "## Views\n", *map(listed, views), "\n## Raw tables\n", *map(told, raw)]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def listed(table: TraceTable) -> str:
     """One table: what a row is, and its columns. Their meaning is told by `headgate sql TRACE --tables`."""
     names = ", ".join(f"`{column.name}`" for column in table.columns if column.name != "run")
-    text = f"- **{table.name}**: {table.about} {names}"
+    return told(table, f" {names}")
+
+
+def told(table: TraceTable, more: str = "") -> str:
+    text = f"- **{table.name}**: {table.about}{more}"
     return fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 

@@ -40,11 +40,11 @@ def _head(data: Data) -> str:
         "and VMs, and the time each plan took."
     )
     machine = (
-        f"- **Machine**: {data['machine']}, {data['when']}, with {data['load']}. Times are CPU time, medians of "
+        f"Machine: {data['machine']}, {data['when']}, with {data['load']}. Times are CPU time, medians of "
         f"n = {data['turns']}: compare them with each other only."
     )
-    command = f"- **Command**: `{data['command']}`"
-    return f"# All schedulers side by side\n\n{_wrapped(setting)}\n\n{command}\n{_wrapped(machine)}"
+    command = f"```\n{data['command']}\n```"
+    return f"# All schedulers side by side\n\n{_wrapped(setting)}\n\n{command}\n\n{_wrapped(machine)}"
 
 
 def _wrapped(text: str) -> str:
