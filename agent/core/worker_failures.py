@@ -169,7 +169,7 @@ def described(struck: Struck) -> str:
 
 # ── Is a worker hung? Pure: it is shown what the worker's meter and /proc say, and when ─────────────────
 #
-# A worker is hung when (docs/faults.md)
+# A worker is hung when (docs/explanation/faults.md)
 # 1. it is stopped (SIGSTOP, a debugger) for 3 s,
 # 2. its main loop does not advance for 3 s although rows wait, its CPU is idle and no thread is in a call,
 # 3. a thread has been in one call for longer than its task's `max_call_s`: a call for one row, not a frame

@@ -42,7 +42,7 @@ SPARE = 1.05  # of all that comes on average: else what waits would never go
 
 
 class Tuning(msgspec.Struct, frozen=True):
-    """The constants of forecast and demand; docs/foresight.md has the reason and the curve of each.
+    """The constants of forecast and demand; docs/explanation/load-forecasting.md has the reason and the curve of each.
 
     level_share, trend_share: of what is new in a second. damping: of the trend, a second. step_scatter: a rate this
     many times its usual error off is a step. short_share: of rows that may come above a plan. burst_s: a rise of

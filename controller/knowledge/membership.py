@@ -1,6 +1,6 @@
 """Which VMs are there: joined, silent, lost. Pure; told what time it is (controller's monotonic ns).
 
-Rules (docs/faults.md):
+Rules (docs/explanation/faults.md):
  1. A VM is *silent* 2 s and *lost* 4 s after it was last heard; being heard again makes it joined.
  2. A controller that was stalled itself (a gap of more than 1 s between its own ticks) gives no verdict
     for two heartbeats: what the VMs said meanwhile is still to be read.

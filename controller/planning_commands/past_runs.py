@@ -178,6 +178,6 @@ def learned_for(
     else:
         told.append(
             f"errors: {spread.slot:.1%} each slot and {spread.together:.1%} together, as in trials "
-            "(docs/measured-models.md); the ledger knows too few runs of these models"
+            "(docs/explanation/models-and-planning.md); the ledger knows too few runs of these models"
         )
     return models, spread, told

@@ -1,6 +1,6 @@
 """What Prometheus is told of a controller: a function of its newest view, made when somebody scrapes. Pure.
 
-`headgate_…` names and labels are a contract (docs/monitoring.md). Labels are tasks, VMs, slots, reasons and
+`headgate_…` names and labels are a contract (docs/how-to/monitor.md). Labels are tasks, VMs, slots, reasons and
 words of ours, never threads. What is not known is left out. Metrics cost nothing unless they are asked for.
 """
 

@@ -22,7 +22,7 @@ from headgate.dashboards.analytics.storage.result_tables import (
 from headgate.dashboards.report.analysis_files import Analysis
 from headgate.dashboards.report.report_wording import count, duration, listed, number, percent
 
-SLOW, DISTURBING = 0.9, 1.1  # of a speed and of a factor: as in docs/figures-of-a-run.md
+SLOW, DISTURBING = 0.9, 1.1  # of a speed and of a factor: as in docs/reference/report-metrics.md
 
 Finding = tuple[str | None, str]  # what was found: slow, pair, leak, skew; None: nothing. The sentence
 

@@ -1,8 +1,8 @@
 """The tables that can be asked: raw ones, and the views of `views/*.sql`, each with its columns, units and meaning.
 
 A view's file begins with comments: sentences about it, an empty one, and a line `name | type | unit | meaning` for each
-column. `docs/tables.md` is `page()`, `headgate sql TRACE --tables` is `listing()`; tests hold the lines to what the
-engines say.
+column. `headgate sql TRACE --tables` is `listing()`, docs/reference/tables.md has the names; tests hold the lines to
+what the engines say.
 """
 
 from __future__ import annotations
@@ -278,13 +278,3 @@ def listing() -> list[dict[str, str]]:
         for table in tables().values()
         for of in table.columns
     ]
-
-
-def page(of: Iterable[TraceTable]) -> str:
-    """These tables as a part of a Markdown page."""
-    parts = []
-    for table in of:
-        rows = [f"| `{c.name}` | {c.type} | {c.unit} | {c.about} |" for c in table.columns]
-        head = ["| column | type | unit | meaning |", "|---|---|---|---|"]
-        parts.append("\n".join([f"### {table.name}", "", table.about, "", *head, *rows, ""]))
-    return "\n".join(parts)

@@ -3,7 +3,7 @@
 A file holds of one wire version every type that a message is made of (fields in their order, types, defaults, how they
 are encoded), what each channel says, the columns of samples, and examples as bytes. `breaks` tells what of it peers of
 that version could no longer read, or would miss; `Frozen` makes decoders of that version out of it, without its code.
-The rules: docs/protocol.md, Versions. The file of the version that is spoken is written again only when nothing breaks.
+The rules: docs/explanation/protocol.md, Versions. The file of the version that is spoken is written again only when nothing breaks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ VARIANTS = 5  # examples of each message: every kind of a union is in one
 DEEPEST = 3  # of types that hold themselves
 PLAIN = {int: "int", float: "float", str: "str", bytes: "bytes", bool: "bool", type(None): "None", Any: "Any",
          dict: "dict", list: "list", tuple: "tuple", msgspec.UnsetType: "UnsetType"}  # fmt: skip
-RAISE = "raise the wire version (docs/protocol.md, Versions)"
+RAISE = "raise the wire version (docs/explanation/protocol.md, Versions)"
 
 
 def described() -> dict[str, Any]:

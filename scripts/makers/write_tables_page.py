@@ -1,16 +1,18 @@
-"""Writes what docs/tables.md says of every table and column, from `dashboards/tables`. A test holds the page to it.
+"""Writes what docs/reference/tables.md says of every table, from `dashboards/tables`. A test holds the page to it.
 
-.venv/bin/python -P scripts/makers/write_tables_page.py
+.venv/bin/python -P scripts/write_tables_page.py
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import fill
 
-from headgate.dashboards.tables.table_catalogue import page, tables
+from headgate.dashboards.tables.table_catalogue import TraceTable, tables
 
-PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
-BEGINS = "<!-- from here on written by scripts/makers/write_tables_page.py -->\n"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "tables.md"
+BEGINS = "<!-- from here on written by scripts/write_tables_page.py -->\n"
+WIDTH = 100
 
 
 def written(text: str) -> str:
@@ -18,11 +20,21 @@ def written(text: str) -> str:
     by_hand, mark, _ = text.partition(BEGINS)
     if not mark:
         raise SystemExit(f"{PAGE} has no line {BEGINS!r}")
-    every = tables().values()
+    every = sorted(tables().values(), key=lambda table: table.name)
     views, raw = [table for table in every if table.sql], [table for table in every if not table.sql]
-    views.sort(key=lambda table: table.name)
-    parts = [by_hand + mark, "## Views", page(views), "## As it was recorded", page(raw)]
+    parts = [by_hand + mark, "## Views\n", *map(listed, views), "\n## Raw tables\n", *map(told, raw)]
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def listed(table: TraceTable) -> str:
+    """One table: what a row is, and its columns. Their meaning is told by `headgate sql TRACE --tables`."""
+    names = ", ".join(f"`{column.name}`" for column in table.columns if column.name != "run")
+    return told(table, f" {names}")
+
+
+def told(table: TraceTable, more: str = "") -> str:
+    text = f"- **{table.name}**: {table.about}{more}"
+    return fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/all-schedulers.md: made from its data alone, its figures are those of the commands, and losses are told."""
+"""docs/experiments/all-schedulers.md: made from its data alone, with the figures of the commands, losses too."""
 
 from __future__ import annotations
 
@@ -50,13 +50,14 @@ def data() -> Data:
 
 
 def line(text: str, beginning: str) -> str:
-    [found] = [one for one in text.splitlines() if one.startswith(beginning)]
+    """An item of a list, which may go on in the lines below."""
+    [found] = [one for one in text.replace("\n  ", " ").splitlines() if one.startswith(beginning)]
     return found
 
 
 def test_the_page_is_what_the_data_give() -> None:
     kept = json.loads((DOCS / "experiments" / "all-schedulers.json").read_text("utf-8"))
-    assert (DOCS / "all-schedulers.md").read_text("utf-8") == page(kept)
+    assert (DOCS / "experiments" / "all-schedulers.md").read_text("utf-8") == page(kept)
 
 
 def test_the_page_has_every_pair_and_every_topology() -> None:
@@ -87,10 +88,9 @@ def test_placers_are_held_to_the_optimum_of_each_graph() -> None:
     assert all(0 < row["worst"] <= row["of_optimum"] <= 1 + 1e-9 for row in rows.values())
 
 
-def test_tables_tell_slots_rates_crossings_and_time(data: Data) -> None:
+def test_tables_tell_slots_and_rates(data: Data) -> None:
     text = page(data)
-    assert "| `mba+sam` | 7 | 0.69 |" in text and "| `lsa+rsm` | 60 / 80 |" in text
-    assert f"| `{OURS}` | 33% / 17% |" in text and f"| `{OURS}` | 500 |" in text
+    assert "| `mba+sam` | 7 | 0.69 |" in text and "| `lsa+rsm` | 60/80 |" in text
     assert "| `top-down` | 97.0% |" in text and "## Run" not in text
 
 
@@ -98,7 +98,8 @@ def test_losses_are_told_where_there_are_any(data: Data) -> None:
     text = page(data)
     for what in ("Slots", "Rows between slots", "Rows between VMs", "Shuffle routing"):
         assert line(text, f"- **{what}**").endswith("nowhere.")
-    assert "500 × as long as by `mba+sam`" in text and "leaves 0.00% of the optimum (top-down 3.00%)" in text
+    assert "500 × as long as by `mba+sam`" in line(text, "- **Time**")
+    assert "leaves 0.00% of the optimum (top-down 3.00%)" in line(text, "- **Paper 2's graphs**")
     worse = copy.deepcopy(data)
     worse["plans"][0].update(slots=4, between_slots_tps=150.0, between_vms_tps=60.0, shuffle_tps=90.0)
     text = page(worse)

@@ -277,7 +277,7 @@ def blocks(text: str, kind: str) -> list[str]:
 
 def test_the_tutorial_works_word_for_word(cluster: Cluster) -> None:
     """On the hosts that are bare again; only addresses are others, and the wheels are there already."""
-    text = (ROOT / "docs" / "cluster.md").read_text().partition("## The hosts file")[0]
+    text = (ROOT / "docs" / "how-to" / "run-on-a-cluster.md").read_text().partition("## Change it")[0]
     folder = cluster.bed.folder / "tutorial"
     for path, kind in (("hosts.toml", "toml"), ("flow/words.py", "python")):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -192,9 +192,9 @@ def test_vms_come_and_go_with_the_rate_and_every_row_arrives_once(rented: Rented
     assert len(rows) >= 500 and rows == Counter(2 * n for n in range(len(rows)))
 
 
-# ── What docs/schedulers.md has Kubernetes and Slurm start, started as it stands there: the agents register
+# ── What the how-to has Kubernetes and Slurm start, started as it stands there: the agents register ───
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "schedulers.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "kubernetes-nomad-slurm.md"
 BIN = Path(sys.executable).parent
 SCHEDULER_LIMIT_S = 60.0
 

@@ -19,7 +19,7 @@ from headgate.lab.simulation.virtual_time import MS, S
 from headgate.topology_runtime.worker.operators.thread_core import ThreadCore
 
 AWAY_S = 30
-AGAIN_S = 15  # an exclusive task works again so long after its VM was lost (docs/promises.md)
+AGAIN_S = 15  # an exclusive task works again so long after its VM was lost (docs/explanation/guarantees.md)
 
 
 def running(seed: int = 1) -> SimWorld:

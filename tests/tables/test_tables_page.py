@@ -1,4 +1,4 @@
-"""docs/tables.md, the comments of the views and what DuckDB says of them are one."""
+"""docs/reference/tables.md, the comments of the views and what DuckDB says of them are one."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def test_what_changed_is_the_difference_of_both_runs(runs: Recorded) -> None:
 def questions() -> dict[str, str]:
     """Those of the page, each with its line of SQL."""
     text = (
-        (ROOT / "docs" / "tables.md")
+        (ROOT / "docs" / "reference" / "tables.md")
         .read_text("utf-8")
         .partition("## Five questions")[2]
         .partition("<!--")[0]

@@ -384,7 +384,7 @@ class TestTheList:
     )  # fmt: skip
 
     def text(self) -> str:
-        return Path(__file__).parents[2].joinpath("docs", "tasks.md").read_text("utf-8")
+        return Path(__file__).parents[2].joinpath("docs", "reference", "tasks.md").read_text("utf-8")
 
     def listed(self) -> dict[str, str]:
         """run → its params, as written."""
@@ -435,15 +435,14 @@ def test_telemetry_gives_ever_new_documents_that_parse(tmp_path: Path) -> None:
     assert abs(us["time_ms"] - time.time() * 1000) < 60_000
 
 
-# ── What docs/tasks.md shows of batched tasks runs ──────────────────────────────────────────────────────
+# ── What docs/reference/tasks.md shows of batched tasks runs ──────────────────────────────────────────────────────
 
-GUIDE = Path(__file__).parents[2].joinpath("docs", "tasks.md").read_text("utf-8")
+GUIDE = Path(__file__).parents[2].joinpath("docs", "how-to", "batch-rows.md").read_text("utf-8")
 
 
 def blocks() -> list[str]:
-    """The Python in its part about batched tasks."""
-    part = GUIDE.split("\n## Batched tasks\n")[1].split("\n## ")[0]
-    return re.findall(r"```python\n(.*?)```", part, re.DOTALL)
+    """Its Python: rows, then columns."""
+    return re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
 def names(block: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The examples of docs/topologies.md do what the guide says."""
+"""The examples of docs/reference/topology.md do what the guide says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.topology_runtime.errors import InvalidInput
 
 pytestmark = pytest.mark.live
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "topologies.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "reference" / "topology.md").read_text()
 
 
 def blocks(language: str) -> list[str]:

@@ -72,7 +72,7 @@ def test_the_other_version_reads_what_is_said(before: Frozen, variant: int | Non
 
 def refused(before: Told, now: Told) -> set[str]:
     """Fields that who speaks `before` refuses, because their type takes no unknown ones: a topology that uses one is
-    not for it (docs/protocol.md, Versions, rule 5), all others are."""
+    not for it (docs/explanation/protocol.md, Versions, rule 5), all others are."""
     return {
         f"{name}.{field[3]}"
         for name, struct in before["structs"].items()

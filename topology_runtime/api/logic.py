@@ -153,7 +153,7 @@ def batched(run: Any = None, /, *, columns: bool = False) -> Any:
     (with @flat_map an iterable of rows, with @keep_if a bool). How many there are in a call is the runtime's to say.
 
     columns: it takes and gives columns instead: an array in place of each value of a row, so dicts of arrays, tuples of
-    arrays, or one array where a row is a value (docs/tasks.md, Columns). A Source may give them, too."""
+    arrays, or one array where a row is a value (docs/reference/tasks.md, Columns). A Source may give them, too."""
 
     def mark(run: Any) -> Any:
         setattr(run, BATCHED, BATCHED_COLUMNS if columns else BATCHED_ROWS)

@@ -2,7 +2,7 @@
 
 Each peer tells its wire version and its headgate version with its first words. A controller takes agents of its own
 wire version and of the one before, and clients of the one after too, since a cluster is upgraded from a newer one. What
-makes that possible, and when `WIRE` rises: docs/protocol.md, Versions.
+makes that possible, and when `WIRE` rises: docs/explanation/protocol.md, Versions.
 """
 
 from __future__ import annotations

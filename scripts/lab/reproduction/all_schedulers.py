@@ -1,4 +1,4 @@
-"""Every scheduler on the same topologies and graphs, planned, and some run: docs/all-schedulers.md.
+"""Every scheduler on the same topologies and graphs, planned, and some run: docs/experiments/all-schedulers.md.
 
 scripts/reproduce --planners all                       plans and graphs
 scripts/reproduce --planners mba+sam,optimal+optimal   only these pairs
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from typing import Any
 
 from headgate.controller.plan.placing.placement_problem import missing, saved
@@ -52,8 +53,6 @@ def page(data: Data) -> str:
         _head(data),
         _slots(data),
         _rates(at),
-        _crossings(at),
-        _seconds(at),
         _graphs(data),
         _runs(data),
         _loses(data),
@@ -63,20 +62,34 @@ def page(data: Data) -> str:
 
 def _head(data: Data) -> str:
     rates = ", ".join(f"{rate:g}" for rate in data["rates"])
-    return (
-        "# All schedulers side by side\n\n"
-        "Pairs of allocator and mapper ([what they are](mappers.md)) on the same six topologies with the published "
-        f"models at {rates} tuples/s, source and sink included, on VMs of 4, 2 and 1 slots at $0.098 an hour for a "
-        "slot; the placers\nof `headgate place` on random graphs of paper 2's class; and two of the pairs run. This "
-        "page is made from [all-schedulers.json](experiments/all-schedulers.json) and holds nothing else.\n\n"
-        f"- **Command**: `{data['command']}`\n"
-        f"- **Machine**: {data['machine']}, {data['when']}, with {data['load']}. Times are CPU time, medians of "
+    setting = (
+        f"Pairs of allocator and mapper on six topologies with the published models at {rates} tuples/s, on VMs of "
+        "4, 2 and 1 slots at $0.098 an hour for a slot; placers on random graphs of paper 2's class; and two of the "
+        "pairs run. Made from [all-schedulers.json](all-schedulers.json), which also has the rows that leave slots "
+        "and VMs, and the time each plan took."
+    )
+    machine = (
+        f"Machine: {data['machine']}, {data['when']}, with {data['load']}. Times are CPU time, medians of "
         f"n = {data['turns']}: compare them with each other only."
     )
+    command = f"```\n{data['command']}\n```"
+    return f"# All schedulers side by side\n\n{_wrapped(setting)}\n\n{command}\n\n{_wrapped(machine)}"
+
+
+def _wrapped(text: str) -> str:
+    indent = "  " if text.startswith("- ") else ""
+    return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _table(title: str, words: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"## {title}", "", words, "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines = [
+        f"## {title}",
+        "",
+        _wrapped(words),
+        "",
+        "| " + " | ".join(columns) + " |",
+        "|" + "---|" * len(columns),
+    ]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
@@ -101,7 +114,7 @@ def _slots(data: Data) -> str:
 
     def cell(plan: Data) -> str:
         found = [by[plan["pair"], plan["topology"], rate] for rate in rates]
-        return " / ".join("–" if one["reason"] else str(one["slots"]) for one in found)
+        return "/".join("–" if one["reason"] else str(one["slots"]) for one in found)
 
     names = list(dict.fromkeys(plan["topology"] for plan in first))
     pairs = list(dict.fromkeys(plan["pair"] for plan in first))
@@ -109,7 +122,7 @@ def _slots(data: Data) -> str:
         [f"`{pair}`", *(cell({"pair": pair, "topology": name}) for name in names), _cost(plans, pair)]
         for pair in pairs
     ]
-    shown = " / ".join(f"{rate:g}" for rate in rates)
+    shown = "/".join(f"{rate:g}" for rate in rates)
     words = (
         f"Acquired for {shown} tuples/s, and what all six cost an hour at {SHOWN_TPS:g}. –: no plan. Fewer slots are "
         "only better where the plan also carries its rate (next table)."
@@ -126,10 +139,10 @@ def _rates(at: Sequence[Data]) -> str:
     columns, rows = _by_topology(
         at,
         lambda plan: (
-            f"{_part(plan['weighted_tps'], plan['rate_tps'])} / {_part(plan['shuffle_tps'], plan['rate_tps'])}"
+            f"{_part(plan['weighted_tps'], plan['rate_tps'])}/{_part(plan['shuffle_tps'], plan['rate_tps'])}"
         ),
     )
-    words = f"Predicted, in % of {SHOWN_TPS:g} tuples/s (100 at most): with weighted routing / with shuffle."
+    words = f"Predicted, in % of {SHOWN_TPS:g} tuples/s (100 at most): weighted/shuffled routing."
     return _table("What the plans carry", words, columns, rows)
 
 
@@ -137,31 +150,8 @@ def _part(tps: float, of_tps: float) -> str:
     return f"{min(100.0, 100 * tps / of_tps):.0f}"
 
 
-def _crossings(at: Sequence[Data]) -> str:
-    columns, rows = _by_topology(
-        at,
-        lambda plan: f"{_left(plan, 'between_slots_tps'):.0%} / {_left(plan, 'between_vms_tps'):.0%}",
-    )
-    return _table(
-        "Rows that cross",
-        f"Of all rows on edges, those that leave a slot / a VM, at {SHOWN_TPS:g} tuples/s.",
-        columns,
-        rows,
-    )
-
-
 def _left(plan: Data, name: str) -> float:
     return float(plan[name] / plan["rows_tps"])
-
-
-def _seconds(at: Sequence[Data]) -> str:
-    columns, rows = _by_topology(at, lambda plan: _ms(plan["seconds"]))
-    return _table(
-        "Time to plan",
-        f"Milliseconds for the whole plan at {SHOWN_TPS:g} tuples/s, prediction and verification included.",
-        columns,
-        rows,
-    )
 
 
 def _ms(seconds: float) -> str:
@@ -207,13 +197,10 @@ def _runs(data: Data) -> str:
             ]
         )
     words = (
-        "The highest rate that each of the two plans on the same fixed slots (models measured on this machine, not the "
-        "published ones; median, as each run measures its ends anew), and what a run of that plan kept up with, as a "
-        "part of it: led up a stair of rates until it does not. Where it says < a part, the analysis found even the "
-        "lowest step, at that part, too high, and the run is left out of the median. Rates are planned in steps, so "
-        "a plan may be predicted to carry more than it is for. Runs of a row come one after the other with those of "
-        "other rows between; what else the machine does takes from all of them, so ratios below 1 say as much of "
-        "that as of the plan."
+        "The highest rate that each plan has on the same fixed slots (models measured on this machine; median), and "
+        "the part of it that a run kept up with, led up a stair of rates. < a part: even the lowest step was too "
+        "high; such a run is not in the median. Rates are planned in steps, so a plan may be predicted to carry more. "
+        "Runs alternate; what else the machine does takes from all of them."
     )
     columns = [
         "shape",
@@ -271,7 +258,7 @@ def _loses(data: Data) -> str:
     ]
     lines += [line for line in (_graphs_lost(data), _runs_lost(data)) if line]
     head = f"`{OURS}` beside plans that are predicted to carry {SHOWN_TPS:g} tuples/s with weighted routing:"
-    return "\n".join(["## Where ours loses", "", head, "", *lines])
+    return "\n".join(["## Where ours loses", "", _wrapped(head), "", *map(_wrapped, lines)])
 
 
 def _times(ours: dict[str, Data], usual: dict[str, Data]) -> str:
@@ -536,7 +523,7 @@ def written(data: Row, output: Path) -> Path:
     (output / "experiments").mkdir(parents=True, exist_ok=True)
     kept = json.dumps(data, indent=1, allow_nan=False) + "\n"
     (output / "experiments" / "all-schedulers.json").write_text(kept, encoding="utf-8")
-    path = output / "all-schedulers.md"
+    path = output / "experiments" / "all-schedulers.md"
     path.write_text(page(data), encoding="utf-8")
     return path
 

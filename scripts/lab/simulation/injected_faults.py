@@ -178,7 +178,7 @@ class Faults:
 
     def forge_report(self) -> None:
         """A VM that does not have a source tells of its positions; or one that has it, what cannot be. (A VM
-        that has it and tells what could be is believed: docs/known-flaws.md.)"""
+        that has it and tells what could be is believed: docs/explanation/limitations.md.)"""
         agents = [agent for agent in self.world.agents.values() if agent.alive]
         rollout = self.world.checks.durable.rollout
         if not agents or rollout is None:

@@ -1,4 +1,4 @@
-"""The figures of a run, worked out from its files by NumPy and SciPy, by what docs/figures-of-a-run.md says they are.
+"""The figures of a run, worked out from its files by NumPy and SciPy, by what docs/reference/report-metrics.md says they are.
 
 Nothing here is the analysis's, or Spark's: an error in either shows as a difference.
 """
