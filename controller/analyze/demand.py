@@ -174,7 +174,9 @@ def lowered(coming: Coming, planned_tps: float, horizon: Horizon, least_tps: flo
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-HEADROOM = 1.15  # the 95th percentile of how far predicted rates are off (docs/explanation/models-and-planning.md)
+HEADROOM = (
+    1.15  # the 95th percentile of how far predicted rates are off (docs/explanation/models-and-planning.md)
+)
 TREND_AGAIN_S, URGENT_AGAIN_S = 5.0, 1.0  # after a plan came into force
 CHANCE = 3.0  # standard deviations of a count: one look in 700 is further off, and there are two a second
 LEVEL_S = 5  # of arrivals

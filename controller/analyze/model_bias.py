@@ -33,7 +33,9 @@ from headgate.controller.models.prediction_ledger import LedgerEntry, TaskKept, 
 from headgate.controller.models.task_models import Model, Point, cpu, half_widths, peak_rate
 from headgate.topology_runtime.wording import counted, significant
 
-SPREAD = math.hypot(0.05, 0.053)  # of a slot's CPU: all slots together, and each (docs/explanation/models-and-planning.md)
+SPREAD = math.hypot(
+    0.05, 0.053
+)  # of a slot's CPU: all slots together, and each (docs/explanation/predictions.md)
 PRIOR_RUNS = 8
 WORTH = 1.25  # a factor beyond is more than a model's usual error
 MOST = 5.0  # a factor at most, and at least its inverse: beyond it is another task's model

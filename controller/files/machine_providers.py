@@ -213,7 +213,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-# ── VMs had by a command of the user's: `--machines-command`. What it reads and writes: docs/how-to/elastic-machines.md ───
+# ── VMs from a command of the user's: `--machines-command` (docs/how-to/elastic-machines.md) ───
 #
 # What is asked for is files (`FileMachines`), so `request` and `release` return at once and outlive a crash;
 # a thread makes the provider's machines match them, one call of the command after the other. Each look begins

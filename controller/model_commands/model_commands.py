@@ -494,7 +494,7 @@ def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Form
     headgate model import --from flink job.json --to models       job.json: GET /jobs/JOB
     headgate model import --from storm storm.json --to models     storm.json: GET /api/v1/topology/ID?window=600
 
-    What Flink and Storm measure makes one point per operator: docs/how-to/integrations.md says what such models know."""
+    What Flink and Storm measure makes one point per operator (docs/how-to/integrations.md)."""
     from headgate.controller.files.planning_inputs import write_model
 
     if foreign["system"] is not None:

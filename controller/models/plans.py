@@ -20,7 +20,10 @@ from headgate.topology_runtime.wording import counted
 
 # ── How surely a placement carries a rate: what is asked for, and what is told of it. Frozen, plain values
 
-SLOT, TOGETHER = 0.053, 0.05  # measured in 144 trials and 102 (docs/explanation/models-and-planning.md; decision 23)
+SLOT, TOGETHER = (
+    0.053,
+    0.05,
+)  # measured in 144 trials and 102 (docs/explanation/models-and-planning.md; decision 23)
 
 
 class ErrorSpread(msgspec.Struct, frozen=True):

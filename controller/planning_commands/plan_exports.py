@@ -349,7 +349,12 @@ def for_kubernetes(plan: Plan) -> PlanExport:
     files = [f"--from-file=keys/agent.{pod}.key" for pod in pods]
     secret = " ".join(["kubectl create secret generic headgate-agents", *files])
     told = {"agents": list(rows), "pods": pods, "manifests": sets}
-    blocks = (("a key for each pod (docs/how-to/kubernetes-nomad-slurm.md has the rest)", "\n".join([*keys, secret])),)
+    blocks = (
+        (
+            "a key for each pod (docs/how-to/kubernetes-nomad-slurm.md has the rest)",
+            "\n".join([*keys, secret]),
+        ),
+    )
     return PlanExport("kubernetes", rows, told, blocks, tuple(_lost_by_kubernetes(plan)))
 
 

@@ -56,7 +56,9 @@ def read_hosts(path: Path) -> ClusterHosts:
             f"the hosts file {path} cannot be read", cause=getattr(error, "strerror", None) or str(error)
         ) from error
     if hosts is None:
-        raise InvalidInput(f"the hosts file {path} cannot be used", faults=faults, hint="docs/how-to/run-on-a-cluster.md")
+        raise InvalidInput(
+            f"the hosts file {path} cannot be used", faults=faults, hint="docs/reference/cluster.md"
+        )
     return hosts
 
 

@@ -76,8 +76,8 @@ def changes_section(analysis: Analysis) -> Section:
     if not rows:
         return Section("changes", "")
     words = [
-        "Only what differs by more than two runs of the same do is named above; docs/reference/report-metrics.md says by how "
-        "much that is."
+        "Only what differs by more than two runs of the same do is named above; "
+        "docs/reference/report-metrics.md says by how much that is."
     ]
     spelled = [
         {

@@ -3,7 +3,8 @@
 A file holds of one wire version every type that a message is made of (fields in their order, types, defaults, how they
 are encoded), what each channel says, the columns of samples, and examples as bytes. `breaks` tells what of it peers of
 that version could no longer read, or would miss; `Frozen` makes decoders of that version out of it, without its code.
-The rules: docs/explanation/protocol.md, Versions. The file of the version that is spoken is written again only when nothing breaks.
+The rules: docs/explanation/protocol.md, Versions. The file of the version that is spoken is written again only when
+nothing breaks.
 """
 
 from __future__ import annotations

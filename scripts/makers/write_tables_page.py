@@ -1,6 +1,6 @@
 """Writes what docs/reference/tables.md says of every table, from `dashboards/tables`. A test holds the page to it.
 
-.venv/bin/python -P scripts/write_tables_page.py
+.venv/bin/python -P scripts/makers/write_tables_page.py
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from textwrap import fill
 
 from headgate.dashboards.tables.table_catalogue import TraceTable, tables
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference" / "tables.md"
-BEGINS = "<!-- from here on written by scripts/write_tables_page.py -->\n"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
+BEGINS = "<!-- from here on written by scripts/makers/write_tables_page.py -->\n"
 WIDTH = 100
 
 

@@ -23,9 +23,7 @@ from headgate.topology_runtime.worker.meters import meter as mt
 
 pytestmark = [pytest.mark.live, pytest.mark.alone]
 THREADS, BLOCKS, LINKS = 500, 30, 500
-BUDGET_NS = (
-    10_000_000  # of a core that runs the calibration's loop as fast as where docs/lab-notebook.md was measured
-)
+BUDGET_NS = 10_000_000  # of a core that runs the calibration's loop as fast as where docs/lab-notebook.md was measured
 MEASURED_AT = 15e6  # rounds/s
 IDLE = f"""
 import threading

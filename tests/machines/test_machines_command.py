@@ -256,7 +256,7 @@ def test_nothing_is_called_before_the_controller_has_its_state_directory_for_its
     assert second.close() == ()
 
 
-# ── The example of docs/how-to/elastic-machines.md, as it stands there, with a stand-in for the cloud's own program ────
+# ── The example of docs/how-to/elastic-machines.md, with a stand-in for the cloud's own program ────
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "elastic-machines.md"
 HCLOUD = """

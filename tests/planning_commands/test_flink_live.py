@@ -101,7 +101,9 @@ def test_flink_takes_the_plan_and_its_metrics_make_models(scene: Scene, planned:
     if release < (2, 0):
         assert began == wanted  # by the setting
     elif release < (2, 4):
-        assert set(began.values()) == {1}, f"this Flink obeys {OVERRIDES}: docs/how-to/integrations.md says it does not"
+        assert set(began.values()) == {1}, (
+            f"this Flink obeys {OVERRIDES}: docs/how-to/integrations.md says it does not"
+        )
     groups = [one["slotSharingGroupId"] for one in told["after"]["vertices"]]
     assert len(set(groups)) == len(groups)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards import cli
+from headgate.dashboards import headgate_command as cli
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

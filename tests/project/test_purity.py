@@ -25,9 +25,8 @@ def modules() -> dict[str, str]:
     found = {}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
-            name = ".".join(("headgate", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(
-                ".__init__"
-            )
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(("headgate", *parts[parts[0] == "scripts" :])).removesuffix(".__init__")
             found[name] = ast.get_docstring(tree_of(path)) or ""
     return found
 

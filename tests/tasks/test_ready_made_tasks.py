@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import json
 import os
@@ -19,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.topology_runtime import tasks as ready_made_tasks
+from headgate import tasks as public
 from headgate.topology_runtime.api.logic import Context, Exhausted
 from headgate.topology_runtime.api.task_functions import build
 from headgate.topology_runtime.api.topology import Task
@@ -379,35 +378,30 @@ def test_a_row_without_a_subject_is_not_looked_up() -> None:
 
 
 class TestTheList:
-    NO_TASKS = (
-        "__init__", "demo", "lookup_service", "ready_made", "representative", "service_addresses", "service_clients",
-    )  # fmt: skip
-
     def text(self) -> str:
         return Path(__file__).parents[2].joinpath("docs", "reference", "tasks.md").read_text("utf-8")
 
     def listed(self) -> dict[str, str]:
-        """run → its params, as written."""
+        """name → its params, as written."""
         rows = [line.strip().strip("|").split("|") for line in self.text().splitlines()]
-        return {row[0].strip(" `"): row[-1] for row in rows if re.fullmatch(r" `\w+:\w+` ", row[0])}
+        names = [(row[0].strip(" `"), row[-1]) for row in rows if re.fullmatch(r" ?`\w+` ?", row[0])]
+        return {name: text for name, text in names if name in public.__all__}
 
     def test_names_every_task(self) -> None:
-        modules = {path.stem for path in Path(ready_made_tasks.__path__[0]).glob("*.py")}
-        assert {run.partition(":")[0] for run in self.listed()} == modules - set(self.NO_TASKS)
+        assert set(self.listed()) == set(public.__all__)
         short = self.text().partition("model profile` knows ")[2].partition("by these")[0]
         assert re.findall(r"`(\w+)`", short) == list(READY_MADE)
-        assert {run.rpartition(".")[2] for run in READY_MADE.values()} <= set(self.listed())
+        assert {run.rpartition(":")[2] for run in READY_MADE.values()} <= set(self.listed())
 
     def test_has_their_params_with_the_defaults(self) -> None:
-        for run, text in self.listed().items():
-            module, _, name = run.partition(":")
-            what = getattr(importlib.import_module(f"headgate.topology_runtime.tasks.{module}"), name)
+        for name, text in self.listed().items():
+            what = getattr(public, name)
             told = dict(re.findall(r"`(\w+)`(?: \(([^):]*)[^)]*\))?", text))
             params = inspect.signature(what).parameters if inspect.isclass(what) else {}
-            assert list(told) == list(params), run
+            assert list(told) == list(params), name
             for param, default in told.items():
                 if default[:1].isdigit():
-                    assert float(default.replace(",", "")) == params[param].default, (run, param)
+                    assert float(default.replace(",", "")) == params[param].default, (name, param)
 
 
 def test_spin_burns_cpu_and_wait_does_not() -> None:

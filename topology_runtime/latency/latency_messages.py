@@ -1,4 +1,4 @@
-"""What workers tell each other about latency, and a worker its controller. (Wire: docs/explanation/protocol.md, Latency.)"""
+"""What workers say to each other and to the controller about latency (docs/explanation/protocol.md, Latency)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ One thread owns one channel. Nothing here blocks without a time-out.
     PullChannel / PushChannel   tuples between workers; unbounded, for the ledger's window bounds what is in flight
     PublisherChannel (XPUB) / SubscriberChannel (SUB)   the controller's picture; who is slow misses some
 
-Every one is encrypted and knows whom it speaks to (docs/how-to/manage-keys.md): a server has a `KeyGuard`, a client a `Contact`.
+Every one is encrypted and knows whom it speaks to (docs/how-to/manage-keys.md): a server has a `KeyGuard`, a client a
+`Contact`.
 """
 
 from __future__ import annotations

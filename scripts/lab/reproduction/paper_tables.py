@@ -402,7 +402,9 @@ def _table(head: str, rows: Iterable[Sequence[object]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the tables into tests/golden/paper_tables.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the tables into tests/golden/paper_tables.md"
+    )
     found = tables()
     if parser.parse_args().write:
         PAGE.write_text(filled(PAGE.read_text("utf-8"), found), "utf-8")

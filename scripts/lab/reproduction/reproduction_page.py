@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headgate.lab.reproduction.rate_stair import DOUBT
 from headgate.lab.reproduction.reproduction_answers import (
     achieved,
     cpu_of_slots,
@@ -15,7 +16,6 @@ from headgate.lab.reproduction.reproduction_answers import (
     use_scores,
 )
 from headgate.lab.reproduction.reproduction_cells import ACQUIRED, FIXED
-from headgate.lab.reproduction.rate_stair import DOUBT
 
 Data = dict[str, Any]
 PREFIX = "reproduction-"  # of the pictures' files

@@ -1,4 +1,4 @@
-"""The figures of a run, worked out from its files by NumPy and SciPy, by what docs/reference/report-metrics.md says they are.
+"""The figures of a run, worked out from its files by NumPy and SciPy, as docs/reference/report-metrics.md defines them.
 
 Nothing here is the analysis's, or Spark's: an error in either shows as a difference.
 """
