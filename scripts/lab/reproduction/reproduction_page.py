@@ -1,4 +1,4 @@
-"""The data as a page: each figure beside the paper's, and what differs. Pure: the same data give the same page."""
+"""The data as a page: each figure beside the paper's, and what differs. The same data give the same page."""
 
 from __future__ import annotations
 
