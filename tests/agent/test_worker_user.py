@@ -148,7 +148,7 @@ def test_what_others_wrote_is_read_only_when_it_is_a_plain_file(tmp_path: Path) 
 
 SEEN = """
 import json, os, sys
-from headgate.topology_runtime.platform.containment import own_view
+from headgate.topology_runtime.platform import containment as own_view
 uid, folder, shown = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 own_view.show(shown, uid, uid)
 os.setgroups([]), os.setresgid(uid, uid, uid), os.setresuid(uid, uid, uid)

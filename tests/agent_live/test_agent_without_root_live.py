@@ -22,7 +22,7 @@ pytestmark = [
 NOBODY = pwd.getpwnam("nobody")
 BECOMES = """
 import os, sys
-from headgate.topology_runtime.platform.containment import own_view
+from headgate.topology_runtime.platform import containment as own_view
 uid, gid, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 own_view.show((sys.prefix, sys.base_prefix, sys.executable, *filter(os.path.exists, sys.path), folder), uid, gid)
 os.setgroups([]), os.setresgid(gid, gid, gid), os.setresuid(uid, uid, uid)

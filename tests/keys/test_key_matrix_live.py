@@ -33,12 +33,13 @@ NOBODY = "nobody"
 STRANGER = """
 import json, os, sys, time
 from pathlib import Path
-from topology_runtime import channels as c, curve, messages as m
+from headgate.topology_runtime.keys import curve
+from headgate.topology_runtime.wire import channels as c, messages as m
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.keys.key_pairs import Contact, contact_at
 where, state, uid, gid = json.loads(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-from headgate.topology_runtime.platform.containment import own_view
-own_view.show((sys.prefix, sys.base_prefix, *filter(os.path.exists, sys.path)), uid, gid)  # what is root's alone
+from headgate.topology_runtime.platform.containment import show
+show((sys.prefix, sys.base_prefix, *filter(os.path.exists, sys.path)), uid, gid)  # what is root's alone
 os.setgroups([]), os.setgid(gid), os.setuid(uid)
 found = {"uid": os.getuid(), "read": [], "answers": []}
 for path in (state, state / "keys", state / "keys" / "trust.json", state / "keys" / "operator.local.key"):

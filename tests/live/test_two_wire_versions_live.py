@@ -27,7 +27,7 @@ LIMIT_S = 60.0
 AS_IF = """
 import sys
 
-from topology_runtime import wire_version
+from headgate.topology_runtime.wire import wire_version
 
 wire_version.WIRE = int(sys.argv.pop(1))
 

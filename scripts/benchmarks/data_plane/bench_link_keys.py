@@ -24,7 +24,7 @@ from benchmarks.data_plane.bench_data_plane import NAMES, ours
 PLACES = {name: [0 if name in ("source", "f1") else 1] for name in NAMES}
 WITHOUT = """
 import zmq
-from topology_runtime import curve
+from headgate.topology_runtime.keys import curve
 
 def but_for_tuples(function):
     def called(socket, *arguments):

@@ -28,7 +28,7 @@ VIEWS = (
 CURATE = """
 import sys
 from pathlib import Path
-from headgate.dashboards.analytics import trace_runs, spark
+from headgate.dashboards.analytics.storage import trace_runs, spark_session as spark
 from headgate.dashboards.analytics.curation.curated_tables import curate
 from headgate.dashboards.analytics.storage.data_folders import place
 from headgate.dashboards.analytics.curation.trace_segments import judged
