@@ -52,7 +52,7 @@ def profiling(running: Trial) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(running.process.pid).children(recursive=True):
         try:
-            if "calibration.background" in " ".join(child.cmdline()):
+            if "measuring.background_profile" in " ".join(child.cmdline()):
                 found += [child, *child.children(recursive=True)]
         except psutil.NoSuchProcess:
             continue
