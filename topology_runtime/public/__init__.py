@@ -14,9 +14,10 @@ Everything here is imported on first use, so that `import headgate` costs next t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as `typing` has it, whose import takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from headgate.topology_runtime.api.builder import topology as topology
     from headgate.topology_runtime.api.logic import Context as Context
     from headgate.topology_runtime.api.logic import Exhausted as Exhausted

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from headgate.topology_runtime.tasks.computing import Pi as Pi
     from headgate.topology_runtime.tasks.computing import Score as Score
     from headgate.topology_runtime.tasks.computing import Spin as Spin
