@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from headgate.lab.reproduction.rate_stair import DOUBT
@@ -139,7 +140,7 @@ def _short_rows(data: Data, fixed: Sequence[Data]) -> list[Sequence[str]]:
             mine = [cell for cell in cells if cell["pair"] == pair]
             if mine:
                 what = f"actual / planned rate, {pair.upper()}, {words}: mean (least)"
-                add(what, section, said, lambda cells, pair=pair: _achieved(cells, pair), mine)
+                add(what, section, said, partial(_achieved, pair=pair), mine)
     return rows
 
 
