@@ -11,7 +11,6 @@ import numpy as np
 from headgate.controller.analyze import demand as lag
 from headgate.controller.analyze.demand import Offer, demand, offer_of
 from headgate.controller.analyze.forecast import CHOSEN, RateForecast, Tuning
-from headgate.controller.analyze.season_detection import Handed
 from headgate.controller.execute.plan_drift import past_of
 from headgate.controller.execute.rollout_steps import PROBATION_WINDOWS
 from headgate.controller.knowledge.diagnoses import Demand, Horizon
@@ -20,9 +19,11 @@ from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import Membership
-from headgate.controller.knowledge.offered_load import Lag, LearnedSeason
+from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.models.plans import Plan
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.rates.learned_season import LearnedSeason
+from headgate.topology_runtime.rates.season_learning import Handed
 
 NS = 1_000_000_000
 QUEUE_S = (

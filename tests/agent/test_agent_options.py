@@ -100,7 +100,10 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_not_our_parent_does_not_own_us() -> None:
-    code = "from headgate.agent.process import agent_startup as start; start.end_with(1 if __import__('os').getppid() != 1 else 2)"
+    code = (
+        "import os; from headgate.agent.process import agent_startup as start; "
+        "start.end_with(1 if os.getppid() != 1 else 2)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "is not the owner of this agent" in done.stderr
 
