@@ -14,8 +14,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from headgate.controller.analyze.model_bias import spread_of
-from headgate.controller.core import background_planning as thinking
-from headgate.controller.core import rolling_upgrade as recoding
+from headgate.controller.core import background_planning, rolling_upgrade
 from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, standing
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
@@ -142,7 +141,7 @@ GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be th
 GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
 FAULTS = ("slot_quarantined", "vm_lost")
-MUST_GO = (*FAULTS, "vm_drained", recoding.REASON)  # what runs cannot stay as it is
+MUST_GO = (*FAULTS, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
 
 
 # ── the decision ────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +168,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     rate_tps = diagnosis.rate_tps or 0.0
     try:
         choice = _choice(turn, members, rate_tps, given)
-    except thinking.NotYet as why_not:
+    except background_planning.NotYet as why_not:
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {why_not}")
         return
     except HeadgateError as error:
@@ -183,10 +182,10 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
 
 def _choice(turn: Turn, members: Membership, rate_tps: float, given: Diagnosis) -> PlanChoice:
     k = turn.knowledge
-    if given.reason == recoding.REASON:
+    if given.reason == rolling_upgrade.REASON:
         here = present(k, members)
-        return recoding.choice(k, members, here, addable(k, members, here))
-    make = thinking.planned_in_background(turn, given, given.reason in FAULTS)
+        return rolling_upgrade.choice(k, members, here, addable(k, members, here))
+    make = background_planning.planned_in_background(turn, given, given.reason in FAULTS)
     return choose(question(k, members, rate_tps, given.reason), make)
 
 
@@ -197,7 +196,7 @@ def decide_made(turn: Turn, members: Membership, asked: OrderedPlan) -> None:
         return
     reason = "" if diagnosis.reason == "start" else diagnosis.reason
     now = question(k, members, asked.request.rate_tps, reason).request
-    if changed := thinking.changes(asked.request, now):
+    if changed := background_planning.changes(asked.request, now):
         what = f"the plan made for {now.rate_tps:,.1f} tuples/s is not used: {changed} changed meanwhile"
         turn.event("plan_dropped", what)
         k.next_turn_ns = 0
@@ -448,7 +447,9 @@ def first_plan(turn: Turn, members: Membership) -> None:
     rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
     diagnosis = Diagnosis("replan", "start", _first_words(run), rate_tps, {}, ())
     try:
-        choice = choose(question(k, members, rate_tps), thinking.planned_in_background(turn, diagnosis))
+        choice = choose(
+            question(k, members, rate_tps), background_planning.planned_in_background(turn, diagnosis)
+        )
         if choice.plan is None:
             raise Infeasible("the first plan was not made", cause=choice.text)
         if choice.plan.prediction.rate_tps < run.steps[0][1]:
@@ -457,7 +458,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
                 cause=choice.degraded,
                 hint="allow more VMs (`--max-vms`), larger slots (`--slot-cores`), or offer less",
             )
-    except thinking.NotYet:
+    except background_planning.NotYet:
         return
     except HeadgateError as error:
         _no_first_plan(turn, error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from headgate.controller.execute.desired_state import HAND_OVER_NS
 from headgate.controller.execute.rollout import IN_FORCE
-from headgate.controller.knowledge import spooled_events as events_gone
+from headgate.controller.knowledge import spooled_events
 from headgate.controller.knowledge.diagnoses import Past
 from headgate.controller.knowledge.journal_records import HeldDead
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
@@ -90,7 +90,7 @@ def take_back(turn: Turn, members: Membership) -> None:
     if back:
         turn.record(HeldDead(tuple(vm for vm in held if vm not in back)))
         for vm in back:
-            events_gone.events_taken_back(turn, members, vm)
+            spooled_events.events_taken_back(turn, members, vm)
         turn.event("vm_back", f"VM {', '.join(back)} is back and empty: it may be planned with again")
 
 

@@ -25,7 +25,7 @@ from headgate.agent.core.worker_failures import (
     line_of,
     of_thread,
 )
-from headgate.agent.process import agent_files as struck_file
+from headgate.agent.process import agent_files
 from headgate.topology_runtime.wire.channels import encode
 from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Struck, VmStrikes
 
@@ -226,17 +226,17 @@ def test_a_hung_call_is_told_with_its_limit() -> None:
 
 def test_an_agents_next_life_goes_on_counting(tmp_path: Path) -> None:
     struck = Struck("work", "source", 0, 5, 0, "row", 2, "why", "stack")
-    struck_file.save_struck(str(tmp_path), "run", (struck,))
-    assert struck_file.load_struck(str(tmp_path), "run") == (struck,)
-    assert struck_file.load_struck(str(tmp_path), "another") == ()
+    agent_files.save_struck(str(tmp_path), "run", (struck,))
+    assert agent_files.load_struck(str(tmp_path), "run") == (struck,)
+    assert agent_files.load_struck(str(tmp_path), "another") == ()
     strikes = WorkerFailures()
     strikes.take_up((struck,))
     assert not strikes.poison
     assert [one.times for one in strikes.told.struck] == [2]
     lost(strikes, row(5))
     assert strikes.poison
-    (tmp_path / struck_file.STRUCK_FILE).write_text("{")
-    assert struck_file.load_struck(str(tmp_path), "run") == ()
+    (tmp_path / agent_files.STRUCK_FILE).write_text("{")
+    assert agent_files.load_struck(str(tmp_path), "run") == ()
 
 
 # ── When is a worker hung, and when is it only busy, starved or waiting (agent/core/worker_failures.py)? ───

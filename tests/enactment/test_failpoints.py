@@ -24,7 +24,7 @@ SHELLS |= {"worker": ("topology_runtime/worker/process/worker_process.py",)}
 def reach(epoch: int, folder: Path | None) -> int:
     """How a process ended that came to the point in this epoch."""
     given = {"HEADGATE_FAILPOINTS": str(folder)} if folder else {}
-    code = f"from topology_runtime import failpoints; failpoints.reach({POINT!r}, {epoch})"
+    code = f"from headgate.topology_runtime.platform.processes import reach; reach({POINT!r}, {epoch})"
     environment = {k: v for k, v in os.environ.items() if k != "HEADGATE_FAILPOINTS"} | given
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=False)
     return done.returncode
