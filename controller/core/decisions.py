@@ -41,7 +41,7 @@ from headgate.topology_runtime.wording import counted, significant, utc_iso
 # ── What goes into the trace beside samples: `run.json`, and in decisions what came of the plan before.
 # Pure
 
-NS_PER_S, NS_PER_MS = 1e9, 1e6
+NS, MS = 1_000_000_000, 1_000_000
 
 
 def run_of(k: Knowledge, submitted: Submitted) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def _enacted(rollout: Rollout) -> dict[str, Any]:
         "slots": rollout.slots,
         "decided": utc_iso(rollout.decided_ns),
         "in_force": utc_iso(rollout.in_force_ns),
-        "enacted_s": round((rollout.in_force_ns - rollout.decided_ns) / NS_PER_S, 3),
-        "pause_ms": round((rollout.in_force_ns - rollout.switched_ns) / NS_PER_MS, 1),
+        "enacted_s": round((rollout.in_force_ns - rollout.decided_ns) / NS, 3),
+        "pause_ms": round((rollout.in_force_ns - rollout.switched_ns) / MS, 1),
     }
 
 
@@ -136,7 +136,6 @@ def machines_seen(turn: Turn, event: MachinesSeen) -> None:
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DECISION_SCHEMA = "headgate/decision/v1"
-NS = 1_000_000_000
 GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be there
 GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for

@@ -54,7 +54,6 @@ from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Finish, Started
 from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import Membership, MembershipChange
-from headgate.controller.knowledge.offered_load import cap_of, lags_of
 from headgate.controller.knowledge.run_view import LoopResult, RunView
 from headgate.controller.knowledge.spooled_events import Unread, without_reader
 from headgate.controller.models.task_models import missing_models
@@ -254,7 +253,7 @@ class Loop:
             return
         plan, in_force_s = rollout.plan, k.in_force_s(now)
         window = window_of(intake, now.mono_ns, k.settings.window_s)
-        lags, cap_tps = lags_of(k, now.wall_ns), cap_of(k, now.wall_ns)
+        lags, cap_tps = k.load.lags(now.wall_ns), k.load.cap_tps(now.wall_ns)
         verdict = stability(under_cap(window, lags, cap_tps), in_force_s or 0.0)
         self._following = self._following or RateFollower(topology, season=k.settings.season)
         need = self._following.need(k, self.members, window, lags, cap_tps, now)
