@@ -23,9 +23,7 @@ from msgspec import structs
 from headgate.agent.core import agent_events as e
 from headgate.agent.core.agent_state import AgentState
 from headgate.agent.core.package_state import paths_on, with_code
-from headgate.agent.process import agent_files as spools
-from headgate.agent.process import agent_files as struck_file
-from headgate.agent.process import agent_startup as start_up
+from headgate.agent.process import agent_files, agent_startup
 from headgate.agent.process.agent_config import AgentConfig
 from headgate.agent.reports.agent_metrics import AgentMetricsPort
 from headgate.agent.reports.sampler import Sampler
@@ -36,7 +34,7 @@ from headgate.agent.slots.worker_supervisor import Supervisor, WorkerEnd, Worker
 from headgate.topology_runtime.errors import BadMessage, Conflict
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.keys.worker_keys import WorkerKeys
-from headgate.topology_runtime.platform import processes as failpoints
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.service_notify import ServiceNotes
@@ -113,13 +111,13 @@ class Agent:
         undo.callback(self._ignore_signals)
         self._catch_signals()
         if config.owner:
-            start_up.end_with(config.owner)
-        undo.callback(os.close, start_up.lock(config.directory, config.vm))
-        boot = start_up.next_boot(config.directory, self.disk)
-        start_up.raise_file_limit()
-        self.binding, why = start_up.bind_slots(config)
+            agent_startup.end_with(config.owner)
+        undo.callback(os.close, agent_startup.lock(config.directory, config.vm))
+        boot = agent_startup.next_boot(config.directory, self.disk)
+        agent_startup.raise_file_limit()
+        self.binding, why = agent_startup.bind_slots(config)
         undo.callback(self._give_back)
-        self.worker_user = start_up.contain(config, undo)
+        self.worker_user = agent_startup.contain(config, undo)
         undo.callback(channels.context().term)  # waits for the last words to leave
         now_ns = monotonic_ns()
         keys = WorkerKeys()
@@ -127,7 +125,7 @@ class Agent:
             channels.from_worker, keys.guard
         )
         undo.callback(self.workers_channel.close, 0)
-        self.uplink = Uplink(start_up.contact(config), now_ns)
+        self.uplink = Uplink(agent_startup.contact(config), now_ns)
         undo.callback(self.uplink.close)
         self.packages = Packages(config, boot, self.uplink.send)
         undo.callback(self.packages.close)
@@ -138,9 +136,9 @@ class Agent:
         undo.callback(self._end_workers)
         self.spare = ProfileSlots(config, self.binding, self.worker_user)
         undo.callback(self.spare.close)
-        hello = start_up.hello(config, boot, self.binding, self.packages.only_signed, self.worker_user)
+        hello = agent_startup.hello(config, boot, self.binding, self.packages.only_signed, self.worker_user)
         self.state = AgentState(hello, now_ns, self.supervisor.letters_before())
-        self.state.strikes.take_up(struck_file.load_struck(config.directory, config.run))
+        self.state.strikes.take_up(agent_files.load_struck(config.directory, config.run))
         if config.metrics is not None:
             self.metrics = AgentMetricsPort(config.vm, config.metrics)
             undo.callback(self.metrics.close)
@@ -290,7 +288,7 @@ class Agent:
         self.sampler.over(worker.slot, worker.incarnation)
         calls = self.supervisor.under_way(worker, self._names, self._sources)
         state, left = self.state.slots[worker.slot], (calls, worker.reader.unlogged)
-        rest = self.supervisor.letters_left(worker, state.letters), spools.left_over(self.config.work)
+        rest = self.supervisor.letters_left(worker, state.letters), agent_files.left_over(self.config.work)
         self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, *rest))
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
@@ -306,7 +304,7 @@ class Agent:
 
     def _look_for_hung(self, now_ns: int) -> None:
         self.supervisor.trim_logs(self.disk)
-        left = spools.left_over(self.config.work) if self.state.spools_left else None
+        left = agent_files.left_over(self.config.work) if self.state.spools_left else None
         seen = e.DiskSeen(self.disk.texts() + self.packages.troubles(), left)
         if seen != self._disk_told or left is not None:
             self._disk_told = seen
@@ -360,7 +358,7 @@ class Agent:
                 self._tell(slot.number, message)
             case e.SaveStruck(struck):
                 with self.disk.writing("what was struck", self.config.directory):
-                    struck_file.save_struck(self.config.directory, self.config.run, struck)
+                    agent_files.save_struck(self.config.directory, self.config.run, struck)
             case e.DumpWorker() | e.KillWorker():
                 self._signal(instruction)
             case e.StartProfile():
@@ -390,7 +388,7 @@ class Agent:
 
     def _reach(self, desired: DesiredState, moment: str) -> None:
         """A failpoint: this agent and the newest desired state it heard of."""
-        failpoints.reach(f"agent.{self.config.vm}.{desired.phase}-{moment}", desired.token.epoch)
+        processes.reach(f"agent.{self.config.vm}.{desired.phase}-{moment}", desired.token.epoch)
 
     def _spawn(self, order: e.SpawnWorker) -> e.Event | None:
         slot = order.slot.number

@@ -24,7 +24,7 @@ from headgate.topology_runtime.keys.keyring import TRUST, Keyring
 from headgate.topology_runtime.platform.addresses import Listening, listening
 from headgate.topology_runtime.platform.http_options import metrics_at, metrics_options
 from headgate.topology_runtime.platform.processes import die_with
-from headgate.topology_runtime.wire import run_options as trigger_options
+from headgate.topology_runtime.wire import run_options
 from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
 from headgate.topology_runtime.wire.wire_version import VERSION
 
@@ -169,9 +169,9 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--mapper", default="sam", show_default=True)
 @click.option(
     "--traffic-triggers",
-    default=trigger_options.DEFAULT_TRIGGERS,
+    default=run_options.DEFAULT_TRIGGERS,
     metavar="WHEN",
-    help=trigger_options.TRIGGERS_HELP,
+    help=run_options.TRIGGERS_HELP,
 )
 @click.option("--routing", default="weighted", show_default=True)
 @click.option("--interference", default="cpu", show_default=True)
@@ -311,7 +311,7 @@ def triggers_of(options: dict[str, Any]) -> TrafficTriggers:
     from headgate.controller.knowledge.controller_config import TrafficTriggers
     from headgate.controller.plan.schedulers import pair_faults
 
-    triggers = TrafficTriggers(**trigger_options.parse_triggers(options["traffic_triggers"]))
+    triggers = TrafficTriggers(**run_options.parse_triggers(options["traffic_triggers"]))
     if triggers.first and (faults := pair_faults(options["allocator"], triggers.first)):
         raise UsageError(
             "--traffic-triggers: no such first plan", faults=[*faults.values()], hint="first=dsm"

@@ -23,7 +23,7 @@ from headgate.controller.package_shelf import PackageShelf
 from headgate.topology_runtime.errors import BadMessage
 from headgate.topology_runtime.keys.key_pairs import KeyGuard
 from headgate.topology_runtime.keys.keyring import Keyring, Trust
-from headgate.topology_runtime.platform import processes as failpoints
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.addresses import Listening
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.wire import channels
@@ -160,7 +160,7 @@ class ControllerPorts:
         if self._encoded[0] is not message:
             self._encoded = message, channels.encode(message)
         self._control.send(peer, self._encoded[1])
-        failpoints.reach(f"controller.{message.phase}-told-one", message.token.epoch)
+        processes.reach(f"controller.{message.phase}-told-one", message.token.epoch)
 
     def answer(self, number: int, reply: Reply) -> None:
         client = self._asked_by.pop(number, None)

@@ -41,7 +41,7 @@ from headgate.controller.viewers import Viewers
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.keys.keyring import KEYS, Keyring
 from headgate.topology_runtime.measuring import model_store
-from headgate.topology_runtime.platform import processes as failpoints
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.addresses import Listening
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.disk import DiskTroubles, words_of, write_whole
@@ -417,7 +417,7 @@ def _reach(records: tuple[Record, ...], moment: str) -> None:
     for record in records:
         if isinstance(record, RolloutStarted | PhaseEntered):
             phase = record.phase if isinstance(record, PhaseEntered) else "prepared"
-            failpoints.reach(f"controller.{phase}-{moment}", record.epoch)
+            processes.reach(f"controller.{phase}-{moment}", record.epoch)
 
 
 def kind_of(event: t.Event) -> str:

@@ -187,8 +187,6 @@ class DeadLetterBox:
 # new life of the controller names it anew, if at all. How it ended is said again with every desired state
 # that still names it.
 
-SECOND_NS = 1_000_000_000
-
 
 @dataclass(slots=True)
 class RunningProfile:
@@ -232,7 +230,7 @@ class ProfileState:
             if number in self.told:
                 out.append(e.SendProfiled(self.told[number]))
             elif number not in self.running and not self.uses(spec.slot):
-                self.running[number] = RunningProfile(spec, now_ns + int(spec.budget_s * SECOND_NS))
+                self.running[number] = RunningProfile(spec, now_ns + int(spec.budget_s * NS))
                 out.append(e.StartProfile(spec, desired.topology, desired.user_paths))
         return out
 

@@ -11,20 +11,19 @@ from contextlib import ExitStack
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from headgate.agent.process import agent_startup as start_up
+from headgate.agent.process import agent_startup
 from headgate.agent.process.agent_config import OWN, AgentConfig
 from headgate.agent.process.agent_startup import FILES_LEAST
 from headgate.topology_runtime.errors import HeadgateError
-from headgate.topology_runtime.platform import cgroups
+from headgate.topology_runtime.platform import cgroups, containment
 from headgate.topology_runtime.platform import cgroups as cgroup1
-from headgate.topology_runtime.platform import containment as limits
 from headgate.topology_runtime.platform.slot_binding import PROBES, choose
 from headgate.topology_runtime.platform.slot_size import PROCESSES_MOST, SlotSize
 
 # ── How far this machine and this user allow to contain workers: each part tried out, with what to try
 # where it lacks
 
-LIMITED = f"from {limits.__name__} import give_up; give_up()"
+LIMITED = f"from {containment.__name__} import give_up; give_up()"
 
 
 class Check(NamedTuple):
@@ -51,7 +50,7 @@ def _user() -> Check:
         os.chmod(folder, 0o755)
         os.mkdir(config.directory)
         try:
-            user = start_up.contain(config, undo)
+            user = agent_startup.contain(config, undo)
         except HeadgateError as error:
             text = f"{error.what}: {error.cause}; {error.hint}"
             return Check(name, None, text)
@@ -66,7 +65,7 @@ def _user() -> Check:
 def _limits() -> Check:
     tried = subprocess.run([sys.executable, "-P", "-c", LIMITED], capture_output=True, check=False)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = limits.FILES_MOST if hard == resource.RLIM_INFINITY else min(hard, limits.FILES_MOST)
+    most = containment.FILES_MOST if hard == resource.RLIM_INFINITY else min(hard, containment.FILES_MOST)
     if tried.returncode:
         return Check("tasks' privileges", False, tried.stderr.decode("utf-8", "replace").strip()[-200:])
     return Check(

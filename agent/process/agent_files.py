@@ -50,8 +50,8 @@ def left_over(directory: str) -> tuple[SpoolLeft, ...]:
     """Events on this VM's disk that a worker accepted and that are not done."""
     if not os.path.isdir(os.path.join(directory, "spools")):
         return ()
-    from headgate.topology_runtime.worker.sources import source_spool as spool
+    from headgate.topology_runtime.worker.sources import source_spool
 
     with suppress(OSError):  # whoever opens it to read says so
-        return spool.left_over(directory)
+        return source_spool.left_over(directory)
     return ()

@@ -14,15 +14,14 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from headgate.agent.process import agent_files as spools
-from headgate.agent.process import worker_user as worker_folders
+from headgate.agent.process import agent_files
 from headgate.agent.process.agent_config import AgentConfig
-from headgate.agent.process.worker_user import UNCONTAINED, worker_user
+from headgate.agent.process.worker_user import UNCONTAINED, hand_over, take_over, worker_user
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.keys.keyring import read_key
 from headgate.topology_runtime.measuring.model_store import machine
-from headgate.topology_runtime.platform import containment as own_user
+from headgate.topology_runtime.platform import containment
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.platform.containment import WorkerUser
 from headgate.topology_runtime.platform.disk import DiskTroubles
@@ -79,7 +78,7 @@ def bind_slots(config: AgentConfig) -> tuple[SlotBinding, str]:
 
 def contain(config: AgentConfig, undo: ExitStack) -> WorkerUser | None:
     """Whom workers run as (None: as this process), tried out. Raises HeadgateError."""
-    worker_folders.take_over(config.directory, config.work)
+    take_over(config.directory, config.work)
     user, claimed = worker_user(config)
     if claimed is not None:
         undo.callback(claimed.release)
@@ -87,11 +86,11 @@ def contain(config: AgentConfig, undo: ExitStack) -> WorkerUser | None:
     if user is None:
         return None
     try:
-        worker_folders.hand_over(config.directory, user)
+        hand_over(config.directory, user)
     except OSError as error:
         raise _no_folder(config.directory, error) from error
     tried = subprocess.run(
-        [sys.executable, "-P", "-m", own_user.__name__, user.words(())],
+        [sys.executable, "-P", "-m", containment.__name__, user.words(())],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False,
     )  # fmt: skip
     if tried.returncode:
@@ -119,7 +118,7 @@ def hello(
         rack=c.rack,
         usd_per_hour=c.usd_per_hour,
         bandwidth_mbps=c.bandwidth_mbps,
-        spools=spools.left_over(c.work),
+        spools=agent_files.left_over(c.work),
         only_signed=only_signed,
         machine=machine(),
         workers_as=whose(c, user),

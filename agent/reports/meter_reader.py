@@ -13,17 +13,17 @@ from typing import NamedTuple
 from headgate.agent.core.worker_failures import Call, HangReading, UnderWay
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
 from headgate.topology_runtime.wire.messages import SourceStatus
-from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.meters import meter
 
-RECORD_BYTES = mt.THREAD_WORDS * 8
-FIELDS = struct.Struct(f"<{mt.FIELDS}q")
-FIELDS_BYTES = mt.FIELDS * 8
+RECORD_BYTES = meter.THREAD_WORDS * 8
+FIELDS = struct.Struct(f"<{meter.FIELDS}q")
+FIELDS_BYTES = meter.FIELDS * 8
 BUCKET_BITS = 64
 LATENCY_END = FIELDS_BYTES + BUCKETS * 8
-LINK = struct.Struct(f"<{mt.LINK_WORDS}q")
-LINK_COUNTS = mt.L_STATE  # words before it
-LINK_BYTES = mt.LINK_WORDS * 8
-LINKS_AT = (mt.HEADER + mt.THREADS * mt.THREAD_WORDS) * 8
+LINK = struct.Struct(f"<{meter.LINK_WORDS}q")
+LINK_COUNTS = meter.L_STATE  # words before it
+LINK_BYTES = meter.LINK_WORDS * 8
+LINKS_AT = (meter.HEADER + meter.THREADS * meter.THREAD_WORDS) * 8
 STOPPED_BIT, EXHAUSTED_BIT = 1, 2  # SOURCE_STATE
 
 Counts = tuple[int, ...]
@@ -39,15 +39,15 @@ class ThreadDelta(NamedTuple):
     end_to_end: Buckets
 
 
-NOTHING = (bytes(RECORD_BYTES), (0,) * mt.FIELDS)
-NO_LINK: Counts = (0,) * mt.LINK_WORDS
+NOTHING = (bytes(RECORD_BYTES), (0,) * meter.FIELDS)
+NO_LINK: Counts = (0,) * meter.LINK_WORDS
 
 
 class MeterReader:
     """Maps a meter for reading; `fd` may be closed afterwards."""
 
     def __init__(self, fd: int) -> None:
-        self._meter = mt.Meter(fd)
+        self._meter = meter.Meter(fd)
         self._bytes = self._meter.words.cast("B")
         self._records: list[tuple[bytes, Counts]] = []
         self._links: list[Counts] = []
@@ -60,42 +60,42 @@ class MeterReader:
     def threads(self) -> list[ThreadDelta]:
         """Every thread that runs or did anything since the last reading. Records of threads that have ended
         are free from now on."""
-        used = self._meter.words[mt.H_THREADS]
+        used = self._meter.words[meter.H_THREADS]
         self._records += [NOTHING] * (used - len(self._records))
         return [delta for i in range(used) if (delta := self._thread(i)) is not None]
 
     def _thread(self, i: int) -> ThreadDelta | None:
-        at = mt.HEADER * 8 + i * RECORD_BYTES
+        at = meter.HEADER * 8 + i * RECORD_BYTES
         record = self._bytes[at : at + RECORD_BYTES].tobytes()
         now = FIELDS.unpack_from(record)
         before, last = self._records[i]
-        self._records[i] = (record, now) if now[mt.STATE] != mt.FREE else NOTHING
-        if not now[mt.THREAD]:
+        self._records[i] = (record, now) if now[meter.STATE] != meter.FREE else NOTHING
+        if not now[meter.THREAD]:
             return None
-        if now[mt.STATE] == mt.ENDED:
-            if now[mt.SOURCE_PARTITION]:
+        if now[meter.STATE] == meter.ENDED:
+            if now[meter.SOURCE_PARTITION]:
                 self._ended_sources.append(now)
             self._records[i] = NOTHING
-            self._meter.free_thread(mt.HEADER + i * mt.THREAD_WORDS)
+            self._meter.free_thread(meter.HEADER + i * meter.THREAD_WORDS)
         latency = added(before[FIELDS_BYTES:LATENCY_END], record[FIELDS_BYTES:LATENCY_END])
         return ThreadDelta(now, last, latency, added(before[LATENCY_END:], record[LATENCY_END:]))
 
     def links(self, most: int) -> list[tuple[Counts, Counts]]:
         """(now, at the last reading) of links over which something went, at most so many; what is left out
         comes with the next reading."""
-        used = self._meter.words[mt.H_LINKS]
+        used = self._meter.words[meter.H_LINKS]
         self._links += [NO_LINK] * (used - len(self._links))
         records = LINK.iter_unpack(self._bytes[LINKS_AT : LINKS_AT + used * LINK_BYTES])
         changed = [
             (i, now, before)
             for i, (now, before) in enumerate(zip(records, self._links, strict=True))
-            if now != before and now[mt.L_STATE] != mt.FREE
+            if now != before and now[meter.L_STATE] != meter.FREE
         ][:most]
         for i, now, _ in changed:
             self._links[i] = now
-            if now[mt.L_STATE] == mt.ENDED:
+            if now[meter.L_STATE] == meter.ENDED:
                 self._links[i] = NO_LINK
-                self._meter.free_link(LINKS_AT // 8 + i * mt.LINK_WORDS)
+                self._meter.free_link(LINKS_AT // 8 + i * meter.LINK_WORDS)
         return [(now, before) for _, now, before in changed if now[:LINK_COUNTS] != before[:LINK_COUNTS]]
 
     def sources(self, names: tuple[str, ...]) -> tuple[SourceStatus, ...]:
@@ -103,9 +103,9 @@ class MeterReader:
         words = self._meter.words
         found = [_source(now, names) for now in self._ended_sources]
         self._ended_sources = []
-        for i in range(words[mt.H_THREADS]):
-            at = mt.HEADER + i * mt.THREAD_WORDS
-            if words[at + mt.SOURCE_PARTITION]:
+        for i in range(words[meter.H_THREADS]):
+            at = meter.HEADER + i * meter.THREAD_WORDS
+            if words[at + meter.SOURCE_PARTITION]:
                 found.append(_source(FIELDS.unpack_from(self._bytes, at * 8), names))
         return tuple(found)
 
@@ -113,55 +113,55 @@ class MeterReader:
         """What `hang.HangWatch` wants to see."""
         words = self._meter.words
         queued, calls = 0, []
-        for i in range(words[mt.H_THREADS]):
-            at = mt.HEADER + i * mt.THREAD_WORDS
-            if words[at + mt.STATE] != mt.ENDED:
-                queued += words[at + mt.QUEUE]
-                if words[at + mt.CALL_STARTED_NS]:
+        for i in range(words[meter.H_THREADS]):
+            at = meter.HEADER + i * meter.THREAD_WORDS
+            if words[at + meter.STATE] != meter.ENDED:
+                queued += words[at + meter.QUEUE]
+                if words[at + meter.CALL_STARTED_NS]:
                     calls.append(self._call(at))
-        return HangReading(now_ns, state, words[mt.H_PROGRESS], ran_ns, queued, tuple(calls))
+        return HangReading(now_ns, state, words[meter.H_PROGRESS], ran_ns, queued, tuple(calls))
 
     def _call(self, at: int) -> Call:
         words = self._meter.words
-        kind = mt.KINDS[words[at + mt.CALL_KIND] % len(mt.KINDS)]
-        number, task = words[at + mt.THREAD] - 1, words[at + mt.TASK]
-        return Call(number, task, kind, words[at + mt.CALL_STARTED_NS], words[at + mt.CALL_MOVED])
+        kind = meter.KINDS[words[at + meter.CALL_KIND] % len(meter.KINDS)]
+        number, task = words[at + meter.THREAD] - 1, words[at + meter.TASK]
+        return Call(number, task, kind, words[at + meter.CALL_STARTED_NS], words[at + meter.CALL_MOVED])
 
     # ── user code, at a worker's end ────────────────────────────────────────────────────────────
 
     @property
     def ending(self) -> bool:
         """Did the worker begin to end by itself?"""
-        return bool(self._meter.words[mt.H_ENDING])
+        return bool(self._meter.words[meter.H_ENDING])
 
     @property
     def unlogged(self) -> int:
         """Rows that its sinks began and had not logged."""
         words = self._meter.words
-        first = mt.HEADER + mt.UNLOGGED
-        return sum(words[first + i * mt.THREAD_WORDS] for i in range(words[mt.H_THREADS]))
+        first = meter.HEADER + meter.UNLOGGED
+        return sum(words[first + i * meter.THREAD_WORDS] for i in range(words[meter.H_THREADS]))
 
     def be_careful(self, careful: bool) -> None:
         """Have the worker name each row before user code is called for it."""
-        self._meter.words[mt.H_CAREFUL] = int(careful)
+        self._meter.words[meter.H_CAREFUL] = int(careful)
 
     def under_way(self, names: Sequence[str], sources: Sequence[str]) -> tuple[UnderWay, ...]:
         """The call that the worker named, and the sources that are in a read. `names`: of the topology's
         tasks by number; `sources`: those of its sources."""
         words = self._meter.words
         found = []
-        for i in range(words[mt.H_THREADS]):
-            at = mt.HEADER + i * mt.THREAD_WORDS
-            thread, ident = words[at + mt.THREAD], words[at + mt.IDENT]
-            if not thread or words[at + mt.STATE] == mt.ENDED or words[at + mt.TASK] >= len(names):
+        for i in range(words[meter.H_THREADS]):
+            at = meter.HEADER + i * meter.THREAD_WORDS
+            thread, ident = words[at + meter.THREAD], words[at + meter.IDENT]
+            if not thread or words[at + meter.STATE] == meter.ENDED or words[at + meter.TASK] >= len(names):
                 continue
-            task = names[words[at + mt.TASK]]
-            if thread == words[mt.H_ROW_THREAD] and words[mt.H_ROW_SOURCE] < len(sources):
-                source, kind = sources[words[mt.H_ROW_SOURCE]], mt.KINDS[words[mt.H_ROW_KIND]]
-                place = words[mt.H_ROW_PARTITION], words[mt.H_ROW_POSITION], words[mt.H_ROW_VARIANT]
+            task = names[words[at + meter.TASK]]
+            if thread == words[meter.H_ROW_THREAD] and words[meter.H_ROW_SOURCE] < len(sources):
+                source, kind = sources[words[meter.H_ROW_SOURCE]], meter.KINDS[words[meter.H_ROW_KIND]]
+                place = words[meter.H_ROW_PARTITION], words[meter.H_ROW_POSITION], words[meter.H_ROW_VARIANT]
                 found.append(UnderWay(thread - 1, ident, task, source, *place, kind))
-            elif words[at + mt.CALL_STARTED_NS] and words[at + mt.CALL_KIND] == mt.READ:
-                place = words[at + mt.SOURCE_PARTITION] - 1, words[at + mt.SOURCE_EMITTED], 0
+            elif words[at + meter.CALL_STARTED_NS] and words[at + meter.CALL_KIND] == meter.READ:
+                place = words[at + meter.SOURCE_PARTITION] - 1, words[at + meter.SOURCE_EMITTED], 0
                 found.append(UnderWay(thread - 1, ident, task, task, *place, "read"))
         return tuple(found)
 
@@ -180,19 +180,19 @@ def added(before: bytes, now: bytes) -> Buckets:
 
 
 def _source(now: Counts, names: tuple[str, ...]) -> SourceStatus:
-    state = now[mt.SOURCE_STATE]
+    state = now[meter.SOURCE_STATE]
     return SourceStatus(
-        task=names[now[mt.TASK]],
-        partition=now[mt.SOURCE_PARTITION] - 1,
-        thread=now[mt.THREAD] - 1,
-        emitted=now[mt.SOURCE_EMITTED],
-        acked=now[mt.SOURCE_ACKED],
-        acked_above=now[mt.SOURCE_ACKED_ABOVE],
-        in_flight=now[mt.SOURCE_IN_FLIGHT],
-        replayed=now[mt.SOURCE_REPLAYED],
+        task=names[now[meter.TASK]],
+        partition=now[meter.SOURCE_PARTITION] - 1,
+        thread=now[meter.THREAD] - 1,
+        emitted=now[meter.SOURCE_EMITTED],
+        acked=now[meter.SOURCE_ACKED],
+        acked_above=now[meter.SOURCE_ACKED_ABOVE],
+        in_flight=now[meter.SOURCE_IN_FLIGHT],
+        replayed=now[meter.SOURCE_REPLAYED],
         stopped=bool(state & STOPPED_BIT),
         exhausted=bool(state & EXHAUSTED_BIT),
-        arrived=now[mt.SOURCE_ARRIVED],
-        oldest_ns=now[mt.SOURCE_OLDEST_NS],
-        seen_ns=now[mt.SOURCE_SEEN_NS],
+        arrived=now[meter.SOURCE_ARRIVED],
+        oldest_ns=now[meter.SOURCE_OLDEST_NS],
+        seen_ns=now[meter.SOURCE_SEEN_NS],
     )

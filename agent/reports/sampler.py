@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from headgate.agent.reports.meter_reader import Counts, MeterReader, ThreadDelta
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS, LATENCY_COLUMNS, percentiles_ns
-from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.disk import open_plain, text_of, write_note
 from headgate.topology_runtime.platform.slot_binding import SlotBinding
 from headgate.topology_runtime.wire.messages import (
@@ -36,7 +36,7 @@ from headgate.topology_runtime.wire.messages import (
     FinishedRuns,
     SampleBlock,
 )
-from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.meters import meter
 
 # ── Reads on in the logs of finished rows that workers append to
 # (topology_runtime/worker/meters/thread_records.py)
@@ -204,7 +204,7 @@ class WatchedWorker:
     incarnation: int
     pid: int
     reader: MeterReader
-    schedstats: dict[int, proc.Schedstat] = field(default_factory=dict)
+    schedstats: dict[int, processes.Schedstat] = field(default_factory=dict)
     over: bool = False
 
     def close(self) -> None:
@@ -335,7 +335,7 @@ class Sampler:
         self._used[slot] = now
         throttled_ns = now.throttled_ns - before.throttled_ns
         here = [watched for watched in self._watched if watched.slot == slot]
-        rss_bytes = sum(proc.rss_bytes(watched.pid) for watched in here if not watched.over)
+        rss_bytes = sum(processes.rss_bytes(watched.pid) for watched in here if not watched.over)
         slots.append(
             (slot, now.cpu_ns - before.cpu_ns, throttled_ns, rss_bytes, now.oom_kills - before.oom_kills)
         )
@@ -343,12 +343,12 @@ class Sampler:
         own_share = unthrottled_share([delay_ns for _, (_, delay_ns) in seen], throttled_ns)
         memory_bytes = rss_bytes // len(seen) if seen else 0
         for delta, (cpu_ns, delay_ns) in seen:
-            task = delta.now[mt.TASK]
+            task = delta.now[meter.TASK]
             tasks.append(self._names[task])
-            borrowed_ns = delta.now[mt.BORROWED_NS] - delta.before[mt.BORROWED_NS]
+            borrowed_ns = delta.now[meter.BORROWED_NS] - delta.before[meter.BORROWED_NS]
             times = (max(0, cpu_ns + borrowed_ns), int(delay_ns * own_share), memory_bytes)
             rows.append(
-                (delta.now[mt.THREAD] - 1, slot, delta.now[mt.EPOCH] or epoch, *times, *_counts(delta))
+                (delta.now[meter.THREAD] - 1, slot, delta.now[meter.EPOCH] or epoch, *times, *_counts(delta))
             )
             for bucket, count in delta.latency:
                 in_task[task, bucket] = in_task.get((task, bucket), 0) + count
@@ -387,13 +387,13 @@ def columns(names: Sequence[str], rows: Iterable[Row]) -> dict[str, bytes]:
 
 def _times(watched: WatchedWorker, delta: ThreadDelta) -> tuple[int, int]:
     """(CPU, run-delay) in ns of a thread since the last block; its file is kept open."""
-    tid = delta.now[mt.TID]
+    tid = delta.now[meter.TID]
     file = watched.schedstats.get(tid)
     if file is None:
         if not tid:
             return 0, 0
-        file = watched.schedstats[tid] = proc.Schedstat(watched.pid, tid)
-    if delta.now[mt.STATE] == mt.ENDED:
+        file = watched.schedstats[tid] = processes.Schedstat(watched.pid, tid)
+    if delta.now[meter.STATE] == meter.ENDED:
         del watched.schedstats[tid]
         added = file.added()
         file.close()
@@ -405,30 +405,30 @@ def _counts(delta: ThreadDelta) -> tuple[int, ...]:
     """The rest of a thread's row, in the order of SAMPLE_COLUMNS from `tuples_in` on."""
     now, before, latency, _ = delta
     counted = sum([count for _, count in latency])
-    mean_ns = (now[mt.LATENCY_SUM_NS] - before[mt.LATENCY_SUM_NS]) // counted if counted else 0
+    mean_ns = (now[meter.LATENCY_SUM_NS] - before[meter.LATENCY_SUM_NS]) // counted if counted else 0
     return (
-        now[mt.TUPLES_IN] - before[mt.TUPLES_IN],
-        now[mt.TUPLES_OUT] - before[mt.TUPLES_OUT],
-        now[mt.QUEUE],
+        now[meter.TUPLES_IN] - before[meter.TUPLES_IN],
+        now[meter.TUPLES_OUT] - before[meter.TUPLES_OUT],
+        now[meter.QUEUE],
         mean_ns,
         *map(round, percentiles_ns(latency, counted, (0.50, 0.99))),
-        now[mt.BUSY_NS] - before[mt.BUSY_NS],
-        now[mt.WAIT_NS] - before[mt.WAIT_NS],
-        now[mt.BYTES_IN] - before[mt.BYTES_IN],
-        now[mt.BYTES_OUT] - before[mt.BYTES_OUT],
+        now[meter.BUSY_NS] - before[meter.BUSY_NS],
+        now[meter.WAIT_NS] - before[meter.WAIT_NS],
+        now[meter.BYTES_IN] - before[meter.BYTES_IN],
+        now[meter.BYTES_OUT] - before[meter.BYTES_OUT],
     )
 
 
 def _link_row(now: Counts, before: Counts) -> Row:
     """A link's row; its latencies are means over the frames of the window."""
-    frames = now[mt.L_FRAMES] - before[mt.L_FRAMES]
+    frames = now[meter.L_FRAMES] - before[meter.L_FRAMES]
     each = frames or 1
     return (
-        now[mt.L_FROM],
-        now[mt.L_TO],
-        now[mt.L_TUPLES] - before[mt.L_TUPLES],
-        now[mt.L_BYTES] - before[mt.L_BYTES],
+        now[meter.L_FROM],
+        now[meter.L_TO],
+        now[meter.L_TUPLES] - before[meter.L_TUPLES],
+        now[meter.L_BYTES] - before[meter.L_BYTES],
         frames,
-        (now[mt.L_BUFFER_NS] - before[mt.L_BUFFER_NS]) // each,
-        (now[mt.L_CHANNEL_NS] - before[mt.L_CHANNEL_NS]) // each,
+        (now[meter.L_BUFFER_NS] - before[meter.L_BUFFER_NS]) // each,
+        (now[meter.L_CHANNEL_NS] - before[meter.L_CHANNEL_NS]) // each,
     )

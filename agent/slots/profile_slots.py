@@ -30,7 +30,7 @@ from headgate.topology_runtime.platform.containment import WorkerUser
 from headgate.topology_runtime.platform.disk import open_plain
 from headgate.topology_runtime.platform.process_logs import open_log
 from headgate.topology_runtime.platform.slot_binding import SlotBinding
-from headgate.topology_runtime.worker.meters import row_copies as mirror
+from headgate.topology_runtime.worker.meters import row_copies
 
 KILL_TIMEOUT_S = 2.0
 CONTENT_MOST = 1 << 20  # of a model, which its task's code can write too
@@ -57,7 +57,7 @@ class ProfileSlots:
     def __init__(self, config: AgentConfig, binding: SlotBinding, user: WorkerUser | None = None) -> None:
         self._config, self._binding, self._user = config, binding, user
         self._home = Path(config.work)
-        self._mirror, self._profiles = self._home / mirror.FOLDER, self._home / "profile"
+        self._mirror, self._profiles = self._home / row_copies.FOLDER, self._home / "profile"
         self._slots: dict[int, ProfileSlot] = {}  # by number of the profile
         self._dying: list[subprocess.Popen[bytes]] = []  # killed; on a busy machine that takes a while
         empty(self._profiles)  # of an agent that was killed

@@ -25,14 +25,14 @@ from headgate.agent.process.agent_config import AgentConfig
 from headgate.agent.reports.meter_reader import MeterReader
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.keys.worker_keys import WorkerKeys, handing
-from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.containment import NOT_CONTAINED, WorkerUser, faults
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.process_logs import open_log, trim
 from headgate.topology_runtime.platform.slot_binding import SlotBinding
 from headgate.topology_runtime.wire.dead_letter_spool import forget, left_before, left_by
 from headgate.topology_runtime.wire.messages import DeadLetter, WorkerHello, WorkerReport
-from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.meters import meter
 
 LAST_WORDS_BYTES = 256 * 1024  # of a worker's log are read at its end, for the stacks in them
 OWN_SIGNALS = frozenset(
@@ -93,7 +93,7 @@ class Supervisor:
     def spawn(self, slot: int, incarnation: int) -> WorkerProcess:
         """A new worker in a slot that has none. Raises OSError."""
         with ExitStack() as on_failure:
-            fd = mt.create()
+            fd = meter.create()
             try:
                 reader = MeterReader(fd)
                 on_failure.callback(reader.close)
@@ -259,10 +259,10 @@ class Supervisor:
         """Workers that make no progress, and why one thinks so."""
         found = []
         for worker in self.workers.values():
-            stat = proc.stat(worker.pid) if worker.bound else None
+            stat = processes.stat(worker.pid) if worker.bound else None
             if stat is None:
                 continue
-            ran_ns = stat.cpu_ns + proc.run_delay_ns(worker.pid)
+            ran_ns = stat.cpu_ns + processes.run_delay_ns(worker.pid)
             hang = worker.watch.look(worker.reader.reading(now_ns, stat.state, ran_ns), max_call_ns)
             if hang is not None:
                 found.append((worker, hang))

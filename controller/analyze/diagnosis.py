@@ -1,18 +1,26 @@
 """Exactly one diagnosis per tick, by priority; each says what else was considered and why not. Pure.
 
-1 frozen            the controller itself was stalled: all look dead, so nothing is judged
-2 membership        slot_quarantined, vm_lost, vm_drained, vm_joined: passed in, they read no window
-3 unknown           too many samples missing
-4 overloaded        unstable though no more is offered than planned for: the models promise too much
-5 rate_changed      up
-6 rate_changed, over_provisioned   down
-7 latency_violated
-8 drift             measured far from predicted: reported only
-9 fine
+This is the only place that says what comes first:
+
+ 1 frozen            the controller itself was stalled: all look dead, so nothing is judged
+ 2 membership        slot_quarantined, vm_lost, vm_drained, vm_joined: passed in, they read no window
+ 3 unknown           too many samples missing
+ 4 overloaded        unstable though no more is offered than planned for: the models are too high
+ 5 rate_changed      up
+ 6 rate_changed, over_provisioned   down
+ 7 latency_violated
+ 8 drift             measured far from predicted: reported only
+ 9 fine
+
+Where none of these calls for a plan, the findings of others are asked, in the order in which they are given: first
+code, first rows and unread events (`Findings.idle`), then models (`Findings.models`, which also take the place of
+4: so wrong models look), then the placement (`Findings.placement`, where nothing is worse than 4, 7, 8 or 9).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -56,8 +64,37 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     held: str = ""
 
 
-def diagnose(given: DiagnosisInput) -> Diagnosis:
-    """The first rule that applies; see the module's text for their order."""
+Finding = Callable[[], Diagnosis | None]
+LEISURE = ("fine", "drift", "overloaded", "latency_violated")  # found, and nothing is to be done for it
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What those find who know more than `DiagnosisInput`; each is asked when nothing before it calls for a plan.
+    placement: the diagnosis, or a plan in its place."""
+
+    idle: tuple[Finding, ...] = ()
+    models: tuple[Finding, ...] = ()
+    placement: Callable[[Diagnosis], Diagnosis] | None = None
+
+
+def diagnose(given: DiagnosisInput, findings: Findings = Findings()) -> Diagnosis:
+    """The first that applies; see the module's text for their order."""
+    found = _by_rules(given)
+    if found.kind == "none":
+        found = _first(findings.idle) or found
+    if found.kind == "none" or found.reason == "overloaded":
+        found = _first(findings.models) or found
+    if findings.placement is not None and found.kind == "none" and found.reason in LEISURE:
+        found = findings.placement(found)
+    return found
+
+
+def _first(findings: tuple[Finding, ...]) -> Diagnosis | None:
+    return next((found for finding in findings if (found := finding()) is not None), None)
+
+
+def _by_rules(given: DiagnosisInput) -> Diagnosis:
     rejected: list[str] = []
     for rule in (_frozen, _membership, _unknown, _overloaded, _up, _down, _latency, _drift):
         if (found := rule(given, rejected)) is not None:

@@ -24,14 +24,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from headgate.controller.analyze.season_detection import (
-    LOOK_S,
-    Coming,
-    Handed,
-    LastSeconds,
-    SeasonWatch,
-    margin_of,
-)
+from headgate.controller.analyze.season_detection import Coming, LastSeconds, SeasonWatch, margin_of
+from headgate.topology_runtime.rates.season_learning import LOOK_S, Handed
 from headgate.topology_runtime.stability.slopes import Floats
 
 MEMORY_S = 600

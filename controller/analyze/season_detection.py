@@ -18,13 +18,19 @@ It hears one rate a second, keeps half an hour of them, and does so much work a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headgate.controller.knowledge.offered_load import LearnedSeason
+from headgate.topology_runtime.rates.season_learning import (
+    BELIEVED,
+    KEPT_S,
+    LOOK_S,
+    Handed,
+    laid,
+    part_of,
+    period_of,
+)
 from headgate.topology_runtime.stability.slopes import Floats
 
 # ── The last values of one a second, kept without copying. Pure ─────────────────────────────────────────
@@ -64,36 +70,20 @@ def margin_of(above: Floats, rows: float) -> float:
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-KEPT_S = 1800
 RECENT_S = 600  # a season is sought in these, and where there is none, in all that is kept
-SHORTEST_S, LONGEST_S = 30, 3600  # of a period: its troughs are shorter than a plan takes to be committed
 AHEAD_S = 240  # are foreseen: longer ahead nothing is decided
 CHECK_S = 5  # apart periods are sought
-LOOK_S = 15  # ahead it is tried: a plan that is lowered holds its slots for about so long
-ALIKE = 0.6  # a lag at which the rates resemble themselves less is no period
-NEARLY = 0.9  # as much as at the best lag
-BELIEVED, KEPT = 0.5, 0.75  # of the errors of level and trend
+KEPT = 0.75  # of the errors of level and trend, at most, once it is believed
 LAID_S, LAID_SHARE = 60, 0.25  # of a period, that a handed season is laid by
 PROOF_SHARE = 0.1  # of a period, that it then has to prove itself, `LAID_S` at least
 SAME = 0.02  # of a period apart: it is laid as before
 PERIODS = 3  # are averaged
-WHOLE_PERIODS = 3  # make a season that is handed over
 MISSED = 0.01  # of the rows may come above what was foreseen
 RISKED = 0.007  # of the rows of the last half hour: what one rise that is not foreseen may bring
 JUMP_S, LATE_S = 2, 3  # a rise within so long that is not foreseen is above the plan for so long
 SCALE_MOST = 2.0
 STRIKES_MOST = 3
-FLAT = 0.02  # of the mean: rates that vary less have no season worth a plan
 KNOWN = 1.05  # of the highest rate that is kept: no season foresees more
-
-
-class Handed(NamedTuple):
-    """A season that was learned elsewhere: what came in each part of a period, of about a second each, in the middle
-    and at most."""
-
-    period_s: float
-    middle: Floats
-    high: Floats
 
 
 class Coming(NamedTuple):
@@ -160,11 +150,6 @@ class Laid(NamedTuple):
         )  # the run may be at another scale than what was learned from
         scale = float(kept[-seen:].mean()) / usual_tps if usual_tps > 0 else 1.0
         return middle[parts[seen:]] * scale, high[parts[seen:]] * scale
-
-
-def part_of(at_s: Floats, period_s: float, parts: int) -> NDArray[np.intp]:
-    """In which part of a period each moment is."""
-    return np.minimum((at_s % period_s * parts / period_s).astype(np.intp), parts - 1)
 
 
 def _scale(last_tps: float, usual_tps: float) -> float:
@@ -317,88 +302,3 @@ class SeasonWatch:
         if isinstance(best.source, Laid):
             known_tps = max(known_tps, best.highest_tps(kept))
         return best.coming(kept, self.short_share, chance_tps, KNOWN * known_tps)
-
-
-def laid(handed: Handed, rates: Floats) -> float | None:
-    """The second of a period that the first of these rates, of a period at most, fits best; None where none does."""
-    middle, number = handed.middle, min(len(rates), len(handed.middle))
-    off = rates[:number] - rates[:number].mean()
-    if rates.std() < FLAT * rates.mean() or not off.any():
-        return None
-    parts = len(middle)
-    products = np.fft.irfft(np.conj(np.fft.rfft(off, parts)) * np.fft.rfft(middle), parts)
-    sums, squares = (np.concatenate(([0.0], np.cumsum(np.tile(middle**power, 2)))) for power in (1, 2))
-    sum_of, square_of = (each[number : number + parts] - each[:parts] for each in (sums, squares))
-    spread = np.maximum(square_of - sum_of**2 / number, 1e-9 * squares[parts])
-    fits = products / np.sqrt(spread * float((off**2).sum()))
-    best = int(np.argmax(fits))
-    return best * handed.period_s / parts if fits[best] >= ALIKE else None
-
-
-def period_of(rates: Floats, most_s: int = KEPT_S) -> float | None:
-    """In seconds, where two were seen; None where they do not repeat within `most_s`."""
-    alike = _alike(rates)
-    most = min(len(rates) // 2, most_s)
-    apart = np.flatnonzero(alike[: most + 1] < ALIKE / 2)
-    if not len(apart):
-        return None
-    first = max(SHORTEST_S, int(apart[0]))
-    best = float(alike[first : most + 1].max(initial=-1.0))
-    if best < ALIKE:
-        return None
-    near = alike[first : most + 1] >= NEARLY * best
-    begins = int(np.argmax(near))
-    ends = begins + int(np.argmin(near[begins:])) if not near[begins:].all() else len(near)
-    period_s = float(first + begins + np.argmax(alike[first + begins : first + ends]))
-    if period_s in (first, most):
-        return None  # rising still at the end
-    return _sharper(alike, period_s)
-
-
-def _sharper(alike: Floats, period_s: float) -> float:
-    """By its multiples, as far as they can be told: of days, a week apart are more alike than three days."""
-    for times in range(2, 17):
-        reach = max(2, math.ceil(0.02 * times * period_s))
-        begins, ends = round(times * period_s) - reach, round(times * period_s) + reach + 1
-        if ends > 3 * len(alike) // 4:
-            break
-        at = begins + int(np.argmax(alike[begins:ends]))
-        if alike[at] >= ALIKE and at not in (begins, ends - 1):
-            period_s = at / times
-    return period_s
-
-
-def _alike(rates: Floats) -> Floats:
-    """The correlation of the rates with themselves, by lag."""
-    number = len(rates)
-    off = rates - rates.mean()
-    squares = np.cumsum(off**2)
-    if number < 2 * SHORTEST_S or squares[-1] <= number * (FLAT * rates.mean()) ** 2:
-        return np.ones(1)
-    power = np.abs(np.fft.rfft(off, 2 * number)) ** 2
-    sums = np.fft.irfft(power)[:number]
-    heads, tails = squares[::-1], squares[-1] - np.concatenate(([0.0], squares[:-1]))
-    return np.asarray(sums / np.sqrt(np.maximum(heads * tails, 1e-9 * squares[-1] ** 2)))
-
-
-# ── What is wrong with a season that is handed over, whoever made it. Pure ──────────────────────────────
-
-
-def season_faults(season: LearnedSeason) -> Iterator[str]:
-    """Each in words."""
-    period_s, parts, learned = season.period_s, len(season.middle), season.learned
-    if not (math.isfinite(period_s) and SHORTEST_S <= period_s <= LONGEST_S):
-        yield f"period_s: expected {SHORTEST_S} to {LONGEST_S} s, got {period_s:g}"
-        return
-    if parts != round(period_s) or len(season.high) != parts:
-        yield f"middle, high: expected {round(period_s)} values each, got {parts} and {len(season.high)}"
-        return
-    if not all(math.isfinite(tps) and tps >= 0 for tps in (*season.middle, *season.high)):
-        yield "middle, high: a rate is negative or no number"
-    elif max(season.middle) <= 0 or any(a > b for a, b in zip(season.middle, season.high, strict=True)):
-        yield "middle, high: nothing is offered, or there is less in high than in middle"
-    if not learned.seconds >= WHOLE_PERIODS * period_s or learned.periods < WHOLE_PERIODS:
-        yield (
-            f"learned: {learned.seconds:g} s do not support a period of {period_s:g} s, "
-            f"{WHOLE_PERIODS} whole ones are needed"
-        )

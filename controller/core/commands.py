@@ -14,8 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headgate.controller.analyze.demand import planned_for
-from headgate.controller.core import background_planning as thinking
-from headgate.controller.core import profiling as first_profiles
+from headgate.controller.core import background_planning, profiling
 from headgate.controller.core.decisions import addable, decide_made, enact_proposal, present, question
 from headgate.controller.core.model_updates import offer
 from headgate.controller.core.operator_actions import CORDON_COMMANDS as CORDON_COMMANDS
@@ -46,7 +45,7 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
 from headgate.topology_runtime.wire.messages import Reply, refusal
 from headgate.topology_runtime.wording import counted, significant, utc_iso
-from headgate.topology_runtime.worker.rows import row_values as wire
+from headgate.topology_runtime.worker.rows import row_values
 
 # ── Answers to what clients ask about dead letters. Pure, as commands.py ────────────────────────────────
 
@@ -215,7 +214,7 @@ def unsendable(topology: Topology, letter: Letter) -> str:
     if letter.feeder not in {edge.source for _, edge in topology.in_edges(letter.task)}:
         return f"no rows of {letter.feeder or 'another task'} go to {letter.task} here"
     try:
-        count = len(wire.read(letter.data, letter.shape))
+        count = len(row_values.read(letter.data, letter.shape))
     except msgspec.DecodeError as error:
         return f"its row cannot be read back: {error}"
     return "" if count == 1 else f"its row cannot be read back: {count} rows"
@@ -314,7 +313,7 @@ def refuse_if_taken(k: Knowledge) -> None:
 
 def take(turn: Turn, submitted: Submitted, by: str, known: tuple[Model, ...]) -> dict[str, Any]:
     """Measure first what lacks a model. Raises InvalidInput where that cannot be."""
-    tasks = first_profiles.unmodelled(submitted.topology, submitted.models)
+    tasks = profiling.unmodelled(submitted.topology, submitted.models)
     by_name = submitted.topology.by_name
     faults = [f"task {name!r}: no `run`" for name in tasks.values() if by_name[name].run is None]
     if faults:
@@ -353,7 +352,7 @@ def withdraw(turn: Turn, arguments: dict[str, Any]) -> dict[str, Any]:
         raise Conflict(
             "this submission does not wait any more", hint="`headgate status`; `headgate stop` ends a run"
         )
-    first_profiles.drop(turn, "the submission was withdrawn")
+    profiling.drop(turn, "the submission was withdrawn")
     return {"submission": number, "topology": taken.submitted.topology.name}
 
 
@@ -402,8 +401,8 @@ def answer(run: Run, turn: Turn, command: Command) -> None:
         if handler is None:
             raise UsageError(f"the controller knows no command {request.command!r}", hint=", ".join(COMMANDS))
         found = handler(run, turn, request.arguments)
-    except thinking.NotYet:
-        thinking.park(turn, command)
+    except background_planning.NotYet:
+        background_planning.park(turn, command)
         return
     except HeadgateError as error:
         turn.do(Answer(command.number, refusal(error)))
@@ -414,12 +413,12 @@ def answer(run: Run, turn: Turn, command: Command) -> None:
 
 def plan_made(run: Run, turn: Turn, made: PlanMade) -> None:
     """A plan was made beside the loop: use it for what it was asked for, and answer who waits for one."""
-    asked = thinking.take(turn, made)
+    asked = background_planning.take(turn, made)
     if asked is None or run.ending.stage != "running" or run.knowledge.durable.run is None:
         return
     decide_made(turn, run.members, asked)
-    thinking.used(turn, asked, made.seconds)
-    for command in thinking.unpark(turn):
+    background_planning.used(turn, asked, made.seconds)
+    for command in background_planning.unpark(turn):
         answer(run, turn, command)
 
 
@@ -550,7 +549,7 @@ def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
     elif not arguments.get("propose"):
         return partial(_planned, asked)
     else:
-        plan = moving_little(asked, lambda request: thinking.made_whole(turn, request))
+        plan = moving_little(asked, lambda request: background_planning.made_whole(turn, request))
     if arguments.get("propose"):
         here = {vm.vm for vm in present(k, run.members)}
         more = tuple(vm for vm in plan.vms if vm.vm not in here)

@@ -14,8 +14,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from headgate.controller.analyze.model_bias import spread_of
-from headgate.controller.core import background_planning as thinking
-from headgate.controller.core import rolling_upgrade as recoding
+from headgate.controller.core import background_planning, rolling_upgrade
 from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, standing
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
@@ -42,7 +41,7 @@ from headgate.topology_runtime.wording import counted, significant, utc_iso
 # ── What goes into the trace beside samples: `run.json`, and in decisions what came of the plan before.
 # Pure
 
-NS_PER_S, NS_PER_MS = 1e9, 1e6
+NS, MS = 1_000_000_000, 1_000_000
 
 
 def run_of(k: Knowledge, submitted: Submitted) -> dict[str, Any]:
@@ -79,8 +78,8 @@ def _enacted(rollout: Rollout) -> dict[str, Any]:
         "slots": rollout.slots,
         "decided": utc_iso(rollout.decided_ns),
         "in_force": utc_iso(rollout.in_force_ns),
-        "enacted_s": round((rollout.in_force_ns - rollout.decided_ns) / NS_PER_S, 3),
-        "pause_ms": round((rollout.in_force_ns - rollout.switched_ns) / NS_PER_MS, 1),
+        "enacted_s": round((rollout.in_force_ns - rollout.decided_ns) / NS, 3),
+        "pause_ms": round((rollout.in_force_ns - rollout.switched_ns) / MS, 1),
     }
 
 
@@ -137,12 +136,11 @@ def machines_seen(turn: Turn, event: MachinesSeen) -> None:
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DECISION_SCHEMA = "headgate/decision/v1"
-NS = 1_000_000_000
 GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be there
 GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
 FAULTS = ("slot_quarantined", "vm_lost")
-MUST_GO = (*FAULTS, "vm_drained", recoding.REASON)  # what runs cannot stay as it is
+MUST_GO = (*FAULTS, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
 
 
 # ── the decision ────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +167,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
     rate_tps = diagnosis.rate_tps or 0.0
     try:
         choice = _choice(turn, members, rate_tps, given)
-    except thinking.NotYet as why_not:
+    except background_planning.NotYet as why_not:
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {why_not}")
         return
     except HeadgateError as error:
@@ -183,10 +181,10 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
 
 def _choice(turn: Turn, members: Membership, rate_tps: float, given: Diagnosis) -> PlanChoice:
     k = turn.knowledge
-    if given.reason == recoding.REASON:
+    if given.reason == rolling_upgrade.REASON:
         here = present(k, members)
-        return recoding.choice(k, members, here, addable(k, members, here))
-    make = thinking.planned_in_background(turn, given, given.reason in FAULTS)
+        return rolling_upgrade.choice(k, members, here, addable(k, members, here))
+    make = background_planning.planned_in_background(turn, given, given.reason in FAULTS)
     return choose(question(k, members, rate_tps, given.reason), make)
 
 
@@ -197,7 +195,7 @@ def decide_made(turn: Turn, members: Membership, asked: OrderedPlan) -> None:
         return
     reason = "" if diagnosis.reason == "start" else diagnosis.reason
     now = question(k, members, asked.request.rate_tps, reason).request
-    if changed := thinking.changes(asked.request, now):
+    if changed := background_planning.changes(asked.request, now):
         what = f"the plan made for {now.rate_tps:,.1f} tuples/s is not used: {changed} changed meanwhile"
         turn.event("plan_dropped", what)
         k.next_turn_ns = 0
@@ -448,7 +446,9 @@ def first_plan(turn: Turn, members: Membership) -> None:
     rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
     diagnosis = Diagnosis("replan", "start", _first_words(run), rate_tps, {}, ())
     try:
-        choice = choose(question(k, members, rate_tps), thinking.planned_in_background(turn, diagnosis))
+        choice = choose(
+            question(k, members, rate_tps), background_planning.planned_in_background(turn, diagnosis)
+        )
         if choice.plan is None:
             raise Infeasible("the first plan was not made", cause=choice.text)
         if choice.plan.prediction.rate_tps < run.steps[0][1]:
@@ -457,7 +457,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
                 cause=choice.degraded,
                 hint="allow more VMs (`--max-vms`), larger slots (`--slot-cores`), or offer less",
             )
-    except thinking.NotYet:
+    except background_planning.NotYet:
         return
     except HeadgateError as error:
         _no_first_plan(turn, error)

@@ -6,24 +6,26 @@ them. No clock, no I/O, no randomness: the same events at the same times give th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from headgate.controller.analyze import demand as lag
-from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
+from headgate.controller.analyze.demand import lag_alarm, under_cap
+from headgate.controller.analyze.diagnosis import DiagnosisInput, Findings, diagnose
+from headgate.controller.analyze.model_bias import ModelBias
 from headgate.controller.analyze.residuals import growing, nearness, predicted_slots, residuals
 from headgate.controller.analyze.stability import stability
-from headgate.controller.core import alarms, commands
-from headgate.controller.core import background_planning as thinking
-from headgate.controller.core import decisions as deciding
-from headgate.controller.core import decisions as provided
-from headgate.controller.core import model_updates as offers
-from headgate.controller.core import plan_triggers as traffic_triggers
-from headgate.controller.core import prediction_accounting as correcting
-from headgate.controller.core import profiling as first_profiles
-from headgate.controller.core import profiling as first_rows
-from headgate.controller.core import profiling as spare_profiles
-from headgate.controller.core import rolling_upgrade as recoding
+from headgate.controller.core import (
+    alarms,
+    background_planning,
+    commands,
+    decisions,
+    model_updates,
+    plan_triggers,
+    prediction_accounting,
+    profiling,
+    rolling_upgrade,
+)
 from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.decisions import run_of
 from headgate.controller.core.plan_triggers import PathWatch
@@ -46,17 +48,16 @@ from headgate.controller.execute.run_end import Ending
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import LetterRecord
-from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Stability
 from headgate.controller.knowledge.journal_records import Booted, Durable, Submitted, fold_all
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Finish, Started
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import Membership, MembershipChange
-from headgate.controller.knowledge.offered_load import cap_of, lags_of
 from headgate.controller.knowledge.run_view import LoopResult, RunView
 from headgate.controller.knowledge.spooled_events import Unread, without_reader
 from headgate.controller.models.task_models import missing_models
-from headgate.controller.monitor import vm_reports as clocks
-from headgate.controller.monitor import vm_reports as hearing
+from headgate.controller.monitor import vm_reports
 from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.sample_windows import window_of
 from headgate.controller.monitor.sink_counts import FinishedRows, Settling
@@ -166,16 +167,12 @@ def unread_spools_found(turn: Turn, members: Membership) -> Diagnosis | None:
     }
     _alarm(turn, {place: rows for place, rows in waiting.items() if place[1] not in usable})
     waiting = {place: rows for place, rows in waiting.items() if place[1] in usable}
-    if not waiting or k.plan is None or not _may_plan(k) or turn.now.mono_ns < k.spools_again_ns:
+    if not waiting or k.plan is None or not profiling.may_plan(k) or turn.now.mono_ns < k.spools_again_ns:
         return None
     k.spools_again_ns = turn.now.mono_ns + SPOOL_AGAIN_NS
     evidence = {f"{task} {partition} on {vm}": rows for ((task, partition), vm), rows in waiting.items()}
     text = f"accepted and not read: {_told(waiting)}"
     return Diagnosis("replan", "events_unread", text, k.plan.rate_tps, evidence, ())
-
-
-def _may_plan(k: Knowledge) -> bool:
-    return k.durable.phase == "committed" and not k.enacting and not k.hold and k.settings.plan is None
 
 
 def _alarm(turn: Turn, stuck: Unread) -> None:
@@ -236,9 +233,9 @@ class Loop:
             t.Started: self._on_started,
             t.FromVm: self._on_vm,
             t.Command: lambda turn, event: commands.answer(self, turn, event),
-            t.MachinesSeen: provided.machines_seen,
+            t.MachinesSeen: decisions.machines_seen,
             t.JournalFailed: self._on_journal_failed,
-            t.Measured: thinking.measured,
+            t.Measured: background_planning.measured,
             t.PlanMade: lambda turn, event: commands.plan_made(self, turn, event),
             t.Troubled: self._on_troubled,
             t.DiskSeen: self._on_disk,
@@ -256,27 +253,28 @@ class Loop:
             return
         plan, in_force_s = rollout.plan, k.in_force_s(now)
         window = window_of(intake, now.mono_ns, k.settings.window_s)
-        lags, cap_tps = lags_of(k, now.wall_ns), cap_of(k, now.wall_ns)
-        verdict = stability(lag.under_cap(window, lags, cap_tps), in_force_s or 0.0)
+        lags, cap_tps = k.load.lags(now.wall_ns), k.load.cap_tps(now.wall_ns)
+        verdict = stability(under_cap(window, lags, cap_tps), in_force_s or 0.0)
         self._following = self._following or RateFollower(topology, season=k.settings.season)
         need = self._following.need(k, self.members, window, lags, cap_tps, now)
-        if behind := lag.lag_alarm(k.alarms.get("lag", ""), lags, window):
+        if behind := lag_alarm(k.alarms.get("lag", ""), lags, window):
             alarms.raise_alarm(turn, "lag", behind)
         else:
             alarms.clear_alarm(turn, "lag", "the lag is over: rows are read as they come")
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = HeldMemory.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
-        unknown = first_rows.slots_without_model(k)
+        unknown = profiling.slots_without_model(k)
         slots = {slot: use for slot, use in slots.items() if slot not in unknown}
         last_s = window.progress.lately("emitted", 1.0) or 0.0
         here = predicted_slots(plan.prediction, topology, last_s, self._memory.slots)
         here = {slot: here[slot] for slot in slots}
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
         self._accounts.look(turn, window, verdict, slots)
-        off_models = correcting.named(turn, self._accounts)
+        off_models = prediction_accounting.named(turn, self._accounts)
         late = self._paths.look(turn, self.members, lambda seconds: window_of(intake, now.mono_ns, seconds))
         judge_probation(turn, self.members, verdict, window)
+        plan_triggers.take_in(turn, window)
         diagnosis = diagnose(
             DiagnosisInput(
                 window=window,
@@ -293,22 +291,38 @@ class Loop:
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.members.frozen(now),
                 held=self._held(),
-            )
+            ),
+            self._findings(turn, window, verdict, need, off_models),
         )
-        if diagnosis.kind == "none":  # nothing is more urgent
-            lesser = recoding.found(turn) or first_rows.measured(turn, window)
-            diagnosis = lesser or unread_spools_found(turn, self.members) or diagnosis
-        if diagnosis.kind == "none" or diagnosis.reason == "overloaded":  # so wrong models look like
-            known = correcting.found(turn, off_models, need) or offers.found(turn, need)
-            diagnosis = known or diagnosis
-        diagnosis = traffic_triggers.looked(turn, self.members, window, verdict, diagnosis)
-        deciding.decide(turn, self.members, diagnosis)
+        decisions.decide(turn, self.members, diagnosis)
         self._watch.look(turn, self.members, need, verdict)
-        spare_profiles.consider(turn, self.members, off, self.ending.stage)
+        profiling.consider(turn, self.members, off, self.ending.stage)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)
         paths = self._paths.now
         self._result = LoopResult(window, verdict, need, off, late, paths, slots, here, near, grows, in_task)
+
+    def _findings(
+        self,
+        turn: Turn,
+        window: MeasuredWindow,
+        verdict: Stability,
+        need: Demand,
+        off_models: Sequence[ModelBias],
+    ) -> Findings:
+        """What to ask when nothing is more urgent; `diagnosis.py` says when."""
+        return Findings(
+            idle=(
+                lambda: rolling_upgrade.found(turn),
+                lambda: profiling.measured(turn, window),
+                lambda: unread_spools_found(turn, self.members),
+            ),
+            models=(
+                lambda: prediction_accounting.found(turn, off_models, need),
+                lambda: model_updates.found(turn, need),
+            ),
+            placement=partial(plan_triggers.better_placement, turn, self.members, window, verdict),
+        )
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────
 
@@ -360,13 +374,13 @@ class Loop:
         k = self.knowledge
         told = k.desired
         adopted(turn, self.members)
-        spare_profiles.watch(turn, self.members, self.ending.stage)
-        first_profiles.go_on(turn, event, self.members, self.ending.stage, self.submit)
+        profiling.watch(turn, self.members, self.ending.stage)
+        profiling.go_on(turn, event, self.members, self.ending.stage, self.submit)
         if self.ending.stage not in ("leaving", "over"):  # agents that were told to go are not lost
             enact(turn, self.members)
         self.ending.advance(turn, self.members)
         if self.ending.stage == "over":
-            hearing.keep_letters(turn)
+            vm_reports.keep_letters(turn)
             self._shown = None  # what came after the last turn is recorded too
             view = self._show(turn)
             turn.do(t.Finish(summary(view) if k.durable.run else None))
@@ -396,7 +410,7 @@ class Loop:
         if faults:
             raise InvalidInput(f"topology {submitted.topology.name!r} cannot be planned", faults=faults)
         turn.record(submitted)
-        correcting.by_ledger(turn)
+        prediction_accounting.by_ledger(turn)
         self._prepare(turn)
         turn.event("submitted", f"topology {submitted.topology.name} is to be run")
 
@@ -412,31 +426,31 @@ class Loop:
         message, members = event.message, self.members
         match message:
             case m.Hello():
-                changes = hearing.hello(turn, members, message)
+                changes = vm_reports.hello(turn, members, message)
             case m.Report():
                 member = members.members.get(message.vm)
                 before = member.report if member is not None else None
-                changes = hearing.report(turn, members, message)
+                changes = vm_reports.report(turn, members, message)
                 member = members.members.get(message.vm)
                 if member is not None and member.report is message:
                     self.again.hear(turn, message)
                     run = self.knowledge.durable.run
-                    if clocks.clock_stepped(turn, before, message) and run is not None:
+                    if vm_reports.clock_stepped(turn, before, message) and run is not None:
                         self.intake, self._roster = Intake(run.topology), -1
                     if before is None and self.ending.stage == "running":
-                        deciding.first_plan(turn, self.members)  # maybe it was the last one waited for
+                        decisions.first_plan(turn, self.members)  # maybe it was the last one waited for
             case m.SampleBlock():
                 return self._on_block(turn, message)
             case m.DeadLetters():
-                return hearing.letters(turn, members, message)
+                return vm_reports.letters(turn, members, message)
             case Profiled():
-                changes = hearing.told(turn, members, members.heard(message.vm, turn.now))
-                if not first_profiles.first_profile_heard(turn, message):
-                    spare_profiles.spare_profile_heard(turn, message)
+                changes = vm_reports.told(turn, members, members.heard(message.vm, turn.now))
+                if not profiling.first_profile_heard(turn, message):
+                    profiling.spare_profile_heard(turn, message)
             case m.PackageAt():
                 return  # the shell's matter
             case m.Goodbye():
-                changes = hearing.goodbye(turn, members, message)
+                changes = vm_reports.goodbye(turn, members, message)
         self._look_at_once(changes)
 
     def _look_at_once(self, changes: tuple[MembershipChange, ...]) -> None:
@@ -473,7 +487,7 @@ class Loop:
         k.durable = self._before
         self._unborn = not k.durable.boot and self._born is not None
         k.journal_retry_ns = turn.now.mono_ns + JOURNAL_RETRY_NS
-        hearing.letters_not_kept(turn, self._unkept)
+        vm_reports.letters_not_kept(turn, self._unkept)
         first = "journal" not in k.alarms
         k.alarms["journal"] = f"the journal takes no records: {event.error}; the present plan is held"
         if first:
@@ -491,13 +505,13 @@ class Loop:
             turn.event("trouble", f"{event.what} failed: {event.error}", level="warning")
 
     def _on_disk(self, turn: Turn, event: t.DiskSeen) -> None:
-        hearing.disk(turn, "the controller", event.troubles)
+        vm_reports.disk(turn, "the controller", event.troubles)
         if event.journal:
             self.knowledge.alarms.pop("journal", None)
 
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now
-        self._look_at_once(hearing.told(turn, self.members, self.members.tick(now)))
+        self._look_at_once(vm_reports.told(turn, self.members, self.members.tick(now)))
         self._alarms(turn)
         take_back(turn, self.members)
         k.impatient = hand_over_waited(k, now)
@@ -508,7 +522,7 @@ class Loop:
         if now.mono_ns >= self._keep_ns:
             self._keep_ns = now.mono_ns + KEEP_NS
             turn.do(t.KeepTallies(k.counts.tallies(now.wall_ns)))
-            hearing.keep_letters(turn)
+            vm_reports.keep_letters(turn)
             self.settling.go_on(turn, self.members, self.finished)
         self.again.go_on(turn, self.ending.stage == "running")
         self._end_in_time(turn)
@@ -516,10 +530,10 @@ class Loop:
         if due and self.ending.stage == "running" and not k.adopting_until_ns:
             late = now.mono_ns - k.next_turn_ns > TURN_NS
             k.next_turn_ns = (now.mono_ns if late else k.next_turn_ns) + TURN_NS
-            deciding.close_circuits(k, now.mono_ns)
-            thinking.watch(turn)
+            decisions.close_circuits(k, now.mono_ns)
+            background_planning.watch(turn)
             if k.durable.rollout is None:
-                deciding.first_plan(turn, self.members)
+                decisions.first_plan(turn, self.members)
             else:
                 self.think(turn, self.intake)
 

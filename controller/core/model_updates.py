@@ -14,20 +14,20 @@ from typing import Any, Protocol
 import msgspec
 
 from headgate.controller.analyze.model_bias import AGAIN, RefitFound, refit_of
-from headgate.controller.analyze.season_detection import SAME, season_faults
+from headgate.controller.analyze.season_detection import SAME
 from headgate.controller.core.profiling import may_plan
 from headgate.controller.execute.run_end import Ending
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
 from headgate.controller.knowledge.journal_records import OfferTaken, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import KeepModel
-from headgate.controller.knowledge.offered_load import SCHEMA as SEASON_SCHEMA
-from headgate.controller.knowledge.offered_load import LearnedSeason
 from headgate.controller.models.model_data import model_data, model_of
 from headgate.controller.models.prediction_ledger import corrected, correction_of, version_of
 from headgate.controller.models.task_models import Model
 from headgate.controller.plan.predict.slot_fit import near
 from headgate.topology_runtime.errors import Conflict, InvalidInput
+from headgate.topology_runtime.rates.learned_season import SCHEMA as SEASON_SCHEMA
+from headgate.topology_runtime.rates.learned_season import LearnedSeason, season_faults
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
 from headgate.topology_runtime.wording import utc_iso
 

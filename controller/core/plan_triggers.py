@@ -152,32 +152,33 @@ def _mixed(before: Mapping[Key, float], now: Mapping[Key, float], part: float) -
 NS = 1_000_000_000
 LOAD_SLACK = 0.05  # so far below the bound a VM must come to be no longer over it
 LIGHTER = 0.95  # of the highest load there is now: a plan with more is not worth its moves
-LEISURE = ("fine", "drift", "overloaded", "latency_violated")  # found, and nothing is to be done for it
 AGAIN_S = 30.0  # before a plan for a loaded VM is looked for once more
 
 
-def looked(
-    turn: Turn, members: Membership, window: MeasuredWindow, verdict: Stability, diagnosis: Diagnosis
-) -> Diagnosis:
-    """Take in what the window says of traffic. The diagnosis, or where it was that nothing is to be done, a plan to be
-    made for traffic or load."""
+def take_in(turn: Turn, window: MeasuredWindow) -> None:
+    """Know what the window says of traffic, and for mappers that are online of loads."""
     k, now_ns = turn.knowledge, turn.now.mono_ns
     seen = k.traffic
     step_s = min(window.seconds, (now_ns - seen.at_ns) / NS) if seen.at_ns else window.seconds
     seen.measured, seen.at_ns = smoothed(seen.measured, window, step_s), now_ns
-    mapper = MAPPERS.get(k.settings.mapper)
-    if mapper is None or not mapper.online or k.plan is None or not window.is_complete:
-        return diagnosis
-    loads = vm_loads(window, k.plan)
-    _watch_loads(k, loads, now_ns)
-    if diagnosis.kind != "none" or diagnosis.reason not in LEISURE or members.mass_loss:
+    if _is_online(k) and k.plan is not None and window.is_complete:
+        _watch_loads(k, vm_loads(window, k.plan), now_ns)
+
+
+def better_placement(
+    turn: Turn, members: Membership, window: MeasuredWindow, verdict: Stability, diagnosis: Diagnosis
+) -> Diagnosis:
+    """Where nothing else is to be done: a plan to be made for traffic or load, or the diagnosis as it was."""
+    k, now_ns = turn.knowledge, turn.now.mono_ns
+    seen = k.traffic
+    if not _is_online(k) or k.plan is None or not window.is_complete or members.mass_loss:
         return diagnosis
     if not may_plan(k) or seen.measured is None:
         return diagnosis
     since_ns = max(seen.looked_ns, k.in_force_ns)
     try:
         if _is_loaded(k, now_ns):
-            diagnosis = _for_load(turn, members, window, loads, diagnosis)
+            diagnosis = _for_load(turn, members, window, vm_loads(window, k.plan), diagnosis)
             seen.load_looked_ns = now_ns
         elif now_ns - since_ns >= k.settings.triggers.every_s * NS and verdict.verdict == "stable":
             diagnosis = _for_traffic(turn, members, window, diagnosis)
@@ -185,6 +186,11 @@ def looked(
     except NotYet:  # it is looked at again when there is a plan
         return diagnosis
     return diagnosis
+
+
+def _is_online(k: Knowledge) -> bool:
+    mapper = MAPPERS.get(k.settings.mapper)
+    return mapper is not None and mapper.online
 
 
 # ── load ────────────────────────────────────────────────────────────────────────────────────────

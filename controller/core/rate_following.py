@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.controller.analyze import demand as lag
-from headgate.controller.analyze.demand import Offer, demand, offer_of
+from headgate.controller.analyze.demand import ALARM_S, Offer, demand, drain_tps, offer_of
 from headgate.controller.analyze.forecast import CHOSEN, RateForecast, Tuning
-from headgate.controller.analyze.season_detection import Handed
 from headgate.controller.execute.plan_drift import past_of
 from headgate.controller.execute.rollout_steps import PROBATION_WINDOWS
 from headgate.controller.knowledge.diagnoses import Demand, Horizon
@@ -20,14 +18,14 @@ from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import Membership
-from headgate.controller.knowledge.offered_load import Lag, LearnedSeason
+from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.models.plans import Plan
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.rates.learned_season import LearnedSeason
+from headgate.topology_runtime.rates.season_learning import Handed
 
 NS = 1_000_000_000
-QUEUE_S = (
-    lag.ALARM_S
-)  # that rows may wait where no latency constraint says less: what waits longer is an alarm
+QUEUE_S = ALARM_S  # that rows may wait where no latency constraint says less: what waits longer is an alarm
 ENACTMENTS = 5  # of the last so many the slowest is reckoned with
 
 
@@ -56,7 +54,7 @@ class RateFollower:
         if learned is not None and learned != self._season:  # from this run, meanwhile
             self._season = learned
             self.forecast.hand(handed_of(learned))
-        offer = offer_of(window, lag.drain_tps(lags) if lags else None, cap_tps)
+        offer = offer_of(window, drain_tps(lags) if lags else None, cap_tps)
         self.hear(offer, now.mono_ns)
         horizon = horizon_of(k, members, plan)
         return demand(offer, self.forecast, plan.rate_tps, past_of(k, now), k.settings.headroom, horizon)

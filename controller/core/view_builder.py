@@ -16,7 +16,6 @@ from headgate.controller.knowledge.dead_letters import Letters
 from headgate.controller.knowledge.knowledge import Knowledge, RunCounts
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Member, Membership, natural
-from headgate.controller.knowledge.offered_load import cap_of, lags_of, offered_now, source_kind
 from headgate.controller.knowledge.run_view import (
     AlarmNow,
     LettersNow,
@@ -104,7 +103,7 @@ def view_of(
     result: LoopResult | None, now: Now,
 ) -> RunView:  # fmt: skip
     """Of all that is known. `result`: of the last turn of the loop. by_sink: rows that reached the sinks."""
-    d, topology, cap_tps = k.durable, k.topology, cap_of(k, now.wall_ns)
+    d, topology, cap_tps = k.durable, k.topology, k.load.cap_tps(now.wall_ns)
     return RunView(
         mono_ns=now.mono_ns,
         wall_ns=now.wall_ns,
@@ -138,9 +137,9 @@ def view_of(
         profile=k.profiles.desired,
         profile_s=(now.mono_ns - k.profiles.began_ns) / NS if k.profiles.desired else 0.0,
         measuring=measuring(k, members, now),
-        source_kind=source_kind(k),
-        offered_tps=offered_now(k, now.wall_ns),
-        lags=lags_of(k, now.wall_ns),
+        source_kind=k.load.source_kind,
+        offered_tps=k.load.rate_at(now.wall_ns),
+        lags=k.load.lags(now.wall_ns),
         cap_tps=cap_tps if math.isfinite(cap_tps) else None,
         tuples=_tuples(k, members, by_sink, ending.intake_ended_ns or now.wall_ns),
         by_source=_by_source(k, ending.intake_ended_ns or now.wall_ns),

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from headgate.controller.execute.desired_state import HAND_OVER_NS
 from headgate.controller.execute.rollout import IN_FORCE
-from headgate.controller.knowledge import spooled_events as events_gone
+from headgate.controller.knowledge import spooled_events
 from headgate.controller.knowledge.diagnoses import Past
 from headgate.controller.knowledge.journal_records import HeldDead
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Member, Membership
-from headgate.controller.knowledge.offered_load import looked_ns, positions_at
 from headgate.topology_runtime.api.cluster import Slot
 
 NS = 1_000_000_000
@@ -90,7 +89,7 @@ def take_back(turn: Turn, members: Membership) -> None:
     if back:
         turn.record(HeldDead(tuple(vm for vm in held if vm not in back)))
         for vm in back:
-            events_gone.events_taken_back(turn, members, vm)
+            spooled_events.events_taken_back(turn, members, vm)
         turn.event("vm_back", f"VM {', '.join(back)} is back and empty: it may be planned with again")
 
 
@@ -119,6 +118,6 @@ def progress_of(k: Knowledge, wall_ns: int) -> tuple[int, float, int, int] | Non
     if schedule is None or topology is None:
         return None
     sources = len(topology.sources)
-    at_ns = looked_ns(k, wall_ns) if topology.arriving else wall_ns
-    offered = positions_at(k, at_ns) / sources if topology.arriving else schedule.offered(wall_ns)
+    at_ns = k.load.looked_ns(wall_ns) if topology.arriving else wall_ns
+    offered = k.load.positions_at(at_ns) / sources if topology.arriving else schedule.offered(wall_ns)
     return (at_ns, offered, k.counts.emitted // sources, k.counts.done // sources) if at_ns else None

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from headgate.controller.execute import handover as exclusive
-from headgate.controller.execute import handover as handing
-from headgate.controller.execute import rollout_steps as steps
+from headgate.controller.execute import handover, rollout_steps
 from headgate.controller.execute.desired_state import (
     compose,
     first_specs,
@@ -172,9 +170,9 @@ IN_FORCE: frozenset[Phase] = frozenset({"switched", "probation", "committed"})
 # ── what is there ───────────────────────────────────────────────────────────────────────────────
 
 
-def sight_of(members: Membership) -> steps.ObservedState:
+def sight_of(members: Membership) -> rollout_steps.ObservedState:
     """What the VMs reported last (the dicts themselves: they change with the next report)."""
-    return steps.ObservedState(
+    return rollout_steps.ObservedState(
         members.here,
         members.workers,
         members.threads,
@@ -186,7 +184,7 @@ def sight_of(members: Membership) -> steps.ObservedState:
     )
 
 
-def dead_slots(k: Knowledge, members: Membership, sight: steps.ObservedState) -> frozenset[Slot]:
+def dead_slots(k: Knowledge, members: Membership, sight: rollout_steps.ObservedState) -> frozenset[Slot]:
     """Slots of the present enactment where nothing can live: on VMs that are lost, or quarantined."""
     gone = {*members.gone(), *k.durable.held_dead}
     rollout = k.durable.rollout
@@ -194,7 +192,7 @@ def dead_slots(k: Knowledge, members: Membership, sight: steps.ObservedState) ->
     return frozenset(slot for slot in slots if slot.vm in gone or slot in sight.quarantined)
 
 
-def movable(k: Knowledge, sight: steps.ObservedState, dead: frozenset[Slot]) -> tuple[ThreadAt, ...]:
+def movable(k: Knowledge, sight: rollout_steps.ObservedState, dead: frozenset[Slot]) -> tuple[ThreadAt, ...]:
     """Existing threads that the next plan may keep."""
     d = k.durable
     if d.rollout is None:
@@ -206,7 +204,7 @@ def movable(k: Knowledge, sight: steps.ObservedState, dead: frozenset[Slot]) -> 
     )
 
 
-def _past_return(k: Knowledge, thread: ThreadSpec, sight: steps.ObservedState) -> bool:
+def _past_return(k: Knowledge, thread: ThreadSpec, sight: rollout_steps.ObservedState) -> bool:
     """A leaving thread that cannot stay after all: it may have ended, or its successor reads already."""
     topology = k.topology
     assert topology is not None
@@ -256,7 +254,7 @@ def begin(turn: Turn, members: Membership, order: Enactment) -> RolloutStarted:
 
 
 def _planned(
-    k: Knowledge, sight: steps.ObservedState, order: Enactment, dead: frozenset[Slot], wall_ns: int
+    k: Knowledge, sight: rollout_steps.ObservedState, order: Enactment, dead: frozenset[Slot], wall_ns: int
 ) -> RolloutStarted:
     d, plan = k.durable, order.plan
     assert d.run is not None
@@ -349,10 +347,10 @@ def circuit_of(plan: Plan) -> str:
 def enact(turn: Turn, members: Membership) -> None:
     """Compose the desired state and go as far through the phases as what is reported allows."""
     k = turn.knowledge
-    if _is_at_rest(k.durable) and not _out_of_date(k, members) and not exclusive.vacant(k):
+    if _is_at_rest(k.durable) and not _out_of_date(k, members) and not handover.vacant(k):
         return
     sight = sight_of(members)
-    for _ in range(len(steps.TABLE)):
+    for _ in range(len(rollout_steps.TABLE)):
         if _out_of_date(k, members):
             compose(k, sight)
             k.composed_of = (k.durable, (members.version, members.roster), k.impatient)
@@ -378,7 +376,7 @@ def _out_of_date(k: Knowledge, members: Membership) -> bool:
     return moving or durable is not k.durable or (versions, impatient) != now
 
 
-def _advance(turn: Turn, members: Membership, sight: steps.ObservedState) -> bool:
+def _advance(turn: Turn, members: Membership, sight: rollout_steps.ObservedState) -> bool:
     """One step of the enactment; True when something changed."""
     k = turn.knowledge
     d = k.durable
@@ -386,8 +384,8 @@ def _advance(turn: Turn, members: Membership, sight: steps.ObservedState) -> boo
     if stand is None or k.adopting_until_ns or turn.now.mono_ns < k.journal_retry_ns:
         return False
     if (
-        handing.hand_over(turn, sight)
-        or exclusive.appoint(turn, sight)
+        handover.hand_over(turn, sight)
+        or handover.appoint(turn, sight)
         or _leavers_over(turn, members, sight)
     ):
         return True
@@ -398,7 +396,7 @@ def _advance(turn: Turn, members: Membership, sight: steps.ObservedState) -> boo
         return _failed(turn, members, stand, failed)
     planned, phase, item = k.missing
     same = planned is stand.planned and phase == stand.phase  # not the epoch: one taken back is used again
-    step = steps.next_step(stand, item if same else None)
+    step = rollout_steps.next_step(stand, item if same else None)
     k.missing = stand.planned, stand.phase, step.item
     if step.kind == "enter":
         _enter(turn, stand, step.phase)
@@ -406,7 +404,9 @@ def _advance(turn: Turn, members: Membership, sight: steps.ObservedState) -> boo
     return step.kind == "late" and _late(turn, members, stand)
 
 
-def stand_of(k: Knowledge, sight: steps.ObservedState, now_ns: int) -> steps.RolloutProgress | None:
+def stand_of(
+    k: Knowledge, sight: rollout_steps.ObservedState, now_ns: int
+) -> rollout_steps.RolloutProgress | None:
     """Where the enactment under way stands; None before the first plan."""
     d = k.durable
     planned: RolloutStarted | None = d.waiting or d.rollout
@@ -416,10 +416,10 @@ def stand_of(k: Knowledge, sight: steps.ObservedState, now_ns: int) -> steps.Rol
     token = k.desired.token if k.desired is not None else Token(d.boot)
     more = k.windows_passed, round(k.settings.machines_wait_s * NS)
     since_ns, topology = k.phase_since_ns, d.run.topology
-    return steps.RolloutProgress(planned, phase, since_ns, now_ns, token, topology, sight, *more)
+    return rollout_steps.RolloutProgress(planned, phase, since_ns, now_ns, token, topology, sight, *more)
 
 
-def _enter(turn: Turn, stand: steps.RolloutProgress, phase: Phase) -> None:
+def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> None:
     k, epoch = turn.knowledge, stand.planned.epoch
     turn.record(PhaseEntered(epoch, phase, turn.now.wall_ns))
     k.phase_since_ns = turn.now.mono_ns
@@ -442,7 +442,7 @@ def _enter(turn: Turn, stand: steps.RolloutProgress, phase: Phase) -> None:
     turn.event(phase, words[phase], level="debug" if phase in ("prepared", "switched") else "info")
 
 
-def _fresh_failures(stand: steps.RolloutProgress) -> list[str]:
+def _fresh_failures(stand: rollout_steps.RolloutProgress) -> list[str]:
     """Why threads of this plan could not be built (the logic of a fresh thread raised)."""
     if stand.phase != "prepared":
         return []
@@ -450,24 +450,28 @@ def _fresh_failures(stand: steps.RolloutProgress) -> list[str]:
     return [text for thread, text in sorted(stand.sight.failed.items()) if thread in fresh]
 
 
-def _failed(turn: Turn, members: Membership, stand: steps.RolloutProgress, failed: list[str]) -> bool:
+def _failed(turn: Turn, members: Membership, stand: rollout_steps.RolloutProgress, failed: list[str]) -> bool:
     if turn.knowledge.durable.before is not None:
-        return roll_back(turn, members, f"it could not be built: {steps.named(failed)}")
+        return roll_back(turn, members, f"it could not be built: {rollout_steps.named(failed)}")
     error = EnactmentFailed(
-        "the first plan could not be enacted", cause=steps.named(failed), hint="see the logs of its workers"
+        "the first plan could not be enacted",
+        cause=rollout_steps.named(failed),
+        hint="see the logs of its workers",
     )
     turn.do(Finish(None, error))
     return False
 
 
-def _late(turn: Turn, members: Membership, stand: steps.RolloutProgress) -> bool:
-    k, missing = turn.knowledge, steps.waits_for(stand)
+def _late(turn: Turn, members: Membership, stand: rollout_steps.RolloutProgress) -> bool:
+    k, missing = turn.knowledge, rollout_steps.waits_for(stand)
     if stand.phase == "machines":
         give_up(turn, f"after {k.settings.machines_wait_s:g} s these were not there: {missing}")
         return True
     back = k.durable.before
     if stand.phase == "prepared" and back is not None and not stand.planned.undoes:
-        return roll_back(turn, members, f"not ready after {steps.PREPARED_LIMIT_NS / NS:g} s: {missing}")
+        return roll_back(
+            turn, members, f"not ready after {rollout_steps.PREPARED_LIMIT_NS / NS:g} s: {missing}"
+        )
     text = f"plan {stand.planned.epoch} has been {stand.phase} for long: waiting for {missing}"
     if "enactment" not in k.alarms:
         turn.event("alarm", text, level="warning")
@@ -525,7 +529,7 @@ def roll_back(turn: Turn, members: Membership, why: str) -> bool:
 # ── what is over ────────────────────────────────────────────────────────────────────────────────
 
 
-def _leavers_over(turn: Turn, members: Membership, sight: steps.ObservedState) -> bool:
+def _leavers_over(turn: Turn, members: Membership, sight: rollout_steps.ObservedState) -> bool:
     """Leaving threads that said they have ended, or that are on a lost VM or in a quarantined slot, are
     no longer desired in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
 
@@ -542,7 +546,7 @@ def _leavers_over(turn: Turn, members: Membership, sight: steps.ObservedState) -
     over = tuple(
         t.thread
         for t in rollout.leaving
-        if (steps.said_ended(sight, t) and not handing.still_open(turn.knowledge, t))
+        if (rollout_steps.said_ended(sight, t) and not handover.still_open(turn.knowledge, t))
         or t.slot.vm in gone
         or t.slot in quarantined
     )
@@ -554,12 +558,12 @@ def _leavers_over(turn: Turn, members: Membership, sight: steps.ObservedState) -
     return True
 
 
-def _let_go(turn: Turn, stand: steps.RolloutProgress, sight: steps.ObservedState) -> bool:
+def _let_go(turn: Turn, stand: rollout_steps.RolloutProgress, sight: rollout_steps.ObservedState) -> bool:
     """COMMITTED: leaving threads that ended are no longer desired; VMs without use are given back."""
     k = turn.knowledge
-    over = set(steps.ended_leavers(stand))
+    over = set(rollout_steps.ended_leavers(stand))
     ended = tuple(
-        t.thread for t in stand.planned.leaving if t.thread in over and not handing.still_open(k, t)
+        t.thread for t in stand.planned.leaving if t.thread in over and not handover.still_open(k, t)
     )
     if ended:
         turn.record(Gone(stand.planned.epoch, ended))

@@ -20,7 +20,6 @@ from headgate.controller.knowledge.journal_records import Draining, Ended, Sched
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import ReleaseMachine, Send
 from headgate.controller.knowledge.membership import Membership
-from headgate.controller.knowledge.offered_load import lags_of, positions_at
 from headgate.topology_runtime.wire.messages import SampleBlock, Shutdown, Token
 
 NS = 1_000_000_000
@@ -81,7 +80,7 @@ class Ending:
         elif self.stage == "draining":
             drained, over = all_stopped(turn.knowledge, members), self._waited_enough(turn)
             if not drained and over:
-                unread = sum(lag.rows for lag in lags_of(turn.knowledge, turn.now.wall_ns))
+                unread = sum(lag.rows for lag in turn.knowledge.load.lags(turn.now.wall_ns))
                 left = f"; {unread:,} rows that came are not read and stay in their spool" if unread else ""
                 text = f"not empty after {waited_ns / NS:.0f} s of draining{left}"
                 turn.event("alarm", text, level="warning")
@@ -142,7 +141,7 @@ def offered_of(k: Knowledge, wall_ns: int) -> int:
     """Tuples offered so far: every source takes the whole input rate, or what comes there."""
     schedule, topology = k.durable.schedule, k.topology
     if topology is not None and topology.arriving:
-        return math.ceil(positions_at(k, wall_ns) - 1e-9)
+        return math.ceil(k.load.positions_at(wall_ns) - 1e-9)
     return schedule.due(wall_ns) * len(topology.sources) if schedule and topology else 0
 
 

@@ -20,7 +20,7 @@ from headgate.controller.models.task_models import Model
 from headgate.topology_runtime.api.cluster import MOST_MBPS, Vm
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.measuring import model_store as store
+from headgate.topology_runtime.measuring import model_store
 from headgate.topology_runtime.traces.trace_plans import is_id, the_plan
 from headgate.topology_runtime.wording import counted, did_you_mean, name_faults, shown
 
@@ -103,12 +103,12 @@ def stale(model: Model, user_paths: Iterable[str]) -> list[str]:
 
     Code is compared only where the model says which it was and that code is found."""
     reasons = []
-    here = store.machine()
+    here = model_store.machine()
     if model.slot.machine != here:
         reasons.append(f"other machine: {model.slot.machine or 'not named'}")
     run, measured = model.more.get("run"), model.more.get("code_digest")
     if isinstance(run, str) and isinstance(measured, str):
-        now = store.code_digest(Task(model.task, run=run), list(user_paths))
+        now = model_store.code_digest(Task(model.task, run=run), list(user_paths))
         if now is not None and now != measured:
             reasons.append(f"code of {run} has changed")
     return reasons

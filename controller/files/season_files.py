@@ -6,10 +6,9 @@ import os
 
 import msgspec
 
-from headgate.controller.analyze.season_detection import season_faults
 from headgate.controller.files.planning_inputs import content_of
-from headgate.controller.knowledge.offered_load import SCHEMA, LearnedSeason
 from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.rates.learned_season import SCHEMA, LearnedSeason, season_faults
 from headgate.topology_runtime.wording import shown
 
 MAX_BYTES = 1024 * 1024

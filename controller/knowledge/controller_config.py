@@ -6,10 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from headgate.controller.knowledge.offered_load import LearnedSeason
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.prediction_ledger import LedgerEntry
 from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.rates.learned_season import LearnedSeason
 from headgate.topology_runtime.wire.messages import DataPlaneSettings as DataPlane
 from headgate.topology_runtime.wire.run_options import FRAME_ROWS
 

@@ -16,11 +16,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from headgate.controller.knowledge.offered_load import LearnedSeason
 from headgate.controller.models.plans import PlacedThreads, Plan, placed
 from headgate.controller.models.task_models import Model
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.rates.learned_season import LearnedSeason
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire.messages import Keepers, Route, TaskCode, ThreadSpec
 from headgate.topology_runtime.worker.keyed_state.key_ranges import of_runs, runs_of

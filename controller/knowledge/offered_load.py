@@ -9,14 +9,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire.messages import SourceStatus
-
-if TYPE_CHECKING:
-    from headgate.controller.knowledge.knowledge import Knowledge
 
 NS = 1_000_000_000
 APART_NS = NS // 5  # two looks that are kept, at least
@@ -90,105 +87,68 @@ class PartitionArrivals:
         return (last.arrived - first.arrived) * NS / (last.at_ns - first.at_ns)
 
 
-def looked_ns(k: Knowledge, wall_ns: int) -> int:
-    """By when (UTC) it is known what came, of all that are heard; 0 when none is."""
-    topology = k.topology
-    names = {task.name for task in topology.arriving} if topology else set()
-    known = [s.arrivals for (task, _), s in k.counts.sources.items() if task in names and s.arrivals.looks]
-    times = [one.looks[-1].at_ns for one in known]
-    return min([at_ns for at_ns in times if wall_ns - at_ns < STALE_NS], default=max(times, default=0))
+class OfferedLoad(NamedTuple):
+    """What is offered to the sources of a topology: by the schedule where they are paced, by arrivals where they take
+    rows as they come. arrivals: (source, of one of its partitions)."""
 
+    topology: Topology | None
+    schedule: Schedule | None
+    arrivals: tuple[tuple[str, PartitionArrivals], ...]
 
-def positions_at(k: Knowledge, at_ns: int) -> float:
-    """Positions that came, or were due, by then, of all sources together; not rounded. Once no more is taken, all that
-    came: it did before, whatever two looks make of the time between them."""
-    schedule, topology = k.durable.schedule, k.topology
-    if schedule is None or topology is None:
-        return 0.0
-    arriving = {task.name for task in topology.arriving}
-    by_ns = EVER_NS if 0 < schedule.end_ns <= at_ns else at_ns
-    came = sum(s.arrivals.arrived_at(by_ns) for (task, _), s in k.counts.sources.items() if task in arriving)
-    paced = len(topology.sources) - len(arriving)
-    return came + (paced * schedule.offered(at_ns) if paced else 0.0)
+    @property
+    def _arriving(self) -> tuple[str, ...]:
+        return tuple(task.name for task in self.topology.arriving) if self.topology else ()
 
+    def _of_arriving(self) -> list[PartitionArrivals]:
+        names = self._arriving
+        return [one for task, one in self.arrivals if task in names]
 
-def offered_now(k: Knowledge, wall_ns: int) -> float | None:
-    """Tuples/s now, of a source on average: as the schedule says, or as they come. None before the first."""
-    schedule, topology = k.durable.schedule, k.topology
-    if schedule is None or topology is None:
-        return None
-    if not topology.arriving:
-        return schedule.rate_at(wall_ns)
-    arriving = {task.name for task in topology.arriving}
-    came = sum(s.arrivals.rate_tps for (task, _), s in k.counts.sources.items() if task in arriving)
-    paced = (len(topology.sources) - len(arriving)) * schedule.rate_at(wall_ns)
-    return round((came + paced) / len(topology.sources), 3)
+    def looked_ns(self, wall_ns: int) -> int:
+        """By when (UTC) it is known what came, of all that are heard; 0 when none is."""
+        times = [one.looks[-1].at_ns for one in self._of_arriving() if one.looks]
+        return min([at_ns for at_ns in times if wall_ns - at_ns < STALE_NS], default=max(times, default=0))
 
+    def positions_at(self, at_ns: int) -> float:
+        """Positions that came, or were due, by then, of all sources together; not rounded. Once no more is taken, all
+        that came: it did before, whatever two looks make of the time between them."""
+        schedule, topology = self.schedule, self.topology
+        if schedule is None or topology is None:
+            return 0.0
+        by_ns = EVER_NS if 0 < schedule.end_ns <= at_ns else at_ns
+        came = sum(one.arrived_at(by_ns) for one in self._of_arriving())
+        paced = len(topology.sources) - len(self._arriving)
+        return came + (paced * schedule.offered(at_ns) if paced else 0.0)
 
-def lags_of(k: Knowledge, wall_ns: int) -> tuple[Lag, ...]:
-    """Of each arriving source, in file order."""
-    found = []
-    for task in k.topology.arriving if k.topology else ():
-        mine = [s.arrivals for (name, _), s in k.counts.sources.items() if name == task.name]
-        oldest_ns = min((one.oldest_ns for one in mine if one.oldest_ns), default=0)
-        seconds = max(0.0, (wall_ns - oldest_ns) / NS) if oldest_ns else 0.0
-        found.append(Lag(task.name, sum(one.unread for one in mine), round(seconds, 3)))
-    return tuple(found)
+    def rate_at(self, wall_ns: int) -> float | None:
+        """Rows/s now, of a source on average: as the schedule says, or as they come. None before the first."""
+        schedule, topology = self.schedule, self.topology
+        if schedule is None or topology is None:
+            return None
+        if not topology.arriving:
+            return schedule.rate_at(wall_ns)
+        came = sum(one.rate_tps for one in self._of_arriving())
+        paced = (len(topology.sources) - len(self._arriving)) * schedule.rate_at(wall_ns)
+        return round((came + paced) / len(topology.sources), 3)
 
+    def lags(self, wall_ns: int) -> tuple[Lag, ...]:
+        """Of each arriving source, in file order."""
+        found = []
+        for name in self._arriving:
+            mine = [one for task, one in self.arrivals if task == name]
+            oldest_ns = min((one.oldest_ns for one in mine if one.oldest_ns), default=0)
+            seconds = max(0.0, (wall_ns - oldest_ns) / NS) if oldest_ns else 0.0
+            found.append(Lag(name, sum(one.unread for one in mine), round(seconds, 3)))
+        return tuple(found)
 
-def cap_of(k: Knowledge, wall_ns: int) -> float:
-    """Rows/s of an arriving source that are read at most; infinite without a cap, and where there is no such source."""
-    schedule, topology = k.durable.schedule, k.topology
-    if schedule is None or topology is None or not topology.arriving:
-        return math.inf
-    return schedule.cap_at(wall_ns)
+    def cap_tps(self, wall_ns: int) -> float:
+        """Rows/s of an arriving source that are read at most; infinite without a cap, and without such a source."""
+        return self.schedule.cap_at(wall_ns) if self.schedule is not None and self._arriving else math.inf
 
-
-def source_kind(k: Knowledge) -> str | None:
-    """`paced`, `arriving`, or `mixed`; None without a topology."""
-    topology = k.topology
-    if topology is None:
-        return None
-    if not topology.arriving:
-        return "paced"
-    return "arriving" if len(topology.arriving) == len(topology.sources) else "mixed"
-
-
-# ── A season that was learned from what was offered before, as runs are given it. Pure data ───
-#
-# middle, high: the rate that came in each part of a period, in the middle of all periods and at most in 95 of
-# 100.
-
-SCHEMA = "headgate/season/v1"
-
-
-class HeldOut(msgspec.Struct, frozen=True):
-    """How well the first two thirds foresaw the last one: how far it was off on average, and how far what came 15 s
-    before was, both as shares of the mean rate; and the share of the seconds in which no more came than `high`."""
-
-    seconds: float
-    error: float
-    error_of_level: float
-    covered: float
-
-
-class LearnedFrom(msgspec.Struct, frozen=True):
-    """Where it is from. sources: files and traces. seconds: of all of them."""
-
-    sources: tuple[str, ...]
-    seconds: float
-    periods: int
-    time: str
-    version: str
-    held_out: HeldOut
-
-
-class LearnedSeason(msgspec.Struct, frozen=True):
-    """topology: whose rates they were; empty: nobody said."""
-
-    schema: str
-    topology: str
-    period_s: float
-    middle: tuple[float, ...]
-    high: tuple[float, ...]
-    learned: LearnedFrom
+    @property
+    def source_kind(self) -> str | None:
+        """`paced`, `arriving`, or `mixed`; None without a topology."""
+        if self.topology is None:
+            return None
+        if not self._arriving:
+            return "paced"
+        return "arriving" if len(self._arriving) == len(self.topology.sources) else "mixed"

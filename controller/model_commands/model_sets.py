@@ -15,7 +15,7 @@ from headgate.controller.files.planning_inputs import json_of, read_model
 from headgate.controller.models.model_data import model_of
 from headgate.controller.models.task_models import Model
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.measuring import model_store as store
+from headgate.topology_runtime.measuring import model_store
 from headgate.topology_runtime.traces.trace_tables import RUN_FILE, SCHEMA
 from headgate.topology_runtime.wording import counted
 
@@ -44,7 +44,7 @@ class Found:
 
 def cache() -> Path:
     """Where models measured on this machine are kept, in folders per machine, topology and slot size."""
-    return store.cache_home() / "headgate" / "models"
+    return model_store.cache_home() / "headgate" / "models"
 
 
 def in_tree(directory: Path) -> Found:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from headgate.topology_runtime.errors import BadMessage
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS, LATENCY_COLUMNS, lowest_ns
+from headgate.topology_runtime.stability.slopes import Floats
 from headgate.topology_runtime.wire.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
 
 Ints = NDArray[np.int64]
@@ -77,7 +78,6 @@ def _histogram(block: SampleBlock, sink: str, source: str, buckets: tuple[int, .
 
 # ── Percentiles of latency histograms with the buckets of `headgate.topology_runtime.worker.meters.meter` ───
 
-Floats = NDArray[np.float64]
 
 EDGES_NS: Floats = np.array([lowest_ns(bucket) for bucket in range(BUCKETS + 1)], np.float64)
 MIDDLES_NS = (EDGES_NS[:-1] + EDGES_NS[1:]) / 2

@@ -21,6 +21,7 @@ from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import BadMessage
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+from headgate.topology_runtime.stability.slopes import Floats
 from headgate.topology_runtime.wire.messages import SAMPLE_COLUMNS, SampleBlock
 
 # ── Sums per second of time in numpy rings: what `Intake` writes and `windows` reads ────────────────────
@@ -28,7 +29,6 @@ from headgate.topology_runtime.wire.messages import SAMPLE_COLUMNS, SampleBlock
 # Every quantity is kept as an integral over time (counts, or a gauge × seconds), so that a block which lies
 # across two seconds is split between them and nothing depends on when agents happen to sample.
 
-Floats = NDArray[np.float64]
 
 NS = 1_000_000_000
 SECONDS_KEPT = 128  # windows reach back 120 s; late blocks a few more
@@ -115,7 +115,6 @@ class Marks:
 
 # ── Where a VM's rows belong: threads → tasks, slots → their series, links → edges between tasks ────────
 
-Indexes = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 TASK_COUNTS = (
@@ -147,7 +146,7 @@ class TaskMap:
         self._slot_of = np.full(1024, -1, np.int64)  # likewise: the number of its slot …
         self._vm_of = np.full(1024, -1, np.int64)  # … and of its VM
 
-    def learn(self, threads: Indexes, tasks: tuple[str, ...], slots: Indexes, vm: int) -> Indexes:
+    def learn(self, threads: Ints, tasks: tuple[str, ...], slots: Ints, vm: int) -> Ints:
         """The task number of each thread row; remembered, with the numbers of its slot and its VM. Raises BadMessage
         for an unknown task."""
         try:
@@ -166,12 +165,12 @@ class TaskMap:
             self._vm_of[threads + 1] = vm
         return numbers
 
-    def edges_of(self, senders: Indexes, receivers: Indexes) -> Indexes:
+    def edges_of(self, senders: Ints, receivers: Ints) -> Ints:
         """The edge number of each link, −1 where an end is not known (yet)."""
-        edges: Indexes = self._edge_of[self._tasks(senders), self._tasks(receivers)]
+        edges: Ints = self._edge_of[self._tasks(senders), self._tasks(receivers)]
         return edges
 
-    def apart(self, senders: Indexes, receivers: Indexes) -> tuple[Bools, Bools]:
+    def apart(self, senders: Ints, receivers: Ints) -> tuple[Bools, Bools]:
         """Per link: are both ends known and in different slots? On different VMs?"""
         of, to = senders + 1, receivers + 1
         vm_of, vm_to = self._vm_of.take(of, mode="clip"), self._vm_of.take(to, mode="clip")
@@ -179,11 +178,11 @@ class TaskMap:
         slots = self._slot_of.take(of, mode="clip") != self._slot_of.take(to, mode="clip")
         return slots & known, (vm_of != vm_to) & known
 
-    def _tasks(self, threads: Indexes) -> Indexes:
+    def _tasks(self, threads: Ints) -> Ints:
         return self._task_of.take(threads + 1, mode="clip")
 
 
-def one_hot(numbers: Indexes, width: int) -> Floats:
+def one_hot(numbers: Ints, width: int) -> Floats:
     """(rows, width): 1 in the column of each row's number."""
     out = np.zeros((len(numbers), width))
     out[np.arange(len(numbers)), numbers] = 1.0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headgate.controller.knowledge import measured_window as w
-from headgate.controller.monitor.sample_blocks import mean_ns, percentiles_ns
+from headgate.controller.monitor.sample_blocks import Ints, mean_ns, percentiles_ns
 from headgate.controller.monitor.sample_intake import (
     BUFFER,
     BUSY,
@@ -37,10 +36,7 @@ from headgate.controller.monitor.sample_intake import (
     Intake,
 )
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.stability.slopes import theil_sen, theil_sen_each
-
-Floats = NDArray[np.float64]
-Seconds = NDArray[np.int64]
+from headgate.topology_runtime.stability.slopes import Floats, theil_sen, theil_sen_each
 
 LATE_S = 3  # samples that are not in so long after a second ended are missing
 COVERED_SHARE = 0.9  # of a second: blocks of one VM meet within a few ms
@@ -81,7 +77,7 @@ def window_of(intake: Intake, now_ns: int, seconds: float) -> w.MeasuredWindow:
     )
 
 
-def _seconds(intake: Intake, now_ns: int, seconds: float) -> Seconds:
+def _seconds(intake: Intake, now_ns: int, seconds: float) -> Ints:
     """The seconds of the window: up to the newest one that every VM covers, at most LATE_S ago."""
     begins = [sender.since for sender in intake.senders.values() if sender.since is not None]
     if not begins:
@@ -97,7 +93,7 @@ def _seconds(intake: Intake, now_ns: int, seconds: float) -> Seconds:
     return np.arange(first, end + 1)
 
 
-def _coverage(intake: Intake, rows: Seconds) -> tuple[float, float]:
+def _coverage(intake: Intake, rows: Ints) -> tuple[float, float]:
     """(seconds covered by the average VM, share of the expected samples that are there)."""
     there = expected = 0.0
     covered = np.ascontiguousarray(np.minimum(intake.coverage.of(rows)[:, :, 0], 1.0).T)
@@ -145,7 +141,7 @@ def _rate_slope(back: Floats) -> float:
     return theil_sen(at_s[1:], (offered[1:] - offered[:-1]) / (at_s[1:] - at_s[:-1])).value
 
 
-def _tasks(intake: Intake, rows: Seconds, cover_s: float) -> dict[str, w.TaskWindow]:
+def _tasks(intake: Intake, rows: Ints, cover_s: float) -> dict[str, w.TaskWindow]:
     each = intake.tasks.of(rows)
     growth = theil_sen_each(rows.astype(np.float64), each[:, :, QUEUE])
     sums = each.sum(axis=0)
@@ -174,7 +170,7 @@ def _tasks(intake: Intake, rows: Seconds, cover_s: float) -> dict[str, w.TaskWin
     }
 
 
-def _slots(intake: Intake, rows: Seconds) -> dict[Slot, w.SlotWindow]:
+def _slots(intake: Intake, rows: Ints) -> dict[Slot, w.SlotWindow]:
     each = intake.slots.of(rows)
     there = (each[-ABSENT_S:, :, SLOT_TIME].sum(axis=0) > 0).tolist()
     sums = each.sum(axis=0)
@@ -196,7 +192,7 @@ def _slots(intake: Intake, rows: Seconds) -> dict[Slot, w.SlotWindow]:
     return out
 
 
-def _edges(intake: Intake, rows: Seconds, cover_s: float) -> dict[tuple[str, str], w.EdgeWindow]:
+def _edges(intake: Intake, rows: Ints, cover_s: float) -> dict[tuple[str, str], w.EdgeWindow]:
     sums = intake.edges.of(rows).sum(axis=0)
     per_s = sums / max(cover_s, 1e-9)
     frames = np.maximum(sums[:, FRAMES], 1.0)
@@ -222,7 +218,7 @@ def _as_latency(counts: Floats, at_ns: Floats) -> w.Latency:
     return w.Latency(float(counts.sum()), mean_ns(counts) / 1e6, *(at_ns / 1e6).tolist())
 
 
-def _latency_of(latency: Floats, rows: Seconds, now_ns: int) -> tuple[w.Latency, w.LatencySeries]:
+def _latency_of(latency: Floats, rows: Ints, now_ns: int) -> tuple[w.Latency, w.LatencySeries]:
     """Of the window, and of each of its seconds (seconds, series, BUCKETS)."""
     whole, each = latency.sum(axis=(0, 1)), latency.sum(axis=1)
     found_ns = percentiles_ns(np.concatenate((whole[None], each)), SHARES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headgate.controller.knowledge import spooled_events as events_gone
+from headgate.controller.knowledge import spooled_events
 from headgate.controller.knowledge.dead_letters import LetterRecord
 from headgate.controller.knowledge.journal_records import Joined, StateLost
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
@@ -403,7 +403,7 @@ def told(
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
         if change.kind in ("lost", "left"):
             turn.knowledge.alarms.pop(f"disk {change.vm}", None)
-    events_gone.watch_lost_events(turn, members, changes)
+    spooled_events.watch_lost_events(turn, members, changes)
     for change in changes:
         if change.kind == "left":
             turn.knowledge.spools.pop(change.vm, None)

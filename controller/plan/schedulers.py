@@ -14,7 +14,7 @@ from headgate.controller.models.plans import Allocation, Placement
 from headgate.controller.models.task_models import Model
 from headgate.controller.plan.allocators.lsa import lsa
 from headgate.controller.plan.allocators.mba import mba, rising
-from headgate.controller.plan.mappers import mapper_rules as rule
+from headgate.controller.plan.mappers import mapper_rules
 from headgate.controller.plan.mappers.dsm import dsm
 from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.mappers.greedy_matching import greedy_matching
@@ -58,7 +58,7 @@ class Mapper(msgspec.Struct, frozen=True):
     place: Callable[[Allocation, Room], Placement]
     source: str
     words: str
-    rules: tuple[rule.Rule, ...] = ()
+    rules: tuple[mapper_rules.Rule, ...] = ()
     wants: str = ""
     spreads: bool = False
     heedless: bool = False
@@ -80,7 +80,7 @@ MAPPERS: dict[str, Mapper] = {
         dsm,
         "paper 0, Alg. 4",
         "DSM deals the threads out to the slots in turn, whatever they need.",
-        (rule.uneven,),
+        (mapper_rules.uneven,),
         spreads=True,
         heedless=True,
     ),
@@ -89,14 +89,14 @@ MAPPERS: dict[str, Mapper] = {
         "paper 0, Alg. 5",
         "RSM takes one thread of each task in turn to the VM nearest by free memory, free CPU and network "
         "that holds it, and there into the slot with the least free memory that holds it.",
-        (rule.over_needed,),
+        (mapper_rules.over_needed,),
     ),
     "sam": Mapper(
         sam,
         "paper 0, Alg. 6",
         "SAM gives a full bundle the next empty slot, and a rest the fullest slot with room for it: that "
         "with the least CPU and memory free in sum.",
-        (rule.crowded_full_slots, rule.over_reserved, rule.unsupported),
+        (mapper_rules.crowded_full_slots, mapper_rules.over_reserved, mapper_rules.unsupported),
         wants="bundles",
         in_order=True,
     ),
@@ -113,7 +113,7 @@ MAPPERS: dict[str, Mapper] = {
         "paper 1, section 3.2.3",
         "Traffic-based scheduling takes pairs of threads by falling traffic to the emptiest slot or beside what they "
         "speak with, then slots to VMs likewise.",
-        (rule.over_slots,),
+        (mapper_rules.over_slots,),
         spreads=True,
         by_traffic=True,
         online=True,
@@ -123,7 +123,7 @@ MAPPERS: dict[str, Mapper] = {
         "paper 2, Alg. 1 to 3",
         "Task-level allocation takes pairs of threads, those of the most significant pair of tasks first, to the "
         "emptiest slot, or where one of the two is.",
-        (rule.over_slots,),
+        (mapper_rules.over_slots,),
         spreads=True,
         by_traffic=True,
     ),
@@ -132,7 +132,7 @@ MAPPERS: dict[str, Mapper] = {
         "paper 2, Alg. 4 and 5",
         "Top-down allocation takes whole pairs of tasks, the most significant first, and splits both evenly where they "
         "do not fit into a slot.",
-        (rule.over_slots,),
+        (mapper_rules.over_slots,),
         spreads=True,
         by_traffic=True,
     ),
@@ -141,7 +141,7 @@ MAPPERS: dict[str, Mapper] = {
         "paper 3, Alg. 1",
         "Greedy matching gives each task's threads, bunch by bunch, the slots that stay lightest by CPU and bandwidth "
         "and deviate least.",
-        (rule.over_slots,),
+        (mapper_rules.over_slots,),
         spreads=True,
         by_traffic=True,
     ),
@@ -150,7 +150,7 @@ MAPPERS: dict[str, Mapper] = {
         "ours",
         "The mixes of threads were chosen for each slot with the thread counts; they are put into slots so that those "
         "which speak with each other share a VM.",
-        (rule.unsupported,),
+        (mapper_rules.unsupported,),
         wants="mixes",
         in_order=True,
         steady=True,

@@ -471,11 +471,11 @@ def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str,
 
 def measured_of(topology: Topology) -> str:
     """The models that `headgate up` measured of the demo, for slots of its own size. Raises UsageError."""
-    from headgate.topology_runtime.measuring import model_store as store
+    from headgate.topology_runtime.measuring import model_store
     from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 
-    folder = store.folder(topology, (), SLOT_CORES, SLOT_MEMORY_BYTES)
-    if store.missing(topology, folder):
+    folder = model_store.folder(topology, (), SLOT_CORES, SLOT_MEMORY_BYTES)
+    if model_store.missing(topology, folder):
         hint = "`headgate up` once measures them; or --models DIR"
         raise UsageError("the demo's tasks were not measured on this machine yet", hint=hint)
     return str(folder)

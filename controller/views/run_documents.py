@@ -24,7 +24,6 @@ from headgate.topology_runtime.wire.wire_version import WIRE
 from headgate.topology_runtime.wording import counted, utc_iso
 
 STATUS_SCHEMA = "headgate/status/v1"
-NS_PER_S = 1e9
 MEASURED = ("cpu", "memory", "predicted_cpu", "predicted_memory")
 
 
@@ -86,7 +85,7 @@ def state_of(view: RunView) -> dict[str, Any]:
 def _plan(view: RunView) -> dict[str, Any] | None:
     if view.rollout is None or view.plan_facts is None:
         return None
-    return {**view.plan_facts, "age_s": round((view.wall_ns - view.rollout.wall_ns) / NS_PER_S, 3)}
+    return {**view.plan_facts, "age_s": round((view.wall_ns - view.rollout.wall_ns) / NS, 3)}
 
 
 def _enactment(view: RunView) -> dict[str, Any] | None:

@@ -68,8 +68,8 @@ OF_ANALYSIS: tuple[Plant, ...] = (
     ),
     one(
         "a season is whole bins long",
-        ANALYSES + "rate_seasons.py",
-        "best, least = float(tried), missed",
+        "topology_runtime/rates/season_learning.py",
+        "period = at / times",
         "pass",
         test=FOUND,
     ),

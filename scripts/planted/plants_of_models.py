@@ -145,7 +145,13 @@ OF_TRAFFIC: tuple[Plant, ...] = (
         "if after > 100 * before:",
         test=LOOP_TEST,
     ),
-    one("every mapper is online", TRIGGERS, "not mapper.online", "not mapper", test=LOOP_TEST),
+    one(
+        "every mapper is online",
+        TRIGGERS,
+        "mapper is not None and mapper.online",
+        "mapper is not None",
+        test=LOOP_TEST,
+    ),
     one(
         "what an operator holds is moved",
         TRIGGERS,

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 
 from headgate.agent.agent_cli import run
 from headgate.agent.process import agent_config as c
-from headgate.agent.process import agent_doctor as doctor
-from headgate.agent.process import agent_startup as start_up
+from headgate.agent.process import agent_doctor, agent_startup
 from headgate.agent.process.agent_startup import lock
 from headgate.topology_runtime.errors import Conflict, HeadgateError, UsageError
 from headgate.topology_runtime.platform.disk import DiskTroubles
@@ -77,26 +76,26 @@ def test_the_command_refuses_before_it_starts_anything(tmp_path: Path) -> None:
 def test_boot_numbers_rise_even_when_the_clock_was_set_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = start_up.next_boot(str(tmp_path), DiskTroubles())
-    monkeypatch.setattr(start_up, "wall_ns", lambda: 5)
-    assert start_up.next_boot(str(tmp_path), DiskTroubles()) == first + 1
+    first = agent_startup.next_boot(str(tmp_path), DiskTroubles())
+    monkeypatch.setattr(agent_startup, "wall_ns", lambda: 5)
+    assert agent_startup.next_boot(str(tmp_path), DiskTroubles()) == first + 1
     (tmp_path / "boot").write_text("torn")
-    assert start_up.next_boot(str(tmp_path), DiskTroubles()) == 5
+    assert agent_startup.next_boot(str(tmp_path), DiskTroubles()) == 5
 
 
 def test_one_agent_a_folder(tmp_path: Path) -> None:
-    fd = start_up.lock(str(tmp_path / "vm1"), "vm1")
+    fd = agent_startup.lock(str(tmp_path / "vm1"), "vm1")
     with pytest.raises(Conflict) as caught:
-        start_up.lock(str(tmp_path / "vm1"), "vm1", patience_s=0.0)
+        agent_startup.lock(str(tmp_path / "vm1"), "vm1", patience_s=0.0)
     assert caught.value.exit_code == 6
     os.close(fd)
-    os.close(start_up.lock(str(tmp_path / "vm1"), "vm1"))
+    os.close(agent_startup.lock(str(tmp_path / "vm1"), "vm1"))
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HeadgateError, match="cannot be used"):
-        start_up.lock(str(tmp_path / "file" / "vm1"), "vm1")
+        agent_startup.lock(str(tmp_path / "file" / "vm1"), "vm1")
 
 
 def test_a_process_that_is_not_our_parent_does_not_own_us() -> None:
@@ -107,7 +106,7 @@ def test_a_process_that_is_not_our_parent_does_not_own_us() -> None:
 
 
 def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
-    assert start_up.raise_file_limit() >= start_up.FILES_LEAST
+    assert agent_startup.raise_file_limit() >= agent_startup.FILES_LEAST
 
 
 def test_a_long_log_makes_room_for_a_new_one(tmp_path: Path) -> None:
@@ -145,7 +144,7 @@ def test_what_every_start_waits_for_imports_no_event_loop(module: str) -> None:
 
 
 def test_the_doctor_names_what_there_is_and_leaves_nothing_behind() -> None:
-    checks = {check.name: check for check in doctor.checks()}
+    checks = {check.name: check for check in agent_doctor.checks()}
     assert {"slot binding", "cgroup2", "cgroup1", "affinity", "open files", "shared memory"} <= set(checks)
     assert re.match("slots are (not )?bound by", checks["slot binding"].text)
     assert checks["shared memory"].ok and checks["ends of processes"].ok

@@ -20,12 +20,11 @@ from headgate.agent.reports.meter_reader import MeterReader
 from headgate.agent.reports.sampler import Sampler, columns, first_source, unthrottled_share
 from headgate.topology_runtime.api.topology import Edge, Task, Topology
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS, bucket_of, percentile_ns
-from headgate.topology_runtime.platform import processes as proc
-from headgate.topology_runtime.platform import slot_binding as affinity
+from headgate.topology_runtime.platform import processes, slot_binding
 from headgate.topology_runtime.platform.slot_size import SlotSize
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire import messages as m
-from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.meters import meter
 
 NS = 1_000_000_000
 SOURCE, WORK, STORE = range(3)
@@ -36,10 +35,10 @@ class Stand:
     """A sampler with one watched worker: this process, and the meter that it writes."""
 
     def __init__(self, directory: Path, topology: Topology = TOPOLOGY) -> None:
-        fd = mt.create()
-        self.meter, self.reader = mt.Meter(fd), MeterReader(fd)
+        fd = meter.create()
+        self.meter, self.reader = meter.Meter(fd), MeterReader(fd)
         os.close(fd)
-        self.binding = affinity.Unbound(SlotSize("test", "vm1", 2, 0.2, 1 << 28))
+        self.binding = slot_binding.Unbound(SlotSize("test", "vm1", 2, 0.2, 1 << 28))
         self.now_ns = 10 * NS
         self.sampler = Sampler("vm1", 123, self.binding, str(directory), self.now_ns)
         state = desired(thread(1, 0))
@@ -51,13 +50,13 @@ class Stand:
     def record(self, number: int, task: int, tid: int = 0) -> int:
         at = self.meter.thread_record()
         words = self.meter.words
-        words[at + mt.THREAD], words[at + mt.TASK], words[at + mt.TID] = number + 1, task, tid
-        words[at + mt.STATE] = 1
+        words[at + meter.THREAD], words[at + meter.TASK], words[at + meter.TID] = number + 1, task, tid
+        words[at + meter.STATE] = 1
         return at
 
     def add(self, at: int, **counts: int) -> None:
         for name, value in counts.items():
-            self.meter.words[at + getattr(mt, name)] += value
+            self.meter.words[at + getattr(meter, name)] += value
 
     def block(self, after_s: float = 1.0) -> m.SampleBlock:
         self.now_ns += int(after_s * NS)
@@ -113,7 +112,7 @@ def test_what_a_profile_used_in_a_slot_is_not_the_next_workers(stand: Stand) -> 
     stand.sampler.over(1, INCARNATION)
     stand.block()
     stand.binding.spent_ns[1] += 5 * NS  # while no worker was in the slot
-    fd = mt.create()
+    fd = meter.create()
     stand.sampler.watch(1, INCARNATION + 1, os.getpid(), MeterReader(fd))
     os.close(fd)
     assert table(stand.block().slots)[0]["cpu_ns"] == 0
@@ -131,14 +130,14 @@ def test_every_column_of_the_message_is_there_for_every_row(stand: Stand) -> Non
 def test_latency_is_told_as_mean_and_percentiles_of_this_second(stand: Stand) -> None:
     at = stand.record(7, WORK)
     words = stand.meter.words
-    words[at + mt.FIELDS + bucket_of(1_000_000)] += 98
-    words[at + mt.FIELDS + bucket_of(50_000_000)] += 2
+    words[at + meter.FIELDS + bucket_of(1_000_000)] += 98
+    words[at + meter.FIELDS + bucket_of(50_000_000)] += 2
     stand.add(at, LATENCY_SUM_NS=98 * 1_000_000 + 2 * 50_000_000)
     row = rows(stand.block())[0]
     assert row["latency_mean_ns"] == 1_980_000
     assert row["latency_p50_ns"] == pytest.approx(1_000_000, rel=0.13)
     assert row["latency_p99_ns"] == pytest.approx(50_000_000, rel=0.13)
-    words[at + mt.FIELDS + bucket_of(4_000_000)] += 1
+    words[at + meter.FIELDS + bucket_of(4_000_000)] += 1
     stand.add(at, LATENCY_SUM_NS=4_000_000)
     assert rows(stand.block())[0]["latency_p99_ns"] == pytest.approx(4_000_000, rel=0.13)
     assert rows(stand.block())[0]["latency_p50_ns"] == 0
@@ -148,7 +147,7 @@ def test_percentiles_agree_with_the_meters_own(stand: Stand) -> None:
     at = stand.record(7, WORK)
     counts = [0] * BUCKETS
     for k in range(BUCKETS):
-        counts[k] = stand.meter.words[at + mt.FIELDS + k] = (k * 7919) % 13
+        counts[k] = stand.meter.words[at + meter.FIELDS + k] = (k * 7919) % 13
     row = rows(stand.block())[0]
     assert row["latency_p50_ns"] == percentile_ns(counts, 0.5)
     assert row["latency_p99_ns"] == percentile_ns(counts, 0.99)
@@ -159,7 +158,7 @@ def test_a_thread_that_has_ended_is_told_one_last_time(stand: Stand) -> None:
     stand.add(at, TUPLES_IN=5)
     stand.block()
     stand.add(at, TUPLES_IN=2)
-    stand.meter.words[at + mt.STATE] = 2
+    stand.meter.words[at + meter.STATE] = 2
     assert rows(stand.block())[0]["tuples_in"] == 2
     assert rows(stand.block()) == []
 
@@ -225,7 +224,9 @@ def test_a_slots_memory_is_its_workers_split_evenly_over_its_threads(stand: Stan
         stand.record(number, WORK)
     block = stand.block()
     slot = table(block.slots)[0]
-    assert slot["slot"] == 1 and slot["memory_bytes"] == pytest.approx(proc.rss_bytes(os.getpid()), rel=0.05)
+    assert slot["slot"] == 1 and slot["memory_bytes"] == pytest.approx(
+        processes.rss_bytes(os.getpid()), rel=0.05
+    )
     assert {row["memory_bytes"] for row in rows(block)} == {slot["memory_bytes"] // 4}
 
 
@@ -234,14 +235,19 @@ def test_links_over_which_something_went_are_told_with_mean_latencies(stand: Sta
     quiet = stand.meter.link_record(4, 7)
     assert link is not None and quiet is not None
     words = stand.meter.words
-    for field, value in ((mt.L_TUPLES, 40), (mt.L_BYTES, 900), (mt.L_FRAMES, 4), (mt.L_BUFFER_NS, 80)):
+    for field, value in (
+        (meter.L_TUPLES, 40),
+        (meter.L_BYTES, 900),
+        (meter.L_FRAMES, 4),
+        (meter.L_BUFFER_NS, 80),
+    ):
         words[link + field] = value
-    words[link + mt.L_CHANNEL_NS] = 20
+    words[link + meter.L_CHANNEL_NS] = 20
     stand.block()
-    words[link + mt.L_TUPLES] += 6
-    words[link + mt.L_FRAMES] += 2
-    words[link + mt.L_BUFFER_NS] += 10
-    words[link + mt.L_CHANNEL_NS] += 3
+    words[link + meter.L_TUPLES] += 6
+    words[link + meter.L_FRAMES] += 2
+    words[link + meter.L_BUFFER_NS] += 10
+    words[link + meter.L_CHANNEL_NS] += 3
     got = table(stand.block().links)
     assert got == [
         {
@@ -258,8 +264,8 @@ def test_links_that_do_not_fit_into_a_block_come_with_the_next(
     for number in range(5):
         link = stand.meter.link_record(number, 9)
         assert link is not None
-        stand.meter.words[link + mt.L_TUPLES] = 1
-        stand.meter.words[link + mt.L_FRAMES] = 1
+        stand.meter.words[link + meter.L_TUPLES] = 1
+        stand.meter.words[link + meter.L_FRAMES] = 1
     seen = [[row["from_thread"] for row in table(stand.block().links)] for _ in range(4)]
     assert seen == [[0, 1], [2, 3], [4], []]
 
@@ -270,7 +276,7 @@ def test_links_that_do_not_fit_into_a_block_come_with_the_next(
 def test_rows_in_a_task_are_counted_by_latency_over_all_its_threads(stand: Stand) -> None:
     for number, bucket in ((7, 12), (8, 12), (9, 40)):
         at = stand.record(number, WORK)
-        stand.meter.words[at + mt.FIELDS + bucket] += 3
+        stand.meter.words[at + meter.FIELDS + bucket] += 3
     assert table(stand.block().task_latency) == [
         {"task": WORK, "bucket": 12, "rows": 6},
         {"task": WORK, "bucket": 40, "rows": 3},
@@ -280,9 +286,9 @@ def test_rows_in_a_task_are_counted_by_latency_over_all_its_threads(stand: Stand
 
 def test_end_to_end_latency_of_a_sink_is_booked_on_its_source(stand: Stand) -> None:
     first, second = stand.record(7, STORE), stand.record(8, STORE)
-    stand.meter.words[first + mt.E2E + 12] += 5
-    stand.meter.words[second + mt.E2E + 12] += 1
-    stand.meter.words[second + mt.E2E + 40] += 2
+    stand.meter.words[first + meter.E2E + 12] += 5
+    stand.meter.words[second + meter.E2E + 12] += 1
+    stand.meter.words[second + meter.E2E + 40] += 2
     latency = stand.block().latency
     assert [(sink, source, buckets[12], buckets[40], sum(buckets)) for sink, source, buckets in latency] == [
         ("store", "source", 6, 2, 8)
@@ -308,7 +314,7 @@ def test_finished_rows_go_along(stand: Stand, tmp_path: Path) -> None:
 
 
 def test_nothing_is_measured_before_tasks_have_names(tmp_path: Path) -> None:
-    sampler = Sampler("vm1", 1, affinity.Unbound(SlotSize("r", "vm1", 1, 0.2, 1 << 28)), str(tmp_path), 0)
+    sampler = Sampler("vm1", 1, slot_binding.Unbound(SlotSize("r", "vm1", 1, 0.2, 1 << 28)), str(tmp_path), 0)
     assert sampler.block(NS, NS, 0) is None and not sampler.behind()
 
 
@@ -340,7 +346,7 @@ def test_a_reading_for_the_watch_has_waiting_rows_and_calls_of_live_threads(stan
     stand.add(stand.record(2, STORE), QUEUE=4)
     ended = stand.record(3, WORK)
     stand.add(ended, QUEUE=9, CALL_STARTED_NS=1, STATE=1)
-    stand.meter.words[mt.H_PROGRESS] = 42
+    stand.meter.words[meter.H_PROGRESS] = 42
     reading = stand.reader.reading(7, "S", 8)
     assert (reading.progress, reading.queued, reading.calls) == (42, 7, (Call(1, WORK, "row", 55, 0),))
     assert (reading.now_ns, reading.state, reading.ran_ns) == (7, "S", 8)
@@ -353,9 +359,9 @@ STEPS = 20_000
 
 
 @pytest.fixture
-def both() -> Iterator[tuple[mt.Meter, MeterReader]]:
-    fd = mt.create()
-    worker, reader = mt.Meter(fd), MeterReader(fd)
+def both() -> Iterator[tuple[meter.Meter, MeterReader]]:
+    fd = meter.create()
+    worker, reader = meter.Meter(fd), MeterReader(fd)
     os.close(fd)
     yield worker, reader
     reader.close()
@@ -365,7 +371,7 @@ def both() -> Iterator[tuple[mt.Meter, MeterReader]]:
 class Model:
     """What was counted, by thread and by link, and what the reader told of it."""
 
-    def __init__(self, worker: mt.Meter, reader: MeterReader, seed: int) -> None:
+    def __init__(self, worker: meter.Meter, reader: MeterReader, seed: int) -> None:
         self.worker, self.reader, self.random = worker, reader, random.Random(seed)
         self.threads: dict[int, int] = {}  # number → record
         self.links: dict[tuple[int, int], int] = {}
@@ -375,9 +381,9 @@ class Model:
 
     def begin(self) -> None:
         at = self.worker.thread_record()
-        assert not any(self.worker.words[at : at + mt.THREAD_WORDS]), "a record begins at zero"
-        self.worker.words[at + mt.THREAD] = self.begun + 1
-        self.worker.words[at + mt.STATE] = mt.RUNNING
+        assert not any(self.worker.words[at : at + meter.THREAD_WORDS]), "a record begins at zero"
+        self.worker.words[at + meter.THREAD] = self.begun + 1
+        self.worker.words[at + meter.STATE] = meter.RUNNING
         self.threads[self.begun] = at
         self.begun += 1
         self.most = max(self.most, len(self.threads))
@@ -385,8 +391,8 @@ class Model:
     def count(self) -> None:
         number, at = self.random.choice(list(self.threads.items()))
         more, bucket = self.random.randrange(1, 9), self.random.randrange(BUCKETS)
-        self.worker.words[at + mt.TUPLES_IN] += more
-        self.worker.words[at + mt.FIELDS + bucket] += more
+        self.worker.words[at + meter.TUPLES_IN] += more
+        self.worker.words[at + meter.FIELDS + bucket] += more
         self.counted[number] += more
         self.counted[number, bucket] += more
         sender = self.random.choice(list(self.threads))
@@ -394,7 +400,7 @@ class Model:
             link = self.worker.link_record(sender, number)
             assert link is not None
             self.links[sender, number] = link
-        self.worker.words[self.links[sender, number] + mt.L_TUPLES] += more
+        self.worker.words[self.links[sender, number] + meter.L_TUPLES] += more
         self.counted["link", sender, number] += more
 
     def end(self) -> None:
@@ -405,20 +411,20 @@ class Model:
 
     def read(self) -> None:
         for now, before, latency, _ in self.reader.threads():
-            number, more = now[mt.THREAD] - 1, now[mt.TUPLES_IN] - before[mt.TUPLES_IN]
+            number, more = now[meter.THREAD] - 1, now[meter.TUPLES_IN] - before[meter.TUPLES_IN]
             assert more >= 0, "no count goes backwards"
             self.told[number] += more
             for bucket, rows in latency:
                 self.told[number, bucket] += rows
         for link, before in self.reader.links(self.random.randrange(1, 60)):
-            more = link[mt.L_TUPLES] - before[mt.L_TUPLES]
+            more = link[meter.L_TUPLES] - before[meter.L_TUPLES]
             assert more > 0
-            self.told["link", link[mt.L_FROM], link[mt.L_TO]] += more
+            self.told["link", link[meter.L_FROM], link[meter.L_TO]] += more
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_thousands_of_threads_and_links_in_one_worker_are_counted_exactly(
-    both: tuple[mt.Meter, MeterReader], seed: int
+    both: tuple[meter.Meter, MeterReader], seed: int
 ) -> None:
     model = Model(*both, seed)
     for _ in range(STEPS):
@@ -433,15 +439,17 @@ def test_thousands_of_threads_and_links_in_one_worker_are_counted_exactly(
             model.count()
     for _ in range(1000):
         model.read()
-    assert model.begun > 2 * mt.THREADS, "more than there are records"
+    assert model.begun > 2 * meter.THREADS, "more than there are records"
     assert +model.told == +model.counted
-    assert model.worker.words[mt.H_THREADS] < 8 * model.most
+    assert model.worker.words[meter.H_THREADS] < 8 * model.most
 
 
-def test_a_record_is_not_used_again_before_it_was_read_to_its_end(both: tuple[mt.Meter, MeterReader]) -> None:
+def test_a_record_is_not_used_again_before_it_was_read_to_its_end(
+    both: tuple[meter.Meter, MeterReader],
+) -> None:
     worker, reader = both
     first = worker.thread_record()
-    worker.words[first + mt.THREAD] = 1
+    worker.words[first + meter.THREAD] = 1
     worker.thread_ended(first)
     second = worker.thread_record()
     assert second != first
@@ -449,12 +457,14 @@ def test_a_record_is_not_used_again_before_it_was_read_to_its_end(both: tuple[mt
     assert worker.thread_record() == first
 
 
-def test_where_a_source_ended_is_told_after_its_record_was_freed(both: tuple[mt.Meter, MeterReader]) -> None:
+def test_where_a_source_ended_is_told_after_its_record_was_freed(
+    both: tuple[meter.Meter, MeterReader],
+) -> None:
     worker, reader = both
     at = worker.thread_record()
     words = worker.words
-    words[at + mt.THREAD], words[at + mt.SOURCE_PARTITION] = 4, 1
-    words[at + mt.SOURCE_EMITTED] = words[at + mt.SOURCE_ACKED] = 99
+    words[at + meter.THREAD], words[at + meter.SOURCE_PARTITION] = 4, 1
+    words[at + meter.SOURCE_EMITTED] = words[at + meter.SOURCE_ACKED] = 99
     worker.thread_ended(at)
     reader.threads()
     assert [(source.thread, source.acked) for source in reader.sources(NAMES)] == [(3, 99)]

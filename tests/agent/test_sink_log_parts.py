@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.agent.reports import sampler as sink_log_parts
+from headgate.agent.reports import sampler
 from headgate.agent.reports.sampler import RECORD_BYTES, FinishedTail
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.wire.messages import FinishedKept, FinishedRuns, RootKey, RootPart
-from headgate.topology_runtime.worker.meters import thread_records as finished_log
+from headgate.topology_runtime.worker.meters import thread_records
 from headgate.topology_runtime.worker.meters.thread_records import FinishedLog
 
 NAMES = ("source", "work", "store")
@@ -117,7 +117,7 @@ def test_a_log_that_somebody_removes_is_no_more_than_gone(tmp_path: Path) -> Non
 def test_a_block_is_bounded_and_the_rest_comes_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_log_parts, "MOST_BYTES", 4 * RECORD_BYTES)
+    monkeypatch.setattr(sampler, "MOST_BYTES", 4 * RECORD_BYTES)
     append(tmp_path, *range(6))
     append(tmp_path, *range(3), thread=6)
     tail, sent = FinishedTail(str(tmp_path)), []
@@ -141,7 +141,7 @@ def files(directory: Path) -> list[str]:
 
 def in_parts(directory: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> FinishedLog:
     """A log of thread 5 in parts of two records, still open."""
-    monkeypatch.setattr(finished_log, "PART_BYTES", 2 * RECORD_BYTES)
+    monkeypatch.setattr(thread_records, "PART_BYTES", 2 * RECORD_BYTES)
     log = FinishedLog(str(directory), 2, 5, 77, DiskTroubles())
     for first in range(rows):
         log.append([(root(first), 0, 1, 0)])

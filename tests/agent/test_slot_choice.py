@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.topology_runtime.platform import cgroups
+from headgate.topology_runtime.platform import cgroups, slot_binding, slot_size
 from headgate.topology_runtime.platform import cgroups as cgroup2
-from headgate.topology_runtime.platform import slot_binding as affinity
-from headgate.topology_runtime.platform import slot_size as one_core
 from headgate.topology_runtime.platform.cgroups import ControlGroup
 from headgate.topology_runtime.platform.slot_binding import choose
 from headgate.topology_runtime.platform.slot_size import SlotSize
@@ -96,7 +94,7 @@ def test_v2_that_may_not_be_written_says_so(tmp_path: Path) -> None:
 
 
 def test_the_first_binding_that_works_is_chosen_and_the_others_are_explained() -> None:
-    never = affinity.Unbound(size())
+    never = slot_binding.Unbound(size())
     binding, why = choose(
         size(),
         (lambda s: (None, "v2 is not there"), lambda s: (never, "it works"), lambda s: (None, "unasked")),
@@ -135,4 +133,4 @@ def test_mount_points_are_found_by_kind_and_option(tmp_path: Path) -> None:
     [("vm1", [5, 4, 5, 4]), ("vm2", [4, 5, 4, 5]), ("spare", [4, 5, 4, 5]), ("vm13", [5, 4, 5, 4])],
 )
 def test_slots_take_cores_in_turn_and_vms_begin_apart(vm: str, want: list[int]) -> None:
-    assert [one_core.core_of(vm, slot, [4, 5]) for slot in range(4)] == want
+    assert [slot_size.core_of(vm, slot, [4, 5]) for slot in range(4)] == want

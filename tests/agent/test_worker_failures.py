@@ -25,7 +25,7 @@ from headgate.agent.core.worker_failures import (
     line_of,
     of_thread,
 )
-from headgate.agent.process import agent_files as struck_file
+from headgate.agent.process import agent_files
 from headgate.topology_runtime.wire.channels import encode
 from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Struck, VmStrikes
 
@@ -226,28 +226,27 @@ def test_a_hung_call_is_told_with_its_limit() -> None:
 
 def test_an_agents_next_life_goes_on_counting(tmp_path: Path) -> None:
     struck = Struck("work", "source", 0, 5, 0, "row", 2, "why", "stack")
-    struck_file.save_struck(str(tmp_path), "run", (struck,))
-    assert struck_file.load_struck(str(tmp_path), "run") == (struck,)
-    assert struck_file.load_struck(str(tmp_path), "another") == ()
+    agent_files.save_struck(str(tmp_path), "run", (struck,))
+    assert agent_files.load_struck(str(tmp_path), "run") == (struck,)
+    assert agent_files.load_struck(str(tmp_path), "another") == ()
     strikes = WorkerFailures()
     strikes.take_up((struck,))
     assert not strikes.poison
     assert [one.times for one in strikes.told.struck] == [2]
     lost(strikes, row(5))
     assert strikes.poison
-    (tmp_path / struck_file.STRUCK_FILE).write_text("{")
-    assert struck_file.load_struck(str(tmp_path), "run") == ()
+    (tmp_path / agent_files.STRUCK_FILE).write_text("{")
+    assert agent_files.load_struck(str(tmp_path), "run") == ()
 
 
 # ── When is a worker hung, and when is it only busy, starved or waiting (agent/core/worker_failures.py)? ───
 
-SECOND_NS = 1_000_000_000
-LIMITS = {0: 10 * SECOND_NS, 1: 5 * SECOND_NS}
+LIMITS = {0: 10 * NS, 1: 5 * NS}
 STEP_S = 0.5
 
 
 def call(task: int, begun_s: float = 100, moved: int = 0, kind: CallKind = "row", thread: int = 7) -> Call:
-    return Call(thread, task, kind, int(begun_s * SECOND_NS), moved)
+    return Call(thread, task, kind, int(begun_s * NS), moved)
 
 
 def watch(readings: Iterable[HangReading]) -> tuple[float, str]:
@@ -257,7 +256,7 @@ def watch(readings: Iterable[HangReading]) -> tuple[float, str]:
         hang = watch.look(reading, LIMITS)
         if hang is not None:
             assert (hang.thread == 7) == ("taken" in hang.why)
-            return reading.now_ns / SECOND_NS - 100, hang.why
+            return reading.now_ns / NS - 100, hang.why
     return -1.0, ""
 
 
@@ -267,7 +266,7 @@ def readings(seconds: float, make: Callable[[float], dict[str, object]]) -> list
     for step in range(int(seconds / STEP_S) + 1):
         t = step * STEP_S
         given = {"state": "S", "progress": step, "ran_ns": 0, "queued": 5, "calls": (), **make(t)}
-        out.append(HangReading(now_ns=int((100 + t) * SECOND_NS), **given))  # type: ignore[arg-type]
+        out.append(HangReading(now_ns=int((100 + t) * NS), **given))  # type: ignore[arg-type]
     return out
 
 
@@ -291,12 +290,8 @@ def test_the_time_counts_from_where_it_froze() -> None:
     [
         pytest.param(lambda t: {}, id="it goes on"),
         pytest.param(lambda t: {"progress": 7, "queued": 0}, id="nothing waits"),
-        pytest.param(
-            lambda t: {"progress": 7, "ran_ns": int(t * SECOND_NS)}, id="a C call holds the interpreter"
-        ),
-        pytest.param(
-            lambda t: {"progress": 7, "ran_ns": int(0.2 * t * SECOND_NS)}, id="starved or throttled"
-        ),
+        pytest.param(lambda t: {"progress": 7, "ran_ns": int(t * NS)}, id="a C call holds the interpreter"),
+        pytest.param(lambda t: {"progress": 7, "ran_ns": int(0.2 * t * NS)}, id="starved or throttled"),
         pytest.param(
             lambda t: {"progress": 7, "calls": (call(1, 100 + t - t % 4.5),)}, id="a legal call, idle"
         ),
@@ -342,12 +337,12 @@ def test_the_limit_is_the_tasks_own() -> None:
 
 def test_an_agent_that_was_stalled_itself_gives_no_verdict() -> None:
     hang = HangWatch()
-    frozen = HangReading(100 * SECOND_NS, "S", 7, 0, 5, (call(1, 90),))
+    frozen = HangReading(100 * NS, "S", 7, 0, 5, (call(1, 90),))
     for gap_s in (0, 2, 4, 6):
-        assert hang.look(frozen._replace(now_ns=(100 + gap_s) * SECOND_NS), LIMITS) is None
-    assert hang.look(frozen._replace(now_ns=int(106.5 * SECOND_NS)), LIMITS) is None
+        assert hang.look(frozen._replace(now_ns=(100 + gap_s) * NS), LIMITS) is None
+    assert hang.look(frozen._replace(now_ns=int(106.5 * NS)), LIMITS) is None
     for half in range(11):
-        found = hang.look(frozen._replace(now_ns=int((106.5 + half / 2) * SECOND_NS)), LIMITS)
+        found = hang.look(frozen._replace(now_ns=int((106.5 + half / 2) * NS)), LIMITS)
     assert found is not None
 
 

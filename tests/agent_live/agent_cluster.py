@@ -15,8 +15,7 @@ from keys_made import MadeKeys
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
-from headgate.topology_runtime.platform import cgroups
-from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.platform import cgroups, processes
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire import messages as m
@@ -180,7 +179,7 @@ class Cluster:
 
     def pids(self) -> list[int]:
         """The agent's worker processes."""
-        data = proc.read(f"/proc/{self.agent.pid}/task/{self.agent.pid}/children")
+        data = processes.read(f"/proc/{self.agent.pid}/task/{self.agent.pid}/children")
         return [int(pid) for pid in (data or b"").split()]
 
     def stored(self) -> Counter[int]:

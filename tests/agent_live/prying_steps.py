@@ -8,7 +8,7 @@ from typing import Any
 from agent_cluster import LIMIT_S, LINE, Cluster
 
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
-from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.wire import messages as m
 
 
@@ -44,7 +44,7 @@ def flows(cluster: Cluster, rows: int = 50) -> None:
 
 
 def gone(pid: int) -> bool:
-    stat = proc.stat(pid)
+    stat = processes.stat(pid)
     return stat is None or stat.state == "Z"
 
 

@@ -20,7 +20,7 @@ from agent_cluster import LIMIT_S, LINE, VM, Cluster, topology
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.keys.curve import new_pair
 from headgate.topology_runtime.keys.key_pairs import contact_at
-from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.channels import ClientChannel
@@ -39,7 +39,7 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
 
 
 def gone(pid: int) -> bool:
-    stat = proc.stat(pid)
+    stat = processes.stat(pid)
     return stat is None or stat.state == "Z"
 
 
@@ -88,7 +88,7 @@ def test_a_killed_worker_comes_back_and_no_row_is_lost(cluster: Cluster) -> None
     first = cluster.worker(1)
     assert first is not None
     victim = next(
-        pid for pid in cluster.pids() if b"--slot\0001\0" in (proc.read(f"/proc/{pid}/cmdline") or b"")
+        pid for pid in cluster.pids() if b"--slot\0001\0" in (processes.read(f"/proc/{pid}/cmdline") or b"")
     )
     begin = time.monotonic()
     os.kill(victim, signal.SIGKILL)
@@ -142,7 +142,7 @@ def test_ctrl_c_and_hostile_bytes(cluster: Cluster) -> None:
     for junk in (b"", b"\xc1" * 1000, b"\x91" * 100_000, channels.encode(m.Goodbye(VM, 1))):
         cluster.channel.send(cluster.peer, junk)
     workers = cluster.pids()
-    words = (proc.read(f"/proc/{workers[0]}/cmdline") or b"").decode().split("\0")
+    words = (processes.read(f"/proc/{workers[0]}/cmdline") or b"").decode().split("\0")
     stranger: ClientChannel[bytes, m.FromAgentToWorker] = ClientChannel(
         channels.from_agent_to_worker, contact_at(words[words.index("--agent") + 1], new_pair())
     )

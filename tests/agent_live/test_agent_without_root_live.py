@@ -12,7 +12,7 @@ import pytest
 from agent_cluster import HERE, LIMIT_S, Cluster
 from prying_steps import flows, found, gone, prying
 
-from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.wire import messages as m
 
 pytestmark = [
@@ -65,7 +65,7 @@ def test_a_daemon_ends_when_its_slot_is_replaced_and_when_the_agent_was_killed(c
     prying(cluster, "leaves_a_daemon")
     daemon = found(cluster)
     word = b"--slot\0001\0"
-    os.kill(next(pid for pid in cluster.pids() if word in (proc.read(f"/proc/{pid}/cmdline") or b"")), 9)
+    os.kill(next(pid for pid in cluster.pids() if word in (processes.read(f"/proc/{pid}/cmdline") or b"")), 9)
     cluster.wait(lambda: gone(daemon), 2.0)
     (cluster.rows / "daemon").unlink()
     cluster.wait(lambda: len(list(cluster.rows.glob("found-*.json"))) == 2 if cluster.ready(0, 1) else False)

@@ -10,8 +10,7 @@ import pytest
 from agent_cluster import LIMIT_S, Cluster
 from prying_steps import crashed, flows, found, gone, prying
 
-from headgate.topology_runtime.platform import cgroups
-from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.platform import cgroups, processes
 from headgate.topology_runtime.platform.containment import FILES_MOST
 from headgate.topology_runtime.platform.slot_size import PROCESSES_MOST
 from headgate.topology_runtime.wire import messages as m
@@ -42,7 +41,7 @@ def test_a_daemon_ends_when_its_slot_is_replaced(cluster: Cluster) -> None:
     daemon = found(cluster)
     assert not gone(daemon) and os.getsid(daemon) != os.getsid(cluster.pids()[0])
     victim = next(
-        pid for pid in cluster.pids() if b"--slot\0001\0" in (proc.read(f"/proc/{pid}/cmdline") or b"")
+        pid for pid in cluster.pids() if b"--slot\0001\0" in (processes.read(f"/proc/{pid}/cmdline") or b"")
     )
     os.kill(victim, 9)
     cluster.wait(lambda: gone(daemon), GONE_S)

@@ -15,7 +15,7 @@ from prying_steps import crashed, flows, found, gone, prying
 
 from headgate.agent.process.worker_user import RANGES, TAKEN, processes_of
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
-from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.slot_size import PROCESSES_MOST
 from headgate.topology_runtime.wire import messages as m
 
@@ -39,12 +39,12 @@ def users(pids: list[int]) -> set[int]:
 
 
 def status(pid: int) -> list[str]:
-    return (proc.read(f"/proc/{pid}/status") or b"").decode().splitlines()
+    return (processes.read(f"/proc/{pid}/status") or b"").decode().splitlines()
 
 
 def number_of(cluster: Cluster, slot: int) -> int:
     word = f"--slot\0{slot}\0".encode()
-    return next(pid for pid in cluster.pids() if word in (proc.read(f"/proc/{pid}/cmdline") or b""))
+    return next(pid for pid in cluster.pids() if word in (processes.read(f"/proc/{pid}/cmdline") or b""))
 
 
 def test_a_task_is_a_user_of_its_own_without_groups_capabilities_and_new_privileges(cluster: Cluster) -> None:

@@ -15,7 +15,7 @@ from agent_world import desired, thread
 from headgate.agent.reports.meter_reader import MeterReader
 from headgate.agent.reports.sampler import Sampler
 from headgate.topology_runtime.measuring.machine_speed import rounds_per_s
-from headgate.topology_runtime.platform import processes as proc
+from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.slot_binding import choose
 from headgate.topology_runtime.platform.slot_size import SlotSize
 from headgate.topology_runtime.wire import channels
@@ -69,7 +69,7 @@ def test_five_hundred_threads_cost_at_most_one_percent_of_a_core(tmp_path: Path)
     try:
         assert child.stdout is not None and child.stdout.readline() == b"up\n"
         binding.bind(0, child.pid)
-        records = fill(meter, proc.threads(child.pid)[1:])
+        records = fill(meter, processes.threads(child.pid)[1:])
         links = [at for n in range(LINKS) if (at := meter.link_record(n, n % 7)) is not None]
         sampler = Sampler("vm1", 1, binding, str(tmp_path), 0)
         sampler.obey(desired(thread(1, 0)))

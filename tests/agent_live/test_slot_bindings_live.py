@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from headgate.topology_runtime.platform import cgroups
+from headgate.topology_runtime.platform import cgroups, slot_binding, slot_size
 from headgate.topology_runtime.platform import cgroups as cgroup1
 from headgate.topology_runtime.platform import processes as proc
-from headgate.topology_runtime.platform import slot_binding as affinity
-from headgate.topology_runtime.platform import slot_size as one_core
 from headgate.topology_runtime.platform.cgroups import ControlGroup
 from headgate.topology_runtime.platform.slot_binding import SlotBinding
 from headgate.topology_runtime.platform.slot_size import SlotSize
@@ -33,8 +31,8 @@ def size(count: int = 2) -> SlotSize:
 
 def real(kind: str) -> SlotBinding:
     if kind == "none":
-        return affinity.Unbound(size())
-    probe = {"cgroup1": cgroup1.probe_cgroup1, "affinity": affinity.probe_affinity}[kind]
+        return slot_binding.Unbound(size())
+    probe = {"cgroup1": cgroup1.probe_cgroup1, "affinity": slot_binding.probe_affinity}[kind]
     binding, why = probe(size())
     if binding is None:
         pytest.skip(why)
@@ -311,7 +309,7 @@ def test_every_thread_of_a_worker_stays_on_the_core_of_its_slot(kind: str) -> No
     try:
         wait_until(lambda: len(proc.threads(process.pid)) == 4)
         binding.bind(1, process.pid)
-        want = one_core.core_of(binding.size.vm, 1, one_core.cores())
+        want = slot_size.core_of(binding.size.vm, 1, slot_size.cores())
         for tid in proc.threads(process.pid):
             assert os.sched_getaffinity(tid) == {want}
     finally:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 from analysis_made import history, line_topology, needed_for, window_of
 
-from headgate.controller.analyze import demand as lag
-from headgate.controller.analyze.demand import HEADROOM, demand, offer_of
+from headgate.controller.analyze.demand import HEADROOM, demand, drain_tps, lag_alarm, offer_of, under_cap
 from headgate.controller.core.rate_following import RateFollower
 from headgate.controller.knowledge.diagnoses import Demand, Past
 from headgate.controller.knowledge.measured_window import MeasuredWindow, ProgressSeries
@@ -160,7 +159,7 @@ def steady(rate_tps: float, planned_tps: float, waits_tps: float | None) -> Dema
 
 
 def test_what_waits_is_planned_for_besides() -> None:
-    waits = lag.drain_tps((Lag("in", 6000, 30.0),))
+    waits = drain_tps((Lag("in", 6000, 30.0),))
     assert waits == pytest.approx(100.0), "in a minute"
     found = steady(100, 125, waits)
     assert found.direction == "up" and found.target_tps == pytest.approx(100 * HEADROOM + 100)
@@ -180,11 +179,11 @@ def test_no_more_is_planned_for_than_a_cap_lets_through() -> None:
     assert found.rate_tps == pytest.approx(100) and "100.0 t/s come, 20 are read at most" in found.text
     lowered = needed_for(comes, 125.0, OLD, waits_tps=50.0, cap_tps=20.0)
     assert lowered.direction == "down" and lowered.target_tps == pytest.approx(20 * HEADROOM)
-    read = lag.under_cap(slowly(0.2), (Lag("in", 4800, 48.0),), 20.0)
+    read = under_cap(slowly(0.2), (Lag("in", 4800, 48.0),), 20.0)
     assert read.progress.offered == read.progress.emitted, "the topology keeps up with what it is given"
     slow = slowly(0.1)
-    assert lag.under_cap(slow, (Lag("in", 4800, 48.0),), 20.0) is slow, "here it is not the cap"
-    assert lag.under_cap(slow, (Lag("in", 4800, 48.0),), math.inf) is slow
+    assert under_cap(slow, (Lag("in", 4800, 48.0),), 20.0) is slow, "here it is not the cap"
+    assert under_cap(slow, (Lag("in", 4800, 48.0),), math.inf) is slow
 
 
 def slowly(share: float) -> MeasuredWindow:
@@ -195,8 +194,8 @@ def slowly(share: float) -> MeasuredWindow:
 
 
 def test_rows_that_wait_their_turn_are_no_lag() -> None:
-    assert lag.drain_tps((Lag("in", 300, 0.4),)) == 0.0
-    assert lag.drain_tps(()) == 0.0
+    assert drain_tps((Lag("in", 300, 0.4),)) == 0.0
+    assert drain_tps(()) == 0.0
 
 
 # ── the alarm ───────────────────────────────────────────────────────────────────────────────────
@@ -204,10 +203,10 @@ def test_rows_that_wait_their_turn_are_no_lag() -> None:
 
 def test_a_lag_that_grows_is_an_alarm_until_it_is_gone() -> None:
     window, growing = window_of(history(lambda s: 100 * s, 60.0)), slowly(0.5)
-    said = lag.lag_alarm("", (Lag("in", 500, 6.0),), growing)
+    said = lag_alarm("", (Lag("in", 500, 6.0),), growing)
     assert said.startswith("lag growing: in is 500 rows and 6 s behind")
-    assert lag.lag_alarm("", (Lag("in", 500, 6.0),), window) == "", "it does not grow"
-    assert lag.lag_alarm("", (Lag("in", 500, 3.0),), growing) == "", "not for so little"
-    assert lag.lag_alarm(said, (Lag("in", 400, 3.0),), window) == said, "not gone yet"
-    assert lag.lag_alarm(said, (Lag("in", 10, 0.5),), window) == ""
-    assert lag.lag_alarm(said, (), window) == ""
+    assert lag_alarm("", (Lag("in", 500, 6.0),), window) == "", "it does not grow"
+    assert lag_alarm("", (Lag("in", 500, 3.0),), growing) == "", "not for so little"
+    assert lag_alarm(said, (Lag("in", 400, 3.0),), window) == said, "not gone yet"
+    assert lag_alarm(said, (Lag("in", 10, 0.5),), window) == ""
+    assert lag_alarm(said, (), window) == ""

@@ -19,12 +19,11 @@ from headgate.controller.analyze.season_detection import (
     KEPT_S,
     KNOWN,
     Coming,
-    Handed,
     SeasonWatch,
-    period_of,
 )
 from headgate.controller.knowledge.diagnoses import Horizon
 from headgate.lab.rate_policies.backtest_inputs import KINDS, SEEDS, SETS, drawn, kind_of, made, names_of
+from headgate.topology_runtime.rates.season_learning import Handed, period_of
 
 SHARE = 0.002
 TAXIS = Path(__file__).resolve().parents[3] / "shared/data/rates/nyc-taxi-30min.csv"

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headgate.controller.analyze.season_detection import SeasonWatch
 from headgate.controller.files.planning_inputs import read_models
 from headgate.controller.models.model_data import model_of
 from headgate.dashboards.analytics.aggregation.aggregate_tables import FINE_PER_DOUBLING
@@ -21,13 +22,14 @@ from headgate.dashboards.analytics.analyses import rate_seasons as seasons
 from headgate.dashboards.analytics.analyses import replan_analyses as replans
 from headgate.dashboards.analytics.analyses.latency_analyses import Stretch, stretches
 from headgate.dashboards.analytics.analyses.load_analyses import judged, marks_of
-from headgate.dashboards.analytics.analyses.rate_seasons import full_bins, period_of, refined
+from headgate.dashboards.analytics.analyses.rate_seasons import full_bins
 from headgate.dashboards.analytics.analyses.run_analyses import cost
 from headgate.dashboards.analytics.analyses.slot_analyses import fitted, leak_of, longest_life
 from headgate.dashboards.analytics.analyze_command import report_of
 from headgate.dashboards.analytics.storage.data_folders import place
 from headgate.dashboards.analytics.storage.result_tables import TABLES
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun, run_of
+from headgate.topology_runtime.rates.season_learning import period_of
 
 
 def test_r2_is_one_minus_the_residual_squares_over_the_total():
@@ -72,9 +74,9 @@ def wave(bins, period, noise=0.0, trend=0.0):
     ("period", "noise", "trend"), [(24, 0.0, 0.0), (24, 5.0, 0.0), (50, 2.0, 0.3), (60, 8.0, -0.1)]
 )
 def test_the_period_of_a_wave_is_found(period, noise, trend):
-    found, strength = seasons.period_of(wave(300, period, noise, trend))
-    assert found == pytest.approx(period, rel=0.05)
-    assert strength > 0.5
+    season, _ = seasons.judged("demo/one", wave(300, period, noise, trend), 10.0, 0.0)
+    assert season.period_s == pytest.approx(10.0 * period, rel=0.05)
+    assert season.strength > 0.5
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,8 @@ def test_the_period_of_a_wave_is_found(period, noise, trend):
     [np.full(200, 7.0), np.random.default_rng(5).standard_normal(400), np.arange(200.0), np.zeros(200)],
 )
 def test_no_period_is_made_up(values):
-    assert seasons.period_of(values) == (None, None)
+    season, _ = seasons.judged("demo/one", values, 10.0, 0.0)
+    assert (season.period_s, season.strength) == (None, None)
 
 
 def test_a_season_beats_the_last_value_on_the_end_it_has_not_seen():
@@ -313,8 +316,38 @@ def test_what_a_run_cannot_tell_apart_has_no_row() -> None:
 def test_a_period_between_two_bins_is_found(period: float) -> None:
     at = np.arange(400)
     values = 100 + 20 * np.sin(2 * np.pi * at / period) + 5 * np.sin(4 * np.pi * at / period + 1) + noise(400)
-    bins, _ = period_of(values)
-    assert bins is not None and refined(values, bins) == pytest.approx(period, rel=0.01)
+    assert period_of(values, 4000.0, 10.0) == pytest.approx(10.0 * period, rel=0.01)
+
+
+AT = np.arange(1500)
+CHANCE = np.random.default_rng(5)
+SERIES = {
+    "wave": wave(1500, 60),
+    "square": np.where(AT % 60 < 30, 30.0, 90.0),
+    "peaks": np.where(AT % 97 < 8, 200.0, 40.0),
+    "slope": 20 + AT % 300 * 0.3,
+    "noise": 100 + 20 * CHANCE.standard_normal(1500),
+    "walk": 200 + np.cumsum(CHANCE.standard_normal(1500)),
+    "more noise than wave": wave(1500, 90, noise=30.0),
+    "a wave of one part in a hundred": 100 + np.sin(2 * np.pi * AT / 60),
+}
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_an_analysis_finds_the_season_that_a_controller_hears(name: str) -> None:
+    rates = SERIES[name]
+    watch = SeasonWatch(0.002)
+    for rate in rates:
+        watch.hear(float(rate), float(rate))
+    coming = watch.coming()
+    heard = None if coming is None else coming.period_s
+    season, _ = seasons.judged("demo/one", rates, 1.0, 0.0)
+    assert (season.period_s is None) == (heard is None)
+    if heard is not None:
+        assert season.period_s == pytest.approx(heard, rel=0.01)
+    of = seasons.SeasonOf("demo", "traces/demo/one", "2027-01-15T08:00:00Z", "0.1.0")
+    data = seasons.season_data(rates, 1.0, of)
+    assert data is None or data["period_s"] == pytest.approx(heard, rel=0.01)
 
 
 @pytest.mark.parametrize(

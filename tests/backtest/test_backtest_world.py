@@ -10,7 +10,6 @@ import pytest
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.journal_records import Submitted
-from headgate.controller.knowledge.offered_load import SCHEMA, LearnedFrom, LearnedSeason
 from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.controller.replay.exact_replay import decisions_of
 from headgate.controller.replay.ideal_machines import Delays, IdealAccount, IdealWorld
@@ -19,12 +18,13 @@ from headgate.lab.rate_policies.backtest_inputs import RateSeries, made
 from headgate.lab.rate_policies.backtest_world import BacktestQuestion, FluidWorld
 from headgate.lab.rate_policies.policy_rules import DECIDERS, DeciderQuestion
 from headgate.lab.rate_policies.season_command import by_second
-from headgate.lab.rate_policies.season_learning import learned_of
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.rates.learned_season import SCHEMA, LearnedFrom, LearnedSeason
 from headgate.topology_runtime.rates.offered_rates import Rates
 from headgate.topology_runtime.rates.schedule import Schedule
+from headgate.topology_runtime.rates.season_learning import learned_of
 
 TOPOLOGY = Topology(
     "small",

@@ -17,8 +17,8 @@ from headgate.controller.controller_cli import season_of
 from headgate.controller.files.season_files import read_season, write_season
 from headgate.lab.rate_policies.backtest_command import backtest
 from headgate.lab.rate_policies.season_command import learn, show, topology_of
-from headgate.lab.rate_policies.season_learning import learned_of
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
+from headgate.topology_runtime.rates.season_learning import learned_of
 
 PERIOD_S = 90
 

@@ -7,7 +7,7 @@ from enactment_world import World, replace
 
 from headgate.controller.execute.desired_state import answering
 from headgate.controller.knowledge import loop_events as t
-from headgate.controller.monitor import admission as border
+from headgate.controller.monitor import admission
 from headgate.controller.views.run_documents import summary
 from headgate.dashboards.up.up_run import check_state
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -84,7 +84,7 @@ def test_a_snapshot_that_cannot_be_written_is_an_alarm_of_its_vm() -> None:
 def test_ranges_that_cannot_be_are_refused(lost: tuple[tuple[int, int], ...]) -> None:
     world = World().start().until("committed")
     with pytest.raises(BadMessage):
-        border.check(report_of(world, world.rollout.threads[-1], lost=lost))
+        admission.check(report_of(world, world.rollout.threads[-1], lost=lost))
 
 
 # ── Which VMs get a thread that only answers for snapshots: those with none that could ──────────────────

@@ -14,7 +14,7 @@ from test_controller_live import controller
 
 from headgate.controller.files.planning_inputs import read_models
 from headgate.controller.models.model_data import model_data
-from headgate.topology_runtime.api import shipped_examples as examples
+from headgate.topology_runtime.api import shipped_examples
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire import messages as m
@@ -28,7 +28,7 @@ GAP_S = 0.75  # of standing still at most; on a machine that others use too a qu
 
 def wide_topology() -> Topology:
     chance = random.Random(36)
-    models = sorted(read_models(examples.MODELS))
+    models = sorted(read_models(shipped_examples.MODELS))
     work = [Task(f"t{n}", model=chance.choice(models)) for n in range(TASKS)]
     source = Task("source", kind="source", static=Static(1, 0.1, 0.1))
     edges = [Edge("source", task.name, round(chance.uniform(0.3, 1.2), 3)) for task in work]
@@ -37,7 +37,7 @@ def wide_topology() -> Topology:
 
 
 def test_it_answers_while_a_plan_is_made(tmp_path: Path) -> None:
-    models = read_models(examples.MODELS)
+    models = read_models(shipped_examples.MODELS)
     with controller(tmp_path, "--allocator", "optimal", "--mapper", "optimal") as one:
         where = one.where()
         peer: channels.ClientChannel[m.FromAgent, m.FromController] = channels.ClientChannel(

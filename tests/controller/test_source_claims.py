@@ -205,7 +205,7 @@ def test_of_a_vm_that_this_controller_never_heard_it_is_said_that_nobody_knows()
 # ── A VM whose clock is set: what was measured before is let go, and said; by one that lies about it, not
 # for ever
 
-SECOND_NS, MS = 1_000_000_000, 1_000_000
+NS, MS = 1_000_000_000, 1_000_000
 
 
 def clocks_running() -> World:
@@ -225,14 +225,14 @@ def test_a_clock_that_is_set_lets_the_window_go() -> None:
     world = clocks_running()
     tell(world, 0, MS)
     before = world.loop.intake
-    tell(world, 3600 * SECOND_NS, MS)
+    tell(world, 3600 * NS, MS)
     assert world.loop.intake is not before
     assert steps(world) == [
         "the clock of vm1 was set by -3600.000 s, or the controller's: what was measured before is let go"
     ]
 
 
-@pytest.mark.parametrize("clock", [(20 * MS, MS), (60 * MS, 20 * MS), (3600 * SECOND_NS, 0)])
+@pytest.mark.parametrize("clock", [(20 * MS, MS), (60 * MS, 20 * MS), (3600 * NS, 0)])
 def test_what_lies_within_the_errors_or_is_not_known_is_no_step(clock: tuple[int, int]) -> None:
     world = clocks_running()
     tell(world, 0, MS)
@@ -245,7 +245,7 @@ def test_an_agent_that_says_so_with_every_report_is_believed_twice_a_minute() ->
     world = clocks_running()
     for _ in range(240):
         tell(world, 0, MS)
-        tell(world, 3600 * SECOND_NS, MS)
+        tell(world, 3600 * NS, MS)
         world.run(0.25)
     assert len(steps(world)) == 2
 

@@ -11,8 +11,7 @@ from enactment_world import World, replace
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.knowledge import Turn
 from headgate.controller.knowledge.loop_events import Now
-from headgate.controller.monitor import admission as border
-from headgate.controller.monitor import vm_reports as hot_keys
+from headgate.controller.monitor import admission, vm_reports
 from headgate.controller.monitor.admission import foreign
 from headgate.controller.views.run_documents import explain, status
 from headgate.topology_runtime.errors import BadMessage, Conflict
@@ -42,8 +41,8 @@ class Told:
             self.now_ns += S
             for number, keys in enumerate(vms, 1):
                 report = replace(self.world.vms[f"vm{number}"].report(), keys=keys)
-                border.check(report)
-                hot_keys.hear_hot_keys(Turn(self.knowledge, Now(self.now_ns, self.now_ns)), report)
+                admission.check(report)
+                vm_reports.hear_hot_keys(Turn(self.knowledge, Now(self.now_ns, self.now_ns)), report)
         return self.knowledge.alarms.get(f"hot key {self.task}", "")
 
     def events(self) -> list[str]:
@@ -127,9 +126,9 @@ def test_what_a_vm_counted_is_in_the_desired_state_of_all() -> None:
 def test_strikes_that_cannot_be_are_refused(strikes: VmStrikes) -> None:
     world = World().start().until("committed")
     report = world.vms[world.rollout.threads[0].slot.vm].report()
-    border.check(replace(report, strikes=TOLD))
+    admission.check(replace(report, strikes=TOLD))
     with pytest.raises(BadMessage):
-        border.check(replace(report, strikes=strikes))
+        admission.check(replace(report, strikes=strikes))
 
 
 # ── Agents and clients of other versions: which are taken, how those that are not are told and shown ────

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from measuring_world import CHAIN, NAMES, MeasuringWorld, model_of
 from msgspec.structs import replace
 
-from headgate.controller.core import profiling as first_profiles
+from headgate.controller.core import profiling
 from headgate.controller.execute.desired_state import first_specs
 from headgate.controller.knowledge.membership import LOST_NS
 from headgate.controller.views.run_snapshots import snapshot_of
@@ -199,7 +199,7 @@ def test_an_agent_that_does_not_begin_is_given_up() -> None:
     world.vms["vm1"].dumb = True
     world.start().run(0.5)
     world.submit()
-    world.run(first_profiles.BEGIN_S - 5)
+    world.run(profiling.BEGIN_S - 5)
     assert world.stands()["state"] == "measuring"
     world.run(20)
     assert world.stands()["state"] == "accepted" and "does not begin" in words(world)
@@ -320,7 +320,7 @@ def test_whoever_looks_sees_how_far_it_is() -> None:
     assert (now["topology"], now["done"], now["of"]) == ("chain", 0, 3)
     (at_work,) = [task for task in now["tasks"] if task["state"] == "measuring"]
     assert (at_work["slot"], at_work["points"], at_work["points_of"]) == ("vm1/0", 1, 4)
-    assert now["left_s"] == pytest.approx(3 * first_profiles.USUAL_S, abs=1.5)
+    assert now["left_s"] == pytest.approx(3 * profiling.USUAL_S, abs=1.5)
     words = "chain: 0 of 3 tasks measured, a in vm1/0 (1 of 4 points); about"
     assert now["text"].startswith(words)
     page = snapshot_of(world.loop.view(world.now))
@@ -335,14 +335,12 @@ def test_whoever_looks_sees_how_far_it_is() -> None:
 def test_what_two_tasks_share_is_measured_once_by_one_that_samples_may_be_run_on() -> None:
     shared = tuple(replace(task, model="a") if task.name in NAMES else task for task in CHAIN.tasks)
     topology = replace(CHAIN, tasks=tuple(replace(t, effects=t.name == "a") for t in shared))
-    assert first_profiles.unmodelled(topology, ()) == {"a": "a"}, (
+    assert profiling.unmodelled(topology, ()) == {"a": "a"}, (
         "those behind one with effects get no samples either"
     )
     topology = replace(CHAIN, tasks=tuple(replace(t, effects=t.name == "c") for t in shared))
-    assert first_profiles.unmodelled(topology, ()) == {"a": "a"}
-    assert first_profiles.unmodelled(replace(CHAIN, tasks=(Task("a", model="m"),), edges=()), ()) == {
-        "m": "a"
-    }
+    assert profiling.unmodelled(topology, ()) == {"a": "a"}
+    assert profiling.unmodelled(replace(CHAIN, tasks=(Task("a", model="m"),), edges=()), ()) == {"m": "a"}
 
 
 # ── whatever happens ────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ import pytest
 from enactment_world import World, vm
 from msgspec.structs import replace
 
-from headgate.controller.knowledge import journal_records as folding
+from headgate.controller.knowledge import journal_records
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.journal_records import (
     Durable,
@@ -453,11 +453,11 @@ def test_a_controller_goes_on_from_a_shortened_journal() -> None:
 def test_of_many_plans_the_first_and_the_newest_are_known_and_the_others_counted() -> None:
     world = World(rate_tps=100.0).start().until("committed")
     (planned,) = (record for record in world.journal if isinstance(record, RolloutStarted))
-    known, more = world.durable, folding.REIGNS_KEPT + 200
+    known, more = world.durable, journal_records.REIGNS_KEPT + 200
     for epoch in range(2, more):
         reason = "rate_changed" if epoch % 3 else "operator"
         known = fold(known, replace(planned, epoch=epoch, reason=reason))
-    assert len(known.rollouts) == folding.REIGNS_KEPT
+    assert len(known.rollouts) == journal_records.REIGNS_KEPT
     assert known.rollouts[0].reason == "start"
     assert known.rollouts[-1].epoch == more - 1
     world.loop.knowledge.durable = known

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from trace_made import BEGAN_S, SECONDS, STEPS, recorded
 
-from headgate.controller import viewers as publisher
+from headgate.controller import viewers
 from headgate.dashboards.web.feed_items import Change, Whole
 from headgate.dashboards.web.trace_feed import RecordedViews, TraceFeed
 from headgate.topology_runtime.errors import InvalidInput
@@ -230,7 +230,7 @@ def test_a_picture_that_is_dear_to_make_is_never_silent_for_as_long_as_viewers_w
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each delta takes ten seconds by the clock: it rests, but viewers call two seconds of silence stale."""
-    monkeypatch.setattr(publisher, "monotonic_ns", itertools.count(0, 5_000_000_000).__next__)
+    monkeypatch.setattr(viewers, "monotonic_ns", itertools.count(0, 5_000_000_000).__next__)
     recorded(tmp_path, asked=False)
     lines = b"".join(gzip.decompress(part.read_bytes()) for part in tmp_path.glob("*.gz")).splitlines()
     times = [seconds_of(json.loads(line)) for line in [*lines, *lines_of(tmp_path)]]

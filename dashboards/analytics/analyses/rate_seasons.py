@@ -1,22 +1,25 @@
 """Seasonality of the offered rate, and a forecast that is tried on an end it has not seen.
 
-The period is the highest peak of the autocorrelation behind its first valley (of the detrended series, by the
-fast Fourier transform; Wiener–Khinchin). The forecast is seasonal naive with drift: one period before, plus what
+The period is the one that a controller finds in the same rates (`topology_runtime/rates/season_learning.py`). The
+forecast is seasonal naive with drift: one period before, plus what
 a period has added in the mean (Hyndman and Athanasopoulos, Forecasting, section 5.2). Pure but for `seasons`.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.result_tables import POINTS_MOST, Forecast, Season
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.rates.learned_season import SCHEMA, LearnedFrom, LearnedSeason
 from headgate.topology_runtime.wire.wire_version import VERSION
 from headgate.topology_runtime.wording import utc_iso
 
@@ -30,8 +33,6 @@ BINS_MOST = 4096  # of a run's series
 LEAST_BINS = 24
 HELD_OUT = 0.2
 FULL = 0.9  # of the seconds of a usual bin
-LEAST_STRENGTH = 0.3  # autocorrelation below which a period is none
-REFINED, HARMONICS = 50, 3  # parts of a bin that periods are told apart by
 SHARE = 0.95  # of the errors in the hold-out lie within the forecast's interval
 
 
@@ -94,19 +95,21 @@ def judged(run: str, values: Floats, bin_s: float, begin_s: float) -> tuple[Seas
     """Season and forecast of one evenly spaced series, tuples/s."""
     import numpy as np
 
+    from headgate.topology_runtime.rates.season_learning import ALIKE, correlations, period_of
+
     held = max(1, int(HELD_OUT * len(values)))
     seen, unseen = values[:-held], values[-held:]
-    period, _ = period_of(seen)
-    whole, whole_strength = period_of(values)
+    before_s, whole_s = (period_of(each, len(values) * bin_s, bin_s) for each in (seen, values))
+    period, whole = (None if each is None else round(each / bin_s) for each in (before_s, whole_s))
     fitted = extended(seen, period, held)
     error = np.abs(fitted - unseen)
     naive = float(np.abs(unseen - seen[-1]).mean())
     reach = float(np.quantile(error, SHARE))
-    why = None if period or whole else "no period repeats at least twice with correlation 0.3"
+    why = None if period or whole else f"no period repeats at least twice with correlation {ALIKE}"
     season = Season(
         run=run,
-        period_s=refined(values, whole) * bin_s if whole else None,
-        strength=whole_strength if whole else None,
+        period_s=whole_s,
+        strength=float(correlations(values, 1)[whole]) if whole else None,
         power_share=power_share(values, whole) if whole else None,
         method="seasonal naive with drift" if period else "last value",
         holdout_s=held * bin_s,
@@ -121,52 +124,6 @@ def judged(run: str, values: Floats, bin_s: float, begin_s: float) -> tuple[Seas
     rows += _rows(run, "fitted", fitted, end - held, bin_s, begin_s, reach)
     rows += _rows(run, "forecast", ahead, end, bin_s, begin_s, reach)
     return season, rows
-
-
-def period_of(values: Floats) -> tuple[int | None, float | None]:
-    """(period in bins, autocorrelation there); None without one that is there at least twice."""
-    import numpy as np
-
-    n = len(values)
-    rest = _detrended(values)
-    power = float(rest @ rest)
-    if n < LEAST_BINS // 2 or power <= 1e-12 * max(1.0, float(values @ values)):
-        return None, None
-    spectrum = np.abs(np.fft.rfft(rest, 2 * n)) ** 2
-    alike = np.fft.irfft(spectrum)[: n // 2 + 1] / power * n / (n - np.arange(n // 2 + 1))
-    below = np.flatnonzero(alike < 0)
-    if not len(below):
-        return None, None
-    first = int(below[0])
-    middle = alike[first:-1]
-    peaks = [
-        first + k
-        for k in range(1, len(middle))
-        if alike[first + k] >= max(alike[first + k - 1], alike[first + k + 1])
-    ]
-    best = max((alike[k] for k in peaks), default=0.0)
-    if best < LEAST_STRENGTH:
-        return None, None
-    near = next(k for k in peaks if alike[k] >= 0.9 * best)  # not a multiple of the period
-    at = near + int(np.argmax(alike[near : near + near // 2]))
-    return at, float(min(1.0, alike[at]))
-
-
-def refined(values: Floats, period: int) -> float:
-    """The period in parts of a bin: that with which a line and waves of it, its half and its third are nearest to the
-    values (least squares)."""
-    import numpy as np
-
-    at = np.arange(len(values))
-    line = np.stack([np.ones(len(values)), at / len(values)])
-    best, least = float(period), np.inf
-    for tried in period + np.linspace(-1, 1, 2 * REFINED + 1):
-        turns = 2 * np.pi * at / tried * np.arange(1, HARMONICS + 1)[:, None]
-        waves = np.concatenate([line, np.sin(turns), np.cos(turns)]).T
-        rest = values - waves @ np.linalg.lstsq(waves, values, rcond=None)[0]
-        if (missed := float(rest @ rest)) < least:
-            best, least = float(tried), missed
-    return best
 
 
 def power_share(values: Floats, period: int) -> float:
@@ -218,20 +175,7 @@ def _rows(
     ]  # fmt: skip
 
 
-# ── A season as runs are given it (`headgate/season/v1`): what came in each second of a period, in the
-# middle of all periods and in 95 of 100, where that foresees.
-#
-# Each whole period is divided by its mean, so that one with more of everything is the same; a part of a
-# period is as long as a bin of the series, and seconds lie on the lines between the parts. The first two
-# thirds choose a period and a profile and foresee the last third: it must be off by at most half as much as
-# what came 15 s before, as `season learn` asks, too.
-
-SCHEMA = "headgate/season/v1"
-SHORTEST_S, LONGEST_S, PERIODS_LEAST = 30, 3600, 3
-LEARNED_SHARE, HIGH = 2 / 3, 0.95
-LOOK_S, HALF = 15.0, 0.5
-SAME = 0.05  # of a period: that of the first two thirds is that of all
-DIGITS = 6
+# ── A season as runs are given it ──────────────────────────────────────────────────────────────────────
 
 
 class SeasonOf(NamedTuple):
@@ -244,84 +188,18 @@ class SeasonOf(NamedTuple):
 
 
 def season_data(values: Floats, bin_s: float, of: SeasonOf) -> dict[str, Any] | None:
-    """Of an evenly spaced series, tuples/s; None where nothing comes back that could be foreseen."""
-    seen = values[: int(LEARNED_SHARE * len(values))]
-    period_s, before_s = (_period_s(each, bin_s) for each in (values, seen))
-    if period_s is None or before_s is None or abs(before_s / period_s - 1) > SAME:
-        return None
-    seconds, periods = len(values) * bin_s, math.floor(len(values) * bin_s / period_s)
-    if not SHORTEST_S <= period_s <= LONGEST_S or periods < PERIODS_LEAST:
-        return None
-    held_out = _held_out(values, len(seen), bin_s, before_s)
-    if held_out["error"] > HALF * held_out["error_of_level"]:
-        return None
-    middle, high = _profile(values, bin_s, period_s)
-    return {
-        "schema": SCHEMA,
-        "topology": of.topology,
-        "period_s": round(period_s, DIGITS),
-        "middle": [round(tps, DIGITS) for tps in _by_second(middle, period_s)],
-        "high": [round(tps, DIGITS) for tps in _by_second(high, period_s)],
-        "learned": {
-            "sources": [of.source],
-            "seconds": seconds,
-            "periods": periods,
-            "time": of.until,
-            "version": of.version,
-            "held_out": held_out,
-        },
-    }
-
-
-def _period_s(values: Floats, bin_s: float) -> float | None:
-    whole, _ = period_of(values)
-    return refined(values, whole) * bin_s if whole else None
-
-
-def _profile(values: Floats, bin_s: float, period_s: float) -> tuple[Floats, Floats]:
-    """(in the middle, at most) of each part of a period."""
+    """Of an evenly spaced series, rows/s; None where nothing comes back that could be forecast."""
     import numpy as np
 
-    at_s = (np.arange(len(values)) + 0.5) * bin_s
-    number = (at_s // period_s).astype(int)
-    parts = max(PERIODS_LEAST, round(period_s / bin_s))
-    part = np.minimum((at_s % period_s * parts / period_s).astype(int), parts - 1)
-    whole = math.floor(len(values) * bin_s / period_s)
-    means = np.array([values[number == n].mean() for n in range(whole)])
-    inside = (number < whole) & (means[np.minimum(number, whole - 1)] > 0)
-    shares = values[inside] / means[number[inside]]
-    typical = float(np.median(means))
-    by_part = [shares[part[inside] == n] for n in range(parts)]
-    middle = np.array([typical * float(np.median(found)) if len(found) else typical for found in by_part])
-    high = np.array(
-        [typical * float(np.quantile(found, HIGH)) if len(found) else typical for found in by_part]
-    )
-    return middle, np.maximum(high, middle)
+    from headgate.topology_runtime.rates.season_learning import learned_of
 
-
-def _by_second(parts: Floats, period_s: float) -> Floats:
-    """Between the middles of the parts, all round the period."""
-    import numpy as np
-
-    seconds = round(period_s)
-    middles = (np.arange(len(parts)) + 0.5) / len(parts)
-    return np.interp((np.arange(seconds) + 0.5) / seconds, middles, parts, period=1.0)
-
-
-def _held_out(values: Floats, learned: int, bin_s: float, period_s: float) -> dict[str, float]:
-    """How well what is before bin `learned` foresees the others."""
-    import numpy as np
-
-    middle, high = _profile(values[:learned], bin_s, period_s)
-    at = np.arange(learned, len(values))
-    part = np.minimum(((at + 0.5) * bin_s % period_s * len(middle) / period_s).astype(int), len(middle) - 1)
-    look, period = math.ceil(LOOK_S / bin_s), max(1, round(period_s / bin_s))
-    before = np.array([values[max(0, n - look - period) : n - look + 1].mean() for n in at])
-    scale = before / max(1e-9, float(middle.mean()))
-    mean = max(1e-9, float(values[at].mean()))
-    return {
-        "seconds": len(at) * bin_s,
-        "error": round(float(np.abs(values[at] - middle[part] * scale).mean()) / mean, 4),
-        "error_of_level": round(float(np.abs(values[at] - values[at - look]).mean()) / mean, 4),
-        "covered": round(float((values[at] <= high[part] * scale + 1e-9).mean()), 4),
-    }
+    seconds = round(len(values) * bin_s)
+    middles_s = (np.arange(len(values)) + 0.5) * bin_s
+    try:
+        found = learned_of([np.interp(np.arange(seconds) + 0.5, middles_s, values)], None, iter)
+    except InvalidInput:
+        return None
+    learned = LearnedFrom((of.source,), float(seconds), found.periods, of.until, of.version, found.held_out)
+    middle, high = (tuple(each.tolist()) for each in (found.middle, found.high))
+    season = LearnedSeason(SCHEMA, of.topology, found.period_s, middle, high, learned)
+    return msgspec.to_builtins(season)  # type: ignore[no-any-return]

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from headgate.controller.knowledge.offered_load import LearnedSeason
 from headgate.controller.models.plans import Plan
 from headgate.lab.rate_policies.backtest_world import PHASE_S, BacktestQuestion, FluidWorld
 from headgate.lab.rate_policies.policy_rules import DeciderQuestion, Foresight, Turn1s
+from headgate.topology_runtime.rates.learned_season import LearnedSeason
 from headgate.topology_runtime.wording import counted
 
 # ── An input rate as it becomes known, span by span, for whoever goes through it in its order. Pure ─────

@@ -14,7 +14,6 @@ import msgspec
 
 from headgate.controller.analyze.forecast import Tuning
 from headgate.controller.knowledge.controller_config import ControllerSettings
-from headgate.controller.knowledge.offered_load import LearnedSeason
 from headgate.controller.pictures import drawing
 from headgate.controller.pictures.drawing import AMBER, BLUE, DARK_RED, INK, tint
 from headgate.lab.rate_policies.backtest_inputs import RateSeries
@@ -29,15 +28,16 @@ from headgate.lab.rate_policies.backtest_world import (
 from headgate.lab.rate_policies.policy_rules import BARE, DECIDERS, OURS, STATIC, DeciderQuestion
 from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
 from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.rates.learned_season import LearnedSeason
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wording import did_you_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from headgate.controller.knowledge.offered_load import LearnedSeason
     from headgate.lab.rate_policies.backtest_inputs import RateSeries
     from headgate.lab.rate_policies.backtest_world import BacktestQuestion, ScoreSeries
+    from headgate.topology_runtime.rates.learned_season import LearnedSeason
 
 SCHEMA, CURVE_SCHEMA = "headgate/backtest/v1", "headgate/backtest-curve/v1"
 TOPOLOGY = "linear"  # the shipped example with published models: about seven slots for every 100 tuples/s

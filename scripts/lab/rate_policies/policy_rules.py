@@ -32,8 +32,8 @@ from headgate.controller.knowledge.measured_window import (
     MeasuredWindow,
     ProgressSeries,
 )
-from headgate.controller.knowledge.offered_load import LearnedSeason
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.rates.learned_season import LearnedSeason
 
 NS = 1_000_000_000
 DS2_S, DS2_OFF = 10, 0.05

@@ -16,7 +16,7 @@ from headgate.topology_runtime.commands.output import Format, emit, format_optio
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 
 if TYPE_CHECKING:
-    from headgate.controller.knowledge.offered_load import LearnedSeason
+    from headgate.topology_runtime.rates.learned_season import LearnedSeason
     from headgate.topology_runtime.rates.offered_rates import Rates
     from headgate.topology_runtime.stability.slopes import Floats
 
@@ -92,11 +92,11 @@ def learned(sources: Sequence[str], options: dict[str, Any]) -> LearnedSeason:
     """Raises UsageError, InvalidInput."""
     from importlib.metadata import version
 
-    from headgate.controller.knowledge.offered_load import SCHEMA, LearnedFrom, LearnedSeason
     from headgate.controller.planning_commands.planning_options import with_progress_bar
-    from headgate.lab.rate_policies.season_learning import learned_of
     from headgate.topology_runtime.platform.clock import wall_ns
+    from headgate.topology_runtime.rates.learned_season import SCHEMA, LearnedFrom, LearnedSeason
     from headgate.topology_runtime.rates.offered_rates import read
+    from headgate.topology_runtime.rates.season_learning import learned_of
     from headgate.topology_runtime.wording import utc_iso
 
     if not sources:
