@@ -65,7 +65,7 @@ def test_an_invalid_topology_ends_with_all_faults_and_exit_3(tmp_path: Path) -> 
 
 
 def test_show_gives_rates_at_the_rate(star: str) -> None:
-    document = json.loads(out("show", star, "--rate", "50", "--json"))
+    document = json.loads(out("show", star, "--rate", "50", "-o", "json"))
     rates = {task["task"]: task["rate_tps"] for task in document["tasks"]}
     assert rates == {"source": 50.0, "hub": 100.0, "left": 100.0, "right": 50.0}
     assert [edge["rate_tps"] for edge in document["edges"]] == [100.0, 100.0, 50.0]

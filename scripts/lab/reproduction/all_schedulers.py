@@ -67,7 +67,7 @@ def _head(data: Data) -> str:
         "# All schedulers side by side\n\n"
         "Pairs of allocator and mapper ([what they are](mappers.md)) on the same six topologies with the published "
         f"models at {rates} tuples/s, source and sink included, on VMs of 4, 2 and 1 slots at $0.098 an hour for a "
-        "slot; the placers\nof `headgate place` on random graphs of paper 2's class; and two of the pairs run. This "
+        "slot; the placers\nof `headgate lab place` on random graphs of paper 2's class; and two of the pairs run. This "
         "page is made from [all-schedulers.json](experiments/all-schedulers.json) and holds nothing else.\n\n"
         f"- **Command**: `{data['command']}`\n"
         f"- **Machine**: {data['machine']}, {data['when']}, with {data['load']}. Times are CPU time, medians of "
