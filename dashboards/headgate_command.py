@@ -23,7 +23,7 @@ INTERRUPTED, PIPE_CLOSED, TERMINATED = 130, 141, 143  # 128 + the signal's numbe
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": (
         "headgate.dashboards.up.up_command:up",
-        "run a topology on this machine: controller, agents, workers, live view",
+        "run a topology on this machine",
     ),
     "submit": (
         "headgate.dashboards.terminal.submit_commands:submit",
@@ -31,11 +31,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "status": (
         "headgate.dashboards.terminal.status_commands:status",
-        "what a running controller sees and wants",
+        "what a running controller sees and wants; --watch: again and again",
     ),
     "top": (
         "headgate.dashboards.terminal.status_commands:top",
-        "the same on a whole terminal: sort, filter, freeze",
+        "the same as a full-screen table: sort, filter, freeze",
     ),
     "model profile": (
         "headgate.topology_runtime.commands.profile_cli:profile",
@@ -43,11 +43,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "explain": (
         "headgate.dashboards.terminal.history_commands:explain",
-        "each decision of a run with its evidence; all about a plan; of a TOPOLOGY: why its plan is what it is",
+        "the decisions of a run with their evidence, or all about one plan",
     ),
     "history": (
         "headgate.dashboards.terminal.history_commands:history",
-        "the plans of all runs, or all about one of them",
+        "the plans of all runs, or one of them",
     ),
     "ledger list": (
         "headgate.controller.model_commands.prediction_history:list_plans",
@@ -63,7 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "events": (
         "headgate.dashboards.terminal.status_commands:events",
-        "what happened: plans, joins, deaths, dead letters",
+        "what happened: plans, VMs that join and leave, dead letters",
     ),
     "deadletter list": (
         "headgate.dashboards.terminal.deadletter_commands:list_letters",
@@ -75,7 +75,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "deadletter replay": (
         "headgate.dashboards.terminal.deadletter_commands:replay",
-        "have their rows processed once more: the cause is mended",
+        "process their rows once more, now that the cause is fixed",
     ),
     "deadletter drop": ("headgate.dashboards.terminal.deadletter_commands:drop", "forget some of them"),
     "keys init": (
@@ -92,9 +92,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "keys revoke": (
         "headgate.dashboards.terminal.access_commands:revoke",
-        "let a key in no more; a running controller sees it at once",
+        "withdraw a key; a running controller sees it at once",
     ),
-    "keys list": ("headgate.dashboards.terminal.access_commands:list_keys", "who may come in"),
+    "keys list": ("headgate.dashboards.terminal.access_commands:list_keys", "the keys there are"),
     "keys export": (
         "headgate.dashboards.terminal.access_commands:export",
         "the one file that somebody needs",
@@ -134,7 +134,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "rollback": (
         "headgate.dashboards.terminal.operate_commands:rollback",
-        "bring an earlier plan into force again, and hold it until `resume`",
+        "bring back an earlier plan, and hold it until `resume`",
     ),
     "resume": (
         "headgate.dashboards.terminal.operate_commands:resume",
@@ -174,7 +174,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "lab backtest": (
         "headgate.lab.rate_policies.backtest_command:backtest",
-        "rules for following a rate, tried on rates, in virtual time",
+        "try rules for following a rate, in virtual time",
     ),
     "lab shadow": (
         "headgate.lab.rate_policies.shadow_command:shadow",
@@ -210,7 +210,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "package build": (
         "headgate.dashboards.terminal.package_commands:build",
-        "task code as one signed file, for hosts that have it not",
+        "pack task code into one signed file",
     ),
     "package show": (
         "headgate.dashboards.terminal.package_commands:show",
@@ -218,7 +218,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "package verify": (
         "headgate.dashboards.terminal.package_commands:verify",
-        "is a package whole, and signed by whom one trusts?",
+        "check that a package is whole and signed by a trusted key",
     ),
     "package key init": (
         "headgate.dashboards.terminal.package_commands:init",
@@ -226,7 +226,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "lab sim": (
         "headgate.lab.simulation.sim_command:sim",
-        "the real cores in virtual time under faults, by the seed: is anything lost?",
+        "run everything in virtual time under faults, by the seed: is anything lost?",
     ),
     "topology validate": (
         "headgate.topology_runtime.commands.topology_cli:validate",
@@ -275,7 +275,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headgate.dashboards.cluster.cluster_changes:upgrade",
         "another version, host after host, each when the last is well",
     ),
-    "cluster down": ("headgate.dashboards.cluster.cluster_changes:down", "take away all that `up` has made"),
+    "cluster down": (
+        "headgate.dashboards.cluster.cluster_changes:down",
+        "take away all that `cluster up` has made",
+    ),
     "cluster logs": (
         "headgate.dashboards.cluster.cluster_looks:logs",
         "the last lines of controller and agents",
@@ -286,7 +289,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "analyze": (
         "headgate.dashboards.analytics.analyze_command:analyze",
-        "what runs did, from their traces, with Spark",
+        "what runs did, from their traces, with a report",
     ),
     "sql": (
         "headgate.dashboards.tables.sql_command:sql",
@@ -325,10 +328,10 @@ GROUPS = {
     "rate": "change the input rate of a running topology",
     "deadletter": "rows that a task failed on",
     "keys": "who may use a controller",
-    "cluster": "run headgate on hosts of your own",
+    "cluster": "hosts of your own",
     "topology": "check and draw a topology",
     "model": "measure tasks, look at what was measured",
-    "lab": "simulate, backtest and compare policies",
+    "lab": "research tools",
     "dashboard": "the live page of a run, or of a trace",
     "package": "task code as one signed file",
 }

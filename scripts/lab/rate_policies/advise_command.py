@@ -90,8 +90,8 @@ def advise(output: Format, **options: Any) -> None:
     """Say when and what headgate would plan for a deployment that it does not run, and why; nothing is run or changed.
 
     The input rate of TOPOLOGY comes from a Prometheus server: the past half hour first, then what is new, every five
-    seconds until Ctrl-C. The rules are the controller's own, as `headgate lab backtest` tries them, and it is reckoned as
-    if each plan were brought into force when it is advised.
+    seconds until Ctrl-C. The rules are the controller's own, as `headgate lab backtest` tries them, and it is
+    reckoned as if each plan were brought into force when it is advised.
 
     \b
     headgate lab advise linear --prometheus http://127.0.0.1:9090 --query 'sum(rate(requests_total[1m]))'

@@ -54,9 +54,16 @@ def until(true: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
     return found
 
 
-def ended(*words: object) -> subprocess.CompletedProcess[str]:
+def ended(*words: object, key: str | None = None) -> subprocess.CompletedProcess[str]:
+    """key: whose file, instead of that of the run's own operator."""
+    environment = {**os.environ, **({"HEADGATE_KEY": key} if key else {})}
     return subprocess.run(
-        [*HEADGATE, *map(str, words)], capture_output=True, text=True, timeout=120, check=False
+        [*HEADGATE, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment,
     )
 
 
