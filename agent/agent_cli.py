@@ -6,17 +6,18 @@ from typing import Any
 
 import click
 
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.platform.http_options import metrics_at, metrics_options
 
 
-@click.command("run")
+@click.command("run", cls=SettingsCommand)
 @click.option("--controller", required=True, metavar="tcp://HOST:PORT", help="Where the controller listens.")
 @click.option("--vm", required=True, metavar="NAME", help="This VM's name, unique in the run.")
 @click.option("--key", default="", metavar="FILE", help="Its key: `headgate keys add agent VM` makes one.")
 @click.option("--slots", type=int, default=4, show_default=True, help="How many slots it has.")
 @click.option("--slot-cores", type=float, default=1.0, show_default=True, help="Cores of each, at most 1.")
 @click.option("--slot-memory", metavar="BYTES|512M", help="Memory of each [default: equal parts of 80 %].")
-@click.option("--directory", help="The agent's own folder [default: .headgate/RUN/agents/VM].")
+@click.option("--state-dir", "directory", help="The agent's own folder [default: .headgate/RUN/agents/VM].")
 @click.option("--run", default="local", show_default=True, help="The run's name, for control groups.")
 @click.option(
     "--trust-signer",
@@ -25,29 +26,33 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
     metavar="FILE",
     help="A public key (signing.pub) whose packages are run here too; several may be given [those of its key].",
 )
-@click.option(
+@setting(
     "--allow-folders", is_flag=True, help="Run code of folders too: not only what a trusted signer signed."
 )
-@click.option(
+@setting(
     "--package-index",
     default="",
     metavar="URL",
     help="Where pip finds what packages require [only wheels that travel in them].",
 )
-@click.option("--packages", default="", metavar="DIR", help="Where packages are kept [DIRECTORY/packages].")
+@setting("--packages", default="", metavar="DIR", help="Where packages are kept [DIRECTORY/packages].")
 @click.option(
     "--workers-as",
     default="",
     metavar="own|agent|USER",
     help="Whom your tasks run as: a user of their own, whoever the agent is, or a user of this machine [root: own].",
 )
-@click.option("--listen", "--host", metavar="HOST", help="Address for tuples between workers [loopback].")
+@click.option("--listen", metavar="HOST", help="Address for tuples between workers [loopback].")
 @click.option("--advertise", metavar="HOST", help="Under which other VMs reach it [as --listen].")
-@click.option("--rack", default="", metavar="NAME", help="Where it stands, for plans [r1].")
-@click.option(
-    "--usd-per-hour", type=click.FloatRange(0, 1e6), default=0.0, metavar="X", help="What it costs."
+@setting("--rack", default="", metavar="NAME", help="Where it stands, for plans [r1].")
+@setting(
+    "--usd-per-hour",
+    type=click.FloatRange(0, 1e6),
+    default=0.0,
+    metavar="X",
+    help="What it costs.",
 )
-@click.option(
+@setting(
     "--bandwidth-mbps",
     type=float,
     default=0.0,

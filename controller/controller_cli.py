@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.keys.keyring import TRUST, Keyring
 from headgate.topology_runtime.platform.addresses import Listening, listening
@@ -47,16 +48,16 @@ def machine_options(command: F) -> F:
     """The options that the functions below take."""
     seconds = click.FloatRange(0, 7 * 86400)
     for option in reversed((
-        click.option("--machines-command", metavar="COMMAND", help="Has VMs beyond the first, and gives them back."),
-        click.option("--machines-timeout", type=click.FloatRange(1, 3600), default=CALL_S, show_default=True,
+        setting("--machines-command", metavar="COMMAND", help="Has VMs beyond the first, and gives them back."),
+        setting("--machines-timeout", type=click.FloatRange(1, 3600), default=CALL_S, show_default=True,
                      metavar="S", help="Of each call of it."),
-        click.option("--machines-wait", type=seconds, default=WAIT_S, show_default=True, metavar="S",
+        setting("--machines-wait", type=seconds, default=WAIT_S, show_default=True, metavar="S",
                      help="How long a plan waits for a VM."),
-        click.option("--machine-life", type=seconds, default=0.0, show_default=True, metavar="S",
+        setting("--machine-life", type=seconds, default=0.0, show_default=True, metavar="S",
                      help="A VM is not given back before."),
-        click.option("--prices", type=click.Path(path_type=Path), metavar="FILE", help="Price list of VMs."),
-        click.option("--machine-size", metavar="NAME", help="Which of its sizes [the only one]."),
-        click.option("--max-usd-per-hour", type=click.FloatRange(0), metavar="X", help="All VMs cost no more."),
+        setting("--prices", type=click.Path(path_type=Path), metavar="FILE", help="Price list of VMs."),
+        setting("--machine-size", metavar="NAME", help="Which of its sizes [the only one]."),
+        setting("--max-usd-per-hour", type=click.FloatRange(0), metavar="X", help="All VMs cost no more."),
     )):  # fmt: skip
         command = option(command)
     return command
@@ -70,14 +71,14 @@ def check_machines(options: dict[str, Any], grows: bool) -> None:
             name for name in ("machines_command", "prices", "max_usd_per_hour") if options[name] is not None
         ]
         faults += [
-            f"--{name.replace('_', '-')} goes with --max-vms above the number of VMs" for name in given
+            f"--set {name.replace('_', '-')} goes with --max-vms above the number of VMs" for name in given
         ]
     if options["machine_size"] is not None and options["prices"] is None:
-        faults.append("--machine-size goes with --prices")
+        faults.append("--set machine-size goes with --set prices")
     if options["max_usd_per_hour"] is not None and options["prices"] is None:
-        faults.append("--max-usd-per-hour goes with --prices: what a VM costs is not known without")
+        faults.append("--set max-usd-per-hour goes with --set prices: what a VM costs is not known without")
     if options["machines_command"] is not None and not words_of(options["machines_command"]):
-        faults.append("--machines-command names no command")
+        faults.append("--set machines-command names no command")
     if faults:
         raise UsageError("these options do not go together", faults=faults)
 
@@ -87,7 +88,7 @@ def words_of(command: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(command))
     except ValueError as error:
-        raise UsageError(f"--machines-command {command!r} is no command", cause=str(error)) from error
+        raise UsageError(f"invalid machines-command {command!r}", cause=str(error)) from error
 
 
 def priced(options: dict[str, Any], spare: Vm) -> Vm:
@@ -100,7 +101,8 @@ def priced(options: dict[str, Any], spare: Vm) -> Vm:
     name = options["machine_size"]
     if name is None and len(sizes) > 1:
         raise UsageError(
-            f"{options['prices']} has {len(sizes)} sizes", hint=f"--machine-size {'|'.join(sizes)}"
+            f"{options['prices']} has {len(sizes)} sizes",
+            hint=f"choose one: --set machine-size={'|'.join(sizes)}",
         )
     if name is not None and name not in sizes:
         raise InvalidInput(f"{options['prices']} has no size {name!r}", hint=", ".join(sizes))
@@ -154,40 +156,42 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uncapped: bool = False
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.option("--topology", type=click.Path(path_type=Path), help="The topology, as JSON; none: `submit`.")
 @click.option("--models", type=click.Path(path_type=Path), help="Folder of its models.")
 @click.option("--schedule", type=click.Path(path_type=Path), help='Offered load: {"steps": [[0, 100]]}.')
 @click.option("--rate", type=click.FloatRange(0, 1e9), help="Offered load: one rate in tuples/s.")
-@click.option("--initial-vms", default="", help="VMs that shall be there and their slots: vm1=4,vm2=4.")
+@click.option(
+    "--vms", "initial_vms", default="", help="VMs that shall be there and their slots: vm1=4,vm2=4."
+)
 @click.option("--slot-cores", default=1.0, type=click.FloatRange(0, 1, min_open=True), show_default=True)
-@click.option("--slot-memory", default=SLOT_MEMORY_BYTES, type=click.IntRange(1), show_default=True)
+@setting("--slot-memory", default=SLOT_MEMORY_BYTES, type=click.IntRange(1), show_default=True)
 @click.option("--max-vms", default=0, type=click.IntRange(0, VMS_MOST), help="VMs at most, by the provider.")
 @machine_options
-@click.option("--mode", type=click.Choice(["auto", "advise", "approve"]), default="auto", show_default=True)
-@click.option("--allocator", default="mba", show_default=True)
-@click.option("--mapper", default="sam", show_default=True)
-@click.option(
+@setting("--mode", type=click.Choice(["auto", "advise", "approve"]), default="auto", show_default=True)
+@setting("--allocator", default="mba", show_default=True)
+@setting("--mapper", default="sam", show_default=True)
+@setting(
     "--traffic-triggers",
     default=run_options.DEFAULT_TRIGGERS,
     metavar="WHEN",
     help=run_options.TRIGGERS_HELP,
 )
-@click.option("--routing", default="weighted", show_default=True)
-@click.option("--interference", default="cpu", show_default=True)
-@click.option("--plan", type=click.Path(path_type=Path), help="A plan to run as it is, and for good.")
-@click.option("--season", type=click.Path(path_type=Path), help="What is offered comes back: season.json.")
-@click.option("--margin", type=click.FloatRange(0, 9), help="Plan for so much more than the rate: 0.05.")
-@click.option("--sure", default=0.0, type=click.FloatRange(0, 0.9999), help="Plans hold so probably: 0.95.")
+@setting("--routing", default="weighted", show_default=True)
+@setting("--interference", default="cpu", show_default=True)
+@setting("--plan", type=click.Path(path_type=Path), help="A plan to run as it is, and for good.")
+@setting("--season", type=click.Path(path_type=Path), help="What is offered comes back: season.json.")
+@setting("--margin", type=click.FloatRange(0, 9), help="Plan for so much more than the rate: 0.05.")
+@setting("--sure", default=0.0, type=click.FloatRange(0, 0.9999), help="Plans hold so probably: 0.95.")
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
-@click.option(
+@setting(
     "--trace-keep",
     default=DEFAULT_KEEP,
     show_default=True,
     help="Traces that stay: runs=N,gb=N,days=N; or: all.",
 )
-@click.option(
+@setting(
     "--profile-spare",
     default=0.0,
     type=click.FloatRange(0, 60),
@@ -195,18 +199,18 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     help="Of each hour, for profiles of tasks in spare slots [none].",
 )
 @click.option("--run", "run_name", default="local", show_default=True, help="The run's name.")
-@click.option("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first tuple.")
-@click.option("--user-path", "user_paths", multiple=True, help="Where workers find the user's code.")
-@click.option(
+@setting("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first tuple.")
+@click.option("--path", "user_paths", multiple=True, help="A folder to import user code from first.")
+@setting(
     "--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
     help="Threads that compute are run by the one thread that sends to them.",
 )  # fmt: skip
-@click.option("--hide-keys", is_flag=True, help="Of a hot key tell only its range.")
-@click.option(
+@setting("--hide-keys", is_flag=True, help="Of a hot key tell only its range.")
+@setting(
     "--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
     help="Rows wait so long at most in a thread's buffers, but for latency constraints.",
 )  # fmt: skip
-@click.option("--strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
+@setting("--round-trip", "strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
 @click.option(
     "--keys", type=click.Path(path_type=Path), help="Folder of keys, made if not there [STATE/keys]."
 )
@@ -219,7 +223,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--stream-port", default=0, type=click.IntRange(0, 65535), help="Of the picture's changes.")
 @metrics_options
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
-@click.option("--begin-ahead", is_flag=True, hidden=True)
+@setting("--begin-ahead", is_flag=True, hidden=True)
 @click.pass_context
 def run(context: click.Context, /, begin_ahead: bool, **options: Any) -> None:
     """Run one controller: it waits for agents, plans, watches, re-plans, and ends when its run is over."""
@@ -345,7 +349,7 @@ def vms_of(options: dict[str, Any]) -> tuple[Vm, ...]:
         for name in sorted({v.vm for v in vms if [w.vm for w in vms].count(v.vm) > 1})
     ]
     if faults:
-        raise UsageError("--initial-vms is no list of VMs", faults=faults, hint="vm1=4,vm2=4")
+        raise UsageError("invalid VMs in --vms", faults=faults, hint="vm1=4,vm2=4")
     return tuple(vms)
 
 

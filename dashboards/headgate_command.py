@@ -23,7 +23,7 @@ INTERRUPTED, PIPE_CLOSED, TERMINATED = 130, 141, 143  # 128 + the signal's numbe
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": (
         "headgate.dashboards.up.up_command:up",
-        "run a topology on this machine: controller, agents, workers, live view",
+        "run a topology on this machine",
     ),
     "submit": (
         "headgate.dashboards.terminal.submit_commands:submit",
@@ -31,12 +31,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "status": (
         "headgate.dashboards.terminal.status_commands:status",
-        "what a running controller sees and wants",
+        "what a running controller sees and wants; --watch: again and again",
     ),
-    "watch": ("headgate.dashboards.terminal.status_commands:watch", "status, again and again"),
     "top": (
         "headgate.dashboards.terminal.status_commands:top",
-        "the same on a whole terminal: sort, filter, freeze",
+        "the same as a full-screen table: sort, filter, freeze",
     ),
     "model profile": (
         "headgate.topology_runtime.commands.profile_cli:profile",
@@ -44,11 +43,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "explain": (
         "headgate.dashboards.terminal.history_commands:explain",
-        "each decision of a run with its evidence; all about a plan; of a TOPOLOGY: why its plan is what it is",
+        "the decisions of a run with their evidence, or all about one plan",
     ),
     "history": (
         "headgate.dashboards.terminal.history_commands:history",
-        "the plans of all runs, or all about one of them",
+        "the plans of all runs, or one of them",
     ),
     "ledger list": (
         "headgate.controller.model_commands.prediction_history:list_plans",
@@ -64,7 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "events": (
         "headgate.dashboards.terminal.status_commands:events",
-        "what happened: plans, joins, deaths, dead letters",
+        "what happened: plans, VMs that join and leave, dead letters",
     ),
     "deadletter list": (
         "headgate.dashboards.terminal.deadletter_commands:list_letters",
@@ -76,7 +75,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "deadletter replay": (
         "headgate.dashboards.terminal.deadletter_commands:replay",
-        "have their rows processed once more: the cause is mended",
+        "process their rows once more, now that the cause is fixed",
     ),
     "deadletter drop": ("headgate.dashboards.terminal.deadletter_commands:drop", "forget some of them"),
     "keys init": (
@@ -93,9 +92,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "keys revoke": (
         "headgate.dashboards.terminal.access_commands:revoke",
-        "let a key in no more; a running controller sees it at once",
+        "withdraw a key; a running controller sees it at once",
     ),
-    "keys list": ("headgate.dashboards.terminal.access_commands:list_keys", "who may come in"),
+    "keys list": ("headgate.dashboards.terminal.access_commands:list_keys", "the keys there are"),
     "keys export": (
         "headgate.dashboards.terminal.access_commands:export",
         "the one file that somebody needs",
@@ -135,7 +134,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "rollback": (
         "headgate.dashboards.terminal.operate_commands:rollback",
-        "bring an earlier plan into force again, and hold it until `resume`",
+        "bring back an earlier plan, and hold it until `resume`",
     ),
     "resume": (
         "headgate.dashboards.terminal.operate_commands:resume",
@@ -153,7 +152,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headgate.controller.planning_commands.plan_command:predict",
         "what a placement will carry, whoever made it",
     ),
-    "place": (
+    "lab place": (
         "headgate.lab.placing.place_command:place",
         "groups of tasks onto nodes: little traffic between them",
     ),
@@ -169,31 +168,27 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headgate.controller.planning_commands.diff_command:diff",
         "what changes from one plan to another, files or ids",
     ),
-    "report": (
-        "headgate.dashboards.report.report_command:report",
-        "a run's story and plots, as one HTML file",
-    ),
     "replay": (
         "headgate.controller.replay.replay_command:replay",
         "a recorded run once more, exactly, or under another policy",
     ),
-    "backtest": (
+    "lab backtest": (
         "headgate.lab.rate_policies.backtest_command:backtest",
-        "rules for following a rate, tried on rates, in virtual time",
+        "try rules for following a rate, in virtual time",
     ),
-    "shadow": (
+    "lab shadow": (
         "headgate.lab.rate_policies.shadow_command:shadow",
         "what other policies would have needed and carried beside a run, also while it goes on",
     ),
-    "advise": (
+    "lab advise": (
         "headgate.lab.rate_policies.advise_command:advise",
         "what headgate would do with a deployment that it does not run",
     ),
-    "season learn": (
+    "lab season learn": (
         "headgate.lab.rate_policies.season_command:learn",
         "what comes back in recorded rates, as a file for `up`",
     ),
-    "season show": (
+    "lab season show": (
         "headgate.lab.rate_policies.season_command:show",
         "what such a file says, as a line or a picture",
     ),
@@ -213,9 +208,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headgate.controller.model_commands.model_commands:import_models",
         "check models and copy them into a folder; make them of what Flink or Storm measured",
     ),
-    "package": (
-        "headgate.dashboards.terminal.package_commands:package",
-        "task code as one signed file, for hosts that have it not",
+    "package build": (
+        "headgate.dashboards.terminal.package_commands:build",
+        "pack task code into one signed file",
     ),
     "package show": (
         "headgate.dashboards.terminal.package_commands:show",
@@ -223,17 +218,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "package verify": (
         "headgate.dashboards.terminal.package_commands:verify",
-        "is a package whole, and signed by whom one trusts?",
+        "check that a package is whole and signed by a trusted key",
     ),
-    "package key": ("headgate.dashboards.terminal.package_commands:key", "make the key that signs packages"),
-    "sim": (
+    "package key init": (
+        "headgate.dashboards.terminal.package_commands:init",
+        "make the key that signs packages",
+    ),
+    "lab sim": (
         "headgate.lab.simulation.sim_command:sim",
-        "the real cores in virtual time under faults, by the seed: is anything lost?",
+        "run everything in virtual time under faults, by the seed: is anything lost?",
     ),
-    "topology": (
-        "headgate.topology_runtime.commands.topology_cli:topology",
-        "validate, show or draw a topology",
+    "topology validate": (
+        "headgate.topology_runtime.commands.topology_cli:validate",
+        "list every fault of a topology",
     ),
+    "topology show": (
+        "headgate.topology_runtime.commands.topology_cli:show",
+        "its tasks and edges with their rates",
+    ),
+    "topology dot": ("headgate.topology_runtime.commands.topology_cli:dot", "draw it, as Graphviz text"),
     "dashboard run": (
         "headgate.dashboards.web.dashboard_command:run",
         "the live page of a run, or of a trace",
@@ -272,7 +275,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "headgate.dashboards.cluster.cluster_changes:upgrade",
         "another version, host after host, each when the last is well",
     ),
-    "cluster down": ("headgate.dashboards.cluster.cluster_changes:down", "take away all that `up` has made"),
+    "cluster down": (
+        "headgate.dashboards.cluster.cluster_changes:down",
+        "take away all that `cluster up` has made",
+    ),
     "cluster logs": (
         "headgate.dashboards.cluster.cluster_looks:logs",
         "the last lines of controller and agents",
@@ -283,7 +289,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "analyze": (
         "headgate.dashboards.analytics.analyze_command:analyze",
-        "what runs did, from their traces, with Spark",
+        "what runs did, from their traces, with a report",
     ),
     "sql": (
         "headgate.dashboards.tables.sql_command:sql",
@@ -306,10 +312,29 @@ EXPLAIN_RUN_OPTIONS = {
     "-o": 1,
     "--output": 1,
 }  # values
-EXPLAIN_RUN_OPTIONS |= {"--all": 0, "--json": 0, "--help": 0}
+EXPLAIN_RUN_OPTIONS |= {"--all": 0, "--help": 0}
 
-# `up --mode advise --from-…` runs nothing: it is `advise`
-ADVISE_FROM = ("--from-prometheus", "--from-trace")
+# What the help shows: commands, and groups of commands as one line each. The rest is under --help-all
+SHOWN = {
+    "Run": ("up", "submit", "replace", "stop", "resume"),
+    "Look": ("status", "top", "events", "explain", "history"),
+    "Operate": ("rate", "drain", "cordon", "uncordon", "apply", "rollback", "deadletter", "keys", "cluster"),
+    "Plan": ("plan", "diff", "topology", "model"),
+    "Data": ("sql", "analyze", "replay"),
+    "Lab": ("lab",),
+    "Other": ("doctor", "dashboard", "package"),
+}
+GROUPS = {
+    "rate": "change the input rate of a running topology",
+    "deadletter": "rows that a task failed on",
+    "keys": "who may use a controller",
+    "cluster": "hosts of your own",
+    "topology": "check and draw a topology",
+    "model": "measure tasks, look at what was measured",
+    "lab": "research tools",
+    "dashboard": "the live page of a run, or of a trace",
+    "package": "task code as one signed file",
+}
 
 HELP = """\
 Usage: headgate [--debug] COMMAND [OPTIONS]
@@ -317,13 +342,13 @@ Usage: headgate [--debug] COMMAND [OPTIONS]
   Runs stream topologies in slots of real machines; plans threads, slots and
   routes from measured models, and re-plans live when the input rate changes.
 
-Commands:
 {commands}
 
 Options:
-  --debug    on an error, show the traceback too
-  --version  show the version
-  --help     show this; `headgate COMMAND --help` tells about one command
+  --debug     on an error, show the traceback too
+  --version   show the version
+  --help      show this; `headgate COMMAND --help` explains one command
+  --help-all  list every command
 
 Start with `headgate up` (the built-in demo; Ctrl-C stops it) or `headgate doctor`.
 """
@@ -333,6 +358,36 @@ def listing(names: list[str]) -> str:
     """One line per command, aligned."""
     width = max(len(name) for name in names)
     return "\n".join(f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names)
+
+
+def below(group: str) -> list[str]:
+    """The commands of a group."""
+    return [name for name in COMMANDS if name.startswith(group + " ")]
+
+
+def overview() -> str:
+    """What the help shows: one line per command or group, under the headings of SHOWN."""
+    lines = []
+    for heading, names in SHOWN.items():
+        lines.append(f"{heading}:")
+        for name in names:
+            about = COMMANDS[name][1] if name in COMMANDS else f"{GROUPS[name]}: {_words_below(name)}"
+            lines.append(f"  {name + ' …' * (name not in COMMANDS):<12}  {about}")
+    return "\n".join(lines)
+
+
+def _words_below(group: str) -> str:
+    words = (name.removeprefix(group + " ").split()[0] for name in below(group))
+    return ", ".join(dict.fromkeys(words))
+
+
+def everything() -> str:
+    """Every command, under the same headings; at the end those that the help does not show."""
+    first = {word: heading for heading, words in SHOWN.items() for word in words}
+    found: dict[str, list[str]] = {heading: [] for heading in (*SHOWN, "Not in the short list")}
+    for name in COMMANDS:
+        found[first.get(name.split()[0], "Not in the short list")].append(name)
+    return "\n".join(f"{heading}:\n{listing(names)}" for heading, names in found.items() if names)
 
 
 def load(name: str) -> click.Command:
@@ -365,30 +420,9 @@ def explains_a_plan(words: list[str]) -> bool:
     return False
 
 
-def only_advises(words: list[str]) -> list[str] | None:
-    """The words for `advise`, where `up` is asked for advice on what it does not run. Raises UsageError."""
-    if not any(word.partition("=")[0] in ADVISE_FROM for word in words):
-        return None
-    rest = iter(words)
-    kept, mode = [], ""
-    for word in rest:
-        option, equals, value = word.partition("=")
-        if option == "--mode":
-            mode = value if equals else next(rest, "")
-        else:
-            kept.append(word)
-    if mode != "advise":
-        from headgate.topology_runtime.errors import UsageError
-
-        raise UsageError(
-            "what headgate does not run it can only advise on", hint="--mode advise, or `headgate advise`"
-        )
-    return kept
-
-
 def choose(arguments: list[str]) -> tuple[str, list[str]]:
     """(name in the table, the rest of the line). Raises UsageError for an unknown command."""
-    for words in (2, 1):
+    for words in (3, 2, 1):
         name = " ".join(arguments[:words])
         if len(arguments) >= words and name in COMMANDS:
             return name, arguments[words:]
@@ -396,22 +430,26 @@ def choose(arguments: list[str]) -> tuple[str, list[str]]:
 
     from headgate.topology_runtime.errors import UsageError
 
-    tried = " ".join(word for word in arguments[:2] if not word.startswith("-"))
+    tried = " ".join(word for word in arguments[:3] if not word.startswith("-"))
     near = get_close_matches(tried, COMMANDS, 1, 0.5) or get_close_matches(arguments[0], COMMANDS, 1, 0.5)
-    hint = f"`headgate {near[0]}`" if near else "`headgate --help` lists the commands"
-    raise UsageError(f"there is no command `{tried or arguments[0]}`", hint=hint)
+    hint = f"use `headgate {near[0]}`" if near else "see `headgate --help`"
+    raise UsageError(f"unknown command `{tried or arguments[0]}`", hint=hint)
 
 
 def static_answer(arguments: list[str]) -> str | None:
     """Help and version: what needs no import at all."""
     first = arguments[0] if arguments else "--help"
     if first in ("--help", "-h", "help"):
-        return HELP.format(commands=listing(list(COMMANDS)))
+        return HELP.format(commands=overview())
+    if first == "--help-all":
+        return HELP.format(commands=everything())
     if first == "--version":
         return f"headgate {VERSION}\n"
-    group = [name for name in COMMANDS if name.startswith(first + " ")]
-    if group and first not in COMMANDS and (len(arguments) == 1 or arguments[1] in ("--help", "-h")):
-        return f"Usage: headgate {first} COMMAND [OPTIONS]\n\nCommands:\n{listing(group)}\n"
+    asks = arguments[-1] in ("--help", "-h")
+    group = " ".join(arguments[:-1] if asks else arguments)
+    found = below(group)
+    if found and group not in COMMANDS:
+        return f"Usage: headgate {group} COMMAND [OPTIONS]\n\nCommands:\n{listing(found)}\n"
     return None
 
 
@@ -426,8 +464,6 @@ def run(arguments: list[str]) -> int:
         sys.stdout.write(answer)
         return 0
     name, rest = choose(arguments)
-    if name == "up" and (advice := only_advises(rest)) is not None:
-        name, rest = "advise", advice
     return _call(name, rest)
 
 

@@ -1,4 +1,4 @@
-"""Files of seasons: JSON, format `headgate/season/v1`, written by `headgate season learn`."""
+"""Files of seasons: JSON, format `headgate/season/v1`, written by `headgate lab season learn`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.topology_runtime.rates.learned_season import SCHEMA, LearnedSeason
 from headgate.topology_runtime.wording import shown
 
 MAX_BYTES = 1024 * 1024
-HINT = "learn it again: headgate season learn TRACE --out season.json"
+HINT = "learn it again: headgate lab season learn TRACE --output season.json"
 
 
 def read_season(path: str | os.PathLike[str], topology: str = "") -> LearnedSeason:

@@ -474,7 +474,9 @@ def _compared_for_people(row: Row) -> Row:
 
 @click.command("import")
 @click.argument("sources", nargs=-1, required=True, type=_folder, metavar="FROM...")
-@click.option("--to", type=_folder, required=True, metavar="DIR", help="The folder that takes the models.")
+@click.option(
+    "--output", "to", type=_folder, required=True, metavar="DIR", help="The folder that takes the models."
+)
 @click.option("--force", is_flag=True, help="Replace models that are there already.")
 @click.option(
     "--from", "system", type=click.Choice(list(SYSTEMS)), help="FROM are metrics that this system answers."

@@ -438,7 +438,7 @@ def _words(vm: Vm) -> list[str]:
         f"--slots={vm.slots}",
         f"--slot-cores={vm.slot_cores}",
         f"--slot-memory={_size(vm.slot_memory_bytes)}",
-        "--directory=/var/lib/headgate/agent",
+        "--state-dir=/var/lib/headgate/agent",
     ]
 
 

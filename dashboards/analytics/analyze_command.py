@@ -19,7 +19,8 @@ from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.result_tables import CARRIES, PolicyTried
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.dashboards.runs.connection import contact_of, controller_option
-from headgate.topology_runtime.commands.output import emit, format_or_folder, split
+from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import HeadgateError, UsageError
 from headgate.topology_runtime.wording import counted
 
@@ -32,21 +33,25 @@ if TYPE_CHECKING:
 REPORT = "report.html"
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE…")
 @click.option(
-    "--to",
+    "--output",
     "folder",
     metavar="DIR",
     help="Folder for what comes of it (default: `analysis/NAME` beside TRACE).",
 )
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs: any Spark URL.")
-@click.option("--memory", default="2g", show_default=True, help="Of Spark's driver.")
-@click.option("--spark", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it.")
-@click.option("--strict", is_flag=True, help="End with 3 when any file cannot be used.")
+@setting("--memory", default="2g", show_default=True, help="Memory of Spark's driver.")
+@setting("--spark", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it.")
+@setting("--strict", is_flag=True, help="End with 3 when any file cannot be used.")
 @click.option("--again", is_flag=True, help="Aggregate and answer anew, also if nothing has changed.")
 @click.option(
-    "--follow", "follows", is_flag=True, help="Keep the analysis of a run up to date until it is over."
+    "-f",
+    "--follow",
+    "follows",
+    is_flag=True,
+    help="Keep the analysis of a run up to date until it is over.",
 )
 @click.option(
     "--against",
@@ -62,18 +67,34 @@ REPORT = "report.html"
 )
 @controller_option
 @click.option(
-    "--policies",
-    metavar="P,…",
-    help="What these would have done with the same offer, as `headgate replay --policy` says, ranked.",
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="P",
+    help="What this policy would have done with the same offer, as `headgate replay --policy` says; repeat it.",
 )
-@format_or_folder
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE.html",
+    help="Write the report here too (it is always in the folder of --output); its plots go into a folder beside it.",
+)
+@click.option(
+    "--report-only",
+    is_flag=True,
+    help="Write only the report of an analysis that is there already, without Spark. TRACE is the run, or the folder "
+    "of the analysis.",
+)
+@format_options
 def analyze(
     traces: tuple[str, ...],
     folder: str | None,
     follows: bool,
     offers: bool,
     controller: str | None,
-    outputs: tuple[str, ...],
+    report: Path | None,
+    report_only: bool,
+    output: Format,
     **options: Any,
 ) -> None:
     """What runs did, from their traces: stability, predicted against actual, latency, bottlenecks, cost.
@@ -83,15 +104,19 @@ def analyze(
     from headgate.dashboards.analytics.analysis_pipeline import AnalysisSettings, run
     from headgate.dashboards.analytics.storage.output_folder import default_output
 
+    if report_only:
+        write_report(traces, report, output)
+        return
     if offers and not follows:
         raise UsageError("--offer goes with --follow: what is over is offered to nobody")
     if controller is not None and not offers:
         raise UsageError("--controller is where --offer goes", hint="headgate analyze --follow TRACE --offer")
-    output, folder = split(outputs, folder)
     options["spark"] = dict(_setting(text) for text in options["spark"])
-    against, policies = options.pop("against"), options.pop("policies")
+    against, policies = options.pop("against"), ",".join(options.pop("policies"))
     if policies and follows:
-        raise UsageError("--policies and --follow exclude each other: it is tried with runs that are over")
+        raise UsageError(
+            "--policy and --follow exclude each other: policies are tried with runs that are over"
+        )
     to, settings = folder or default_output(traces), AnalysisSettings(**options)
     settings = replace(settings, before=_beside(traces, against, policies, settings))
     if follows:
@@ -104,13 +129,34 @@ def analyze(
             analysis = run(traces, to, settings, tell, report_of)
     for row in analysis["left_out"][:20] if output == "table" else []:
         click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
-    report = Path(to, REPORT)
-    analysis["report"] = str(report) if "://" not in to and report.is_file() else None
+    made = Path(to, REPORT)
+    analysis["report"] = str(made) if "://" not in to and made.is_file() else None
+    if report is not None and analysis["report"]:
+        analysis["report"] = str(_build(Path(to), report))
     emit(output, analysis, lines_of(analysis), "")
     if output == "table":
         click.echo(f"\nall of it: {to}/analysis.json; refitted models: {analysis['models']}", err=True)
         if analysis["report"]:
             click.echo(f"to read: {analysis['report']}", err=True)
+
+
+def write_report(traces: tuple[str, ...], report: Path | None, output: Format) -> None:
+    """The report alone, of an analysis that is there. Raises UsageError, InvalidInput."""
+    from headgate.dashboards.report.earlier_analysis import analysis_of
+
+    if len(traces) != 1:
+        raise UsageError("--report-only takes one TRACE", hint="name one run, or the folder of one analysis")
+    made = str(_build(analysis_of(Path(traces[0])), report))
+    if output == "table":
+        click.echo(made)
+    else:
+        emit(output, {"schema": "headgate/report/v1", "report": made}, [{"report": made}])
+
+
+def _build(analysis: Path, report: Path | None) -> Path:
+    from headgate.dashboards.report import build
+
+    return build(analysis, report)
 
 
 def _beside(
@@ -145,7 +191,7 @@ def report_of(draft: DataPlace) -> None:
 def _setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (key.startswith("spark.") and equals):
-        raise UsageError(f"--spark: {text!r} is not spark.KEY=VALUE")
+        raise UsageError(f"invalid Spark setting {text!r}", hint="write --set spark=spark.KEY=VALUE")
     return key, value
 
 

@@ -31,6 +31,7 @@ from headgate.dashboards.cluster.wheels import wheel_set
 from headgate.dashboards.runs import connection as contexts
 from headgate.dashboards.runs.connection import CommandRefused, asked
 from headgate.dashboards.terminal.operate_commands import deadline_option, force_option, until_drained
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.keys.keyring import TRUST, read_key
 from headgate.topology_runtime.platform.clock import monotonic_ns
@@ -46,19 +47,19 @@ def installing(command: F) -> F:
     command = click.option(
         "--dry-run", "dry", is_flag=True, help="Show what would be done, as a diff, and do nothing."
     )(command)
-    command = click.option(
+    command = setting(
         "--wheelhouse",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
         help="Folder of wheels of all that headgate needs (and of pip): copied to the hosts, no index is asked.",
     )(command)
-    return click.option(
+    return setting(
         "--wheel",
         type=click.Path(path_type=Path, dir_okay=False),
         help="headgate's own wheel [built from the tree that this headgate runs from].",
     )(command)
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @hosts_argument
 @installing
 def up(hosts: Path, wheel: Path | None, wheelhouse: Path | None, dry: bool) -> None:
@@ -71,7 +72,7 @@ def up(hosts: Path, wheel: Path | None, wheelhouse: Path | None, dry: bool) -> N
     brought(BringUp(asked, wheel_set(wheel, wheelhouse), ClusterKeys(asked.name, dry), "cluster up", dry))
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @told_hosts
 @click.argument("vms", nargs=-1, required=True)
 @installing
@@ -176,7 +177,12 @@ ENDING_MOST_S = 60.0
 
 @click.command()
 @hosts_argument
-@click.option("--traces", is_flag=True, help="Traces of runs too; else they stay on the controller's host.")
+@click.option(
+    "--with-traces",
+    "traces",
+    is_flag=True,
+    help="Traces of runs too; else they stay on the controller's host.",
+)
 @click.option("--force", is_flag=True, help="Also while a topology runs.")
 def down(hosts: Path, traces: bool, force: bool) -> None:
     """Stop the agents and the controller of HOSTS, and take away all that `up` has made there and here."""
@@ -309,7 +315,7 @@ async def _remove(hosts: ClusterHosts, vms: tuple[str, ...], keys: ClusterKeys, 
 LOOK_S = 0.2
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @hosts_argument
 @installing
 @deadline_option

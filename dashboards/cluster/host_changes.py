@@ -88,11 +88,11 @@ def agent_service(
     command = [
         *_python(home, "headgate"), "agent", "run", "--run", hosts.name, "--vm", vm.name,
         "--controller", tcp(hosts.controller.address, hosts.controller.port),
-        "--key", f"{home}/{name}.key", "--trust-signer", f"{home}/{SIGNER}", "--directory", f"{home}/agents/{vm.name}",
+        "--key", f"{home}/{name}.key", "--trust-signer", f"{home}/{SIGNER}", "--state-dir", f"{home}/agents/{vm.name}",
         "--listen", listen(vm.address), "--advertise", vm.address,
         "--slots", str(vm.slots), "--slot-cores", f"{vm.slot_cores:g}",
-        "--rack", vm.rack, *(["--usd-per-hour", f"{vm.usd_per_hour:g}"] if vm.usd_per_hour else []),
-        *(["--bandwidth-mbps", f"{vm.bandwidth_mbps:g}"] if vm.bandwidth_mbps else []),
+        "--set", f"rack={vm.rack}", *(["--set", f"usd-per-hour={vm.usd_per_hour:g}"] if vm.usd_per_hour else []),
+        *(["--set", f"bandwidth-mbps={vm.bandwidth_mbps:g}"] if vm.bandwidth_mbps else []),
         *(["--slot-memory", vm.slot_memory] if vm.slot_memory else []),
         *(["--workers-as", vm.workers_as] if vm.workers_as else []),
     ]  # fmt: skip

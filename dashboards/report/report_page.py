@@ -83,7 +83,7 @@ def body_of(
     for section in sections:
         yield from section_html(section)
     yield "</main>"
-    yield "<footer>Made by <code>headgate report</code>. N/A: not recorded, or too little of it.</footer>"
+    yield "<footer>Made by <code>headgate analyze</code>. N/A: not recorded, or too little of it.</footer>"
 
 
 def answers_html(head: PageHead) -> Iterator[str]:

@@ -93,7 +93,7 @@ def in_use() -> KnownController | None:
 F = TypeVar("F", bound=Callable[..., Any])
 
 ENDPOINT = Path("controller") / "endpoint"  # in a run's state directory
-KEY = "headgate.key"  # in click's context: the file of --key
+KEY = "HEADGATE_KEY"  # names the file of your key
 PING_S = 1.0  # a live controller answers in milliseconds; a busy machine may take longer
 ANSWER_S = 10.0
 
@@ -117,11 +117,7 @@ class CommandRefused(HeadgateError):
 
 
 def controller_option(command: F) -> F:
-    """`--controller` and `--key`; the command gets `controller`, `contact_of` finds the key."""
-    command = click.option(
-        "--key", type=click.Path(path_type=Path), metavar="FILE", expose_value=False, callback=_note_key,
-        help="Your key, where --controller is tcp://HOST:PORT.",
-    )(command)  # fmt: skip
+    """`--controller`; the command gets `controller`, `contact_of` finds the key."""
     return click.option(
         "--controller",
         metavar="WHERE",
@@ -130,14 +126,11 @@ def controller_option(command: F) -> F:
     )(command)
 
 
-def _note_key(context: click.Context, _: click.Parameter, value: Path | None) -> None:
-    context.meta[KEY] = value
-
-
-def contact_of(where: str | None) -> Contact:
-    """To the controller, with the caller's key. Raises Unreachable when no run is found, InvalidInput without a key."""
-    context = click.get_current_context(silent=True)
-    file: Path | None = context.meta.get(KEY) if context is not None else None
+def contact_of(where: str | None, key: Path | None = None) -> Contact:
+    """To the controller, with this key, or that of HEADGATE_KEY, else the one that belongs to it. Raises Unreachable
+    when no run is found, InvalidInput without a key."""
+    told = os.environ.get(KEY)
+    file = key or (Path(told) if told else None)
     if where is not None and "://" in where:
         return read_key(file).contact(where) if file is not None else _known(where)
     if where is not None and (context_named := named(where)) is not None:
@@ -171,7 +164,9 @@ def _in(state: Path, endpoint: str, file: Path | None = None) -> Contact:
     for role in ("operator", "viewer"):
         for own in sorted((state / KEYS).glob(f"{role}.*.key")):
             return read_key(own).contact(endpoint)
-    raise InvalidInput(f"there is no key in {state / KEYS}", hint="give yours: --key FILE")
+    raise InvalidInput(
+        f"there is no key in {state / KEYS}", hint="set HEADGATE_KEY=FILE, the file of your key"
+    )
 
 
 def _known(endpoint: str) -> Contact:
@@ -185,7 +180,7 @@ def _known(endpoint: str) -> Contact:
             return one.contact()
     raise InvalidInput(
         f"no key is known for the controller at {endpoint}",
-        hint=f"--key FILE, or `headgate context add NAME --address {endpoint} --key FILE`",
+        hint=f"set HEADGATE_KEY=FILE, or `headgate context add NAME --address {endpoint} --key FILE`",
     )
 
 

@@ -64,7 +64,7 @@ class UpSettings:
     port: int = 0
     dashboard: bool = False
     dashboard_port: int = 0  # 0: any
-    metrics: int | None = None  # port of the controller's; agents have the ones after it
+    metrics_port: int | None = None  # port of the controller's; agents have the ones after it
 
     @property
     def vms(self) -> tuple[Vm, ...]:

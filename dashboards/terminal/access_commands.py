@@ -122,9 +122,7 @@ def list_keys(keys: Path | None, output: Format) -> None:
 @click.command()
 @role_argument
 @name_argument
-@click.option(
-    "-o", "--output", "to", type=click.Path(path_type=Path), required=True, help="Where it is written."
-)
+@click.option("--output", "to", type=click.Path(path_type=Path), required=True, help="Where it is written.")
 @keys_option
 def export(role: str, name: str, to: Path, keys: Path | None) -> None:
     """Write the one file that ROLE NAME needs, readable by you alone. It holds his secret: bring it by ssh."""
@@ -145,7 +143,7 @@ def export(role: str, name: str, to: Path, keys: Path | None) -> None:
 @click.argument("name")
 @click.option("--address", required=True, metavar="tcp://HOST:PORT", help="The controller's command port.")
 @click.option("--key", type=click.Path(path_type=Path), required=True, help="Your key: operator or viewer.")
-@click.option("--replace", is_flag=True, help="Also where the name is known.")
+@click.option("--force", "replace", is_flag=True, help="Also where the name is known.")
 def add_context(name: str, address: str, key: Path, replace: bool) -> None:
     """Remember a controller under NAME, with the key, and use it from now on."""
     if faults := list(name_faults("NAME", name)):

@@ -233,8 +233,7 @@ NAMED_MOST = 10  # ids in a message
 @click.option("--task", metavar="TASK", help="Only of this task.")
 @click.option("--all", "everything", is_flag=True, help="All that are kept.")
 @click.option(
-    "--from",
-    "trace",
+    "--trace",
     metavar="TRACE",
     type=click.Path(path_type=Path),
     help="Of an earlier run: its trace folder (all that it kept, or --task, or IDs).",

@@ -217,7 +217,9 @@ def _print_cordon(output: Format, name: str, told: dict[str, Any]) -> None:
     show_default=True,
     help="The folder of traces, where plans of all runs are.",
 )
-@click.option("--instead", is_flag=True, help="Also where another plan was brought back and is held.")
+@click.option(
+    "--force", "instead", is_flag=True, help="Also where another plan was brought back and is held."
+)
 @format_options
 def rollback(plan: str, controller: str | None, traces: Path, instead: bool, output: Format) -> None:
     """Bring the placement of an earlier plan into force again, as a new enactment, and hold it.

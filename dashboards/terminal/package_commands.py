@@ -1,4 +1,4 @@
-"""`headgate package`: task code as one signed file, and what is in one."""
+"""`headgate package build`: task code as one signed file, and what is in one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from headgate.dashboards.terminal.access_commands import default_folder
 from headgate.topology_runtime.api.loading import load
 from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.packages import package_building as building
 from headgate.topology_runtime.packages import signing_keys
@@ -33,26 +34,26 @@ def signing_key_option(command: Any) -> Any:
     )(command)
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("place", metavar="DIR|WHEEL", type=click.Path(path_type=Path))
-@click.option("-o", "--output", "to", type=click.Path(path_type=Path), help="The file [NAME-DIGEST.package].")
+@click.option("--output", "to", type=click.Path(path_type=Path), help="The file [NAME-DIGEST.package].")
 @click.option("--name", help="The package's name [that of DIR or WHEEL].")
 @click.option(
     "--topology", metavar="REFERENCE", help="The topology that is to be run by this code: sign it too."
 )
-@click.option(
+@setting(
     "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
 )
 @signing_key_option
-@click.option("--json", "as_json", is_flag=True, help="Print what it is as JSON.")
-def package(
+@format_options
+def build(
     place: Path,
     to: Path | None,
     name: str | None,
     topology: str | None,
     on_every_host: tuple[str, ...],
     signing_key: Path | None,
-    as_json: bool,
+    output: Format,
 ) -> None:
     """Pack the modules of DIR, or of WHEEL, into one signed file. `headgate submit --ship` does so by itself.
 
@@ -76,9 +77,9 @@ def package(
     packed = packed_of(contents, signing_key, to)
     for left in packed.left_out:
         click.echo(f"left out: {left}", err=True)
-    if as_json:
+    if output != "table":
         document = {"schema": "headgate/packed/v1", "file": str(packed.path), **_about(packed)}
-        emit("json", document, [document])
+        emit(output, document, [document])
         return
     manifest = packed.manifest
     click.echo(f"{packed.path}: {counted(len(manifest.files), 'file')}, {manifest.size:,} bytes")
@@ -178,12 +179,7 @@ def read(file: Path) -> Reading:
     return reading
 
 
-@click.group()
-def key() -> None:
-    """The key that signs packages."""
-
-
-@key.command()
+@click.command()
 @click.option("--name", help="Whose it is [your user name].")
 @click.option(
     "--keys", type=click.Path(path_type=Path), metavar="DIR", help="Folder [~/.config/headgate/keys]."

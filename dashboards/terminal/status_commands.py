@@ -1,4 +1,4 @@
-"""`headgate status`: what a running controller sees and wants, once."""
+"""`headgate status`, `top` and `events`: what a running controller sees and wants, and what happened."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from headgate.dashboards.runs.connection import asked, contact_of, controller_option, data_of
 from headgate.dashboards.runs.live_view import TerminalPicture, picture, tick_line
+from headgate.dashboards.runs.run_tables import VIEWS, StatusReading
 from headgate.topology_runtime.commands.output import (
     Format,
     Row,
@@ -28,25 +29,37 @@ from headgate.topology_runtime.wire.channels import ask
 from headgate.topology_runtime.wire.messages import Request
 from headgate.topology_runtime.wire.wire_version import REMEDY
 
-if TYPE_CHECKING:
-    from headgate.dashboards.terminal.top_rows import StatusReading
-
-# Of tasks, for people: it fits 80 columns; -o json has all.
-SHOWN = {
-    "task": "task", "threads": "threads", "rate_in_tps": "in/s", "rate_out_tps": "out/s", "queue": "queue",
-    "busy_share": "busy", "latency_p50_ms": "p50 ms", "latency_p99_ms": "p99 ms", "cpu_cores": "cores",
-}  # fmt: skip
+# Columns of the tasks' table that a narrow terminal does without, the first one first
+SPARE = ("of slot", "load", "off model", "cores", "out t/s", "busy")
 
 
 @click.command()
 @controller_option
 @click.option("--check", is_flag=True, help="End 8 unless the verdict is stable and there is no alarm.")
+@click.option("--watch", is_flag=True, help="Show it again and again, until the run ends.")
+@click.option(
+    "--every", "every_s", type=click.FloatRange(0.1), metavar="SECONDS", help="With --watch: so often [1]."
+)
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="With --watch: end after so long.")
 @format_options
-def status(controller: str | None, check: bool, output: Format) -> None:
+def status(
+    controller: str | None,
+    check: bool,
+    watch: bool,
+    every_s: float | None,
+    seconds: float | None,
+    output: Format,
+) -> None:
     """Show what the controller of a run sees: rates, verdict, plan, slots, tasks, alarms.
 
-    As csv and jsonl: one row per slot.
+    As csv and jsonl: one row per slot. With --watch a picture on a terminal, a line per second elsewhere, and as
+    json or jsonl one status per line.
     """
+    if watch:
+        watched(ticks(contact_of(controller), every_s or EVERY_TICK_S, seconds), output)
+        return
+    if every_s is not None or seconds is not None:
+        raise UsageError("--every and --seconds need --watch", hint="headgate status --watch")
     found: dict[str, Any] = asked(controller, "status")
     if output == "table":
         print_status(found)
@@ -92,7 +105,9 @@ def print_status(found: Mapping[str, Any]) -> None:
     console(sys.stdout).print(picture(found, (), None))
     if found.get("tasks"):
         sys.stdout.write("\n")
-        write_table([{name: task.get(key) for key, name in SHOWN.items()} for task in found["tasks"]])
+        titles = [column.title for column in VIEWS[0].columns]
+        rows = VIEWS[0].rows(StatusReading(found))
+        write_table([dict(zip(titles, row, strict=True)) for row in rows], spare=SPARE)
     for path in found.get("paths") or ():
         sys.stdout.write(f"\n{path_words(path)}\n")
     for vm in found["vms"]:
@@ -113,26 +128,22 @@ def print_status(found: Mapping[str, Any]) -> None:
         )
 
 
-# ── `headgate watch`: status, again and again. A picture on a terminal, a line per tick elsewhere ───────
+# ── `headgate status --watch`: a picture on a terminal, a line per tick elsewhere ───────────────────────
+
+EVERY_TICK_S = 1.0
 
 
-@click.command()
-@controller_option
-@click.option(
-    "--every", "every_s", type=click.FloatRange(0.1), default=1.0, show_default=True, metavar="SECONDS"
-)
-@click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), help="End after so long (default: with the run)."
-)
-@format_options
-def watch(controller: str | None, every_s: float, seconds: float | None, output: Format) -> None:
-    """Watch a run until it ends. With -o json or jsonl: one status per line."""
-    statuses = ticks(contact_of(controller), every_s, seconds)
+def watched(statuses: Iterator[dict[str, Any]], output: Format) -> None:
+    """Shows them as they come."""
     if output in ("json", "jsonl"):
         for status in statuses:
             emit_line(status)
-    elif sys.stdout.isatty() and output == "table":
-        draw(statuses)
+    elif output == "csv":
+        raise UsageError("--watch has no csv", hint="headgate status --watch -o jsonl")
+    elif sys.stdout.isatty():
+        with closing(TerminalPicture(sys.stdout, None)) as screen:
+            for status in statuses:
+                screen.show(status)
     else:
         for status in statuses:
             click.echo(tick_line(status))
@@ -151,13 +162,6 @@ def ticks(contact: Contact, every_s: float, seconds: float | None) -> Iterator[d
             return
 
 
-def draw(statuses: Iterator[dict[str, Any]]) -> None:
-    """One picture, drawn again in place."""
-    with closing(TerminalPicture(sys.stdout, None)) as screen:
-        for status in statuses:
-            screen.show(status)
-
-
 # ── `headgate top`: a run on a whole terminal, with keys. Needs the extra `top` ─────────────────────────
 
 ANSWER_S = 1.5  # then the picture is stale anyway
@@ -169,10 +173,10 @@ EVENTS_MOST, DECISIONS_MOST = 500, 100
 def top(controller: str | None) -> None:
     """Watch tasks, slots, VMs, decisions and events of a run; keys sort, filter and freeze (? tells).
 
-    `headgate watch` is the same for logs and pipes."""
+    `headgate status --watch` is the same for logs and pipes."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
-            "`headgate top` needs a terminal", hint="`headgate watch` or `headgate status -o json`"
+            "`headgate top` needs a terminal", hint="`headgate status --watch` or `headgate status -o json`"
         )
     try:
         from headgate.dashboards.terminal.top_app import Top
@@ -188,7 +192,7 @@ def missing(error: ModuleNotFoundError) -> UsageError:
     return UsageError(
         "`headgate top` needs Textual, which is not installed",
         cause=str(error),
-        hint="pip install 'headgate[top]', or use `headgate watch`",
+        hint="pip install 'headgate[top]', or use `headgate status --watch`",
     )
 
 
@@ -202,8 +206,6 @@ class StatusReader:
 
     def read(self) -> StatusReading:
         """Raises Unreachable, Refused."""
-        from headgate.dashboards.terminal.top_rows import StatusReading
-
         status = self._ask("status")
         if status["boot"] != self._boot:  # a new life of the controller counts its events anew
             self._boot, self._last = status["boot"], 0

@@ -26,6 +26,7 @@ from headgate.topology_runtime.api.loading import Loaded, check_runs, load
 from headgate.topology_runtime.api.references import module_of_file
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.commands.output import Format, bar, console, emit, format_options
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.measuring import model_store as store
@@ -240,7 +241,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def code_options(command: F) -> F:
     """Where the code of a topology comes from, and how it gets to the hosts: for `Shipment.loaded`."""
-    command = click.option(
+    command = setting(
         "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
     )(signing_key_option(command))
     command = click.option(
@@ -379,14 +380,14 @@ def root_of(reference: str) -> Path | None:
     raise BadPackage(
         f"no folder is known for {reference!r}",
         cause="FILE.py:attribute or a topology's file says what is to be packed",
-        hint=f"`headgate package DIR --topology {reference}`, then `headgate submit --package FILE`",
+        hint=f"`headgate package build DIR --topology {reference}`, then `headgate submit --package FILE`",
     )
 
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("topology", required=False)
 @click.option(
     "--models",
@@ -399,13 +400,11 @@ def root_of(reference: str) -> Path | None:
     metavar="FILE|R",
     help="The input rate: tuples/s, or a file; of rows that come by themselves, the most that are read.",
 )
-@click.option("--rate-scale", metavar="X", help="Multiplies rates.")
-@click.option("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
+@setting("--rate-scale", metavar="X", help="Multiplies rates.")
+@setting("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
 @code_options
-@click.option("--save-models", type=click.Path(path_type=Path), metavar="DIR", help="What was measured, too.")
-@click.option(
-    "--measure-effects", is_flag=True, help="Run tasks with effects on sample rows, where models lack."
-)
+@setting("--save-models", type=click.Path(path_type=Path), metavar="DIR", help="What was measured, too.")
+@setting("--measure-effects", is_flag=True, help="Run tasks with effects on sample rows, where models lack.")
 @controller_option
 @format_options
 def submit(
@@ -455,7 +454,7 @@ def submit(
         if shipment.digest:
             done["package"] = shipment.digest
     if output == "table":
-        click.echo(f"{done['topology']} is given to run {done['run']}; `headgate watch` shows it")
+        click.echo(f"{done['topology']} is given to run {done['run']}; `headgate status --watch` shows it")
     else:
         emit(output, {"schema": "headgate/submit/v1", **done}, [done])
 
@@ -516,7 +515,7 @@ LOOK_S = 0.3
 DEADLINE_S = 300.0
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("topology", required=False)
 @click.option("--back", is_flag=True, help="Bring the code before back.")
 @click.option(

@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
 from headgate.dashboards.runs.live_view import headline
-from headgate.dashboards.terminal.top_rows import VIEWS, SortOrder, StatusReading, table
+from headgate.dashboards.runs.run_tables import VIEWS, SortOrder, StatusReading, table
 
 EVERY_S = 1.0
 STALE_S = 2.0  # without an answer for so long, what is shown may not be so any more

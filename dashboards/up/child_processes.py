@@ -83,7 +83,9 @@ class Prestarted:
 
     def __init__(self, command: Sequence[str], words: Sequence[str], log: Path) -> None:
         self._words = len(command)
-        self._process = spawned([*command, "--begin-ahead", *words, *owner_option()], log, subprocess.PIPE)
+        self._process = spawned(
+            [*command, "--set", "begin-ahead=yes", *words, *owner_option()], log, subprocess.PIPE
+        )
 
     def told(self, command: Sequence[str]) -> subprocess.Popen[bytes] | None:
         """It goes on with this command line, which begins with the command. None: it is there no more."""

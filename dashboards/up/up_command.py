@@ -18,12 +18,19 @@ from headgate.dashboards.runs.up_settings import (
 )
 from headgate.topology_runtime.api.shipped_examples import DEMO
 from headgate.topology_runtime.commands.output import Format, format_options
+from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
 from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.wire import run_options as trigger_options
 from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
 
+USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
+    "input", "rates", "peak_tps", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models",
+    "allocator", "mapper", "mode", "plan", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
+    "output", SET,
+)  # fmt: skip
 
-@click.command()
+
+@click.command(cls=SettingsCommand, usual=USUAL)
 @click.argument("topology", required=False)
 @click.option(
     "--input", type=click.Path(path_type=Path), help="A file of events, one per line, repeated as needed."
@@ -54,9 +61,9 @@ from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
 @click.option(
     "--slot-cores", type=float, default=SLOT_CORES, show_default=True, help="Cores of a slot, at most 1."
 )
-@click.option("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
+@setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
               show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
-@click.option("--workers-as", default="agent", metavar="own|agent|USER",
+@setting("--workers-as", default="agent", metavar="own|agent|USER",
               help="As root: whom tasks run as, a user of their own, you, or another [agent: you].")  # fmt: skip
 @click.option(
     "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
@@ -66,44 +73,47 @@ from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
               help="How threads and slots are counted.")  # fmt: skip
 @click.option("--mapper", metavar="|".join(MAPPERS), default="sam", show_default=True,
               help="How threads are put into slots; traffic plans again by what it measures.")  # fmt: skip
-@click.option("--traffic-triggers", default=trigger_options.DEFAULT_TRIGGERS, show_default=True, metavar="WHEN",
+@setting("--traffic-triggers", default=trigger_options.DEFAULT_TRIGGERS, show_default=True, metavar="WHEN",
               help=trigger_options.TRIGGERS_HELP)  # fmt: skip
 @click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE",
               help="Run this plan (`headgate plan -o json`), and never plan again.")  # fmt: skip
 @click.option("--season", type=click.Path(path_type=Path), metavar="FILE",
-              help="Foresee rises and falls by this season (`headgate season learn`).")  # fmt: skip
-@click.option("--margin", type=click.FloatRange(0, 9), default=None, metavar="PART",
+              help="Foresee rises and falls by this season (`headgate lab season learn`).")  # fmt: skip
+@setting("--margin", type=click.FloatRange(0, 9), default=None, metavar="PART",
               help="Plan for so much more than the rate: 0.05 [optimal: by the models' spread].")  # fmt: skip
-@click.option("--sure", type=click.FloatRange(0.5, 0.9999), default=None, metavar="P",
+@setting("--sure", type=click.FloatRange(0.5, 0.9999), default=None, metavar="P",
               help="Plans shall hold with this probability (0.95), by what is known of their errors.")  # fmt: skip
-@click.option("--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
+@setting("--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
               help="Threads that compute are run by the one thread that sends to them.")  # fmt: skip
-@click.option("--hide-keys", is_flag=True, help="Of a hot key tell only its range, not the key.")
-@click.option("--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
+@setting("--hide-keys", is_flag=True, help="Of a hot key tell only its range, not the key.")
+@setting("--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
               help="Rows wait so long at most in a thread's buffers, but for latency constraints.")  # fmt: skip
-@click.option("--profile-spare", type=click.FloatRange(0, 60), default=0.0, metavar="MINUTES",
+@setting("--profile-spare", type=click.FloatRange(0, 60), default=0.0, metavar="MINUTES",
               help="Of each hour, to profile tasks in spare slots, on copies of rows [none].")  # fmt: skip
 @click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,
               help="Say what to plan, ask before, or do it.")  # fmt: skip
-@click.option("--max-dead", type=click.FloatRange(0, 1), default=1.0, show_default=True, metavar="SHARE",
+@setting("--max-dead", type=click.FloatRange(0, 1), default=1.0, show_default=True, metavar="SHARE",
               help="Exit code 8 when this share of the rows, or more, became dead letters.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Keep the run's state here.")
 @click.option("--resume", is_flag=True,
               help="Go on with a run whose `up` was killed: that of --state-dir, or the latest.")  # fmt: skip
 @click.option("--trace-dir", type=click.Path(path_type=Path), default=Path("traces"), show_default=True)
-@click.option(
+@setting(
     "--trace-keep",
     default=DEFAULT_KEEP,
     show_default=True,
     help="Traces that stay: runs=N,gb=N,days=N; or: all.",
 )
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Where agents find the controller [any]."
+@setting(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Where agents find the controller [any].",
 )
 @click.option("--dashboard", is_flag=True, help="Show the run on a live page; its address is printed.")
-@click.option("--dashboard-port", type=click.IntRange(1, 65535), metavar="PORT", help="Its port [any].")
-@click.option("--metrics", type=click.IntRange(1, METRICS_MOST), metavar="PORT",
+@setting("--dashboard-port", type=click.IntRange(1, 65535), metavar="PORT", help="Its port [any].")
+@click.option("--metrics-port", type=click.IntRange(1, METRICS_MOST), metavar="PORT",
               help="Prometheus metrics: the controller's on PORT, vm1's on PORT + 1, …")  # fmt: skip
 @format_options
 @click.pass_context

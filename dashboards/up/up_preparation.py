@@ -258,7 +258,7 @@ def write_rates(places: Places, found: Rates) -> Path:
 KEPT, LOCK = "up.json", "up.lock"
 SCHEMA = "headgate/up/v1"
 GONE_S = 10.0  # the processes of the `up` that was killed end by themselves in about a second
-LOOKED_AT = ("dashboard", "dashboard_port", "metrics")  # options that may be others than before
+LOOKED_AT = ("dashboard", "dashboard_port", "metrics_port")  # options that may be others than before
 ALLOWED = ("state_dir", "resume", "output", "json_output")
 PORTS = {"--port": "control_port", "--command-port": "command_port"}
 

@@ -38,12 +38,16 @@ from headgate.dashboards.up.up_preparation import (
 from headgate.dashboards.up.up_session import AT_ONCE_S, CONTROLLER, Interrupts, Session
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.commands.output import Format, emit, write_table
+from headgate.topology_runtime.commands.rare_settings import setting_words
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError
 from headgate.topology_runtime.rates.offered_rates import of_arrivals, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
 
 # ── What the machines can carry, asked of the planner in a process of its own (`--rate-scale auto`) ─────
 
+HANDED_ON = (  # settings of `up` that are the controller's own
+    "traffic_triggers", "routing", "trace_keep", "margin", "sure", "chaining", "hide_keys", "gap", "profile_spare",
+)  # fmt: skip
 LIMIT_S = 60.0  # planning a thousand tasks takes a second; imports come on top
 
 
@@ -288,7 +292,7 @@ def keep_measured(settings: UpSettings, work: Work, places: Places, say: Callabl
         if corrected := ", ".join(sorted(path.stem for path in (trace / CORRECTED).glob("*.json"))):
             say(
                 f"corrected by what rows really cost: {corrected}. Runs with these models do so by themselves; to keep "
-                f"it: headgate model import {trace / CORRECTED} --to {settings.models} --force"
+                f"it: headgate model import {trace / CORRECTED} --output {settings.models} --force"
             )
         return
     folder = store.folder(work.topology, work.user_paths, settings.slot_cores, settings.slot_memory_bytes)
@@ -316,40 +320,25 @@ def controller_options(
         "topology": topology,
         "models": models,
         "schedule": write_rates(places, rates),
-        "initial-vms": vms,
+        "vms": vms,
         "slot-cores": settings.slot_cores,
         "slot-memory": settings.slot_memory_bytes,
         "max-vms": settings.most_vms,
         "mode": settings.mode,
         "allocator": settings.allocator,
         "mapper": settings.mapper,
-        "traffic-triggers": settings.traffic_triggers,
-        "routing": settings.routing,
         "state-dir": places.state,
         "trace-dir": places.trace(work.topology.name),
-        "trace-keep": settings.trace_keep,
         "run": places.run,
         "port": places.control_port,
         "command-port": places.command_port,
+        "seconds": settings.ends_after_s,
+        "plan": settings.plan,
+        "season": settings.season,
+        "metrics-port": settings.metrics_port,
     }
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    if settings.ends_after_s:
-        words += ["--seconds", str(settings.ends_after_s)]
-    if settings.plan is not None:
-        words += ["--plan", str(settings.plan)]
-    if settings.season is not None:
-        words += ["--season", str(settings.season)]
-    if settings.margin is not None:
-        words += ["--margin", str(settings.margin)]
-    if settings.sure is not None:
-        words += ["--sure", str(settings.sure)]
-    if settings.chaining != "off":
-        words += ["--chaining", settings.chaining]
-    words += ["--hide-keys"] * settings.hide_keys
-    if settings.gap != 1.0:
-        words += ["--gap", str(settings.gap)]
-    if settings.profile_spare:
-        words += ["--profile-spare", str(settings.profile_spare)]
-    if settings.metrics is not None:
-        words += ["--metrics-port", str(settings.metrics)]
-    return words + [word for path in work.user_paths for word in ("--user-path", path)]
+    words = [
+        word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))
+    ]
+    words += setting_words({name.replace("_", "-"): getattr(settings, name) for name in HANDED_ON})
+    return words + [word for path in work.user_paths for word in ("--path", path)]

@@ -266,9 +266,9 @@ class Session:
             *("--key", str(self.keys.ensure("agent", vm.vm))),
             *("--vm", vm.vm, "--slots", str(vm.slots), "--slot-cores", str(vm.slot_cores)),
             *("--slot-memory", str(vm.slot_memory_bytes)),
-            *("--directory", str(self.places.state / "agents" / vm.vm)),
+            *("--state-dir", str(self.places.state / "agents" / vm.vm)),
             *("--run", self.places.run, "--workers-as", self.settings.workers_as, *owner_option()),
-            *metrics_option(self.settings.metrics, vm.vm),
+            *metrics_option(self.settings.metrics_port, vm.vm),
         ]
         return Child(vm.vm, headgate_command("agent", "run", *options), self.places.log(vm.vm))
 
@@ -295,10 +295,10 @@ class Session:
         """Agents as machines are desired; whoever reads metrics is told where they are."""
         lines = self.machines.reconcile(now_ns)
         self._untold = self._untold or bool(lines)
-        if self._untold and self.settings.metrics is not None:
+        if self._untold and self.settings.metrics_port is not None:
             names = [agent.name for agent in self.machines.agents]
             with self.disk.writing("the list for Prometheus", self.places.state):
-                write_targets(self.places.state, self.settings.metrics, names)
+                write_targets(self.places.state, self.settings.metrics_port, names)
                 self._untold = False
         return lines
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.dashboards.runs.connection import contact_of, controller_option
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.platform.addresses import Listening, listening
@@ -23,22 +24,28 @@ NEEDED = ("starlette", "uvicorn", "websockets", "plotly")
 TOKEN_LEAST, TOKEN_MOST = 16, 256  # characters of a token that is given
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @controller_option
+@click.option(
+    "--key", type=click.Path(path_type=Path), metavar="FILE", help="The key file of an operator or viewer."
+)
 @click.option("--trace", type=click.Path(path_type=Path), metavar="DIR", help="Show a recorded run instead.")
-@click.option("--speed", type=click.FloatRange(0, 1000, min_open=True), help="Of the trace [1].")
+@setting("--speed", type=click.FloatRange(0, 1000, min_open=True), help="Of the trace [1].")
 @click.option(
     "--listen", metavar="HOST", help="Address for browsers [loopback]; off it with TLS and the token."
 )
-@click.option("--advertise", metavar="HOST", help="Under which they reach it [as --listen].")
+@setting("--advertise", metavar="HOST", help="Under which they reach it [as --listen].")
 @click.option("--tls", is_flag=True, help="By https, with a certificate that is made here and kept.")
-@click.option(
-    "--certificate", type=click.Path(path_type=Path), metavar="FILE", help="… with this one, as PEM."
+@setting(
+    "--certificate",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="… with this one, as PEM.",
 )
-@click.option("--certificate-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
+@setting("--certificate-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: any.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="Holds the token; made if not there.")
-@click.option("--clients", "clients_most", type=click.IntRange(1, 1000), default=64, show_default=True,
+@setting("--token-file", type=click.Path(path_type=Path), help="Holds the token; made if not there.")
+@setting("--clients", "clients_most", type=click.IntRange(1, 1000), default=64, show_default=True,
               help="Viewers at most.")  # fmt: skip
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
 def run(**options: Any) -> None:
@@ -82,7 +89,7 @@ def start(options: dict[str, Any]) -> None:
     if options["trace"] is not None:
         feed = TraceFeed(options["trace"], options["speed"] or 1.0)
     else:
-        contact = contact_of(options["controller"])
+        contact = contact_of(options["controller"], options["key"])
         feed, ask, token = LiveFeed(contact), asking(contact), token_of(options["token_file"])
     if token is None and at.off_loopback:
         token = token_of(options["token_file"])

@@ -84,7 +84,7 @@ class RecordedViews:
             raise InvalidInput(
                 f"{folder} holds no recorded views, so there is nothing to show",
                 cause="it is of an older headgate, or was made without a controller",
-                hint=f"`headgate report {folder}` reads its tables",
+                hint=f"`headgate analyze {folder}` reads its tables",
                 faults=self._faults[:FAULTS_SHOWN],
             )
         if self._faults:

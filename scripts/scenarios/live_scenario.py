@@ -163,8 +163,8 @@ def course_of(run: Followed, rates: Sequence[float], machines: Machines, scenari
 
 
 def told(trace: Path) -> list[dict[str, Any]]:
-    """The row that `headgate shadow` has for the run itself."""
-    words = [*HEADGATE, "shadow", str(trace), "--policy", "controller", "-o", "json"]
+    """The row that `headgate lab shadow` has for the run itself."""
+    words = [*HEADGATE, "lab", "shadow", str(trace), "--policy", "controller", "-o", "json"]
     found = json.loads(subprocess.run(words, capture_output=True, check=True, timeout=120).stdout)
     rows: list[dict[str, Any]] = found["policies"]
     return rows

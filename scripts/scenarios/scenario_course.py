@@ -45,7 +45,7 @@ class Course:
     pauses_ms: list[float] | None = None
     load: float | None = None  # of the machine, mean
     note: str = ""
-    beside: list[dict[str, Any]] = field(default_factory=list)  # what `headgate shadow` says of it
+    beside: list[dict[str, Any]] = field(default_factory=list)  # what `headgate lab shadow` says of it
 
 
 def row(scenario: str, where: str, of: Course) -> dict[str, Any]:

@@ -313,7 +313,7 @@ class Cluster:
         return self.run("cluster", command, str(self.file), *words, code=code)
 
     def up(self, *words: str, code: int | None = 0) -> str:
-        return self.cluster("up", "--wheelhouse", str(self.wheels), *words, code=code)
+        return self.cluster("up", "--set", f"wheelhouse={self.wheels}", *words, code=code)
 
     def services(self) -> dict[str, dict[str, Any]]:
         found = json.loads(self.cluster("status", "-o", "json", code=None).partition("error[")[0])
@@ -336,7 +336,14 @@ class Cluster:
             points = [{"threads": n, "rate_tps": 40.0, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
             model = {"schema": "headgate/model/v1", "task": task, "slot": SLOT, "points": points}
             (folder / "models" / f"{task}.json").write_text(json.dumps(model))
-        options = ["--models", f"{name}/models", "--rates", str(rate_tps), "--on-every-host", "store.path"]
+        options = [
+            "--models",
+            f"{name}/models",
+            "--rates",
+            str(rate_tps),
+            "--set",
+            "on-every-host=store.path",
+        ]
         self.run("submit", f"{name}/flow.py:flow", *options)
         wait_for(lambda: arrived(rows) > rows_before, f"{rows_before} rows", 60)
         return rows

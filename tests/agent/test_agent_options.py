@@ -64,7 +64,7 @@ def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
 
 def test_the_command_refuses_before_it_starts_anything(tmp_path: Path) -> None:
     result = CliRunner().invoke(
-        run, ["--controller", "nowhere", "--vm", "vm1", "--directory", str(tmp_path / "new")]
+        run, ["--controller", "nowhere", "--vm", "vm1", "--state-dir", str(tmp_path / "new")]
     )
     assert isinstance(result.exception, UsageError) and "--controller" in result.exception.faults[0]
     assert not (tmp_path / "new").exists()

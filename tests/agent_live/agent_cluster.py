@@ -84,7 +84,7 @@ class Cluster:
         key = str(KEYS.file(self.folder / "vm1.key"))
         words += ["--controller", self.channel.endpoint, "--key", key, "--slots", "2", "--slot-cores", "0.4"]
         words += ["--workers-as", self.workers_as]
-        return [*words, "--slot-memory", "256M", "--directory", str(self.folder / "vm1")]
+        return [*words, "--slot-memory", "256M", "--state-dir", str(self.folder / "vm1")]
 
     def start_agent(self) -> None:
         command = [*self.command(), "--owner", str(os.getpid())]

@@ -73,9 +73,9 @@ class Cluster:
         self.set(set_s)
         options = ["--topology", "topology.json", "--models", "models", "--rate", "40", "--slot-cores", "0.2"]
         options += [
-            "--initial-vms",
+            "--vms",
             "vm1=1,vm2=2",
-            "--user-path",
+            "--path",
             str(folder),
             "--state-dir",
             str(self.state),
@@ -88,7 +88,7 @@ class Cluster:
             key = self.state / "keys" / f"agent.{vm}.key"
             words = ["agent", "run", "--controller", where, "--vm", vm, "--key", str(key), "--slots", slots]
             words += ["--slot-cores", "0.2", "--slot-memory", "256M", "--run", f"clocks-{os.getpid()}"]
-            self.start([*words, "--workers-as", "agent", "--directory", str(folder / vm)], fake)
+            self.start([*words, "--workers-as", "agent", "--state-dir", str(folder / vm)], fake)
 
     def set(self, seconds: int) -> None:
         """The second VM's clock, from now on."""

@@ -1,4 +1,4 @@
-"""`headgate advise`: on a recorded series it plans what `headgate backtest` plans then, whoever tells it the
+"""`headgate lab advise`: on a recorded series it plans what `headgate lab backtest` plans then, whoever tells it the
 rate; of what is not known it says nothing, and goes on."""
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from enactment_world import World
 from prometheus_made import MadeServer, made_server, real_server
 
 from headgate.controller.core.decisions import run_of
-from headgate.dashboards.headgate_command import only_advises
 from headgate.lab.rate_policies.advise_command import advise
 from headgate.lab.rate_policies.advisor import KEPT_S, Advice, Advisor
 from headgate.lab.rate_policies.backtest_command import HEADROOM, BacktestTrial
@@ -197,7 +196,7 @@ def test_once_says_what_would_run_now() -> None:
     now_s = int(time.time())
     series: Any = {"rate": [[(now_s - 200 + n, "50" if n < 100 else "150") for n in range(205)]]}
     with made_server(series) as server:
-        words = ["linear", "--from-prometheus", server.url, "--query", "rate", "--past", "150"]
+        words = ["linear", "--prometheus", server.url, "--query", "rate", "--past", "150"]
         done = asked(*words, "--once", "-o", "json")
         told = json.loads(done.stdout)
         assert told["schema"] == "headgate/advised/v1" and told["topology"] == "linear"
@@ -205,7 +204,7 @@ def test_once_says_what_would_run_now() -> None:
         assert told["now"]["rate_tps"] > 150 and told["advice"][0]["time"].endswith("Z")
         table = asked(*words, "--once").stdout
         assert "rate_changed → plan" in table and "now: plan" in table and "blob" in table
-        lines = asked(*words, "--seconds", "0.5", "--every", "0.2", "-o", "jsonl").stdout.splitlines()
+        lines = asked(*words, "--seconds", "0.5", "--set", "every=0.2", "-o", "jsonl").stdout.splitlines()
         assert json.loads(lines[0])["schema"] == "headgate/advice/v1"
         assert isinstance(asked(*words, "-o", "json").exception, UsageError)
         server.series.clear()
@@ -222,7 +221,7 @@ def test_a_real_server_gives_what_a_backtest_plans(tmp_path: Path) -> None:
     samples = [(float(began_s + n + 1), repr(rate_at(series, n))) for n in range(LONG_S)]
     with real_server({"requests": [samples]}, tmp_path) as url:
         past_s = str(time.time() - began_s + 5)
-        words = ["linear", "--from-prometheus", url, "--query", "sum(requests)", "--past", past_s, "--once"]
+        words = ["linear", "--prometheus", url, "--query", "sum(requests)", "--past", past_s, "--once"]
         done = asked(*words, "-o", "json")
         assert done.exit_code == 0, done.exception
         told = json.loads(done.stdout)
@@ -235,7 +234,7 @@ def test_a_real_server_gives_what_a_backtest_plans(tmp_path: Path) -> None:
 
 
 def test_a_file_of_rates_is_no_trace(tmp_path: Path) -> None:
-    assert isinstance(asked("--from-trace", str(tmp_path)).exception, InvalidInput)
+    assert isinstance(asked("--trace", str(tmp_path)).exception, InvalidInput)
 
 
 @pytest.mark.parametrize(
@@ -243,31 +242,20 @@ def test_a_file_of_rates_is_no_trace(tmp_path: Path) -> None:
     [
         [],
         ["linear"],
-        ["--from-prometheus", "http://localhost:1", "--query", "x"],
-        ["linear", "--from-prometheus", "http://localhost:1"],
-        ["linear", "--from-prometheus", "http://localhost:1", "--query", "x", "--from-trace", "t"],
-        ["linear", "--from-prometheus", "nonsense", "--query", "x", "--once"],
+        ["--prometheus", "http://localhost:1", "--query", "x"],
+        ["linear", "--prometheus", "http://localhost:1"],
+        ["linear", "--prometheus", "http://localhost:1", "--query", "x", "--trace", "t"],
+        ["linear", "--prometheus", "nonsense", "--query", "x", "--once"],
     ],
 )
 def test_what_is_missing_is_a_fault_of_usage(words: list[str]) -> None:
     assert isinstance(asked(*words).exception, UsageError)
 
 
-@pytest.mark.parametrize(
-    "words", [["--step", "0.1"], ["--past", "90000"], ["--headroom", "nan"], ["--max-vms", "0"]]
-)
-def test_numbers_have_limits(words: list[str]) -> None:
-    given = ["linear", "--from-prometheus", "http://localhost:1", "--query", "x", *words]
+@pytest.mark.parametrize("word", ["step=0.1", "past=90000", "headroom=nan", "max-vms=0"])
+def test_numbers_have_limits(word: str) -> None:
+    given = ["linear", "--prometheus", "http://localhost:1", "--query", "x", "--set", word]
     assert isinstance(asked(*given).exception, InvalidInput)
-
-
-def test_up_that_only_advises_is_advise() -> None:
-    words = ["linear", "--mode", "advise", "--from-prometheus", "http://h:1", "--query", "x"]
-    assert only_advises(words) == ["linear", "--from-prometheus", "http://h:1", "--query", "x"]
-    assert only_advises(["--mode=advise", "--from-trace=t"]) == ["--from-trace=t"]
-    assert only_advises(["linear", "--mode", "advise"]) is None
-    with pytest.raises(UsageError, match="only advise"):
-        only_advises(["linear", "--from-trace", "t"])
 
 
 # ── of a trace ──────────────────────────────────────────────────────────────────────────────────
@@ -293,7 +281,7 @@ def test_a_recorded_run_gives_what_a_backtest_of_it_plans(
     trace: Path, topology: str | None, tmp_path: Path
 ) -> None:
     words = [topology] if topology else []
-    done = asked(*words, "--from-trace", str(trace), "-o", "json")
+    done = asked(*words, "--trace", str(trace), "-o", "json")
     told = json.loads(done.stdout)
     assert told["topology"] == (topology or "line") and told["seconds"] == 400
     if topology is None:
@@ -304,10 +292,10 @@ def test_a_recorded_run_gives_what_a_backtest_of_it_plans(
     found = [(row["at_s"], row["rate_tps"]) for row in told["advice"] if row["reason"] != "start"]
     assert len(found) == len(expected) > 2
     assert found == [(at_s, round(tps, 3)) for at_s, tps in expected]
-    said = asked(*words, "--from-trace", str(trace)).stdout
+    said = asked(*words, "--trace", str(trace)).stdout
     assert "rate_changed → plan" in said and "now: plan" in said
 
 
 def test_a_trace_without_rates_is_told(trace: Path) -> None:
     (trace / "rates" / "1.parquet").unlink()
-    assert isinstance(asked("--from-trace", str(trace)).exception, InvalidInput)
+    assert isinstance(asked("--trace", str(trace)).exception, InvalidInput)

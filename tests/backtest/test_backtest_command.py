@@ -1,4 +1,4 @@
-"""`headgate backtest` as people and scripts use it."""
+"""`headgate lab backtest` as people and scripts use it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_json_has_a_schema_units_and_every_policy(rates: str) -> None:
 
 
 def test_one_policy_several_speeds_and_a_scale_of_ones_own(rates: str) -> None:
-    found = told(rates, "--policy", "foresight", "--time-scale", "1,2", "--rate-scale", "0.5")
+    found = told(rates, "--policy", "foresight", "--time-scale", "1,2", "--set", "rate-scale=0.5")
     assert [(one["name"], one["seconds"], one["peak_tps"]) for one in found["series"]] == [
         ("rates", 240.0, 150.0),
         ("rates/2", 120.0, 150.0),
@@ -96,7 +96,7 @@ def test_a_picture(rates: str, tmp_path: Path) -> None:
         (("made:sin-60s",), InvalidInput, "did you mean"),
         (("nowhere.csv",), InvalidInput, "nowhere.csv"),
         (("RATES", "--policy", "hpaa,foresite"), UsageError, "'hpaa'"),
-        (("RATES", "--peak", "10", "--rate-scale", "2"), UsageError, "give one"),
+        (("RATES", "--set", "peak=10", "--set", "rate-scale=2"), UsageError, "give one"),
         (("RATES", "--headroom", "0.5"), InvalidInput, "--headroom"),
         (("RATES", "--cut", "nan"), InvalidInput, "--cut"),
         (("RATES", "--time-scale", "fast"), UsageError, "--time-scale"),
@@ -105,7 +105,7 @@ def test_a_picture(rates: str, tmp_path: Path) -> None:
         (("RATES", "--plot", "x.gif"), UsageError, "x.gif"),
         (("100",), InvalidInput, "has no end"),
         (("RATES", "--topology", "nothing.yaml"), HeadgateError, "nothing.yaml"),
-        (("RATES", "--peak", "90000"), HeadgateError, "no plan carries"),
+        (("RATES", "--set", "peak=90000"), HeadgateError, "no plan carries"),
     ],
 )
 def test_what_cannot_be_tried_says_what_and_why(

@@ -176,7 +176,7 @@ def test_a_server_that_is_not_there() -> None:
     ],
 )
 def test_what_is_no_address(url: str) -> None:
-    with pytest.raises(UsageError, match="from-prometheus"):
+    with pytest.raises(UsageError, match="prometheus"):
         PrometheusServer(url)
 
 

@@ -50,7 +50,7 @@ def told(command: Any, *arguments: object) -> Any:
 
 def test_a_season_says_its_period_its_profile_and_where_it_is_from(before: str, tmp_path: Path) -> None:
     out, picture = tmp_path / "season.json", tmp_path / "season.svg"
-    found = told(learn, before, "--out", out, "--topology", "day", "--plot", picture)
+    found = told(learn, before, "--output", out, "--topology", "day", "--plot", picture)
     assert found == json.loads(out.read_text()) == told(show, out)
     assert (found["schema"], found["topology"]) == ("headgate/season/v1", "day")
     assert found["period_s"] == pytest.approx(PERIOD_S, abs=0.3)
@@ -68,8 +68,8 @@ def test_a_season_says_its_period_its_profile_and_where_it_is_from(before: str, 
 
 def test_several_files_are_laid_together(tmp_path: Path) -> None:
     files = [rates_file(tmp_path / f"{n}.csv", begins, 6 * PERIOD_S) for n, begins in enumerate((0, 37))]
-    one = told(learn, files[0], "--out", tmp_path / "one.json")
-    both = told(learn, *files, "--out", tmp_path / "both.json")
+    one = told(learn, files[0], "--output", tmp_path / "one.json")
+    both = told(learn, *files, "--output", tmp_path / "both.json")
     assert both["learned"]["periods"] == 2 * one["learned"]["periods"]
     off = np.abs(np.array(one["middle"]) - np.array(both["middle"])) / np.array(one["middle"])
     assert np.median(off) < 0.03
@@ -86,7 +86,7 @@ def test_a_longer_period_is_taken_where_it_foresees_better() -> None:
 
 def test_handed_over_it_is_foreseen_before_three_periods_were_seen(before: str, tmp_path: Path) -> None:
     season = tmp_path / "season.json"
-    told(learn, before, "--out", season)
+    told(learn, before, "--output", season)
     later = rates_file(tmp_path / "later.csv", 12 * PERIOD_S + 31, 5 * PERIOD_S)
     asked = (later, "--policy", "foresight")
     without, handed = (
@@ -98,7 +98,7 @@ def test_handed_over_it_is_foreseen_before_three_periods_were_seen(before: str, 
 
 def test_a_season_of_something_else_does_no_harm(before: str, tmp_path: Path) -> None:
     season = tmp_path / "season.json"
-    told(learn, before, "--out", season)
+    told(learn, before, "--output", season)
     asked = ("made:steps-by-chance", "--policy", "foresight")
     without, handed = (
         told(backtest, *asked, *more)["series"][0]["policies"][0] for more in ((), ("--season", season))
@@ -125,7 +125,7 @@ def test_a_season_of_something_else_does_no_harm(before: str, tmp_path: Path) ->
 )
 def test_files_that_are_no_season_are_refused(change: Any, text: str, before: str, tmp_path: Path) -> None:
     path = tmp_path / "season.json"
-    told(learn, before, "--out", path, "--topology", "day", "--period", PERIOD_S)
+    told(learn, before, "--output", path, "--topology", "day", "--set", f"period={PERIOD_S}")
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     with pytest.raises(InvalidInput) as caught:
         read_season(path)
@@ -134,7 +134,7 @@ def test_files_that_are_no_season_are_refused(change: Any, text: str, before: st
 
 def test_a_truncated_file_another_topologys_and_none_are_refused(before: str, tmp_path: Path) -> None:
     path = tmp_path / "season.json"
-    told(learn, before, "--out", path, "--topology", "day")
+    told(learn, before, "--output", path, "--topology", "day")
     assert season_of(path, "day") == read_season(path) == read_season(path, "day")
     with pytest.raises(InvalidInput, match="another topology's"):
         season_of(path, "night")
@@ -151,17 +151,17 @@ def test_a_truncated_file_another_topologys_and_none_are_refused(before: str, tm
     ("arguments", "kind", "text"),
     [
         (("RATES",), UsageError, "--out FILE is missing"),
-        (("--out", "OUT"), UsageError, "which rates?"),
-        (("nowhere.csv", "--out", "OUT"), InvalidInput, "nowhere.csv"),
-        (("100", "--out", "OUT"), InvalidInput, "has no end"),
-        (("RATES", "--out", "OUT", "--seconds", "150"), InvalidInput, "no season in"),
-        (("RATES", "--out", "OUT", "--period", "700"), InvalidInput, "3 whole periods are needed"),
-        (("RATES", "--out", "OUT", "--period", "70"), InvalidInput, "the best period is 70 s"),
-        (("RATES", "--out", "OUT", "--period", "20"), InvalidInput, "is none for a run"),
-        (("RATES", "--out", "OUT", "--skip", "5000"), InvalidInput, "0 s to learn from"),
-        (("RATES", "--out", "OUT", "--time-scale", "0"), InvalidInput, "--time-scale"),
-        (("RATES", "--out", "nowhere/season.json"), InvalidInput, "cannot be written"),
-        (("RATES", "--out", "OUT", "--plot", "x.gif"), UsageError, "x.gif"),
+        (("--output", "OUT"), UsageError, "which rates?"),
+        (("nowhere.csv", "--output", "OUT"), InvalidInput, "nowhere.csv"),
+        (("100", "--output", "OUT"), InvalidInput, "has no end"),
+        (("RATES", "--output", "OUT", "--set", "take=150"), InvalidInput, "no season in"),
+        (("RATES", "--output", "OUT", "--set", "period=700"), InvalidInput, "3 whole periods are needed"),
+        (("RATES", "--output", "OUT", "--set", "period=70"), InvalidInput, "the best period is 70 s"),
+        (("RATES", "--output", "OUT", "--set", "period=20"), InvalidInput, "is none for a run"),
+        (("RATES", "--output", "OUT", "--set", "skip=5000"), InvalidInput, "0 s to learn from"),
+        (("RATES", "--output", "OUT", "--time-scale", "0"), InvalidInput, "--time-scale"),
+        (("RATES", "--output", "nowhere/season.json"), InvalidInput, "cannot be written"),
+        (("RATES", "--output", "OUT", "--plot", "x.gif"), UsageError, "x.gif"),
     ],
 )
 def test_what_cannot_be_learned_says_what_and_why(
@@ -195,7 +195,7 @@ def test_traces_say_whose_they_are(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read_again(before: str, tmp_path: Path) -> None:
-    told(learn, before, "--out", tmp_path / "season.json")
+    told(learn, before, "--output", tmp_path / "season.json")
     season = read_season(tmp_path / "season.json")
     write_season(tmp_path / "again.json", season)
     assert read_season(tmp_path / "again.json") == season

@@ -18,8 +18,7 @@ from headgate.dashboards import headgate_command as cli
 from headgate.dashboards.headgate_command import PIPE_CLOSED
 from headgate.topology_runtime import errors
 from headgate.topology_runtime.commands import output
-from headgate.topology_runtime.commands.output import format_or_folder, split
-from headgate.topology_runtime.errors import UsageError
+from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
 from made_traces.generate_trace import Wanted, generate
 
 HEAVY = ("networkx", "zmq", "numpy", "rich", "click", "msgspec", "scipy", "pyarrow", "psutil")
@@ -82,16 +81,42 @@ def test_planning_and_validating_do_without_networkx_until_it_is_needed(words):
 
 
 @pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
-def test_help_lists_every_command(words, capsys):
+def test_help_shows_groups_of_few_commands(words, capsys):
     assert cli.main(list(words)) == 0
     text = capsys.readouterr().out
+    assert all(f"\n{heading}:\n" in text for heading in ("Run", "Look", "Operate", "Plan", "Data", "Lab"))
+    listed = [line.split()[0] for line in text.splitlines() if line.startswith("  ") and line[2].islower()]
+    commands = listed[: listed.index("package") + 1]
+    assert commands == [name for names in cli.SHOWN.values() for name in names] and len(commands) <= 30
+    assert all(len(line) <= 110 for line in text.splitlines())
+
+
+def test_help_all_lists_every_command(capsys):
+    assert cli.main(["--help-all"]) == 0
+    text = capsys.readouterr().out
     for name, (_, about) in cli.COMMANDS.items():
-        assert name in text and about in text
+        assert f"  {name} " in text and about in text
+
+
+def test_what_the_help_shows_is_there():
+    for name in (name for names in cli.SHOWN.values() for name in names):
+        assert name in cli.COMMANDS or (name in cli.GROUPS and cli.below(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["watch", "report", "sim", "backtest", "shadow", "advise", "place", "season learn"]
+)
+def test_old_names_are_gone(name, capsys):
+    assert cli.main(name.split()) == 2
+    assert "unknown command" in capsys.readouterr().err
 
 
 def test_group_help_lists_its_commands(capsys):
     assert cli.main(["controller"]) == 0
     assert "controller run" in capsys.readouterr().out
+    for words in (["lab"], ["lab", "--help"], ["lab", "season"], ["lab", "season", "-h"]):
+        assert cli.main(words) == 0
+        assert "lab season learn" in capsys.readouterr().out
 
 
 def test_version(capsys):
@@ -112,20 +137,21 @@ def test_every_entry_of_the_table_is_a_command_with_help(name, capsys):
         ("statsu", "status"),
         ("rate sett", "rate set"),
         ("agnet run", "agent run"),
-        ("topolgy show", "topology"),
+        ("topolgy show", "topology show"),
+        ("lab sesaon learn", "lab season learn"),
     ],
 )
 def test_unknown_command_names_the_nearest(typed, meant, capsys):
     assert cli.main(typed.split()) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.splitlines()[0].startswith("error[HG-USAGE]: there is no command")
-    assert f"try: `headgate {meant}`" in captured.err
+    assert captured.err.splitlines()[0].startswith("error[HG-USAGE]: unknown command")
+    assert f"try: use `headgate {meant}`" in captured.err
 
 
 def test_unknown_command_without_a_near_one(capsys):
     assert cli.main(["xyzzy"]) == 2
-    assert "`headgate --help` lists the commands" in capsys.readouterr().err
+    assert "see `headgate --help`" in capsys.readouterr().err
 
 
 def test_usage_errors_have_the_form_of_all_errors(capsys):
@@ -199,7 +225,7 @@ PRINTING = [
     ["--help"],
     ["doctor"],  # a table
     ["completion", "bash"],  # lines
-    ["sim", "--help"],
+    ["lab", "sim", "--help"],
     ["sql", TRACE, "--tables"],
     ["sql", TRACE, "select * from samples", "-o", "csv"],
     ["sql", TRACE, "select * from samples", "-o", "json"],
@@ -239,7 +265,7 @@ def test_nor_is_one_of_errors(words: list[str], trace: str) -> None:
 
 def test_an_error_is_told_whoever_reads_the_rest(trace: str) -> None:
     code, said = ended(["nothing"], trace, errors_too=False)
-    assert code == 2 and said.startswith("error[HG-USAGE]: there is no command `nothing`")
+    assert code == 2 and said.startswith("error[HG-USAGE]: unknown command `nothing`")
 
 
 def test_a_reader_that_goes_in_between_has_the_first_lines(trace: str) -> None:
@@ -315,27 +341,100 @@ def test_no_rows_is_no_error(capsys):
     assert capsys.readouterr().out.strip() == ""
 
 
+# ── One spelling per option, few options, and those that few need out of the way ────────────────────────
+
+OPTIONS_MOST, UP_MOST = 300, 20
+COMMANDS = {name: cli.load(name) for name in cli.COMMANDS}
+
+
+def options_of(command: click.Command) -> list[click.Option]:
+    return [one for one in command.params if isinstance(one, click.Option)]
+
+
+def test_there_are_few_options():
+    assert sum(len(options_of(command)) for command in COMMANDS.values()) <= OPTIONS_MOST
+
+
+def test_an_option_has_one_kind_of_value_everywhere():
+    """A flag here and a number there would be two meanings under one name."""
+    kinds: dict[str, set[str]] = {}
+    for command in COMMANDS.values():
+        for one in options_of(command):
+            for word in one.opts:
+                kinds.setdefault(word, set()).add("flag" if one.is_flag else "value")
+    assert {word: found for word, found in kinds.items() if len(found) > 1} == {}
+
+
+def test_every_spelling_belongs_to_one_option():
+    """`-f` is `--follow` wherever it is, and no option has two long names."""
+    longs: dict[str, set[str]] = {}
+    for command in COMMANDS.values():
+        for one in options_of(command):
+            long = [word for word in one.opts if word.startswith("--")]
+            assert len(long) <= 1, one.opts
+            for word in one.opts:
+                longs.setdefault(word, set()).add(*long or ["-o"])
+    assert all(len(found) == 1 for found in longs.values())
+
+
+def test_what_prints_data_has_its_formats():
+    for name, command in COMMANDS.items():
+        formats = [one for one in options_of(command) if "-o" in one.opts]
+        assert all(one.type.choices == output.FORMATS for one in formats), name
+
+
+def test_up_shows_its_usual_options_and_help_all_the_others(capsys):
+    assert cli.main(["up", "--help"]) == 0
+    short = capsys.readouterr().out
+    assert sum(line.startswith("  -") for line in short.splitlines()) <= UP_MOST + 2  # and the two helps
+    assert cli.main(["up", "--help-all"]) == 0
+    long = capsys.readouterr().out
+    up = COMMANDS["up"]
+    assert all(one.opts[0] in long for one in options_of(up))
+    assert all(one.key in long for one in up.settings) and "traffic-triggers" not in short
+
+
+def settings_command():
+    @click.command(cls=SettingsCommand, usual=("many", SET))
+    @click.option("--many", type=int)
+    @click.option("--rare", type=int, default=1)
+    @setting("--gap", type=click.FloatRange(0, 10), default=2.0)
+    @setting("--hide", is_flag=True)
+    @setting("--path", "paths", multiple=True)
+    def command(**given):
+        click.echo(json.dumps(given))
+
+    return command
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], ("table", None)),
-        (["-o", "json"], ("json", None)),
-        (["--output", "json"], ("json", None)),
-        (["--json", "--output", "found"], ("json", "found")),
-        (["--output", "a/found", "-o", "csv"], ("csv", "a/found")),
-        (["-o", "jsonl", "--output", "found"], ("jsonl", "found")),
+        ([], {"many": None, "rare": 1, "gap": 2.0, "hide": False, "paths": []}),
+        (
+            ["--rare", "3", "--set", "gap=0.5"],
+            {"many": None, "rare": 3, "gap": 0.5, "hide": False, "paths": []},
+        ),
+        (
+            ["--set", "hide=yes", "--set", "path=a=b", "--set", "path=c"],
+            {"many": None, "rare": 1, "gap": 2.0, "hide": True, "paths": ["a=b", "c"]},
+        ),
     ],
 )
-def test_a_format_or_a_folder_is_given_by_one_option(words, expected):
-    @click.command()
-    @format_or_folder
-    def command(outputs):
-        click.echo(repr(split(outputs, None)))
-
-    told = CliRunner().invoke(command, words, standalone_mode=False, catch_exceptions=False)
-    assert told.stdout.strip() == repr(expected)
+def test_settings_are_given_as_name_and_value(words, expected):
+    told = CliRunner().invoke(settings_command(), words, standalone_mode=False, catch_exceptions=False)
+    assert json.loads(told.stdout) == expected
 
 
-def test_what_is_nearly_a_format_is_no_folder():
-    with pytest.raises(UsageError, match="did you mean 'json'"):
-        split(["jsn"], None)
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("gpa=1", "unknown setting 'gpa'; did you mean 'gap'?"),
+        ("gap", "no value for setting 'gap'"),
+        ("gap=11", "Invalid value for --set gap"),
+        ("many=1", "unknown setting 'many'"),
+    ],
+)
+def test_a_wrong_setting_is_named(word, said):
+    told = CliRunner().invoke(settings_command(), ["--set", word])
+    assert told.exit_code == 2 and said in told.output

@@ -1,4 +1,4 @@
-"""`headgate sim`: what it prints, what it ends with, and that the same seeds say the same whoever runs them."""
+"""`headgate lab sim`: what it prints, what it ends with, and that the same seeds say the same whoever runs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.lab.simulation import simulated_seeds as runs
 from headgate.lab.simulation.simulated_seeds import Sum
 from headgate.topology_runtime.worker.sources.source_ledger import Ledger
 
-FEW = ["sim", "--shape", "line", "--from", "1", "--seeds", "3", "-o", "json"]
+FEW = ["lab", "sim", "--shape", "line", "--first-seed", "1", "--seeds", "3", "-o", "json"]
 
 
 def test_the_document_has_the_hash_of_all_seeds_whoever_runs_them(capsys):
@@ -23,22 +23,40 @@ def test_the_document_has_the_hash_of_all_seeds_whoever_runs_them(capsys):
     assert json.loads(capsys.readouterr().out) == alone
     assert alone["schema"] == "headgate/sim/v1" and alone["seeds"] == 3 and alone["violations"] == []
     assert set(coverage.EXPECTED) <= set(alone["coverage"])
-    assert main(["sim", "--shape", "line", "--from", "2", "--seeds", "3", "--jobs", "1", "--json"]) == 0
+    assert (
+        main(
+            [
+                "lab",
+                "sim",
+                "--shape",
+                "line",
+                "--first-seed",
+                "2",
+                "--seeds",
+                "3",
+                "--jobs",
+                "1",
+                "-o",
+                "json",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["hash"] != alone["hash"]
 
 
 def test_a_violation_is_told_with_the_command_that_shows_it_again(capsys, monkeypatch):
     monkeypatch.setattr(Ledger, "acked", property(lambda self: self.position))
-    assert main([*FEW[:3], "--from", "4", *FEW[5:], "--jobs", "1"]) == 8
+    assert main([*FEW[:3], "--first-seed", "4", *FEW[5:], "--jobs", "1"]) == 8
     told = capsys.readouterr()
     violation = json.loads(told.out)["violations"][0]
     assert "saved as acked" in violation["message"] and violation["shape"] == "line"
-    assert violation["again"] == f"headgate sim --from {violation['seed']} --shape 'line' --trace"
+    assert violation["again"] == f"headgate lab sim --first-seed {violation['seed']} --shape 'line' --steps"
     assert "error[HG-CHECK]" in told.err and violation["again"] in told.err
 
 
 def test_the_trace_of_a_seed_tells_what_happened(capsys):
-    assert main(["sim", "--shape", "line", "--from", "1", "--trace"]) == 0
+    assert main(["lab", "sim", "--shape", "line", "--first-seed", "1", "--steps"]) == 0
     told = capsys.readouterr()
     assert "controller starts" in told.out and "all is as it must be" in told.err
 
@@ -60,13 +78,13 @@ def test_interrupted_it_says_how_far_it_came(capsys, monkeypatch):
     ("words", "said"),
     [
         (["--shape", "cube"], "there is no topology 'cube'"),
-        (["--trace", "--seeds", "2"], "--trace tells of one seed"),
+        (["--steps", "--seeds", "2"], "--trace tells of one seed"),
         (["--seeds", "0"], "--seeds"),
         (["--jobs", "0"], "--jobs"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words, said, capsys):
-    assert main(["sim", *words]) == 2
+    assert main(["lab", "sim", *words]) == 2
     assert said in capsys.readouterr().err
 
 

@@ -167,10 +167,10 @@ def test_commands_speak_to_a_run(up: Start) -> None:
     assert "doubles" in ask("status").stdout
     assert ask("status", "-o", "csv").stdout.startswith("vm,vm_state,slot,")
     assert ask("rate", "set", "20").stdout == "the input rate is 20 tuples/s; it was 50\n"
-    until(lambda: json.loads(ask("status", "--json").stdout)["rates"]["offered_now_tps"] == 20, 5.0)
+    until(lambda: json.loads(ask("status", "-o", "json").stdout)["rates"]["offered_now_tps"] == 20, 5.0)
     refused = ask("rate", "set", "1e12")
     assert refused.returncode == 2 and refused.stderr.startswith("error[HG-USAGE]")
-    lines = ask("watch", "--every", "0.2", "--seconds", "0.5", "-o", "jsonl").stdout.splitlines()
+    lines = ask("status", "--watch", "--every", "0.2", "--seconds", "0.5", "-o", "jsonl").stdout.splitlines()
     assert 2 <= len(lines) <= 3 and all(json.loads(line)["run"] == status["run"] for line in lines)
     kinds = [event["kind"] for event in json.loads(ask("events", "-o", "json").stdout)["events"]]
     assert {"vm_joined", "plan", "rate_set"} <= set(kinds)
@@ -269,7 +269,7 @@ def test_what_is_killed_is_started_again_and_nothing_is_lost(up: Start, what: st
         (["--rates", "5", "--allocator", "magic"], 3, "magic"),
         (["--rates", "5", "--vms", "4,x"], 2, "error[HG-USAGE]: --vms"),
         ([], 2, "the input rate of doubles is missing"),
-        (["--rates", "5", "--port", "BUSY"], 5, "cannot listen on"),
+        (["--rates", "5", "--set", "port=BUSY"], 5, "cannot listen on"),
     ],
 )
 def test_bad_input_says_what_and_leaves_nothing(

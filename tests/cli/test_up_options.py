@@ -235,7 +235,7 @@ def test_what_is_kept_reads_back(tmp_path: Path) -> None:
 def test_only_how_it_is_looked_at_may_differ(tmp_path: Path) -> None:
     kept(tmp_path)
     found = resumable(tmp_path)
-    assert settings_now(found, {"dashboard": True, "metrics": 9100, "state_dir": tmp_path}).dashboard
+    assert settings_now(found, {"dashboard": True, "metrics_port": 9100, "state_dir": tmp_path}).dashboard
     with pytest.raises(HeadgateError) as refused:
         settings_now(found, {"slots": "4", "topology": "other.py:flow"})
     assert "--slots, TOPOLOGY cannot be given" in refused.value.what

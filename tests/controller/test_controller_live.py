@@ -139,7 +139,8 @@ AHEAD = [
     "headgate",
     "controller",
     "run",
-    "--begin-ahead",
+    "--set",
+    "begin-ahead=yes",
 ]
 
 
@@ -259,7 +260,7 @@ def test_nonsense_on_the_command_port_gets_an_error(tmp_path: Path) -> None:
     [
         (["--topology", "/no/such.json", "--models", "/no", "--rate", "5"], 3),
         (["--topology", "x.json", "--rate", "5"], 2),
-        (["--initial-vms", "vm1=0,vm2"], 2),
+        (["--vms", "vm1=0,vm2"], 2),
         (["--run", "../x"], 2),
     ],
 )

@@ -38,7 +38,7 @@ def wide_topology() -> Topology:
 
 def test_it_answers_while_a_plan_is_made(tmp_path: Path) -> None:
     models = read_models(shipped_examples.MODELS)
-    with controller(tmp_path, "--allocator", "optimal", "--mapper", "optimal") as one:
+    with controller(tmp_path, "--set", "allocator=optimal", "--set", "mapper=optimal") as one:
         where = one.where()
         peer: channels.ClientChannel[m.FromAgent, m.FromController] = channels.ClientChannel(
             channels.from_controller, agent(tmp_path, "vm1").contact(where["control"])

@@ -101,7 +101,7 @@ def test_letters_outlive_their_controller_and_their_run(
         "ValueError: no 0",
     )
     shown = json.loads(
-        headgate(tmp_path, "deadletter", "show", "1", "--controller", "state", "--json").stdout
+        headgate(tmp_path, "deadletter", "show", "1", "--controller", "state", "-o", "json").stdout
     )
     assert shown["row"] == "0" and 'raise ValueError(f"no {row}")' in shown["traceback"]
     dropped = headgate(tmp_path, "deadletter", "drop", "2", "--controller", "state")

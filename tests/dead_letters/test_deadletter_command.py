@@ -74,7 +74,7 @@ def test_list_in_every_form(trace: Path) -> None:
 def test_show_has_row_and_traceback(trace: Path) -> None:
     said = run(show, "3", "--trace", str(trace)).stdout
     assert "score failed on row 4 of source" in said and "row 4\n" in said and "Traceback" in said
-    document = json.loads(run(show, "3", "--trace", str(trace), "--json").stdout)
+    document = json.loads(run(show, "3", "--trace", str(trace), "-o", "json").stdout)
     assert (document["schema"], document["row"]) == ("headgate/deadletter/v1", "row 4")
 
 
@@ -114,7 +114,7 @@ def test_a_trace_of_letters_that_were_sent_again(tmp_path: Path) -> None:
 
 
 def test_replay_wants_to_know_which() -> None:
-    for words in ((), ("1", "--all"), ("--task", "work", "--all"), ("--from", "x", "1", "--all")):
+    for words in ((), ("1", "--all"), ("--task", "work", "--all"), ("--trace", "x", "1", "--all")):
         result = run(replay, *words)
         assert isinstance(result.exception, HeadgateError) and result.exception.exit_code == 2
 
@@ -128,7 +128,7 @@ def test_replay_wants_to_know_which() -> None:
     ],
 )
 def test_what_a_trace_has_not_is_refused(trace: Path, words: tuple[str, ...], what: str, hint: str) -> None:
-    result = run(replay, "--from", str(trace), *words)
+    result = run(replay, "--trace", str(trace), *words)
     error = result.exception
     assert isinstance(error, HeadgateError) and error.exit_code == 3
     assert error.what.startswith(what) and hint in (error.hint or "")

@@ -134,7 +134,7 @@ def test_letters_of_a_run_that_is_over_are_processed_by_another(
     (tmp_path / "mended").touch()
     second = up("second")
     until(lambda: (tmp_path / "sink.txt").exists(), tmp_path)
-    where = ("--from", trace, "--controller", "second", "--yes")
+    where = ("--trace", trace, "--controller", "second", "--yes")
     done = headgate(tmp_path, "deadletter", "replay", *where, "-o", "json")
     assert done.returncode == 0 and json.loads(done.stdout)["done"] == len(died), done.stderr
     tuples = end(second, tmp_path)["tuples"]

@@ -219,7 +219,7 @@ def test_a_trace_without_views_is_refused_with_what_reads_it(trace: Path, tmp_pa
     shutil.copy(trace / "run.json", tmp_path)
     with pytest.raises(InvalidInput, match="no recorded views") as refused:
         TraceFeed(tmp_path)
-    assert "headgate report" in str(refused.value.hint)
+    assert "headgate analyze" in str(refused.value.hint)
     (tmp_path / "views-000001.jsonl.gz").write_bytes(gzip.compress(b"{}\n")[:-4])
     with pytest.raises(InvalidInput, match="no recorded views") as refused:
         TraceFeed(tmp_path)

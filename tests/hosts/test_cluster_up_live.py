@@ -177,7 +177,7 @@ def test_a_killed_controller_takes_over_and_a_vm_is_taken_away_while_rows_flow(r
     there = arrived(rows)
     wait_for(lambda: arrived(rows) > there + 300, "rows without vm1", 60)
     assert running.services()["agent.vm1"]["heard"] != "joined"
-    running.cluster("add", "vm1", "--wheelhouse", str(running.wheels))
+    running.cluster("add", "vm1", "--set", f"wheelhouse={running.wheels}")
     there = arrived(rows)
     wait_for(lambda: arrived(rows) > there + 300, "rows with vm1", 60)
     found = running.stopped(rows)
@@ -201,7 +201,7 @@ def test_a_drained_vm_may_be_killed_and_nothing_comes_twice(running: Cluster) ->
 
 def test_an_upgrade_goes_from_host_to_host_while_rows_flow_each_exactly_once(running: Cluster) -> None:
     other = running.other_build()
-    words = ("--wheelhouse", str(running.wheels), "--wheel", str(other))
+    words = ("--set", f"wheelhouse={running.wheels}", "--set", f"wheel={other}")
     rows, before = running.submit("full"), running.services()
     assert "could not be drained" in running.cluster("upgrade", *words, code=6)
     assert running.services() == before
@@ -240,7 +240,7 @@ def test_a_killed_agent_comes_back_by_itself(running: Cluster) -> None:
 def test_a_vm_is_added_and_another_removed_while_the_rest_goes_on(running: Cluster) -> None:
     before = running.services()
     running.write("vm1", "vm2", "vm3", "vm4")
-    assert "registered: vm4" in running.cluster("add", "vm4", "--wheelhouse", str(running.wheels))
+    assert "registered: vm4" in running.cluster("add", "vm4", "--set", f"wheelhouse={running.wheels}")
     running.cluster("remove", "vm3")
     running.write("vm1", "vm2", "vm4")
     after = running.services()

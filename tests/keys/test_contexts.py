@@ -75,7 +75,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(key: str) -> None:
         assert isinstance(said(command.add_context, *words).exception, error), words
     assert isinstance(said(command.use, "more").exception, InvalidInput)
     assert contexts.path().read_bytes() == before
-    assert said(command.add_context, "here", "--address", THERE, "--key", key, "--replace").exit_code == 0
+    assert said(command.add_context, "here", "--address", THERE, "--key", key, "--force").exit_code == 0
     assert contact_of("here").endpoint == THERE
 
 

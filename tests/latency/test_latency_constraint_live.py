@@ -61,7 +61,7 @@ def test_buffers_are_made_to_leave_in_time_and_no_row_is_lost(tmp_path: Path) ->
     state = tmp_path / "state"
     words = [
         "up", "flow.py:flow", "--rates", "100", "--vms", "2,2", "--slot-cores", "0.2", "--mapper", "dsm",
-        "--gap", "2000", "--seconds", "30",
+        "--set", "gap=2000", "--seconds", "30",
         "--state-dir", str(state), "--mode", "advise", "-o", "json",
     ]  # fmt: skip
     done = subprocess.run(

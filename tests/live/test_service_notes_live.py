@@ -31,7 +31,7 @@ def words_of(kind: str, folder: Path) -> list[str]:
     if kind == "controller":
         return ["controller", "run", "--state-dir", str(folder / "state"), "--run", f"notes-{os.getpid()}"]
     key = Keyring.make(folder / "keys").add("agent", "vm1")
-    own = ["--vm", "vm1", "--key", str(key), "--directory", str(folder / "vm1"), "--slots", "1"]
+    own = ["--vm", "vm1", "--key", str(key), "--state-dir", str(folder / "vm1"), "--slots", "1"]
     return ["agent", "run", "--controller", "tcp://127.0.0.1:9", "--run", f"notes-{os.getpid()}", *own]
 
 

@@ -76,7 +76,7 @@ class Mixed:
         return self.start(
             "as_if.py", str(wire), "agent", "run", "--controller", at, "--vm", vm, "--slots", "2",
             "--slot-cores", "0.2", "--slot-memory", "256M", "--run", f"{self.name}-{vm}",
-            "--directory", str(self.root / vm), "--owner", str(os.getpid()), "--workers-as", "agent",
+            "--state-dir", str(self.root / vm), "--owner", str(os.getpid()), "--workers-as", "agent",
             "--key", str(self.state / "keys" / f"agent.{vm}.key"),
         )  # fmt: skip
 

@@ -64,7 +64,7 @@ else:
              "--vm", vm["name"], "--key", said["agent_key"], "--slots", str(vm["slots"]),
              "--slot-cores", str(vm["slot_cores"]), "--slot-memory", str(vm["slot_memory_bytes"]),
              "--workers-as", "agent",
-             "--run", said["run"] + "-" + vm["name"], "--directory", str(here / vm["name"])]
+             "--run", said["run"] + "-" + vm["name"], "--state-dir", str(here / vm["name"])]
     with (here / "agents.log").open("ab") as log:
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     (here / (vm["name"] + ".pid")).write_text(str(child.pid))
@@ -91,9 +91,9 @@ class Rented:
         self.children: list[subprocess.Popen[bytes]] = []
         self.start(
             "controller", "run", "--state-dir", "state", "--run", self.run, "--owner", str(os.getpid()),
-            "--initial-vms", "vm1=2", "--max-vms", "6", "--slot-cores", "0.2", "--slot-memory", str(1 << 28),
-            "--machines-command", f"{sys.executable} {self.cloud / 'cloud.py'}", "--prices", "prices.toml",
-            "--max-usd-per-hour", "0.8", "--machine-life", "5",
+            "--vms", "vm1=2", "--max-vms", "6", "--slot-cores", "0.2", "--set", f"slot-memory={1 << 28}",
+            "--set", f"machines-command={sys.executable} {self.cloud / 'cloud.py'}", "--set", "prices=prices.toml",
+            "--set", "max-usd-per-hour=0.8", "--set", "machine-life=5",
         )  # fmt: skip
         self.wait((self.state / "controller" / "endpoint").exists)
         agent(self.state, "vm1")
@@ -101,7 +101,7 @@ class Rented:
         self.start(
             "agent", "run", "--controller", at, "--vm", "vm1", "--key", str(self.state / "keys" / "agent.vm1.key"),
             "--slots", "2", "--slot-cores", "0.2", "--slot-memory", str(1 << 28), "--run", f"{self.run}-vm1",
-            "--directory", str(root / "vm1"), "--owner", str(os.getpid()), "--workers-as", "agent",
+            "--state-dir", str(root / "vm1"), "--owner", str(os.getpid()), "--workers-as", "agent",
         )  # fmt: skip
 
     def start(self, *words: str) -> None:

@@ -114,7 +114,7 @@ def left_over(tmp_path: Path) -> list[str]:
 
 @pytest.mark.alone
 def test_a_users_function_gets_a_model_that_can_be_read(tmp_path, tasks):
-    quick = ("--quick", "--seconds", "1", "--threads", "1,2")
+    quick = ("--quick", "--set", "probe-seconds=1", "--threads", "1,2")
     code, document, _ = profile(tmp_path, f"{tasks}:spin", *quick)
     assert code == 0
     assert document is not None and document["schema"] == "headgate/profile/v1"
@@ -139,7 +139,7 @@ def test_a_users_function_gets_a_model_that_can_be_read(tmp_path, tasks):
     ],
 )
 def test_a_task_that_cannot_work_is_said_in_words(tmp_path, tasks, name, words):
-    code, document, stderr = profile(tmp_path, f"{tasks}:{name}", "--quick", "--seconds", "1")
+    code, document, stderr = profile(tmp_path, f"{tasks}:{name}", "--quick", "--set", "probe-seconds=1")
     assert code == 1
     assert document is None
     assert words in stderr
@@ -148,7 +148,7 @@ def test_a_task_that_cannot_work_is_said_in_words(tmp_path, tasks, name, words):
 
 @pytest.mark.full
 def test_one_task_that_fails_stops_no_other_and_keeps_what_was_measured(tmp_path, tasks):
-    words = ("--seconds", "1", "--threads", "1", "--repeats", "2", "--budget", "1")
+    words = ("--set", "probe-seconds=1", "--threads", "1", "--set", "repeats=2", "--budget", "1")
     code, document, stderr = profile(tmp_path, f"{tasks}:Sulks", f"{tasks}:spin", *words)
     assert code == 1
     assert document is not None
@@ -158,7 +158,7 @@ def test_one_task_that_fails_stops_no_other_and_keeps_what_was_measured(tmp_path
 
 
 def test_slow_and_leaking_tasks_get_a_model_and_a_word(tmp_path, tasks):
-    words = ("--quick", "--seconds", "2", "--threads", "1")
+    words = ("--quick", "--set", "probe-seconds=2", "--threads", "1")
     code, document, stderr = profile(tmp_path, f"{tasks}:slow", f"{tasks}:leaks", *words)
     assert code == 0
     assert document is not None and len(document["models"]) == 2
@@ -168,7 +168,7 @@ def test_slow_and_leaking_tasks_get_a_model_and_a_word(tmp_path, tasks):
 
 def test_a_batched_task_is_measured_with_calls_as_large_as_a_run_makes_them(tmp_path, tasks):
     """Five ms a call, whatever is in it: 190 rows/s one by one."""
-    words = ("--quick", "--seconds", "1", "--threads", "1")
+    words = ("--quick", "--set", "probe-seconds=1", "--threads", "1")
     code, document, _ = profile(tmp_path, f"{tasks}:asks_for_many", *words)
     assert code == 0 and document is not None
     (point,) = document["models"][0]["points"]
@@ -178,7 +178,7 @@ def test_a_batched_task_is_measured_with_calls_as_large_as_a_run_makes_them(tmp_
 @pytest.mark.alone
 def test_a_quick_task_is_measured_with_frames_that_it_gets_at_its_rate(tmp_path, tasks):
     """Single rows are some thousand a second, whatever the task does, and make frames of some rows."""
-    words = ("--quick", "--seconds", "1", "--threads", "1", "--slot-cores", "1")
+    words = ("--quick", "--set", "probe-seconds=1", "--threads", "1", "--slot-cores", "1")
     code, document, _ = profile(tmp_path, f"{tasks}:quick", *words)
     assert code == 0 and document is not None
     (point,) = document["models"][0]["points"]
@@ -187,7 +187,9 @@ def test_a_quick_task_is_measured_with_frames_that_it_gets_at_its_rate(tmp_path,
 
 @pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_one_that_is_stopped_leaves_no_process_and_the_next_profile_goes_on(tmp_path, tasks, number, ends):
-    words = command(tmp_path, f"{tasks}:spin", "--seconds", "1", "--threads", "1,2", "--budget", "1")
+    words = command(
+        tmp_path, f"{tasks}:spin", "--set", "probe-seconds=1", "--threads", "1,2", "--budget", "1"
+    )
     started = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     record = tmp_path / "models" / ".profile" / "spin.jsonl"
     deadline_s = time.monotonic() + 60
@@ -200,7 +202,7 @@ def test_one_that_is_stopped_leaves_no_process_and_the_next_profile_goes_on(tmp_
     assert "Traceback" not in stderr
     assert_nothing_is_left(tmp_path)
     before = record.read_bytes().splitlines()
-    code, _, _ = profile(tmp_path, f"{tasks}:spin", "--seconds", "1", "--threads", "1,2", "--quick")
+    code, _, _ = profile(tmp_path, f"{tasks}:spin", "--set", "probe-seconds=1", "--threads", "1,2", "--quick")
     assert code == 0
     after = record.read_bytes().splitlines()
     assert after[: len(before)] == before

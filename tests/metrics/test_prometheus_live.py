@@ -97,7 +97,7 @@ def test_prometheus_answers_what_the_boards_ask_of_a_run(tmp_path: Path) -> None
     first = free_ports(4)
     rates = tmp_path / "rates.csv"
     rates.write_text("seconds,rate_tps\n0,40\n6,100\n1000,100\n")
-    options = ["--vms", "4,4", "--metrics", str(first)]
+    options = ["--vms", "4,4", "--metrics-port", str(first)]
     targets = tmp_path / "run" / "state.targets.json"
     with (
         trial(tmp_path / "run", str(rates), RUN_S, options) as run,

@@ -99,7 +99,7 @@ class Hosts:
             self.state,
             "--run",
             f"ship-{os.getpid()}",
-            "--initial-vms",
+            "--vms",
             "vm1=2",
         ]
         if self.listen is not None:
@@ -129,7 +129,7 @@ class Hosts:
             key,
         )
         place = (
-            "--directory",
+            "--state-dir",
             self.root / vm,
             "--controller",
             self.where()["control"],
@@ -144,8 +144,8 @@ class Hosts:
     def packed(self) -> Path:
         """The code and its topology, signed by ann."""
         made, topology = self.root / "made.package", self.code / "shipped_flow.py:flow"
-        sign = ("--sign", self.root / "ann" / "signing.key", "--on-every-host", "note.folder")
-        words = headgate("package", self.code, "--topology", topology, "-o", made, *sign)
+        sign = ("--sign", self.root / "ann" / "signing.key", "--set", "on-every-host=note.folder")
+        words = headgate("package", "build", self.code, "--topology", topology, "--output", made, *sign)
         subprocess.run(words, cwd=self.elsewhere, check=True, capture_output=True, timeout=60)
         return made
 
@@ -157,7 +157,7 @@ class Hosts:
 
     def start_submit(self, *options: str | Path, path: Path | None = None) -> subprocess.Popen[str]:
         given = ("--controller", self.state, "--models", self.root / "models", "--rates", "20")
-        here = () if "--package" in options else ("--on-every-host", "note.folder")
+        here = () if "--package" in options else ("--set", "on-every-host=note.folder")
         words = headgate("submit", *given, *here, *options)
         env = {**os.environ, "PYTHONPATH": str(path or "")}
         pipe = subprocess.PIPE

@@ -106,7 +106,7 @@ def test_an_agent_that_is_killed_leaves_no_installing_process(hosts: Hosts) -> N
         path = requiring(hosts, "shipped_dep", DEP)
         shutil.rmtree(hosts.code / "wheels")
         signer = hosts.root / "ann" / "signing.pub"
-        process = hosts.start_agent("vm1", "--trust-signer", signer, "--package-index", index)
+        process = hosts.start_agent("vm1", "--trust-signer", signer, "--set", f"package-index={index}")
         hosts.wait(lambda: "vm1" in hosts.vms())
         signed = ("--ship", "--sign", hosts.root / "ann" / "signing.key")
         client = hosts.start_submit(hosts.code / "shipped_flow.py:flow", *signed, path=path)

@@ -31,7 +31,7 @@ def test_from_a_key_to_a_package_that_is_verified(
     secret = keys(tmp_path) / "signing.key"
     assert secret.stat().st_mode & 0o777 == 0o600 and secret.parent.stat().st_mode & 0o777 == 0o700
     capsys.readouterr()
-    assert cli.main(["package", "flow", "--json"]) == 0
+    assert cli.main(["package", "build", "flow", "-o", "json"]) == 0
     out = capsys.readouterr()
     made = json.loads(out.out)
     assert made["schema"] == "headgate/packed/v1" and made["files"] == 1 and "deploy.key" in out.err
@@ -52,14 +52,15 @@ def test_what_is_refused_is_one_error_with_the_remedy(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(*words: str) -> str:
-        assert cli.main(["package", *words]) == 3
+        command = words if words[0] in ("show", "verify") else ("build", *words)
+        assert cli.main(["package", *command]) == 3
         return capsys.readouterr().err
 
     assert "headgate package key init" in refused("flow")
     assert cli.main(["package", "key", "init", "--name", "ann"]) == 0
     assert cli.main(["package", "key", "init", "--name", "ann"]) == 6  # never over one that is there
     secret = keys(tmp_path) / "signing.key"
-    assert cli.main(["package", "flow", "-o", "made.package"]) == 0
+    assert cli.main(["package", "build", "flow", "--output", "made.package"]) == 0
     assert cli.main(["package", "key", "init", "--name", "eve", "--keys", "eve"]) == 0
     said = refused("verify", "made.package", "--trust-signer", "eve/signing.pub")
     assert "made.package is signed by somebody else" in said
@@ -83,7 +84,7 @@ def test_what_is_refused_is_one_error_with_the_remedy(
 def test_a_package_is_never_half_there(place: Path, tmp_path: Path) -> None:
     assert cli.main(["package", "key", "init"]) == 0
     os.mkfifo(place / "pipe")
-    assert cli.main(["package", "flow", "-o", "made.package"]) == 3
+    assert cli.main(["package", "build", "flow", "--output", "made.package"]) == 3
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config", "flow"]
 
 
@@ -93,9 +94,11 @@ def test_a_secret_is_in_no_representation(place: Path, tmp_path: Path) -> None:
     assert key.secret not in repr(key) and key.secret not in str(key)
 
 
-def test_help_names_the_commands_and_still_explains_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_the_commands_and_explains_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["package", "--help"]) == 0
     text = capsys.readouterr().out
-    assert "DIR|WHEEL" in text and "package verify" in text
+    assert "package build" in text and "package verify" in text
+    assert cli.main(["package", "build", "--help"]) == 0
+    assert "DIR|WHEEL" in capsys.readouterr().out
     assert cli.main(["package", "key", "--help"]) == 0
     assert "init" in capsys.readouterr().out

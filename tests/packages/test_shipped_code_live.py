@@ -228,7 +228,7 @@ def test_a_strangers_package_changes_nothing(hosts: Hosts) -> None:
     hosts.wait(lambda: len(hosts.noted()) >= 20)
     assert "what runs already" in replaced(hosts, "--package", made).stderr
     (hosts.code / "shipped_words.py").write_text("def loud(text):\n    return 'eve was here'\n")
-    signed = ("--sign", hosts.root / "eve" / "signing.key", "--on-every-host", "note.folder")
+    signed = ("--sign", hosts.root / "eve" / "signing.key", "--set", "on-every-host=note.folder")
     done = replaced(hosts, hosts.code / "shipped_flow.py:flow", "--ship", *signed)
     assert done.returncode == 3 and "vm1 does not take package" in done.stderr, done.stderr
     unsigned = hosts.ask(

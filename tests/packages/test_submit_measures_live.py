@@ -104,7 +104,7 @@ def nothing_left(hosts: Hosts) -> bool:
 
 def test_what_lacks_a_model_is_measured_and_every_row_comes_once(hosts: Hosts) -> None:
     saved = hosts.root / "saved"
-    code, said = ended(submitting(hosts, "flow", "--save-models", saved))
+    code, said = ended(submitting(hosts, "flow", "--set", f"save-models={saved}"))
     assert code == 0, said
     assert "2 tasks without a model" in said and "measuring halve in vm1/0" in said and "add in vm2/0" in said
     assert "not run on sample rows, since they may have effects: store" in said

@@ -1,4 +1,4 @@
-"""`headgate place`: the contract's shape, every fault of a problem with its place, and exit codes."""
+"""`headgate lab place`: the contract's shape, every fault of a problem with its place, and exit codes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = {
 def run(tmp_path, capsys, problem, *words, code=0):
     path = tmp_path / "problem.json"
     path.write_text(problem if isinstance(problem, str) else json.dumps(problem))
-    assert cli.main(["place", str(path), *words]) == code
+    assert cli.main(["lab", "place", str(path), *words]) == code
     captured = capsys.readouterr()
     return captured.out, captured.err
 
@@ -156,9 +156,9 @@ def test_generated_problems_are_read_back_and_names_are_checked(tmp_path):
     path = tmp_path / "p.json"
     path.write_text(made.stdout)
     assert runner.invoke(place, [str(path), "-o", "json"]).exit_code == 0
-    assert cli.main(["place", str(path), "--algorithm", "topdown"]) == 3
-    assert cli.main(["place"]) == 2
-    assert cli.main(["place", str(path), "--generate", "7"]) == 2
+    assert cli.main(["lab", "place", str(path), "--algorithm", "topdown"]) == 3
+    assert cli.main(["lab", "place"]) == 2
+    assert cli.main(["lab", "place", str(path), "--generate", "7"]) == 2
 
 
 def test_a_solver_out_of_time_answers_with_what_it_has(tmp_path, capsys):
@@ -170,7 +170,7 @@ def test_a_solver_out_of_time_answers_with_what_it_has(tmp_path, capsys):
         ],
         "nodes": [{"id": f"n{n}", "capacity": 1.0 + n / 100} for n in range(14)],
     }  # fmt: skip
-    out, err = run(tmp_path, capsys, hard, "--algorithm", "optimal", "--seconds", "0.01", "-o", "json")
+    out, err = run(tmp_path, capsys, hard, "--algorithm", "optimal", "--search-seconds", "0.01", "-o", "json")
     found = json.loads(out)
     assert found["complete"] is True and found["timed_out"] is True and 0 < found["gap"] < 1
     assert "ran out of its 0.01 s" in err

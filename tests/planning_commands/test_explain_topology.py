@@ -139,7 +139,7 @@ def test_what_cannot_be_explained_is_refused(scene, words, code, said):
     "words",
     [
         "", "--all", "--last 5", "--last=5", "--trace traces/x", "--controller 127.0.0.1:1", "-o json",
-        "--output=csv --json", "--help", "--all --last 3 -o table",
+        "-o csv", "--help", "--all --last 3 -o table",
     ],
 )  # fmt: skip
 def test_what_a_run_is_asked(words):

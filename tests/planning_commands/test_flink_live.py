@@ -126,7 +126,7 @@ def test_flink_takes_the_plan_and_its_metrics_make_models(scene: Scene, planned:
 def imported(scene: Scene, data: Any, to: str, *words: str, code: int = 0) -> dict[str, float]:
     """Task → the rate of one thread."""
     file, folder = scene.write(f"{to}.json", data), scene.folder / f"made-{to}"
-    scene.headgate("model", "import", "--from", "flink", file, "--to", str(folder), *words, code=code)
+    scene.headgate("model", "import", "--from", "flink", file, "--output", str(folder), *words, code=code)
     return (
         {task: model.points[0].rate_tps for task, model in read_models(folder).items()} if code == 0 else {}
     )

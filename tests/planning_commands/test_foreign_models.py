@@ -158,7 +158,7 @@ def imported(scene: Scene, system: str, data: Any, *words: str, code: int = 0) -
     file = scene.write("metrics.json", data)
     to = str(scene.folder / "made")
     text = scene.headgate(
-        "model", "import", "--from", system, file, "--to", to, *words, "-o", "json", code=code
+        "model", "import", "--from", system, file, "--output", to, *words, "-o", "json", code=code
     )
     return json.loads(text) if text else {}
 
@@ -394,7 +394,7 @@ def test_what_is_no_such_file_and_what_is_there_already(scene: Scene) -> None:
         "--from",
         "flink",
         str(scene.folder / "broken.json"),
-        "--to",
+        "--output",
         str(scene.folder),
         code=3,
     )
@@ -409,7 +409,7 @@ def test_what_is_no_such_file_and_what_is_there_already(scene: Scene) -> None:
 def test_options_of_other_systems_go_with_them(scene: Scene) -> None:
     models, to = str(scene.folder / "models"), str(scene.folder / "made")
     for words in (("--task", "parse"), ("--thread-cpu", "0.5"), ("--thread-memory", "0.5")):
-        scene.headgate("model", "import", models, "--to", to, *words, code=2)
+        scene.headgate("model", "import", models, "--output", to, *words, code=2)
         assert f"{words[0]} goes with --from" in scene.err
     imported(scene, "flink", flink_job(), "--task", "=x", code=2)
     imported(scene, "flink", flink_job(), "--thread-cpu", "0", code=2)

@@ -244,7 +244,7 @@ def test_two_sets_without_a_task_in_common_cannot_be_compared(scene):
 def test_import_copies_models_with_where_they_came_from(scene):
     scene.write("models/parse.json", model_file("parse", trials=3))
     target = scene.folder / "taken"
-    document = read(scene, "import", models_dir(scene), "--to", str(target))
+    document = read(scene, "import", models_dir(scene), "--output", str(target))
     assert [row["task"] for row in document["models"]] == ["count", "parse"]
     there = read_models(target)
     assert there["parse"].points == read_models(scene.folder / "models")["parse"].points
@@ -257,7 +257,7 @@ def test_import_takes_the_models_that_a_run_was_planned_with(scene):
     scene.write("run.json", run)
     for number, source in enumerate((scene.folder / "run.json", scene.folder)):
         target = scene.folder / f"from-run-{number}"
-        scene.headgate("model", "import", str(source), "--to", str(target))
+        scene.headgate("model", "import", str(source), "--output", str(target))
         assert set(read_models(target)) == {"parse", "count"}
 
 
@@ -266,7 +266,7 @@ def test_nothing_is_imported_when_one_model_is_not_sound_and_every_fault_is_list
     scene.write("bad.json", {"schema": "headgate/trace/v2"})
     target = scene.folder / "taken"
     sources = [models_dir(scene), str(scene.folder / "bad.json"), str(scene.folder / "absent")]
-    scene.headgate("model", "import", *sources, "--to", str(target), code=3)
+    scene.headgate("model", "import", *sources, "--output", str(target), code=3)
     for fault in ("count.json: points", "bad.json: schema", "there is no", "nothing was imported"):
         assert fault in scene.err
     assert not target.exists()
@@ -274,13 +274,13 @@ def test_nothing_is_imported_when_one_model_is_not_sound_and_every_fault_is_list
 
 def test_import_does_not_overwrite_unless_told_to(scene):
     target = scene.folder / "taken"
-    scene.headgate("model", "import", str(scene.folder / "models" / "parse.json"), "--to", str(target))
+    scene.headgate("model", "import", str(scene.folder / "models" / "parse.json"), "--output", str(target))
     before = (target / "parse.json").read_bytes()
     scene.model("parse", [{**PARSE[0], "rate_tps": 77.0}])
-    scene.headgate("model", "import", models_dir(scene), "--to", str(target), code=3)
+    scene.headgate("model", "import", models_dir(scene), "--output", str(target), code=3)
     assert "parse.json: is there already" in scene.err and "--force" in scene.err
     assert (target / "parse.json").read_bytes() == before and not (target / "count.json").exists()
-    document = read(scene, "import", models_dir(scene), "--to", str(target), "--force")
+    document = read(scene, "import", models_dir(scene), "--output", str(target), "--force")
     assert [row["replaced"] for row in document["models"]] == [False, True]
     assert read_models(target)["parse"].points[0].rate_tps == 77.0
 
@@ -288,7 +288,7 @@ def test_import_does_not_overwrite_unless_told_to(scene):
 def test_one_task_from_two_places_is_refused(scene):
     scene.write("parse.json", model_file("parse"))
     sources = [models_dir(scene), str(scene.folder / "parse.json")]
-    scene.headgate("model", "import", *sources, "--to", str(scene.folder / "taken"), code=3)
+    scene.headgate("model", "import", *sources, "--output", str(scene.folder / "taken"), code=3)
     assert "a model of 'parse' comes from" in scene.err
 
 
@@ -296,5 +296,7 @@ def test_a_run_without_models_and_a_file_that_is_no_json_are_faults(scene):
     scene.write("run.json", {"schema": "headgate/trace/v1", "models": []})
     (scene.folder / "broken.json").write_text("{")
     for name, fault in (("run.json", "at least one model"), ("broken.json", "is not JSON")):
-        scene.headgate("model", "import", str(scene.folder / name), "--to", str(scene.folder / "t"), code=3)
+        scene.headgate(
+            "model", "import", str(scene.folder / name), "--output", str(scene.folder / "t"), code=3
+        )
         assert fault in scene.err

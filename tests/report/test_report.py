@@ -255,11 +255,12 @@ def test_what_is_no_analysis_is_refused(tmp_path: Path, spoil: Any, words: str) 
         build(folder)
 
 
+REPORT = ("analyze", "--report-only")
+
+
 def test_the_command_says_where_the_report_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write(tmp_path / "a")
-    assert (
-        cli.main(["report", str(folder), "--output", str(tmp_path / "out" / "run.html"), "-o", "json"]) == 0
-    )
+    assert cli.main([*REPORT, str(folder), "--report", str(tmp_path / "out" / "run.html"), "-o", "json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said == {"schema": "headgate/report/v1", "report": str(tmp_path / "out" / "run.html")}
     assert (tmp_path / "out" / "run-plots" / "timeline.html").exists()
@@ -272,7 +273,7 @@ def test_the_command_refuses_what_is_neither_run_nor_analysis(
     if there:
         (tmp_path / "no" / "demo" / "r1").mkdir(parents=True)
         (tmp_path / "no" / "demo" / "r1" / "run.json").write_text("{}")
-    assert cli.main(["report", str(tmp_path / "no")]) == 3
+    assert cli.main([*REPORT, str(tmp_path / "no")]) == 3
     said = capsys.readouterr().err
     assert "for example" in said and "r1" in said if there else "does not exist" in said
 
@@ -283,38 +284,23 @@ def test_a_run_analysed_since_it_ended_is_not_analysed_again(tmp_path: Path) -> 
     (run / "run.json").write_text("{}")
     (run / "samples" / "1.parquet").write_bytes(b"")
     write(run.parent / "analysis" / "r1", runs=["demo/r1"])
-    assert cli.main(["report", str(run)]) == 0
+    assert cli.main([*REPORT, str(run)]) == 0
     assert (run.parent / "analysis" / "r1" / "report.html").exists()
 
 
-def test_an_analysis_alone_cannot_be_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write(tmp_path / "a")
-    assert cli.main(["report", str(folder), "--again"]) == 2
-    assert f"headgate analyze TRACE… --output {folder}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("into", ["demo/r1", "demo/analysis/r1"])
-def test_a_run_is_analysed_again_on_demand_wherever_its_analysis_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, into: str
-) -> None:
-    run = tmp_path / "demo" / "r1"
-    run.mkdir(parents=True)
-    (run / "run.json").write_text("{}")
-    write(tmp_path / into, runs=["demo/r1"])
-    monkeypatch.setattr("headgate.dashboards.report.report_command.find_spec", lambda name: None)
-    assert cli.main(["report", str(run), "--again"]) == 3
-    assert "Spark is not installed" in capsys.readouterr().err
-
-
-def test_a_run_that_cannot_be_analysed_ends_as_the_analysis_does(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_was_not_analysed_has_no_report_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "traces" / "demo" / "r1"
     run.mkdir(parents=True)
     (run / "run.json").write_text("{}")
-    monkeypatch.setattr("headgate.dashboards.report.report_command.find_spec", lambda name: None)
-    assert cli.main(["report", str(run)]) == 3
-    assert "pip install 'headgate[spark]'" in capfd.readouterr().err
+    assert cli.main([*REPORT, str(run)]) == 3
+    assert f"run `headgate analyze {run}`" in capsys.readouterr().err
+
+
+def test_a_report_is_of_one_analysis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*REPORT, str(tmp_path), str(tmp_path)]) == 2
+    assert "--report-only takes one TRACE" in capsys.readouterr().err
 
 
 @pytest.mark.live

@@ -61,7 +61,7 @@ class Pipe(Trial):
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pipe, dict[str, Any]]]:
     words = ["--vms", "1,1,1,1", "--slot-cores", "0.3", "--mapper", "traffic"]
-    words += ["--traffic-triggers", "every=15,first=dsm"]
+    words += ["--set", "traffic-triggers=every=15,first=dsm"]
     pipe = Pipe(tmp_path_factory.mktemp("pipe"), str(RATE), 45.0, words)
     try:
         yield pipe, pipe.finish()

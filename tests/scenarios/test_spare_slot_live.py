@@ -65,7 +65,7 @@ def test_a_spare_slot_profiles_and_is_given_back_at_once(tmp_path: Path, workers
     if workers_as == "own" and os.geteuid() != 0:
         pytest.skip("only root can start workers as another user")
     tmp_path.chmod(0o777)  # its sink writes there, whoever it runs as
-    options = ["--vms", "2", "--profile-spare", "10", "--workers-as", workers_as]
+    options = ["--vms", "2", "--set", "profile-spare=10", "--set", f"workers-as={workers_as}"]
     with trial(tmp_path, "30", 120, options) as running:
         running.wait_for_tuples()
         until(lambda: "was profiled in vm1/" in running.log(), 80.0, running.log)

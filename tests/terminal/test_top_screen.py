@@ -14,10 +14,10 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from headgate.dashboards import headgate_command as cli
 from headgate.dashboards.runs.live_view import headline
+from headgate.dashboards.runs.run_tables import VIEWS, Column, SortOrder, StatusReading, ordered, table
 from headgate.dashboards.terminal import top_app
 from headgate.dashboards.terminal.status_commands import check_stable, print_status
 from headgate.dashboards.terminal.top_app import Help, Top
-from headgate.dashboards.terminal.top_rows import VIEWS, Column, SortOrder, StatusReading, ordered, table
 from headgate.topology_runtime import errors
 from headgate.topology_runtime.errors import CheckFailed
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from headgate.topology_runtime.commands.topology_cli import topology
+from headgate.topology_runtime.commands import topology_cli
 from headgate.topology_runtime.errors import InvalidInput
 
 STAR = {
@@ -37,8 +37,8 @@ def star(tmp_path: Path) -> str:
     return str(path)
 
 
-def out(*arguments: str) -> str:
-    result = CliRunner().invoke(topology, arguments, catch_exceptions=False)
+def out(command: str, *arguments: str) -> str:
+    result = CliRunner().invoke(getattr(topology_cli, command), arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -57,7 +57,7 @@ def test_a_valid_topology(star: str) -> None:
 def test_an_invalid_topology_ends_with_all_faults_and_exit_3(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(json.dumps({**STAR, "name": "", "edges": STAR["edges"][1:]}))  # type: ignore[index]
-    result = CliRunner().invoke(topology, ["validate", str(path)])
+    result = CliRunner().invoke(topology_cli.validate, [str(path)])
     assert isinstance(result.exception, InvalidInput)
     assert result.exception.exit_code == 3
     assert len(result.exception.faults) == 2
@@ -65,7 +65,7 @@ def test_an_invalid_topology_ends_with_all_faults_and_exit_3(tmp_path: Path) -> 
 
 
 def test_show_gives_rates_at_the_rate(star: str) -> None:
-    document = json.loads(out("show", star, "--rate", "50", "--json"))
+    document = json.loads(out("show", star, "--rate", "50", "-o", "json"))
     rates = {task["task"]: task["rate_tps"] for task in document["tasks"]}
     assert rates == {"source": 50.0, "hub": 100.0, "left": 100.0, "right": 50.0}
     assert [edge["rate_tps"] for edge in document["edges"]] == [100.0, 100.0, 50.0]
@@ -88,7 +88,7 @@ def test_show_as_a_table(star: str) -> None:
 
 @pytest.mark.parametrize("rate", ["0", "-1", "nan", "inf", "many"])
 def test_a_rate_that_is_none(star: str, rate: str) -> None:
-    assert CliRunner().invoke(topology, ["show", star, "--rate", rate]).exit_code == 2
+    assert CliRunner().invoke(topology_cli.show, [star, "--rate", rate]).exit_code == 2
 
 
 def test_dot(star: str) -> None:

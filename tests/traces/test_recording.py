@@ -456,7 +456,7 @@ def test_wrong_limits_are_refused_before_anything_starts(
     words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main([*words, "--trace-keep", "weeks=2"]) == 2
+    assert cli.main([*words, "--set", "trace-keep=weeks=2"]) == 2
     assert "'weeks=2': not one of runs=N, gb=N, days=N" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

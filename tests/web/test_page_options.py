@@ -46,8 +46,8 @@ def test_a_token_that_cannot_be_written_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--controller", "tcp://127.0.0.1:1", "--trace", "x"], ["--speed", "2"], ["--port", "70000"],
-     ["--trace", "x", "--speed", "0"]],
+    [["--controller", "tcp://127.0.0.1:1", "--trace", "x"], ["--set", "speed=2"], ["--port", "70000"],
+     ["--trace", "x", "--set", "speed=0"]],
 )  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(words: list[str]) -> None:
     with pytest.raises(UsageError):

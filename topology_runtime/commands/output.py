@@ -15,8 +15,7 @@ from typing import Any, Literal, TextIO, TypeVar, get_args
 
 import click
 
-from headgate.topology_runtime.errors import UsageError
-from headgate.topology_runtime.wording import did_you_mean, significant
+from headgate.topology_runtime.wording import significant
 
 Format = Literal["table", "json", "jsonl", "csv"]
 FORMATS = get_args(Format)
@@ -27,53 +26,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def format_options(command: F) -> F:
-    """`-o FORMAT` and its short form `--json`; the command gets `output`."""
-    return _format_options(command, "-o", "--output")
-
-
-def short_format_options(command: F) -> F:
-    """The same for commands whose `--output` is a place to write to."""
-    return _format_options(command, "-o")
-
-
-def format_or_folder(command: F) -> F:
-    """`-o` and `--output`, each a format or a folder to write to, each as often as desired, and `--json`; the
-    command gets `outputs`, for `split`."""
-    return click.option("--json", "outputs", flag_value="json", multiple=True, help="The same as -o json.")(
-        click.option(
-            "-o",
-            "--output",
-            "outputs",
-            multiple=True,
-            metavar="|".join(FORMATS),
-            help="How to print data (default: table); any other word is a folder, as with --to.",
-        )(command)
-    )
-
-
-def split(outputs: Sequence[str], folder: str | None) -> tuple[Format, str | None]:
-    """(how to print, the folder to write to), of the words of `format_or_folder`; the last ones count. Raises
-    UsageError for what is nearly a format."""
-    output: Format = "table"
-    for word in outputs:
-        if word in FORMATS:
-            output = word  # type: ignore[assignment]
-        elif near := did_you_mean(word, FORMATS):
-            raise UsageError(f"{word!r} is no format{near}", hint=f"a folder of this name: --to {word}")
-        else:
-            folder = word
-    return output, folder
-
-
-def _format_options(command: F, *names: str) -> F:
-    command = click.option(
-        *names,
+    """`-o FORMAT`; the command gets `output`. Where something is written to is `--output`."""
+    return click.option(
+        "-o",
         "output",
         type=click.Choice(FORMATS),
         default="table",
         help="How to print data (default: table).",
     )(command)
-    return click.option("--json", "output", flag_value="json", help="The same as -o json.")(command)
 
 
 def to_json(value: Any, indent: int | None = None) -> str:

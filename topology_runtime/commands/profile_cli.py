@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.topology_runtime.commands.output import Format, emit, short_format_options
+from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.wording import counted, significant
 
 if TYPE_CHECKING:
@@ -35,15 +36,15 @@ def _counts(context: click.Context, option: click.Parameter, value: str | None) 
     return counts
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("tasks", nargs=-1, metavar="TASK…")
 @click.option(
     "--topology", "of", metavar="TOPOLOGY", help="Profile tasks of this topology (TASK: their names)."
 )
-@click.option("--output", "-d", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("models"),
+@click.option("--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("models"),
               show_default=True, help="The folder of models to write.")  # fmt: skip
 @click.option("--slot-cores", type=click.FloatRange(0.01, 1.0), default=SLOT_CORES, show_default=True)
-@click.option("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
+@setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
               show_default=True, help="Bytes.")  # fmt: skip
 @click.option(
     "--threads", callback=_counts, metavar="1,2,4", help="Only these counts (default: as the curve demands)."
@@ -51,21 +52,34 @@ def _counts(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option(
     "--budget", type=click.FloatRange(0.1), metavar="MINUTES", help="Begin no measurement later than this."
 )
-@click.option(
-    "--repeats", type=click.IntRange(1, 20), default=3, show_default=True, help="Probes per thread count."
+@setting(
+    "--repeats",
+    type=click.IntRange(1, 20),
+    default=3,
+    show_default=True,
+    help="Probes per thread count.",
 )
-@click.option(
-    "--seconds", type=click.FloatRange(0.5, 120), default=3.0, show_default=True, help="Of a probe, at least."
+@setting(
+    "--probe-seconds",
+    "seconds",
+    type=click.FloatRange(0.5, 120),
+    default=3.0,
+    show_default=True,
+    help="Of a probe, at least.",
 )
 @click.option("--quick", is_flag=True, help="One probe per count, no open-loop trials: half a minute a task.")
 @click.option("--input", "events", type=click.Path(path_type=Path), help="Sample events, one per line.")
-@click.option(
-    "--param", "params", multiple=True, metavar="KEY=VALUE", help="For every TASK; may be repeated."
+@setting(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="For every TASK; may be repeated.",
 )
-@click.option("--key", help="Of keyed tasks: a position, a field or module:function.")
-@click.option("--at-once", type=click.IntRange(1), help="Tasks side by side (default: what leaves room).")
+@click.option("--key-by", "key", help="Of keyed tasks: a position, a field or module:function.")
+@setting("--at-once", type=click.IntRange(1), help="Tasks side by side (default: what leaves room).")
 @click.option("--again", is_flag=True, help="Forget what was measured before.")
-@short_format_options
+@format_options
 def profile(tasks: tuple[str, ...], of: str | None, folder: Path, output: Format, **options: Any) -> None:
     """Measure how each TASK behaves with more threads in one slot, and write its model.
 

@@ -17,20 +17,12 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@click.group()
-def topology() -> None:
-    """Validate, show or draw a topology.
-
-    TOPOLOGY is FILE.json, FILE.yaml, FILE.toml, file.py:attribute, module:attribute, or the name of an
-    example: linear, diamond, star, finance, traffic, smart-grid."""
-
-
 def _options(command: F) -> F:
     path = click.option("--path", "paths", multiple=True, help="A folder to import user code from first.")
     return click.argument("topology", metavar="TOPOLOGY")(path(command))
 
 
-@topology.command()
+@click.command()
 @_options
 @format_options
 @click.option("--runs", is_flag=True, help="Can it be run? Import every task's `run` and check it.")
@@ -56,7 +48,7 @@ def validate(topology: str, paths: tuple[str, ...], output: Format, runs: bool) 
         emit(output, {"schema": "headgate/validation/v1", **row}, [row])
 
 
-@topology.command()
+@click.command()
 @_options
 @format_options
 @click.option("--rate", type=float, default=1.0, help="Input rate in tuples/s (default: 1).")
@@ -77,7 +69,7 @@ def show(topology: str, paths: tuple[str, ...], output: Format, rate: float) -> 
         emit(output, {**document, "tasks": tasks, "edges": edges}, tasks)
 
 
-@topology.command()
+@click.command()
 @_options
 def dot(topology: str, paths: tuple[str, ...]) -> None:
     """The topology as Graphviz text: `headgate topology dot T | dot -Tsvg > t.svg`."""

@@ -136,7 +136,7 @@ class Reading:
             size = -1
         if not 0 <= size <= most or found != header(name, size):
             if name == SIGNATURE:
-                hint = "`headgate package` signs what it packs"
+                hint = "`headgate package build` signs what it packs"
                 raise BadPackage("the package has no signature", cause="its manifest stands alone", hint=hint)
             _wrong("it is no package of headgate", f"it does not begin with {name}")
         data = yield from _exactly(size)

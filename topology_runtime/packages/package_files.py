@@ -76,7 +76,7 @@ def topology_in(code: Path) -> Topology:
     except FileNotFoundError as error:
         raise BadPackage(
             "the package holds no topology, so what it would run is not signed",
-            cause="`headgate package DIR --topology REFERENCE` puts it in, and `headgate submit --ship` does",
+            cause="`headgate package build DIR --topology REFERENCE` puts it in, and `headgate submit --ship` does",
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadPackage("the topology in the package cannot be read", cause=str(error)) from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headgate.topology_runtime.commands.rare_settings import setting
 from headgate.topology_runtime.errors import UsageError
 from headgate.topology_runtime.platform.addresses import LOOPBACK, Listening, is_everywhere, listening
 
@@ -44,12 +45,12 @@ def metrics_options(command: F) -> F:
     file = click.Path(path_type=Path)
     for option in reversed((
         click.option("--metrics-port", type=click.IntRange(0, 65535), help="Prometheus metrics; 0: any [none]."),
-        click.option("--metrics-host", default=LOOPBACK, show_default=True, help="Their address."),
-        click.option("--metrics-advertise", metavar="HOST", help="Where Prometheus reaches them [there]."),
-        click.option("--metrics-tls", is_flag=True, help="Tell them by https, with a certificate made here."),
-        click.option("--metrics-certificate", type=file, metavar="FILE", help="… with this certificate."),
-        click.option("--metrics-certificate-key", type=file, metavar="FILE", help="Its key."),
-        click.option("--metrics-plain", is_flag=True, help="Tell them unencrypted off loopback too."),
+        setting("--metrics-host", default=LOOPBACK, show_default=True, help="Their address."),
+        setting("--metrics-advertise", metavar="HOST", help="Where Prometheus reaches them [there]."),
+        setting("--metrics-tls", is_flag=True, help="Tell them by https, with a certificate made here."),
+        setting("--metrics-certificate", type=file, metavar="FILE", help="… with this certificate."),
+        setting("--metrics-certificate-key", type=file, metavar="FILE", help="Its key."),
+        setting("--metrics-plain", is_flag=True, help="Tell them unencrypted off loopback too."),
     )):  # fmt: skip
         command = option(command)
     return command

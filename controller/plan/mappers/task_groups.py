@@ -2,7 +2,7 @@
 
 A slot is a process and at most a core, so it is what the paper calls a node. Its one kind of cost is here the larger of
 the CPU and the memory that a thread needs, so that a slot whose costs fit has room for both. The algorithms themselves
-are `placing/task_level.py` (Alg. 1 to 3) and `placing/top_down.py` (Alg. 4 and 5), as `headgate place` runs them.
+are `placing/task_level.py` (Alg. 1 to 3) and `placing/top_down.py` (Alg. 4 and 5), as `headgate lab place` runs them.
 """
 
 from __future__ import annotations

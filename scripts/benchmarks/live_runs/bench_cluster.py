@@ -43,10 +43,10 @@ def once(wheels: Path) -> dict[str, float]:
             made.add(name)
         cluster = Cluster(made, wheels)
         cluster.write(*VMS, slots=1)
-        first, said = timed(cluster, "up", "--wheelhouse", str(wheels))
+        first, said = timed(cluster, "up", "--set", f"wheelhouse={wheels}")
         assert "(5 of 5)" in said
         pip = re.search(r"the longest installation: ([0-9.]+) s", said)
-        second, said = timed(cluster, "up", "--wheelhouse", str(wheels))
+        second, said = timed(cluster, "up", "--set", f"wheelhouse={wheels}")
         assert said.startswith("no change")
         down, _ = timed(cluster, "down", "--traces")
     pip_s = float(pip[1]) if pip else 0.0
@@ -94,7 +94,7 @@ def upgrade(wheels: Path) -> dict[str, float]:
         time.sleep(BEFORE_S)
         begin = time.monotonic()
         took, _ = timed(
-            cluster, "upgrade", "--wheelhouse", str(wheels), "--wheel", str(cluster.other_build())
+            cluster, "upgrade", "--set", f"wheelhouse={wheels}", "--set", f"wheel={cluster.other_build()}"
         )
         time.sleep(WINDOW_S)
         watched.ended.set()

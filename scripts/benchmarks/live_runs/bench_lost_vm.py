@@ -93,8 +93,8 @@ def once(number: int) -> dict[str, Any]:
                     "--rate",
                     str(RATE_TPS),
                 ),
-                *("--slot-cores", "0.2", "--initial-vms", vms, "--state-dir", str(state), "--run", run),
-                *("--user-path", str(folder)),
+                *("--slot-cores", "0.2", "--vms", vms, "--state-dir", str(state), "--run", run),
+                *("--path", str(folder)),
             )
             wait_for(lambda: (state / "controller" / "endpoint").exists())
             control = json.loads((state / "controller" / "endpoint").read_text())["control"]
@@ -144,7 +144,7 @@ def agent_words(vm: str, control: str, state: Path, run: str) -> list[str]:
         "--run",
         run,
     ]
-    return [*words, "--slot-cores", "0.2", "--slot-memory", "256M", "--directory", str(state.parent / vm)]
+    return [*words, "--slot-cores", "0.2", "--slot-memory", "256M", "--state-dir", str(state.parent / vm)]
 
 
 def wait_for(what: Any) -> None:

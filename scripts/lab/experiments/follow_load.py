@@ -249,7 +249,7 @@ def watched(
         "analyze",
         "--follow",
         str(live),
-        "--to",
+        "--output",
         str(out),
         "-o",
         "json",

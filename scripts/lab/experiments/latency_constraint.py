@@ -96,7 +96,7 @@ def run_once(folder: Path, asked: argparse.Namespace, rate: float, limited: bool
     (folder / "stages.py").write_text(text)
     words = [
         "up", "stages.py:video", "--rates", str(rate), "--vms", ",".join(["1"] * asked.workers), "--slot-cores", "0.4",
-        "--mapper", "dsm", "--gap", str(GAP_MS), "--seconds", str(asked.seconds), "--mode", "advise",
+        "--mapper", "dsm", "--set", f"gap={GAP_MS}", "--seconds", str(asked.seconds), "--mode", "advise",
         "--state-dir", "state", "--trace-dir", "traces",
     ]  # fmt: skip
     done = subprocess.run(

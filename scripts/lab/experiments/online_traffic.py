@@ -110,17 +110,17 @@ class Run:
         here = net.address(CONTROLLER)
         vms = ",".join(f"vm{n}=1" for n in range(1, VMS + 1))
         self._start(CONTROLLER, "controller", "run", "--topology", "topology.json", "--models", "models",
-                    "--rate", str(rate_tps), "--initial-vms", vms, "--slot-cores", str(SLOT_CORES),
-                    "--slot-memory", str(MEMORY), "--mapper", "traffic", "--seconds", str(seconds),
-                    "--traffic-triggers", f"every={BEFORE_S + SETTLES_S:g},first=dsm", "--state-dir", "state",
-                    "--trace-dir", "trace", "--user-path", str(folder), "--keys", str(keys), "--listen", here,
+                    "--rate", str(rate_tps), "--vms", vms, "--slot-cores", str(SLOT_CORES),
+                    "--set", f"slot-memory={MEMORY}", "--set", "mapper=traffic", "--set", f"seconds={seconds}",
+                    "--set", f"traffic-triggers=every={BEFORE_S + SETTLES_S:g},first=dsm", "--state-dir", "state",
+                    "--trace-dir", "trace", "--path", str(folder), "--keys", str(keys), "--listen", here,
                     "--port", "7001", "--command-port", "7002", "--run", f"online{os.getpid()}")  # fmt: skip
         for n in range(1, VMS + 1):
             key = keys / f"agent.vm{n}.key"
             self._done("keys", "add", "agent", f"vm{n}", "--keys", str(keys))
             self._start(n, "agent", "run", "--controller", f"tcp://{here}:7001", "--vm", f"vm{n}", "--key", str(key),
                         "--slots", "1", "--slot-cores", str(SLOT_CORES), "--slot-memory", str(MEMORY),
-                        "--directory", f"agent{n}", "--run", f"online{os.getpid()}", "--allow-folders",
+                        "--state-dir", f"agent{n}", "--run", f"online{os.getpid()}", "--set", "allow-folders=yes",
                         "--workers-as", "agent", "--listen", net.address(n))  # fmt: skip
 
     def _done(self, *words: str) -> None:

@@ -1,4 +1,4 @@
-"""`headgate place PROBLEM.json`: groups of tasks onto nodes, so that little traffic crosses (paper 2's problem)."""
+"""`headgate lab place PROBLEM.json`: groups of tasks onto nodes, so that little traffic crosses (paper 2's problem)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = "headgate/placement/v1"
 @click.option(
     "--algorithm", default="refined", metavar="task-level|top-down|refined|optimal", show_default=True
 )
-@click.option("--seconds", type=click.FloatRange(0.01, 86_400), default=20.0, show_default=True,
+@click.option("--search-seconds", "seconds", type=click.FloatRange(0.01, 86_400), default=20.0, show_default=True,
               help="For optimal: the best found in so long, with its gap.")  # fmt: skip
 @click.option("--regroup", is_flag=True, help="If tasks do not fit, cut groups into finer ones that do.")
 @click.option("--generate", type=int, metavar="SEED", help="Print a random problem of the paper's class.")
@@ -41,12 +41,14 @@ def place(
      "nodes": [{"id": "n1", "capacity": 1.0}, …]}
 
     \b
-    headgate place problem.json --algorithm top-down
-    headgate place --generate 7 > problem.json
+    headgate lab place problem.json --algorithm top-down
+    headgate lab place --generate 7 > problem.json
 
     The answer has its gap: by what part of the best it may be short, at most. Exit code 4 when tasks fit nowhere."""
     if (problem is None) == (generate is None):
-        raise UsageError("which problem?", hint="headgate place PROBLEM.json, or --generate SEED to make one")
+        raise UsageError(
+            "which problem?", hint="headgate lab place PROBLEM.json, or --generate SEED to make one"
+        )
     if generate is not None:
         from headgate.lab.placing.random_problems import random_problem
 

@@ -1,4 +1,4 @@
-"""`headgate advise`: what headgate would do with a deployment that it does not run."""
+"""`headgate lab advise`: what headgate would do with a deployment that it does not run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.topology_runtime.commands.output import Format, emit, emit_line, format_options, write_table
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wording import counted, significant, utc_iso
 
@@ -25,36 +26,63 @@ PAST_S, VALUES_MOST = 1800.0, 11_000
 NS = 1e9
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("topology", required=False)
 @click.option(
     "--models", metavar="DIR", help="A folder of models (default: those of an example, or of the run)."
 )
 @click.option(
-    "--from-prometheus", metavar="URL", help="Take the input rate from this server: http://HOST:9090."
+    "--prometheus",
+    "from_prometheus",
+    metavar="URL",
+    help="Take the input rate from this server: http://HOST:9090.",
 )
 @click.option(
     "--query", metavar="PROMQL", help="… as one series of tuples/s: 'sum(rate(requests_total[1m]))'."
 )
-@click.option("--from-trace", metavar="DIR", help="Instead: of a recorded run (its topology and models too).")
 @click.option(
+    "--trace", "from_trace", metavar="DIR", help="Instead: of a recorded run (its topology and models too)."
+)
+@setting(
     "--rate-scale", type=float, default=1.0, show_default=True, metavar="X", help="Tuples/s = value × X."
 )
-@click.option("--past", type=float, default=PAST_S, show_default=True, metavar="S", help="Begin so long ago.")
-@click.option("--step", type=float, default=1.0, show_default=True, metavar="S", help="Between two values.")
-@click.option("--every", type=float, default=5.0, show_default=True, metavar="S", help="Ask so often.")
+@setting(
+    "--past",
+    type=float,
+    default=PAST_S,
+    show_default=True,
+    metavar="S",
+    help="Begin so long ago.",
+)
+@setting("--step", type=float, default=1.0, show_default=True, metavar="S", help="Between two values.")
+@setting("--every", type=float, default=5.0, show_default=True, metavar="S", help="Ask so often.")
 @click.option("--once", is_flag=True, help="Say what it would do now, and end.")
 @click.option("--seconds", type=float, metavar="N", help="End after so long (default: Ctrl-C).")
-@click.option("--max-vms", type=int, default=64, show_default=True, metavar="N", help="VMs that may be had.")
-@click.option("--vm-slots", type=int, default=4, show_default=True, metavar="N", help="Slots of each.")
-@click.option(
-    "--headroom", type=float, default=HEADROOM, show_default=True, metavar="H", help="Of each plan."
+@setting("--max-vms", type=int, default=64, show_default=True, metavar="N", help="VMs that may be had.")
+@setting("--vm-slots", type=int, default=4, show_default=True, metavar="N", help="Slots of each.")
+@setting(
+    "--headroom",
+    type=float,
+    default=HEADROOM,
+    show_default=True,
+    metavar="H",
+    help="Of each plan.",
 )
-@click.option(
-    "--enact-s", type=float, default=1.0, show_default=True, metavar="S", help="To bring a plan into force."
+@setting(
+    "--enact-s",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="S",
+    help="To bring a plan into force.",
 )
-@click.option(
-    "--machine-s", type=float, default=2.0, show_default=True, metavar="S", help="To get a VM, besides."
+@setting(
+    "--machine-s",
+    type=float,
+    default=2.0,
+    show_default=True,
+    metavar="S",
+    help="To get a VM, besides.",
 )
 @click.option("--season", type=click.Path(path_type=Path), metavar="FILE", help="A season that was learned.")
 @format_options
@@ -62,14 +90,14 @@ def advise(output: Format, **options: Any) -> None:
     """Say when and what headgate would plan for a deployment that it does not run, and why; nothing is run or changed.
 
     The input rate of TOPOLOGY comes from a Prometheus server: the past half hour first, then what is new, every five
-    seconds until Ctrl-C. The rules are the controller's own, as `headgate backtest` tries them, and it is reckoned as
-    if each plan were brought into force when it is advised.
+    seconds until Ctrl-C. The rules are the controller's own, as `headgate lab backtest` tries them, and it is
+    reckoned as if each plan were brought into force when it is advised.
 
     \b
-    headgate advise linear --from-prometheus http://127.0.0.1:9090 --query 'sum(rate(requests_total[1m]))'
-    headgate advise flow.py:flow --models models --from-prometheus URL --query PROMQL --once -o json
-    headgate advise --from-trace traces/demo/RUN
-    headgate up --mode advise --from-trace traces/demo/RUN        # the same"""
+    headgate lab advise linear --prometheus http://127.0.0.1:9090 --query 'sum(rate(requests_total[1m]))'
+    headgate lab advise flow.py:flow --models models --prometheus URL --query PROMQL --once -o json
+    headgate lab advise --trace traces/demo/RUN
+    headgate up --mode advise --trace traces/demo/RUN        # the same"""
     check(options)
     try:
         if options["from_trace"] is not None:
@@ -86,12 +114,12 @@ def check(options: dict[str, Any]) -> None:
 
     if (options["from_prometheus"] is None) == (options["from_trace"] is None):
         raise UsageError(
-            "of what? one of --from-prometheus URL and --from-trace DIR", hint="headgate advise --help"
+            "of what? one of --prometheus URL and --trace DIR", hint="headgate lab advise --help"
         )
     if options["from_prometheus"] is not None and (options["topology"] is None or not options["query"]):
         missing = "TOPOLOGY" if options["topology"] is None else "--query PROMQL"
         raise UsageError(
-            f"{missing} is missing", hint="headgate advise TOPOLOGY --from-prometheus URL --query PROMQL"
+            f"{missing} is missing", hint="headgate lab advise TOPOLOGY --prometheus URL --query PROMQL"
         )
     limits = {
         "rate_scale": (1e-9, 1e9), "past": (0.0, 1e6), "step": (1.0, 300.0), "every": (0.1, 3600.0),

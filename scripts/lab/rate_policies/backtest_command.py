@@ -1,4 +1,4 @@
-"""`headgate backtest`: which rule for following a rate would have needed how many slots, and carried how much."""
+"""`headgate lab backtest`: which rule for following a rate would have needed how many slots, and carried how much."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from headgate.lab.rate_policies.backtest_world import (
 )
 from headgate.lab.rate_policies.policy_rules import BARE, DECIDERS, OURS, STATIC, DeciderQuestion
 from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.rates.learned_season import LearnedSeason
 from headgate.topology_runtime.rates.schedule import Schedule
@@ -53,34 +54,52 @@ SHOWN = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("rates", nargs=-1, metavar="RATES...")
 @click.option(
     "--policy", "policies", multiple=True, metavar="P", help="foresight, static, … (default: the first five)."
 )
 @click.option("--topology", default=TOPOLOGY, show_default=True, metavar="T", help="Plan for this topology.")
 @click.option("--models", metavar="DIR", help="… by these models (default: those of an example).")
-@click.option(
-    "--peak", type=float, metavar="R", help=f"Scale each series to this peak (default: {PEAK_TPS:g})."
-)
-@click.option("--rate-scale", type=float, metavar="X", help="Instead: tuples/s = value × X.")
+@setting("--peak", type=float, metavar="R", help=f"Scale each series to this peak (default: {PEAK_TPS:g}).")
+@setting("--rate-scale", type=float, metavar="X", help="Instead: tuples/s = value × X.")
 @click.option(
     "--time-scale", "time_scales", metavar="X,Y", default="1", help="Seconds = time / X; several: each."
 )
-@click.option(
-    "--seconds", type=float, metavar="N", help="Of each file only the first N (default: all of it)."
+@setting(
+    "--take", "seconds", type=float, metavar="S", help="Of each file only the first N (default: all of it)."
 )
-@click.option(
-    "--cut", type=float, default=CUT, show_default=True, metavar="P", help="Cut at this percentile."
+@setting(
+    "--cut",
+    type=float,
+    default=CUT,
+    show_default=True,
+    metavar="P",
+    help="Cut at this percentile.",
 )
-@click.option(
-    "--headroom", type=float, default=HEADROOM, show_default=True, metavar="H", help="Of every policy."
+@setting(
+    "--headroom",
+    type=float,
+    default=HEADROOM,
+    show_default=True,
+    metavar="H",
+    help="Of every policy.",
 )
-@click.option(
-    "--enact-s", type=float, default=1.0, show_default=True, metavar="S", help="To bring a plan into force."
+@setting(
+    "--enact-s",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="S",
+    help="To bring a plan into force.",
 )
-@click.option(
-    "--machine-s", type=float, default=2.0, show_default=True, metavar="S", help="To get a VM, besides."
+@setting(
+    "--machine-s",
+    type=float,
+    default=2.0,
+    show_default=True,
+    metavar="S",
+    help="To get a VM, besides.",
 )
 @click.option("--season", type=click.Path(path_type=Path), metavar="FILE", help="Hand foresight this season.")
 @click.option("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
@@ -108,9 +127,9 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     mba+sam     likewise
 
     \b
-    headgate backtest made:all
-    headgate backtest rates.csv --time-scale 144,720 -o json
-    headgate backtest made:all --vary short_share=0.001,0.003,0.01"""
+    headgate lab backtest made:all
+    headgate lab backtest rates.csv --time-scale 144,720 -o json
+    headgate lab backtest made:all --vary short_share=0.001,0.003,0.01"""
     from headgate.controller.planning_commands.plan_request import refuse_picture
     from headgate.lab.rate_policies.backtest_inputs import question_of
     from headgate.lab.rate_policies.policy_rules import DECIDERS, MEASURES, OURS, RULES
@@ -174,7 +193,7 @@ def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]
     from headgate.topology_runtime.rates.offered_rates import read
 
     if not rates:
-        raise UsageError("which rates?", hint="headgate backtest FILE, or headgate backtest made:all")
+        raise UsageError("which rates?", hint="headgate lab backtest FILE, or headgate lab backtest made:all")
     scales = scales_of(options["time_scales"])
     found = []
     for what in rates:

@@ -64,11 +64,11 @@ class PrometheusServer:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:
-            raise UsageError(f"--from-prometheus: {url!r} is no address", cause=str(error)) from error
+            raise UsageError(f"--prometheus: {url!r} is no address", cause=str(error)) from error
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise UsageError(
-                f"--from-prometheus: {parts.scheme or url!r} is not http://HOST:PORT",
-                hint="--from-prometheus http://127.0.0.1:9090",
+                f"--prometheus: {parts.scheme or url!r} is not http://HOST:PORT",
+                hint="--prometheus http://127.0.0.1:9090",
             )
         self._tls, self._host = parts.scheme == "https", parts.hostname
         self._port = port or (443 if self._tls else 80)

@@ -1,4 +1,4 @@
-"""`headgate season`: what comes back, learned from rates of before, as a file for `up` and `backtest`."""
+"""`headgate lab season`: what comes back, learned from rates of before, as a file for `up` and `backtest`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 from headgate.controller.pictures import drawing
 from headgate.controller.pictures.drawing import AMBER, BLUE, tint
 from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 
 if TYPE_CHECKING:
@@ -23,35 +24,35 @@ if TYPE_CHECKING:
 SECONDS_MOST = 1_000_000
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("sources", nargs=-1, metavar="TRACE|RATES...")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the season here.")
-@click.option("--topology", metavar="NAME", help="Whose rates they are (default: the trace's topology).")
 @click.option(
-    "--period", type=float, metavar="S", help="Of so many seconds (default: the best that is found)."
+    "--output", "out", type=click.Path(path_type=Path), metavar="FILE", help="Write the season here."
 )
+@click.option("--topology", metavar="NAME", help="Whose rates they are (default: the trace's topology).")
+@setting("--period", type=float, metavar="S", help="Of so many seconds (default: the best that is found).")
 @click.option("--time-scale", type=float, default=1.0, metavar="X", help="Seconds = time / X, as in the run.")
-@click.option("--rate-scale", type=float, default=1.0, metavar="X", help="Tuples/s = value × X.")
-@click.option("--skip", type=float, default=0.0, metavar="S", help="Leave out the first S seconds of each.")
-@click.option("--seconds", type=float, metavar="N", help="Take only the next N of each.")
+@setting("--rate-scale", type=float, default=1.0, metavar="X", help="Tuples/s = value × X.")
+@setting("--skip", type=float, default=0.0, metavar="S", help="Leave out the first S seconds of each.")
+@setting("--take", "seconds", type=float, metavar="S", help="Take only the next N of each.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
 @format_options
 def learn(sources: tuple[str, ...], output: Format, **options: Any) -> None:
     """Learn what comes back from recorded runs (traces/TOPOLOGY/RUN) or rates files, and say how well it foresees.
 
     The last third of the longest is held out: a season is written only if it was off by at most half as much there as
-    what came 15 s before. Give the file to `headgate up --season FILE`, or try it: `headgate backtest --season FILE`.
+    what came 15 s before. Give the file to `headgate up --season FILE`, or try it with `headgate lab backtest`.
     Periods of 30 s to an hour; in longer ones the rate changes so slowly that level and trend follow it.
 
     \b
-    headgate season learn traces/day/run1 traces/day/run2 --out season.json --plot season.svg
-    headgate season learn taxi.csv --time-scale 720 --skip 3600 --out season.json"""
+    headgate lab season learn traces/day/run1 traces/day/run2 --output season.json --plot season.svg
+    headgate lab season learn taxi.csv --time-scale 720 --skip 3600 --output season.json"""
     from headgate.controller.files.season_files import write_season
     from headgate.controller.planning_commands.plan_request import refuse_picture
 
     if options["out"] is None:
         raise UsageError(
-            "where to? --out FILE is missing", hint="headgate season learn TRACE --out season.json"
+            "where to? --output FILE is missing", hint="headgate lab season learn TRACE --output season.json"
         )
     check_numbers(options)
     refuse_picture(options["plot"])
@@ -100,7 +101,7 @@ def learned(sources: Sequence[str], options: dict[str, Any]) -> LearnedSeason:
     from headgate.topology_runtime.wording import utc_iso
 
     if not sources:
-        hint = "headgate season learn TRACE --out season.json"
+        hint = "headgate lab season learn TRACE --output season.json"
         raise UsageError("which rates? a trace or a rates file is missing", hint=hint)
     topology = topology_of(sources, options["topology"])
     series = [

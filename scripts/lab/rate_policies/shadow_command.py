@@ -1,4 +1,4 @@
-"""`headgate shadow`: what other policies would have needed and carried beside a run, also while it goes on."""
+"""`headgate lab shadow`: what other policies would have needed and carried beside a run, also while it goes on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.topology_runtime.commands.output import Format, emit, emit_line, format_options, write_table
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.traces.trace_tables import INPUTS, RUN_FILE
 from headgate.topology_runtime.wording import did_you_mean
@@ -27,18 +28,18 @@ SHOWN = (
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
 @click.option("--policy", "policies", multiple=True, metavar="P", help="Only these (default: all).")
-@click.option("--follow", is_flag=True, help="Go on while the run does; the table again and again.")
+@click.option("-f", "--follow", is_flag=True, help="Go on while the run does; the table again and again.")
 @click.option(
     "--every", type=click.FloatRange(1.0), default=10.0, show_default=True, metavar="S", help="… so often."
 )
-@click.option(
+@setting(
     "--enact-s", type=click.FloatRange(0, 600), default=1.0, show_default=True, metavar="S",
     help="To bring a plan of another policy into force.",
 )  # fmt: skip
-@click.option(
+@setting(
     "--machine-s", type=click.FloatRange(0, 3600), default=2.0, show_default=True, metavar="S",
     help="To get a VM, besides.",
 )  # fmt: skip
@@ -50,7 +51,7 @@ def shadow(
     """Score other policies beside the run recorded in the folder TRACE (default: the newest below traces/), on the
     rows that it was offered, with its topology, models and VMs. The run may still go on: --follow.
 
-    One table, the best first: who carries 99 % with least slots. What each column says: `headgate backtest --help`.
+    One table, the best first: who carries 99 % with least slots. What each column says: `headgate lab backtest --help`.
     `controller` is what the run did, by its own plans; what they carry is predicted there as for the others.
 
     \b
@@ -63,8 +64,8 @@ def shadow(
     hpa         the size × measured use / wanted use, every 15 s
 
     \b
-    headgate shadow traces/demo/RUN
-    headgate shadow --follow"""
+    headgate lab shadow traces/demo/RUN
+    headgate lab shadow --follow"""
     from headgate.controller.replay.exact_replay import ExactReplay
     from headgate.controller.replay.ideal_machines import Delays
     from headgate.controller.replay.recorded_run import run_of

@@ -161,9 +161,9 @@ class Up:
             ),
             *("--plan", str(state / "plan.json"), "--models", str(place.models)),
             *("--vms", ",".join(str(vm.slots) for vm in plan.vms)),
-            *("--slot-cores", f"{slot.slot_cores:g}", "--slot-memory", str(slot.slot_memory_bytes)),
+            *("--slot-cores", f"{slot.slot_cores:g}", "--set", f"slot-memory={slot.slot_memory_bytes}"),
             *("--rates", f"{stair.rate_tps:.6g}", "--seconds", f"{pace.longest_s + SPARE_S:g}"),
-            *("--state-dir", str(self._state), "--trace-dir", str(place.traces), "--trace-keep", "all"),
+            *("--state-dir", str(self._state), "--trace-dir", str(place.traces), "--set", "trace-keep=all"),
             *("-o", "json"),
         ]
 

@@ -1,4 +1,4 @@
-"""`headgate sim`: controller, agents and workers in one process and in virtual time, with faults, by the seed."""
+"""`headgate lab sim`: controller, agents and workers in one process and in virtual time, with faults, by the seed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ SHOWN_MOST = 20  # violations told in words; all are in the JSON
 @click.command()
 @click.option("--seeds", default=None, type=click.IntRange(1), metavar="N", help="How many (default: 200).")
 @click.option(
-    "--from", "first", default=0, type=click.IntRange(0), metavar="S", help="The first (default: 0)."
+    "--first-seed", "first", default=0, type=click.IntRange(0), metavar="S", help="The first (default: 0)."
 )
 @click.option("--shape", metavar="NAME", help="Only this topology (default: the seed says).")
-@click.option("--trace", is_flag=True, help="Tell what happens in one seed.")
+@click.option("--steps", "trace", is_flag=True, help="Tell what happens in one seed.")
 @click.option(
     "--jobs", default=None, type=click.IntRange(1), metavar="J", help="Processes (default: all cores)."
 )
@@ -44,7 +44,7 @@ def sim(
         )
     if trace:
         if seeds not in (None, 1):
-            raise UsageError("--trace tells of one seed", hint="`headgate sim --from S --trace`")
+            raise UsageError("--steps shows one seed only", hint="`headgate lab sim --first-seed S --steps`")
         _trace(first, shape)
         return
     found = _run(range(first, first + (seeds or 200)), shape, jobs or os.cpu_count() or 1)

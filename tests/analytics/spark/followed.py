@@ -27,7 +27,8 @@ def command(*words: object) -> list[str]:
         *map(str, words),
         "--master",
         "local[2]",
-        "--json",
+        "-o",
+        "json",
     ]
 
 
@@ -37,7 +38,7 @@ class Follow:
     def __init__(self, run: Path, out: Path) -> None:
         self.said: list[str] = []
         self.process = subprocess.Popen(
-            command("--follow", run, "--to", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            command("--follow", run, "--output", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             cwd=ROOT, start_new_session=True,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._read, daemon=True)

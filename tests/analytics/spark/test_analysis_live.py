@@ -220,7 +220,7 @@ def test_again_it_curates_only_what_is_new_and_spark_is_not_heard(made, analysed
 
 
 def test_strict_stops_with_3_and_lists_everything(made, tmp_path):
-    done = headgate("analyze", made[0], "--output", tmp_path / "out", "--strict")
+    done = headgate("analyze", made[0], "--output", tmp_path / "out", "--set", "strict=yes")
     assert done.returncode == 3
     assert done.stderr.count("\n  - ") >= len(made[1]["planted"])
     assert not (tmp_path / "out").exists()
@@ -237,7 +237,7 @@ def test_without_java_it_says_what_to_install(made, tmp_path):
 def test_a_run_that_nobody_analysed_is_analysed_and_then_told(java, tmp_path):
     truth = generate(tmp_path / "traces", Wanted(12_000, threads=20, slots=8))["runs"][0]
     run = tmp_path / "traces" / "made" / "run-1"
-    done = headgate("report", run, "--output", tmp_path / "run.html", env=java)
+    done = headgate("analyze", run, "--report-only", "--report", tmp_path / "run.html", env=java)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "run.html").read_text("utf-8")
     found = re.search(r'<script type="application/json" id="summary">(.*?)</script>', page)

@@ -76,20 +76,21 @@ def analyze(*words: object) -> subprocess.CompletedProcess[str]:
         "headgate",
         "analyze",
         *map(str, words),
-        "--json",
+        "-o",
+        "json",
     ]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S)
 
 
 def test_a_connect_server_gives_the_results_of_a_session_of_ones_own(server: str, tmp_path: Path) -> None:
     generate(tmp_path / "made", Wanted(30_000, threads=20, slots=8, segment_rows=2_000), bad=True)
-    there = analyze(tmp_path / "made", "--to", tmp_path / "there", "--master", server)
+    there = analyze(tmp_path / "made", "--output", tmp_path / "there", "--master", server)
     assert there.returncode == 0, there.stderr
-    here = analyze(tmp_path / "made", "--to", tmp_path / "here", "--master", "local[2]")
+    here = analyze(tmp_path / "made", "--output", tmp_path / "here", "--master", "local[2]")
     assert here.returncode == 0, here.stderr
     assert list(differences(results(tmp_path / "there"), results(tmp_path / "here"))) == []
     assert results(tmp_path / "there")["analysis.json"]["rows"] > 29_000
-    again = analyze(tmp_path / "made", "--to", tmp_path / "there", "--master", server, "--again")
+    again = analyze(tmp_path / "made", "--output", tmp_path / "there", "--master", server, "--again")
     assert again.returncode == 0, "the server serves the next session: " + again.stderr
 
 
@@ -99,7 +100,7 @@ def test_a_server_that_is_not_there_is_named_at_once(spark: None, tmp_path: Path
     generate(tmp_path / "made", Wanted(3_000, threads=10, slots=8))
     url = f"sc://127.0.0.1:{free_port()}"
     began_s = time.monotonic()
-    refused = analyze(tmp_path / "made", "--to", tmp_path / "out", "--master", url)
+    refused = analyze(tmp_path / "made", "--output", tmp_path / "out", "--master", url)
     assert refused.returncode == 5 and f"no Spark Connect server answers at {url}" in refused.stderr
     assert time.monotonic() - began_s < 60
     followed = analyze(tmp_path / "made" / "made" / "run-1", "--follow", "--master", url)

@@ -71,12 +71,16 @@ def test_a_followed_run_ends_with_the_analysis_of_the_batch(spark: None, tmp_pat
         assert there == list(range(there[0], there[-1] + 1)) and len(there) >= 50 and len(mine) <= 15, mine
 
     again = subprocess.run(
-        command(run, "--to", tmp_path / "batch"), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
+        command(run, "--output", tmp_path / "batch"),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=LIMIT_S,
     )
     assert again.returncode == 0, again.stderr
     assert list(differences(results(out), results(tmp_path / "batch"))) == []
     other = subprocess.run(
-        command("--follow", whole, "--to", out), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
+        command("--follow", whole, "--output", out), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
     )
     assert other.returncode == 6 and f"made/run-1 in {run}" in other.stderr
     once_more = Follow(run, out)

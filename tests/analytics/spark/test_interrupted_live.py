@@ -24,7 +24,7 @@ LIMIT_S = 200
 def command(*words: object) -> list[str]:
     return [
         sys.executable, "-P", "-m", "headgate", "analyze", *map(str, words),
-        "--master", "local[2]", "--json",
+        "--master", "local[2]", "-o", "json",
     ]  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def begun(spark: None, traces: Path, tmp_path: Path) -> Iterator[tuple[subproces
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_text(content)
     process = subprocess.Popen(
-        command(traces, "--to", out), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        command(traces, "--output", out), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
         start_new_session=True,
     )  # fmt: skip
     said: list[str] = []
@@ -64,7 +64,7 @@ def test_a_second_one_is_refused_and_ctrl_c_ends_the_first_with_nothing_left(
     out = tmp_path / "out"
     assert any("Spark started in" in line for line in said)
     second = subprocess.run(
-        command(traces, "--to", out), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
+        command(traces, "--output", out), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
     )
     assert (second.returncode, second.stdout) == (6, "")
     assert f"process {process.pid} on " in second.stderr and "try:" in second.stderr
@@ -103,7 +103,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_half(spark: None, traces: Path,
         with (disk.path / "ballast").open("wb") as file:
             file.write(b"x" * (2900 << 10))
         done = subprocess.run(
-            command(traces, "--to", out), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
+            command(traces, "--output", out), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
         )
         assert done.returncode == 1, done.stderr
         assert str(out) in done.stderr and "No space left on device" in done.stderr and "try:" in done.stderr

@@ -54,9 +54,16 @@ def until(true: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
     return found
 
 
-def ended(*words: object) -> subprocess.CompletedProcess[str]:
+def ended(*words: object, key: str | None = None) -> subprocess.CompletedProcess[str]:
+    """key: whose file, instead of that of the run's own operator."""
+    environment = {**os.environ, **({"HEADGATE_KEY": key} if key else {})}
     return subprocess.run(
-        [*HEADGATE, *map(str, words)], capture_output=True, text=True, timeout=120, check=False
+        [*HEADGATE, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment,
     )
 
 
@@ -136,8 +143,11 @@ def test_a_run_whose_model_promises_too_much_learns_better(run: RunWithAWrongMod
     follow = ["analyze", "--follow", "--master", "local[2]", "--offer", "--controller", "state"]
     added = ended("keys", "add", "viewer", "eve", "--keys", "state/keys")
     assert added.returncode == 0, added.stderr
-    assert ended("keys", "export", "viewer", "eve", "-o", "eve.key", "--keys", "state/keys").returncode == 0
-    viewer = ended(*follow, run.trace, "--key", "eve.key", "--to", "out")
+    assert (
+        ended("keys", "export", "viewer", "eve", "--output", "eve.key", "--keys", "state/keys").returncode
+        == 0
+    )
+    viewer = ended(*follow, run.trace, "--output", "out", key="eve.key")
     assert viewer.returncode != 0 and "offer is not for the viewer eve" in viewer.stderr
     assert "use an operator's key" in viewer.stderr and not Path("out").exists()
 
@@ -145,12 +155,12 @@ def test_a_run_whose_model_promises_too_much_learns_better(run: RunWithAWrongMod
     (foreign / "samples").mkdir(parents=True)
     head = json.loads((run.trace / "run.json").read_text())
     (foreign / "run.json").write_text(json.dumps(head | {"run": "another"}))
-    refused = ended(*follow, foreign, "--to", "out")
+    refused = ended(*follow, foreign, "--output", "out")
     assert refused.returncode == 6 and "of run another, which this controller does not run" in refused.stderr
     assert len(run.decisions()) >= 1 and {one["trigger"] for one in run.decisions()}.isdisjoint({"refitted"})
 
     with open("follow.err", "wb") as err:
-        words = [*HEADGATE, *follow, run.trace, "--to", "out"]
+        words = [*HEADGATE, *follow, run.trace, "--output", "out"]
         follower = subprocess.Popen(list(map(str, words)), stdout=err, stderr=err, start_new_session=True)
     try:
         until(lambda: b"offered and taken: the model of work" in Path("follow.err").read_bytes(), "not taken")

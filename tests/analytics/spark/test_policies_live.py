@@ -40,7 +40,7 @@ def test_policies_are_ranked_by_what_a_replay_says_of_them(
     java: dict[str, str], run: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    command = ["analyze", run, "--to", out, "--master", "local[2]", "-o", "json", "--policies"]
+    command = ["analyze", run, "--output", out, "--master", "local[2]", "-o", "json", "--policy"]
     unknown = headgate(*command, "nobody+knows", env=java)
     assert unknown.returncode != 0 and "nobody" in unknown.stderr and not (out / "analysis.json").exists()
     done = headgate(*command, POLICIES, env=java)

@@ -85,8 +85,8 @@ def test_the_job_runs_on_a_cluster_and_finds_the_same(cluster, tmp_path):
     )
     command = [
         sys.executable, "-m", "headgate", "analyze", tmp_path / "traces", "--output", tmp_path / "out",
-        "--master", cluster, "-o", "json", "--memory", "1g", "--spark", "spark.executor.memory=1g",
-        "--spark", "spark.sql.shuffle.partitions=2",
+        "--master", cluster, "-o", "json", "--set", "memory=1g", "--set", "spark=spark.executor.memory=1g",
+        "--set", "spark=spark.sql.shuffle.partitions=2",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT)
     assert done.returncode == 0, done.stderr

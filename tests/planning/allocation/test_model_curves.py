@@ -126,7 +126,7 @@ def test_a_controller_is_not_started_with_them(tmp_path: Path) -> None:
     (tmp_path / "models" / "work.json").write_text(json.dumps(document))
     (tmp_path / "flow.json").write_bytes(msgspec.json.encode(FLOW))
     words = ["--topology", str(tmp_path / "flow.json"), "--models", str(tmp_path / "models"), "--rate", "5"]
-    words += ["--initial-vms", "vm1=4", "--slot-cores", "0.2", "--state-dir", str(tmp_path / "state")]
+    words += ["--vms", "vm1=4", "--slot-cores", "0.2", "--state-dir", str(tmp_path / "state")]
     result = CliRunner().invoke(run, words)
     assert isinstance(result.exception, InvalidInput), result.exception
     assert "do not fit slots of 0.2 cores" in result.exception.what

@@ -1,4 +1,4 @@
-"""What `headgate top` shows: a reading of a controller → a table per view. Functions only.
+"""The tables of `headgate status` and `headgate top`: what a controller answered → a table per view. Functions only.
 
 A cell is a plain value: what is sorted and what is drawn come from the same one; None is N/A.
 """
