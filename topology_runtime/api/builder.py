@@ -24,7 +24,7 @@ from typing import Any, Literal
 import msgspec
 
 from headgate.topology_runtime.api.drafts import draft_of, topology_from
-from headgate.topology_runtime.api.logic import arriving_of, batched_of, effects_of, kind_of
+from headgate.topology_runtime.api.logic import arriving_of, batched_of, kind_of, side_effects_of
 from headgate.topology_runtime.api.references import reference_of
 from headgate.topology_runtime.api.task_functions import call_faults, state_faults, type_faults
 from headgate.topology_runtime.api.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
@@ -96,8 +96,8 @@ class End(Path):
         """How many rows it emits for each row it takes, on average: its edges' selectivity."""
         return End(self.builder, self.name, self.grouping, self.key, selectivity)
 
-    def effects(self, felt: bool = True) -> End:
-        """Is what the task does felt outside? Then it is not run on sample rows (see `logic.effects`)."""
+    def side_effects(self, felt: bool = True) -> End:
+        """Is what the task does felt outside? Then it is not run on sample rows (see `logic.side_effects`)."""
         self.builder.mark(self.name, felt)
         return self
 
@@ -167,10 +167,10 @@ class Builder:
         state: Literal["none", "keyed"] = "keyed" if keyed else "none"
         return self._add(Task(name, "map", None, params, model, static, state, exclusive, max_call_s), run)
 
-    def mark(self, name: str, effects: bool) -> None:
+    def mark(self, name: str, side_effects: bool) -> None:
         """Of the tasks of this name, whether what they do is felt outside."""
         self.tasks = [
-            (msgspec.structs.replace(task, effects=effects) if task.name == name else task, run)
+            (msgspec.structs.replace(task, side_effects=side_effects) if task.name == name else task, run)
             for task, run in self.tasks
         ]
 
@@ -239,7 +239,7 @@ def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
         params=params,
         state="keyed" if kind == "keyed" else task.state,
         batched=bool(batched_of(function)),
-        effects=effects_of(function) if task.effects is None else task.effects,
+        side_effects=side_effects_of(function) if task.side_effects is None else task.side_effects,
         arriving=own if (own := arriving_of(function)) is None or task.arriving is None else task.arriving,
     )
 

@@ -165,13 +165,13 @@ def batched(run: Any = None, /, *, columns: bool = False) -> Any:
 def side_effects(run: F) -> F:
     """What the function or class does is felt outside (it writes, posts, pays): it is not run on sample rows unless
     asked. Sinks need no mark."""
-    run.__headgate_effects__ = True  # type: ignore[attr-defined]
+    run.__headgate_side_effects__ = True  # type: ignore[attr-defined]
     return run
 
 
 def no_side_effects(run: F) -> F:
     """A sink that may be run on sample rows: nothing of what it does is felt outside."""
-    run.__headgate_effects__ = False  # type: ignore[attr-defined]
+    run.__headgate_side_effects__ = False  # type: ignore[attr-defined]
     return run
 
 
@@ -201,9 +201,9 @@ def processes_all(logic: Keyed) -> bool:
     return found[0] is not Keyed and "process_all" in vars(found[0])
 
 
-def effects_of(run: Any) -> bool | None:
+def side_effects_of(run: Any) -> bool | None:
     """As it is marked; None when it is not."""
-    marked = getattr(run, "__headgate_effects__", None)
+    marked = getattr(run, "__headgate_side_effects__", None)
     return None if marked is None else bool(marked)
 
 
