@@ -34,6 +34,7 @@ from headgate.controller.plan.predict.vm_links import crossings_of
 from headgate.controller.plan.schedulers import MAPPERS
 from headgate.controller.plan.verifier import faults_of
 from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import document_of
 from headgate.topology_runtime.errors import Conflict, HeadgateError, Infeasible, InvalidInput
 from headgate.topology_runtime.traces.trace_tables import SCHEMA
 from headgate.topology_runtime.wording import counted, significant, utc_iso
@@ -49,7 +50,7 @@ def run_of(k: Knowledge, submitted: Submitted) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "run": k.settings.run,
-        "topology": msgspec.to_builtins(submitted.topology),
+        "topology": document_of(submitted.topology),
         "models": [model_data(model) for model in submitted.models],
         "vms": [msgspec.to_builtins(vm) for vm in k.settings.initial],
         "settings": msgspec.to_builtins(k.settings),

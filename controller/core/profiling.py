@@ -80,7 +80,7 @@ def doubts(
         ends = topology.in_edges(task.name), topology.out_edges(task.name)
         if model is None or task.static is not None or task.exclusive or not all(ends):
             continue
-        if task.effects:
+        if task.side_effects:
             continue
         doubt = _doubt(task.name, place, model, stale.get(model.task), off.get(task.name, 0.0))
         found[model.task] = min(doubt, found.get(model.task, doubt))

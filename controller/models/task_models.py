@@ -64,7 +64,7 @@ class Model(msgspec.Struct, frozen=True):
 
     @property
     def unmeasured(self) -> bool:
-        """It stands in for a model: the task has effects and no row of it was measured yet."""
+        """It stands in for a model: the task has side effects and no row of it was measured yet."""
         return self.more.get("unmeasured") is True
 
 

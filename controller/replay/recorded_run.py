@@ -17,7 +17,7 @@ from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.journal_records import Submitted
 from headgate.controller.models.model_data import model_of
 from headgate.controller.models.task_models import Model
-from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.api.topology import Topology, topology_of_document
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.traces.trace_tables import SCHEMA
 from headgate.topology_runtime.wording import counted, utc_ns
@@ -117,7 +117,7 @@ def refuse_other_schemas(raw: Any, where: str) -> None:
 
 def _converted(key: str, value: Any, kind: type[Any], faults: list[str]) -> Any:
     try:
-        return msgspec.convert(value, kind)
+        return topology_of_document(value) if kind is Topology else msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         faults.append(f"{key}: {error}" if value is not None else f"{key}: is missing")
         return None

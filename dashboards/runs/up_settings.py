@@ -43,7 +43,7 @@ class UpSettings:
     slot_memory_bytes: int = SLOT_MEMORY_BYTES
     workers_as: str = "agent"  # whoever runs `up`
     models: Path | None = None
-    measure_effects: bool = False  # run tasks with effects on sample rows, too
+    measure_side_effects: bool = False  # run tasks with side effects on sample rows, too
     allocator: str = "mba"
     mapper: str = "sam"
     traffic_triggers: str = trigger_options.DEFAULT_TRIGGERS  # of an online mapper

@@ -90,11 +90,11 @@ def lacking(topology: Topology, models: Sequence[Mapping[str, Any]]) -> list[str
 
 
 def stand_ins(
-    topology: Topology, names: Sequence[str], measure_effects: bool, say: Say
+    topology: Topology, names: Sequence[str], measure_side_effects: bool, say: Say
 ) -> list[dict[str, Any]]:
     """For those of these models of which no task may be run on sample rows, as `up` has them; it is said."""
-    say_side_effects(measure_effects, topology, say, names)
-    spared = () if measure_effects else unsampled_models(topology)
+    say_side_effects(measure_side_effects, topology, say, names)
+    spared = () if measure_side_effects else unsampled_models(topology)
     return [store.stand_in(name, {}) for name in names if name in spared]
 
 
@@ -404,7 +404,7 @@ def root_of(reference: str) -> Path | None:
 @setting("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
 @code_options
 @setting("--save-models", type=click.Path(path_type=Path), metavar="DIR", help="What was measured, too.")
-@setting("--measure-effects", is_flag=True, help="Run tasks with effects on sample rows, where models lack.")
+@setting("--measure-side-effects", is_flag=True, help="Run tasks with side effects on samples, where models lack.")
 @controller_option
 @format_options
 def submit(
@@ -428,7 +428,7 @@ def submit(
         documents = read_documents(models) if models is not None else []
         kept = Kept(found.topology, (shipment.code,) if shipment.code else found.user_paths)
         if names := lacking(found.topology, documents):
-            documents += stand_ins(found.topology, names, options["measure_effects"], say)
+            documents += stand_ins(found.topology, names, options["measure_side_effects"], say)
         arguments = {
             "topology": msgspec.to_builtins(found.topology),
             "models": documents,

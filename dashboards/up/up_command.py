@@ -68,7 +68,9 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @click.option(
     "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
 )
-@click.option("--measure-effects", is_flag=True, help="Run sinks and tasks with effects on sample rows, too.")
+@click.option(
+    "--measure-side-effects", is_flag=True, help="Run sinks and tasks with side effects on sample rows, too."
+)
 @click.option("--allocator", metavar="|".join(ALLOCATORS), default="mba", show_default=True,
               help="How threads and slots are counted.")  # fmt: skip
 @click.option("--mapper", metavar="|".join(MAPPERS), default="sam", show_default=True,

@@ -21,8 +21,7 @@ import msgspec
 from headgate.dashboards.runs.run_places import HOST, RUNS, Places, free_ports
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import Child, owner_option
-from headgate.topology_runtime.api.topology import Task, Topology
-from headgate.topology_runtime.api.topology_files import document_of
+from headgate.topology_runtime.api.topology import Task, Topology, document_of
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
 from headgate.topology_runtime.rates import offered_rates as rates
 from headgate.topology_runtime.rates.offered_rates import Rates
@@ -154,7 +153,7 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
         return settings.models
     from headgate.topology_runtime.measuring.calibrate import models_for
 
-    say_side_effects(settings.measure_effects, work.topology, say)
+    say_side_effects(settings.measure_side_effects, work.topology, say)
     with PreparationProgress(say) as progress:
         folder, fresh = models_for(
             work.topology,
@@ -162,7 +161,7 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
             settings.slot_cores,
             settings.slot_memory_bytes,
             tell=progress.tell,
-            measure_effects=settings.measure_effects,
+            measure_side_effects=settings.measure_side_effects,
         )
     if fresh:
         say(f"models measured; kept for next time in {folder}")
@@ -172,18 +171,20 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
 def say_side_effects(
     measured: bool, topology: Topology, say: Say, among: Collection[str] | None = None
 ) -> None:
-    """What is done with tasks with effects, before anything is. among: these models (none: all)."""
+    """What is done with tasks with side effects, before anything is. among: these models (none: all)."""
     from headgate.topology_runtime.measuring.calibrate import unsampled_models
 
     spared = {name for name in unsampled_models(topology) if among is None or name in among}
     names = ", ".join(name for name in topology.unsampled if topology.by_name[name].model_name in spared)
     if names and measured:
-        say(f"as asked for, where models lack: {names} really run on sample rows, with all their effects")
+        say(
+            f"as asked for, where models lack: {names} really run on sample rows, with all their side effects"
+        )
     elif names:
         say(
-            f"not run on sample rows, since they may have effects: {names}. Without a model each gets one thread in a "
-            "slot of its own until its first rows have been measured (--measure-effects measures now, --models DIR "
-            "gives models)"
+            f"not run on sample rows, since they may have side effects: {names}. Without a model each gets one "
+            "thread in a slot of its own until its first rows have been measured (--measure-side-effects measures "
+            "now, --models DIR gives models)"
         )
 
 

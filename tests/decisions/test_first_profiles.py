@@ -334,13 +334,15 @@ def test_whoever_looks_sees_how_far_it_is() -> None:
 
 def test_what_two_tasks_share_is_measured_once_by_one_that_samples_may_be_run_on() -> None:
     shared = tuple(replace(task, model="a") if task.name in NAMES else task for task in CHAIN.tasks)
-    topology = replace(CHAIN, tasks=tuple(replace(t, effects=t.name == "a") for t in shared))
+    topology = replace(CHAIN, tasks=tuple(replace(t, side_effects=t.name == "a") for t in shared))
     assert profiling.unmodelled(topology, ()) == {"a": "a"}, (
-        "those behind one with effects get no samples either"
+        "those behind one with side effects get no samples either"
     )
-    topology = replace(CHAIN, tasks=tuple(replace(t, effects=t.name == "c") for t in shared))
+    topology = replace(CHAIN, tasks=tuple(replace(t, side_effects=t.name == "c") for t in shared))
     assert profiling.unmodelled(topology, ()) == {"a": "a"}
-    assert profiling.unmodelled(replace(CHAIN, tasks=(Task("a", model="m"),), edges=()), ()) == {"m": "a"}
+    assert profiling.unmodelled(replace(CHAIN, tasks=(Task("a", model="m"),), edges=()), ()) == {
+        "m": "a"
+    }
 
 
 # ── whatever happens ────────────────────────────────────────────────────────────────────────────

@@ -37,9 +37,11 @@ def topology(*tasks: Task) -> Topology:
 
 
 SPIN = Task(
-    "spin", run="headgate.topology_runtime.tasks.computing:Spin", params={"cpu_ms": 2.0}, effects=False
+    "spin", run="headgate.topology_runtime.tasks.computing:Spin", params={"cpu_ms": 2.0}, side_effects=False
 )
-WAIT = Task("wait", run="headgate.topology_runtime.tasks.waiting:Wait", params={"ms": 20.0}, effects=False)
+WAIT = Task(
+    "wait", run="headgate.topology_runtime.tasks.waiting:Wait", params={"ms": 20.0}, side_effects=False
+)
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +150,7 @@ def test_a_sink_is_run_on_no_sample_unless_asked(tmp_path: Path) -> None:
     again = models_for(t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache")
     assert again == (folder, False) and not written.exists()
     asked = models_for(
-        t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache", measure_effects=True
+        t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache", measure_side_effects=True
     )
     assert asked == (folder, True) and written.stat().st_size > 0
     measured = json.loads((folder / "store.json").read_text())

@@ -20,8 +20,7 @@ from headgate.agent.process.agent_config import AgentConfig
 from headgate.agent.slots.agent_packages import Packages
 from headgate.controller.monitor.package_shipping import ASKED_NS, OFFER_EVERY_NS, PARTS_A_SECOND, Shipping
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.api.topology import Task, Topology
-from headgate.topology_runtime.api.topology_files import document_of
+from headgate.topology_runtime.api.topology import Task, Topology, document_of
 from headgate.topology_runtime.keys.curve import new_pair
 from headgate.topology_runtime.keys.keyring import KeyFile, keep_whole
 from headgate.topology_runtime.packages.package_manifest import TOPOLOGY

@@ -287,9 +287,9 @@ def test_what_stands_beside_headgate_is_used_in_its_version_and_refused_in_anoth
 
 
 def test_modules_that_would_take_anothers_place_are_named(tmp_path: Path) -> None:
-    names = ("agent/__init__.py", "json/__init__.py", "msgspec.py", "own/__init__.py", "own.dist-info/METADATA",
+    names = ("headgate/__init__.py", "json/__init__.py", "msgspec.py", "own/__init__.py", "own.dist-info/METADATA",
              "bin/tool", "_own.cpython-311-x86_64-linux-gnu.so", "typing.py", "notes.txt")  # fmt: skip
     site = folder(tmp_path / "site", dict.fromkeys(names, b""))
-    assert displaced_installs(site) == ["agent", "json", "msgspec", "typing"]
+    assert displaced_installs(site) == ["headgate", "json", "msgspec", "typing"]
     assert displaced_installs(tmp_path / "nothing") == []
     assert "json" in sys.stdlib_module_names

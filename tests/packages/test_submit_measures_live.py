@@ -107,7 +107,7 @@ def test_what_lacks_a_model_is_measured_and_every_row_comes_once(hosts: Hosts) -
     code, said = ended(submitting(hosts, "flow", "--set", f"save-models={saved}"))
     assert code == 0, said
     assert "2 tasks without a model" in said and "measuring halve in vm1/0" in said and "add in vm2/0" in said
-    assert "not run on sample rows, since they may have effects: store" in said
+    assert "not run on sample rows, since they may have side effects: store" in said
     hosts.wait(lambda: len(hosts.noted()) >= 150)
     hosts.ask("stop")
     hosts.wait(lambda: hosts.controller.poll() is not None)

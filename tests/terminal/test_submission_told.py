@@ -18,7 +18,7 @@ LINE = Topology(
     (
         Task("source", "source", "x:Source", static=Static()),
         Task("work", run="x:work"),
-        Task("pay", run="x:pay", effects=True),
+        Task("pay", run="x:pay", side_effects=True),
         Task("store", run="x:store"),
     ),
     (Edge("source", "work"), Edge("work", "pay"), Edge("pay", "store")),
@@ -69,7 +69,7 @@ def test_what_may_have_effects_is_not_run_on_samples_unless_asked_for() -> None:
     assert names == ["work", "pay", "store"]
     found = measuring.stand_ins(LINE, names, False, said.append)
     assert [one["task"] for one in found] == ["pay", "store"] and all(one["unmeasured"] for one in found)
-    assert said[0].startswith("not run on sample rows, since they may have effects: pay, store.")
+    assert said[0].startswith("not run on sample rows, since they may have side effects: pay, store.")
     assert measuring.stand_ins(LINE, names, True, said.append) == [] and "pay, store really run" in said[1]
     assert (
         measuring.stand_ins(LINE, measuring.lacking(LINE, [model("pay"), model("store")]), False, said.append)

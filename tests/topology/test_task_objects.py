@@ -20,12 +20,12 @@ from headgate.topology_runtime.api.logic import (
     Window,
     batched,
     batched_of,
-    effects_of,
     flat_map,
     keep_if,
     kind_of,
     no_side_effects,
     side_effects,
+    side_effects_of,
 )
 from headgate.topology_runtime.api.task_functions import call_faults, filled, gives_of, takes_of
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
@@ -340,7 +340,7 @@ def test_keys_are_tried_too() -> None:
 
 CODE = """
 from headgate.topology_runtime.api.builder import topology
-from headgate.topology_runtime.api.logic import Source, effects, no_effects
+from headgate.topology_runtime.api.logic import Source, no_side_effects, side_effects
 
 class Numbers(Source):
     def read(self, position, limit):
@@ -349,11 +349,11 @@ class Numbers(Source):
 def plain(row):
     return row
 
-@effects
+@side_effects
 def pay(row):
     return row
 
-@no_effects
+@no_side_effects
 class Count:
     def __call__(self, row):
         return row
@@ -390,8 +390,8 @@ def test_a_mark_stays_beside_others():
     def both(row):
         return [row]
 
-    assert effects_of(both) is True and effects_of(no_side_effects(lambda row: row)) is False
-    assert effects_of(lambda row: row) is None
+    assert side_effects_of(both) is True and side_effects_of(no_side_effects(lambda row: row)) is False
+    assert side_effects_of(lambda row: row) is None
     assert both.__headgate_kind__ == "flat_map"
 
 
@@ -407,13 +407,13 @@ def test_marks_of_the_code_are_found_however_the_topology_is_written(tmp_path: P
         (tmp_path / "flow.json").write_text(json.dumps(document))
         reference = str(tmp_path / "flow.json")
     found = load(reference, runs=True).topology
-    assert found.by_name["pay"].effects is True and found.by_name["before"].effects is None
+    assert found.by_name["pay"].side_effects is True and found.by_name["before"].side_effects is None
     assert found.unsampled == ("pay", "after")
 
 
 def test_a_task_says_so_itself():
     flow = topology("flow")
-    flow.source("numbers") >> flow.task("work").effects() >> flow.task("sink").effects(False)
+    flow.source("numbers") >> flow.task("work").side_effects() >> flow.task("sink").side_effects(False)
     assert flow.build().unsampled == ("work", "sink")
     assert flow.build().digest == chained_again().digest  # what it is, not what it does
 

@@ -15,8 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.topology_runtime.api.loading import load
-from headgate.topology_runtime.api.topology import Edge, LatencyConstraint, Static, Task, Topology
-from headgate.topology_runtime.api.topology_files import MAX_DEPTH, document_of, read_data
+from headgate.topology_runtime.api.topology import (
+    Edge,
+    LatencyConstraint,
+    Static,
+    Task,
+    Topology,
+    document_of,
+)
+from headgate.topology_runtime.api.topology_files import MAX_DEPTH, read_data
 from headgate.topology_runtime.api.validate import MAX_BYTES, faults_of, topology_of
 from headgate.topology_runtime.errors import InvalidInput
 
@@ -154,7 +161,7 @@ def test_faults_of_type_and_of_rule_are_told_together() -> None:
         "tasks[2].nam: unknown key; did you mean 'name'?",
         "tasks[2].name: missing",
         "tasks[3]: expected a mapping with the keys name, kind, run, params, model, static, state, "
-        "exclusive, max_call_s, effects, arriving, batched, got 7",
+        "exclusive, max_call_s, side_effects, arriving, batched, got 7",
         "tasks[4].exclusive: expected true or false, got 'yes'",
         "edges[0].form: unknown key; did you mean 'from'?",
         "edges[0].from: missing",

@@ -1,17 +1,18 @@
-"""Topologies in Python, a pleasure to write and to read:
+"""Topologies in Python.
 
-    from headgate.topology_runtime.api.builder import topology
+>>> from headgate import topology
+>>> flow = topology("words")
+>>> lines = flow.source("lines", "words:Lines", path="book.txt")
+>>> split = flow.task("split", "words:split").emits(8)  # about 8 words for each line
+>>> count = flow.task("count", "words:Count", keyed=True)
+>>> store = flow.task("store", "words:Store")
+>>> lines >> split >> count.by("word") >> store.to_one()
+<path from 'lines' to 'store'>
+>>> [edge.grouping for edge in flow.build().edges]
+['shuffle', 'fields', 'global']
 
-    flow = topology("words")
-    lines = flow.source("lines", Lines, path="book.txt")
-    split = flow.task("split", split_words).emits(8)        # about 8 words for each line
-    count = flow.task("count", Count)
-    store = flow.task("store", Store)
-
-    lines >> split >> count.by("word") >> store.to_one()
-
-`a >> [b, c] >> d` fans out and in. The loader takes the builder itself at `file.py:flow`; `flow.build()`
-gives the `Topology`, with all its faults told at once.
+What a task runs is a function, a class or its `module:attribute`. `a >> [b, c] >> d` fans out and in. The loader takes
+the builder itself at `file.py:flow`; `flow.build()` gives the `Topology`, with all its faults told at once.
 """
 
 from __future__ import annotations
@@ -19,12 +20,21 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import msgspec
 
 from headgate.topology_runtime.api.drafts import draft_of, topology_from
-from headgate.topology_runtime.api.logic import arriving_of, batched_of, effects_of, kind_of
+from headgate.topology_runtime.api.logic import (
+    Keyed,
+    LiveSource,
+    Source,
+    Window,
+    arriving_of,
+    batched_of,
+    kind_of,
+    side_effects_of,
+)
 from headgate.topology_runtime.api.references import reference_of
 from headgate.topology_runtime.api.task_functions import call_faults, state_faults, type_faults
 from headgate.topology_runtime.api.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
@@ -39,7 +49,14 @@ ONE_THREAD = Static(threads=1)  # what a source has unless told otherwise
 
 
 class Path:
-    """Tasks joined by `>>`: more can be joined before its `heads` and after its `tails`."""
+    """Tasks joined by `>>`: more can be joined before its `heads` and after its `tails`.
+
+    >>> flow = Builder("fan")
+    >>> flow.source("a") >> [flow.task("b"), flow.task("c")] >> flow.task("d")
+    <path from 'a' to 'd'>
+    >>> [f"{edge.source}{edge.target}" for edge in flow.build().edges]
+    ['ab', 'ac', 'bd', 'cd']
+    """
 
     def __init__(self, builder: Builder, heads: tuple[End, ...], tails: tuple[End, ...]) -> None:
         self.builder, self.heads, self.tails = builder, heads, tails
@@ -50,9 +67,17 @@ class Path:
     def __rrshift__(self, before: Iterable[Path]) -> Path:
         return _joined(_fan(before), self)
 
+    def __repr__(self) -> str:
+        ends = (", ".join(repr(end.name) for end in side) for side in (self.heads, self.tails))
+        return "<path from {} to {}>".format(*ends)
+
 
 class End(Path):
-    """A task as the end of edges: how rows choose its thread, and how many rows it emits for each."""
+    """A task as the end of edges: how rows choose its thread, and how many rows it emits for each.
+
+    >>> Builder("clicks").task("count").by("user").emits(0.5)
+    <task 'count' of topology 'clicks'>
+    """
 
     def __init__(
         self,
@@ -96,8 +121,8 @@ class End(Path):
         """How many rows it emits for each row it takes, on average: its edges' selectivity."""
         return End(self.builder, self.name, self.grouping, self.key, selectivity)
 
-    def effects(self, felt: bool = True) -> End:
-        """Is what the task does felt outside? Then it is not run on sample rows (see `logic.effects`)."""
+    def side_effects(self, felt: bool = True) -> End:
+        """Is what the task does felt outside? Then it is not run on sample rows (see `logic.side_effects`)."""
         self.builder.mark(self.name, felt)
         return self
 
@@ -124,10 +149,21 @@ def _joined(before: Path, after: Path) -> Path:
     return Path(before.builder, before.heads, after.tails)
 
 
+class ClassLacksMethods:
+    """What mypy takes a task for whose class does not define all that its base asks for. There is none."""
+
+
 class Builder:
     """A topology as it is being written. Faults wait for `build`, which tells them all.
 
-    `tasks`: each with the object that it runs (None: none, or named by text); `edges`: sender, receiver."""
+    `tasks`: each with the object that it runs (None: none, or named by text); `edges`: sender, receiver.
+
+    >>> flow = Builder("half")
+    >>> _ = flow.source("numbers") >> flow.task("halve", exclusive=True)
+    >>> flow.latency("numbers", "halve", limit_ms=200)
+    >>> [task.name for task in flow.build().tasks]
+    ['numbers', 'halve']
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -135,6 +171,17 @@ class Builder:
         self.edges: list[tuple[End, End]] = []
         self.latency_constraints: list[LatencyConstraint] = []
 
+    # A class that lacks a method is told by mypy where it is given: it matches none of the first overloads.
+    @overload
+    def source(self, name: str, run: type[Source], /, **options: Any) -> End: ...
+    @overload
+    def source(self, name: str, run: type[LiveSource], /, **options: Any) -> End: ...
+    @overload
+    def source(
+        self, name: str, run: Callable[..., Source | LiveSource], /, **options: Any
+    ) -> ClassLacksMethods: ...
+    @overload
+    def source(self, name: str, run: Run | None = None, /, **options: Any) -> End: ...
     def source(
         self,
         name: str,
@@ -145,10 +192,18 @@ class Builder:
         model: str | None = None,
         exclusive: bool = False,
         **params: Any,
-    ) -> End:
-        """A task that rows come from: a `logic.Source` or `logic.LiveSource`, of one thread by default."""
+    ) -> Any:
+        """A task that rows come from: a `Source` or `LiveSource`, of one thread by default."""
         return self._add(Task(name, "source", None, params, model, static, exclusive=exclusive), run)
 
+    @overload
+    def task(self, name: str, run: type[Keyed], /, **options: Any) -> End: ...
+    @overload
+    def task(self, name: str, run: type[Window], /, **options: Any) -> End: ...
+    @overload
+    def task(self, name: str, run: Callable[..., Keyed | Window], /, **options: Any) -> ClassLacksMethods: ...
+    @overload
+    def task(self, name: str, run: Run | None = None, /, **options: Any) -> End: ...
     def task(
         self,
         name: str,
@@ -161,16 +216,16 @@ class Builder:
         exclusive: bool = False,
         max_call_s: float = 10.0,
         **params: Any,
-    ) -> End:
+    ) -> Any:
         """A task that takes rows. run: a function of one row, or a class (see `logic`), with its params;
         none in a topology that is only planned. keyed: it keeps state per key (`logic.Keyed` always does)."""
         state: Literal["none", "keyed"] = "keyed" if keyed else "none"
         return self._add(Task(name, "map", None, params, model, static, state, exclusive, max_call_s), run)
 
-    def mark(self, name: str, effects: bool) -> None:
+    def mark(self, name: str, side_effects: bool) -> None:
         """Of the tasks of this name, whether what they do is felt outside."""
         self.tasks = [
-            (msgspec.structs.replace(task, effects=effects) if task.name == name else task, run)
+            (msgspec.structs.replace(task, side_effects=side_effects) if task.name == name else task, run)
             for task, run in self.tasks
         ]
 
@@ -239,7 +294,7 @@ def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
         params=params,
         state="keyed" if kind == "keyed" else task.state,
         batched=bool(batched_of(function)),
-        effects=effects_of(function) if task.effects is None else task.effects,
+        side_effects=side_effects_of(function) if task.side_effects is None else task.side_effects,
         arriving=own if (own := arriving_of(function)) is None or task.arriving is None else task.arriving,
     )
 

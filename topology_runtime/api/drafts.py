@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import FieldInfo
 
-from headgate.topology_runtime.api.topology import SCHEMA, Edge, LatencyConstraint, Task, Topology
+from headgate.topology_runtime.api.topology import (
+    ON_THE_WIRE,
+    SCHEMA,
+    Edge,
+    LatencyConstraint,
+    Task,
+    Topology,
+)
 from headgate.topology_runtime.wording import Suggestions, shown
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -163,7 +170,10 @@ class _Walk:
 @cache
 def _fields(kind: type[msgspec.Struct]) -> dict[str, FieldInfo]:
     """Key in the file → field; cached because reading the types is slow."""
-    return {info.encode_name: info for info in msgspec.structs.fields(kind)}
+    return {
+        info.name if info.name in ON_THE_WIRE else info.encode_name: info
+        for info in msgspec.structs.fields(kind)
+    }
 
 
 def _inside(place: str, key: str) -> str:

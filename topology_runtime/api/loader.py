@@ -28,8 +28,8 @@ from headgate.topology_runtime.api.references import (
     use_paths,
 )
 from headgate.topology_runtime.api.task_functions import filled
-from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.api.topology_files import PARSERS, document_of, read_data
+from headgate.topology_runtime.api.topology import Topology, document_of
+from headgate.topology_runtime.api.topology_files import PARSERS, read_data
 from headgate.topology_runtime.api.validate import raise_if_any, rule_faults, run_faults
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 from headgate.topology_runtime.platform.processes import die_with

@@ -27,8 +27,8 @@ import msgspec
 from headgate.topology_runtime.api.references import import_too_slow, module_of_file
 from headgate.topology_runtime.api.shipped_examples import DEMO, NAMES, example
 from headgate.topology_runtime.api.task_functions import build, key_function
-from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.api.topology_files import PARSERS, document_of, near_file, read_data
+from headgate.topology_runtime.api.topology import Topology, document_of, topology_of_document
+from headgate.topology_runtime.api.topology_files import PARSERS, near_file, read_data
 from headgate.topology_runtime.api.validate import topology_of
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import REFERENCE, did_you_mean, shown
@@ -192,7 +192,7 @@ def _topology_in(out: bytes, code: int, what: str) -> Topology:
         ) from error
     if "error" in answer:
         raise InvalidInput(**answer["error"])
-    return msgspec.convert(answer, Topology)
+    return topology_of_document(answer)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a user's task may be. Import it from here: ``from headgate.topology_runtime.api.logic import …``.
+"""What a user's task may be. Import it from ``headgate``.
 
     a function f(row) → row                  one row for each row (the fast form)
     @flat_map  f(row) → iterable of rows     none, one or many
@@ -9,7 +9,7 @@
     Source, LiveSource                       where rows come from
     Window                                   buffers rows and fires them together: join, window, batch
     Keyed                                    state per key, with snapshot and restore
-    @side_effects, @no_side_effects                    of a function or class: is what it does felt outside?
+    @side_effects, @no_side_effects          of a function or class: is what it does felt outside?
     @any_thread                              of a class: its objects may be called by other threads than their own
 
 Rows are immutable plain values: None, bool, int (64 bits), float, str, bytes, datetime, and tuples,
@@ -19,20 +19,41 @@ those with ``open(context)`` or ``close()`` have them called in their thread.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 Row = Any
 F = TypeVar("F", bound=Callable[..., Any])
+if (
+    TYPE_CHECKING
+):  # with defaults, so that a class without type arguments passes mypy --strict; Python 3.13 has them
+    import typing_extensions as typing_with_defaults
+
+    Key = typing_with_defaults.TypeVar("Key", bound=Hashable, default=Any)
+    State = typing_with_defaults.TypeVar("State", default=Any)
+    In = typing_with_defaults.TypeVar("In", default=Any)
+    Out = typing_with_defaults.TypeVar("Out", default=Any)
+    Given = typing_with_defaults.TypeVar("Given", covariant=True, default=Any)
+else:
+    Key, State, In, Out = TypeVar("Key"), TypeVar("State"), TypeVar("In"), TypeVar("Out")
+    Given = TypeVar("Given", covariant=True)
 BATCHED, CALL = "__headgate_batched__", "__call__"
 BATCHED_ROWS, BATCHED_COLUMNS = "rows", "columns"
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a task object runs. `directory`: a folder of its own on this VM, kept between restarts."""
+    """Where a task object runs. `directory`: a folder of its own on this VM, kept between restarts.
+
+    >>> class Log:
+    ...     def open(self, context: Context) -> None:
+    ...         self.name = f"{context.directory}/{context.task}-{context.thread}.log"
+    ...     def __call__(self, row: str) -> str:
+    ...         return row
+    """
 
     task: str
     thread: int
@@ -42,74 +63,122 @@ class Context:
 
 
 class Exhausted(Exception):
-    """Raised by a source that will never have another row."""
+    """Raised by a source that will never have another row.
+
+    >>> class Three(Source[int]):
+    ...     def read(self, position: int, limit: int) -> Sequence[int]:
+    ...         if position >= 3:
+    ...             raise Exhausted
+    ...         return range(position, min(3, position + limit))
+    >>> list(Three().read(1, 10))
+    [1, 2]
+    """
 
 
-class Source:
+class Source(ABC, Generic[Given]):
     """A replayable source: the rows at and after any position can be read again (a file, a log,
-    a counter). `position` counts the rows of this thread's partition from 0."""
+    a counter). `position` counts the rows of this thread's partition from 0.
 
-    def read(self, position: int, limit: int) -> Sequence[Row]:
+    >>> class Letters(Source[str]):
+    ...     def read(self, position: int, limit: int) -> Sequence[str]:
+    ...         return "abc"[position : position + limit]
+    >>> Letters().read(1, 10)
+    'bc'
+    """
+
+    @abstractmethod
+    def read(self, position: int, limit: int) -> Sequence[Given]:
         """At most `limit` rows from `position` on; fewer or none if there are no more *now*. After a fault it may be
         asked again for what it gave before."""
-        raise NotImplementedError
 
 
-class LiveSource:
+class LiveSource(ABC, Generic[Given]):
     """A source that cannot be read twice (a socket, telemetry). What it hands over is written to
     a small spool on the VM's disk before it is emitted, and read from there after a crash.
 
     It is *arriving*: asked again and again, its rows are taken as they come, and how many come is what is
-    offered. One that makes as many rows as it is asked for says `arriving = False`: it is paced by `--rates`."""
+    offered. One that makes as many rows as it is asked for says `arriving = False`: it is paced by `--rates`.
+
+    >>> class Clicks(LiveSource[str]):
+    ...     def __init__(self) -> None:
+    ...         self.waiting = ["left", "right"]
+    ...     def poll(self, limit: int) -> Sequence[str]:
+    ...         taken, self.waiting = self.waiting[:limit], self.waiting[limit:]
+    ...         return taken
+    >>> Clicks().poll(1)
+    ['left']
+    """
 
     arriving = True
 
-    def poll(self, limit: int) -> Sequence[Row]:
+    @abstractmethod
+    def poll(self, limit: int) -> Sequence[Given]:
         """At most `limit` new rows; none if there are none now, at once or after some milliseconds: while it
         waits, rows that it gave before wait too."""
-        raise NotImplementedError
 
     def came(self, row: Row) -> float | None:
         """When this row came (UTC, seconds), if it says so; None: when it was taken. Latency counts from then."""
         return None
 
 
-class Window:
-    """A task that keeps rows in buckets and lets a bucket go at once: join, window, batch.
+class Window(ABC, Generic[Key, In, Out]):
+    """A task that buffers rows in panes, one for each key, and fires a pane as a whole: join, window, batch.
 
-    The rows of a bucket are not done before `finish` returned and its output was dealt with; if the
-    worker dies they come again. When a re-plan moves the bucket's key, its rows travel along."""
+    The rows of a pane are not done before `finish` returned and its output was dealt with; if the
+    worker dies they are replayed. When a re-plan moves the pane's key, its rows travel along.
 
-    max_age_s: float | None = None  # a bucket this old is finished whether `ready` or not
+    >>> class Pairs(Window[str, dict[str, int], int]):
+    ...     def key(self, row: dict[str, int], source: str) -> str:
+    ...         return source
+    ...     def ready(self, key: str, rows: Sequence[dict[str, int]]) -> bool:
+    ...         return len(rows) == 2
+    ...     def finish(self, key: str, rows: Sequence[dict[str, int]]) -> Iterable[int]:
+    ...         return [rows[0]["x"] + rows[1]["x"]]
+    >>> Pairs().finish("left", [{"x": 1}, {"x": 2}])
+    [3]
+    """
 
-    def key(self, row: Row, source: str) -> Hashable:
-        """The bucket of a row that came from task `source`; a plain value."""
+    max_age_s: float | None = None  # a pane this old fires whether `ready` or not
+
+    def key(self, row: In, source: str) -> Key | None:
+        """The pane of a row that came from task `source`: a plain value. All rows share one pane unless this is
+        defined."""
         return None
 
-    def ready(self, key: Hashable, rows: Sequence[Row]) -> bool:
-        """Is this bucket complete? Asked after each row put into it."""
-        raise NotImplementedError
+    @abstractmethod
+    def ready(self, key: Key, rows: Sequence[In]) -> bool:
+        """Is this pane complete? Asked after each row put into it."""
 
-    def finish(self, key: Hashable, rows: Sequence[Row]) -> Iterable[Row]:
-        """The output of a bucket; its rows are let go."""
-        raise NotImplementedError
+    @abstractmethod
+    def finish(self, key: Key, rows: Sequence[In]) -> Iterable[Out]:
+        """The output of a pane; its rows are done then."""
 
 
-class Keyed:
+class Keyed(ABC, Generic[Key, State, In, Out]):
     """State per key of a task reached by `fields` edges. States are the runtime's: it moves them with
-    their key and saves them, so `snapshot` gives a plain value and `restore` takes it back."""
+    their key and saves them, so `snapshot` gives a plain value and `restore` takes it back.
 
-    def new(self, key: Hashable) -> Any:
+    >>> class Longest(Keyed[str, int, str, int]):
+    ...     def new(self, key: str) -> int:
+    ...         return 0
+    ...     def process(self, key: str, row: str, state: int) -> tuple[int, Iterable[int]]:
+    ...         longest = max(state, len(row))
+    ...         return longest, [longest] if longest > state else []
+    >>> Longest().process("a", "apple", 3)
+    (5, [5])
+    """
+
+    @abstractmethod
+    def new(self, key: Key) -> State:
         """The state of a key not seen before."""
-        raise NotImplementedError
 
-    def process(self, key: Hashable, row: Row, state: Any) -> tuple[Any, Iterable[Row]]:
+    @abstractmethod
+    def process(self, key: Key, row: In, state: State) -> tuple[State, Iterable[Out]]:
         """(new state, output rows) for one row."""
-        raise NotImplementedError
 
     def process_all(
-        self, keys: Sequence[Hashable], rows: Sequence[Row], states: dict[Any, Any]
-    ) -> tuple[list[Row], Sequence[int] | None]:
+        self, keys: Sequence[Key], rows: Sequence[In], states: dict[Key, State]
+    ) -> tuple[list[Out], Sequence[int] | None]:
         """The output rows of many rows: what `process` would give for one after the other; and how many of them came
         of each row, None when it is one of each. `states`: of these keys, the new state of a key is put there. A call
         that raises is tried again with the same states and with fewer rows, so states are replaced here and never
@@ -117,29 +186,52 @@ class Keyed:
         each row."""
         raise NotImplementedError
 
-    def snapshot(self, state: Any) -> Row:
+    def snapshot(self, state: State) -> Row:
+        """The state as a plain value (see the top of this module)."""
         return state
 
-    def restore(self, saved: Row) -> Any:
-        return saved
+    def restore(self, saved: Row) -> State:
+        """The state again, from what `snapshot` gave."""
+        restored: State = saved
+        return restored
 
 
 @dataclass(frozen=True)
 class To:
-    """A row for one thread of a `direct` edge: number `index` modulo the receiver's threads."""
+    """A row for one thread of a `direct` edge: number `index` modulo the receiver's threads.
+
+    >>> def by_region(row: dict[str, int]) -> To:
+    ...     return To(row["region"], row)
+    >>> by_region({"region": 3})
+    To(index=3, row={'region': 3})
+    """
 
     index: int
     row: Row
 
 
 def flat_map(function: F) -> F:
-    """The function gives any number of rows for each row."""
+    """The function gives any number of rows for each row.
+
+    >>> @flat_map
+    ... def words(line: str) -> list[str]:
+    ...     return line.split()
+    >>> words("to be")
+    ['to', 'be']
+    """
     function.__headgate_kind__ = "flat_map"  # type: ignore[attr-defined]
     return function
 
 
 def keep_if(function: F) -> F:
-    """The function says whether the row goes on."""
+    """The function says whether the row goes on.
+
+    >>> @keep_if
+    ... def long(word: str) -> bool:
+    ...     return len(word) > 3
+    >>> long("be")
+    False
+    """
     function.__headgate_kind__ = "filter"  # type: ignore[attr-defined]
     return function
 
@@ -153,7 +245,14 @@ def batched(run: Any = None, /, *, columns: bool = False) -> Any:
     (with @flat_map an iterable of rows, with @keep_if a bool). How many there are in a call is the runtime's to say.
 
     columns: it takes and gives columns instead: an array in place of each value of a row, so dicts of arrays, tuples of
-    arrays, or one array where a row is a value (docs/reference/tasks.md, Columns). A Source may give them, too."""
+    arrays, or one array where a row is a value (docs/how-to/batch-rows.md, Columns). A Source may give them, too.
+
+    >>> @batched
+    ... def halves(rows: list[float]) -> list[float]:
+    ...     return [row / 2 for row in rows]
+    >>> halves([1.0, 3.0])
+    [0.5, 1.5]
+    """
 
     def mark(run: Any) -> Any:
         setattr(run, BATCHED, BATCHED_COLUMNS if columns else BATCHED_ROWS)
@@ -164,20 +263,38 @@ def batched(run: Any = None, /, *, columns: bool = False) -> Any:
 
 def side_effects(run: F) -> F:
     """What the function or class does is felt outside (it writes, posts, pays): it is not run on sample rows unless
-    asked. Sinks need no mark."""
-    run.__headgate_effects__ = True  # type: ignore[attr-defined]
+    asked. Sinks need no mark.
+
+    >>> @side_effects
+    ... def pay(order: dict[str, float]) -> dict[str, float]:
+    ...     return order  # … after a call of the bank
+    """
+    run.__headgate_side_effects__ = True  # type: ignore[attr-defined]
     return run
 
 
 def no_side_effects(run: F) -> F:
-    """A sink that may be run on sample rows: nothing of what it does is felt outside."""
-    run.__headgate_effects__ = False  # type: ignore[attr-defined]
+    """A sink that may be run on sample rows: nothing of what it does is felt outside.
+
+    >>> @no_side_effects
+    ... def drop(row: object) -> None:
+    ...     return None
+    """
+    run.__headgate_side_effects__ = False  # type: ignore[attr-defined]
     return run
 
 
 def any_thread(cls: F) -> F:
     """Objects of this class may be called by any thread of their worker, one at a time: they hold nothing that belongs
-    to the thread that made them (a sqlite3 connection does). Functions need no mark; subclasses need their own."""
+    to the thread that made them (a sqlite3 connection does). Functions need no mark; subclasses need their own.
+
+    >>> @any_thread
+    ... class Add:
+    ...     def __init__(self, number: int) -> None:
+    ...         self.number = number
+    ...     def __call__(self, row: int) -> int:
+    ...         return row + self.number
+    """
     cls.__headgate_any_thread__ = True  # type: ignore[attr-defined]
     return cls
 
@@ -201,9 +318,9 @@ def processes_all(logic: Keyed) -> bool:
     return found[0] is not Keyed and "process_all" in vars(found[0])
 
 
-def effects_of(run: Any) -> bool | None:
+def side_effects_of(run: Any) -> bool | None:
     """As it is marked; None when it is not."""
-    marked = getattr(run, "__headgate_effects__", None)
+    marked = getattr(run, "__headgate_side_effects__", None)
     return None if marked is None else bool(marked)
 
 

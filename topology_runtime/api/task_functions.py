@@ -27,8 +27,8 @@ from headgate.topology_runtime.api.logic import (
     Window,
     arriving_of,
     batched_of,
-    effects_of,
     kind_of,
+    side_effects_of,
 )
 from headgate.topology_runtime.api.references import last_lines, resolve
 from headgate.topology_runtime.api.topology import Edge, Task
@@ -357,7 +357,7 @@ def _with_kind(number: int, task: Task, run: Any, draft: Draft, faults: list[str
         else:
             faults.append(f"tasks[{number}].kind {task.kind!r}: {task.run} is a {kind}")
     state = "keyed" if kind == "keyed" else task.state
-    effects = effects_of(run) if task.effects is None else task.effects
+    side_effects = side_effects_of(run) if task.side_effects is None else task.side_effects
     own = arriving_of(run)
     arriving = own if own is None or task.arriving is None else task.arriving
     if task.arriving and own is None:
@@ -366,5 +366,5 @@ def _with_kind(number: int, task: Task, run: Any, draft: Draft, faults: list[str
     if task.batched and not batched:
         faults.append(f"tasks[{number}].batched: {task.run} is not @batched: it takes one row at a time")
     return msgspec.structs.replace(
-        task, kind=kind, state=state, effects=effects, arriving=arriving, batched=batched
+        task, kind=kind, state=state, side_effects=side_effects, arriving=arriving, batched=batched
     )

@@ -13,6 +13,9 @@ from typing import Any, Literal
 import msgspec
 
 SCHEMA = "headgate/topology/v1"
+ON_THE_WIRE = {
+    "side_effects": "effects"
+}  # keys of a task that peers of an older version know by another name
 KEY_RANGES = 1024  # key ranges of a task reached by `fields` (protocol: Routing)
 
 Grouping = Literal["shuffle", "fields", "all", "global", "direct", "local"]
@@ -36,7 +39,7 @@ class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned. effects: is what it
+    """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned. side_effects: is what it
     does felt outside (None: as its code says, else only a sink's is)? Then it is not run on sample rows. arriving: of a
     source that cannot be read twice, whether its rows are taken as they come (None: as its code says); the others are
     paced by the offered rates. batched: its code takes the rows of a call together, as it says itself."""
@@ -50,7 +53,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     state: Literal["none", "keyed"] = "none"
     exclusive: bool = False
     max_call_s: float = 10.0
-    effects: bool | None = None
+    side_effects: bool | None = msgspec.field(default=None, name=ON_THE_WIRE["side_effects"])
     arriving: bool | None = None
     batched: bool = False
 
@@ -119,13 +122,13 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @cached_property
     def unsampled(self) -> tuple[str, ...]:
-        """Tasks that are not run on sample rows, in breadth-first order: those with effects, a sink unless it says
+        """Tasks that are not run on sample rows, in breadth-first order: those with side effects, a sink unless it says
         otherwise, and those behind them, which samples do not reach. Tasks of fixed size are never measured."""
         found: list[str] = []
         for task in self.breadth_first:
             behind = any(edge.source in found for _, edge in self.in_edges(task.name))
             sink = not self.out_edges(task.name) and bool(self.in_edges(task.name))
-            if behind or (sink if task.effects is None else task.effects):
+            if behind or (sink if task.side_effects is None else task.side_effects):
                 found.append(task.name)
         return tuple(found)
 
@@ -203,3 +206,23 @@ def _by_end(
     for number, edge in enumerate(edges):
         found.setdefault(end(edge), []).append((number, edge))
     return {name: tuple(those) for name, those in found.items()}
+
+
+def document_of(topology: Topology) -> dict[str, Any]:
+    """The topology as its file has it, `schema` included; what has its default value is left out."""
+    tasks = [
+        _renamed(task, {wire: key for key, wire in ON_THE_WIRE.items()})
+        for task in msgspec.to_builtins(topology.tasks)
+    ]
+    return {"schema": topology.schema, **msgspec.to_builtins(topology), "tasks": tasks}
+
+
+def topology_of_document(document: Any) -> Topology:
+    """What `document_of` gave, or the same with the names of the wire. Raises msgspec.ValidationError."""
+    if isinstance(document, dict) and isinstance(document.get("tasks"), list):
+        document = {**document, "tasks": [_renamed(task, ON_THE_WIRE) for task in document["tasks"]]}
+    return msgspec.convert(document, Topology)
+
+
+def _renamed(task: Any, names: dict[str, str]) -> Any:
+    return {names.get(key, key): value for key, value in task.items()} if isinstance(task, dict) else task

@@ -12,9 +12,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.api.validate import MAX_BYTES
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import did_you_mean, shown
@@ -41,11 +38,6 @@ def read_data(path: Path) -> object:
         raise InvalidInput(f"{path}: nested too deeply", cause="a topology needs five levels") from error
     except ValueError as error:
         raise InvalidInput(f"{path}: not {path.suffix[1:].upper()}", cause=str(error)) from error
-
-
-def document_of(topology: Topology) -> dict[str, Any]:
-    """The topology as its file has it, `schema` included; what has its default value is left out."""
-    return {"schema": topology.schema, **msgspec.to_builtins(topology)}
 
 
 def _read_text(path: Path) -> str:

@@ -34,18 +34,18 @@ def models_for(  # what models depend on, and how to measure them
     seconds: float = SECONDS,
     tell: Tell | None = None,
     cache: Path | None = None,
-    measure_effects: bool = False,
+    measure_side_effects: bool = False,
 ) -> tuple[Path, bool]:
     """(folder of models, was anything measured now?). Measures the models that this machine has not yet; tasks that
-    are not run on samples (`Topology.unsampled`) get stand-ins, unless `measure_effects`.
+    are not run on samples (`Topology.unsampled`) get stand-ins, unless `measure_side_effects`.
 
     `tell` hears of every point. Raises InvalidInput for tasks without code, HeadgateError when a task
     fails, hangs or misses its service; nothing is left running then, nor on Ctrl-C."""
     directory = store.folder(topology, user_paths, slot_cores, slot_memory_bytes, cache)
-    lacking = store.missing(topology, directory, measured=measure_effects)
+    lacking = store.missing(topology, directory, measured=measure_side_effects)
     if lacking:
         _raise_if_planned_only(topology)
-    if not measure_effects:
+    if not measure_side_effects:
         slot = {"cores": slot_cores, "memory_bytes": slot_memory_bytes, "machine": store.machine()}
         spared = unsampled_models(topology)
         for name in spared & set(lacking):

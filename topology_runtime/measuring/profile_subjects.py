@@ -118,7 +118,7 @@ def of_topology(reference: str, names: Sequence[str]) -> Subjects:
         if not chosen and own:
             raise InvalidInput(
                 "none of the tasks is run on sample rows unless it is named",
-                cause=f"{', '.join(task.name for task in own)} may have effects",
+                cause=f"{', '.join(task.name for task in own)} may have side effects",
                 hint="name those that may really run",
             )
     return Subjects(loaded.topology, tuple(chosen), loaded.user_paths, {})

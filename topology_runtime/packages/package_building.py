@@ -23,8 +23,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.api.topology_files import document_of
+from headgate.topology_runtime.api.topology import Topology, document_of
 from headgate.topology_runtime.packages import package_archive as archive
 from headgate.topology_runtime.packages import package_manifest as mf
 from headgate.topology_runtime.packages.package_manifest import (

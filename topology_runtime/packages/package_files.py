@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.api.topology import Topology, topology_of_document
 from headgate.topology_runtime.packages.package_manifest import (
     FAULTS_TOLD,
     IN_PACKAGE,
@@ -72,7 +72,7 @@ def _found(text: str, root: Path) -> Path | None:
 def topology_in(code: Path) -> Topology:
     """Of an unpacked package. Raises BadPackage, OSError."""
     try:
-        return msgspec.json.decode((code / TOPOLOGY).read_bytes(), type=Topology)
+        return topology_of_document(msgspec.json.decode((code / TOPOLOGY).read_bytes()))
     except FileNotFoundError as error:
         raise BadPackage(
             "the package holds no topology, so what it would run is not signed",

@@ -26,8 +26,7 @@ from headgate.controller.models.plan_data import plan_data
 from headgate.controller.models.plans import Plan
 from headgate.dashboards.runs.connection import contact_of
 from headgate.lab.reproduction.rate_stair import Pace, Stair
-from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.api.topology_files import document_of
+from headgate.topology_runtime.api.topology import Topology, document_of
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, Unreachable
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.measuring.machine_speed import Reference
