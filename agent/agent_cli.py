@@ -42,7 +42,7 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
     metavar="own|agent|USER",
     help="Whom your tasks run as: a user of their own, whoever the agent is, or a user of this machine [root: own].",
 )
-@click.option("--listen", metavar="HOST", help="Address for tuples between workers [loopback].")
+@click.option("--listen", metavar="HOST", help="Address for rows between workers [loopback].")
 @click.option("--advertise", metavar="HOST", help="Under which other VMs reach it [as --listen].")
 @setting("--rack", default="", metavar="NAME", help="Where it stands, for plans [r1].")
 @setting(
@@ -64,7 +64,7 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
 def run(
     slot_memory: str | None, directory: str | None, listen: str | None, advertise: str | None, **options: Any
 ) -> None:
-    """Keep one VM as the controller wants it: workers in slots, watched and sampled.
+    """Keep one VM as the controller orders it: workers in slots, watched and sampled.
 
     `headgate up` starts agents by itself; this is for VMs of your own."""
     from headgate.agent.process import agent_config as c

@@ -55,7 +55,7 @@ from headgate.topology_runtime.wire.messages import (
 )
 
 NS = 1_000_000_000
-TURN_NS = NS // 4  # the loop looks round at least this often
+TURN_NS = NS // 4  # the loop looks around at least this often
 HANG_EVERY_NS = NS // 2
 SAMPLE_EVERY_NS, SAMPLE_RARELY_NS, SAMPLE_SOON_NS = NS, 5 * NS, NS // 4
 SAMPLE_BUDGET = 0.01  # of a core; a costlier block makes the next one later
@@ -137,12 +137,12 @@ class Agent:
         self.spare = ProfileSlots(config, self.binding, self.worker_user)
         undo.callback(self.spare.close)
         hello = agent_startup.hello(config, boot, self.binding, self.packages.only_signed, self.worker_user)
-        self.state = AgentState(hello, now_ns, self.supervisor.letters_before())
-        self.state.strikes.take_up(agent_files.load_struck(config.directory, config.run))
+        self.state = AgentState(hello, now_ns, self.supervisor.dead_letters_before())
+        self.state.failures.take_up(agent_files.load_failures(config.directory, config.run))
         if config.metrics is not None:
             self.metrics = AgentMetricsPort(config.vm, config.metrics)
             undo.callback(self.metrics.close)
-            log.info("metrics are told on %s", self.metrics.address)
+            log.info("metrics are served on %s", self.metrics.address)
         self._watch_all()
         log.info("agent of %s, %d slots of %g cores; %s", config.vm, config.slots, config.slot_cores, why)
         self.do(e.Tick())
@@ -288,7 +288,10 @@ class Agent:
         self.sampler.over(worker.slot, worker.incarnation)
         calls = self.supervisor.under_way(worker, self._names, self._sources)
         state, left = self.state.slots[worker.slot], (calls, worker.reader.unlogged)
-        rest = self.supervisor.letters_left(worker, state.letters), agent_files.left_over(self.config.work)
+        rest = (
+            self.supervisor.dead_letters_left(worker, state.letters),
+            agent_files.left_over(self.config.work),
+        )
         self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, *rest))
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
@@ -312,7 +315,7 @@ class Agent:
         for stands in self.spare.stands():
             self.do(stands)
         for worker in self.supervisor.workers.values():
-            worker.reader.be_careful(self.state.strikes.careful(worker.slot, now_ns))
+            worker.reader.be_careful(self.state.failures.careful(worker.slot, now_ns))
         for worker, hang in self.supervisor.hung(now_ns, self._max_call_ns):
             log.warning("the worker of slot %d hangs: %s", worker.slot, hang.why)
             self.do(e.WorkerHung(self.state.slots[worker.slot].slot, worker.incarnation, *hang))
@@ -356,9 +359,9 @@ class Agent:
                 self._tell(slot.number, Lease(until_ns))
             case e.SendPoisoned(slot, _, message) | e.PassOn(slot, _, message):
                 self._tell(slot.number, message)
-            case e.SaveStruck(struck):
-                with self.disk.writing("what was struck", self.config.directory):
-                    agent_files.save_struck(self.config.directory, self.config.run, struck)
+            case e.SaveFailures(struck):
+                with self.disk.writing("what failed", self.config.directory):
+                    agent_files.save_failures(self.config.directory, self.config.run, struck)
             case e.DumpWorker() | e.KillWorker():
                 self._signal(instruction)
             case e.StartProfile():
@@ -371,9 +374,9 @@ class Agent:
                     self._reach(self.state.desired, "reported")
             case e.SendHello(message) | e.SendDeadLetters(message) | e.SendProfiled(message):
                 self.uplink.send(message)
-            case e.ForgetLetters():
-                with self.disk.writing("dead letters that are told", self.config.work):
-                    self.supervisor.forget_letters()
+            case e.DropDeadLetters():
+                with self.disk.writing("dead letters that are reported", self.config.work):
+                    self.supervisor.drop_dead_letters()
             case e.SendGoodbye(goodbye):
                 self._send_rest()
                 self._give_back()
@@ -398,7 +401,7 @@ class Agent:
             log.error("the worker of slot %d cannot be started: %s", slot, error)
             return e.WorkerExited(order.slot, order.incarnation, f"it cannot be started: {error}")
         self.waiter.add_fd(worker.pidfd)
-        worker.reader.be_careful(self.state.strikes.careful(slot, monotonic_ns()))
+        worker.reader.be_careful(self.state.failures.careful(slot, monotonic_ns()))
         self.sampler.watch(slot, order.incarnation, worker.pid, worker.reader)
         return None
 
@@ -413,7 +416,7 @@ class Agent:
         return ended
 
     def _tell(self, slot: int, message: FromAgentToWorker | bytes) -> None:
-        """To the slot's worker, if it has said hello (else it is told when it does)."""
+        """To the slot's worker, if it has said hello (else it gets it when it does)."""
         if slot in self.peers:
             self.workers_channel.send(self.peers[slot], message)
 

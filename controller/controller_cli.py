@@ -148,7 +148,7 @@ PLANNED = ("allocator", "mapper", "routing", "interference")  # a plan that is g
 
 
 class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file of `--schedule`: steps of (seconds after the start, tuples/s), repeating after `period_s`. uncapped:
+    """The file of `--schedule`: steps of (seconds after the start, rows/s), repeating after `period_s`. uncapped:
     all sources take rows as they come, all of them, and the first step is what the first plan is made for."""
 
     steps: tuple[tuple[float, float], ...]
@@ -160,7 +160,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--topology", type=click.Path(path_type=Path), help="The topology, as JSON; none: `submit`.")
 @click.option("--models", type=click.Path(path_type=Path), help="Folder of its models.")
 @click.option("--schedule", type=click.Path(path_type=Path), help='Offered load: {"steps": [[0, 100]]}.')
-@click.option("--rate", type=click.FloatRange(0, 1e9), help="Offered load: one rate in tuples/s.")
+@click.option("--rate", type=click.FloatRange(0, 1e9), help="Offered load: one rate in rows/s.")
 @click.option(
     "--vms", "initial_vms", default="", help="VMs that shall be there and their slots: vm1=4,vm2=4."
 )
@@ -205,7 +205,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
     help="Threads that compute are run by the one thread that sends to them.",
 )  # fmt: skip
-@setting("--hide-keys", is_flag=True, help="Of a hot key tell only its range.")
+@setting("--hide-keys", is_flag=True, help="Of a hot key show only its range.")
 @setting(
     "--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
     help="Rows wait so long at most in a thread's buffers, but for latency constraints.",
@@ -419,7 +419,7 @@ def offer_of(options: dict[str, Any]) -> ScheduleFile:
     if not times or times[0] != 0 or times != sorted(set(times)):
         raise InvalidInput("the schedule's steps do not ascend from 0 s", cause=str(options["schedule"]))
     if not all(0 <= tps < float("inf") for _, tps in offer.steps) or not 0 <= offer.period_s < float("inf"):
-        raise InvalidInput("the schedule has a rate or a period that is none", cause=str(options["schedule"]))
+        raise InvalidInput("invalid rate or period in the schedule", cause=str(options["schedule"]))
     return offer
 
 
@@ -436,7 +436,7 @@ def read_json(path: Path, kind: type[Any], what: str) -> Any:
         raise InvalidInput(f"{path} is no {what}", cause=str(error)) from error
 
 
-# ── A controller that is begun before it is known what it is to run: `up` begins it first, and reads the
+# ── A controller that is started before it is known what it is to run: `up` begins it first, and reads the
 # user's topology while it imports. The rest of its command line comes by standard input, as a JSON list
 # of words.
 
@@ -451,7 +451,7 @@ SOON = (  # what takes a while to import, up to the first plan
 
 
 def rest_of_the_words(owner: int) -> list[str]:
-    """Blocks until they are all there; ends this process when there are none, or when `owner` dies meanwhile.
+    """Blocks until they are all there; ends this process when nothing is given, or when `owner` dies meanwhile.
 
     Raises UsageError."""
     if owner:

@@ -123,7 +123,7 @@ class ControllerPorts:
                 self._do(t.Command(self._asked, request))
 
     def look_at_keys(self) -> bool:
-        """True when somebody may come in no more: he is heard no more from here on, nor told anything."""
+        """True when somebody may come in no more: he is heard no more from here on, nor sent anything."""
         gone = self._trust.look()
         if gone:
             self._peers.clear()  # who may come in still is known again with his next message
@@ -173,7 +173,7 @@ class ControllerPorts:
         self._commands.close(LINGER_MS)
 
     def _blame(self, peer: bytes, why: str, view: RunView | None) -> None:
-        """A bad message is dropped and counted; too many: its peer is told why and not heard for a while."""
+        """A bad message is dropped and counted; too many: its peer is sent the reason and not heard for a while."""
         if self._conduct.blame(peer, why, monotonic_ns()):
             boot, run = (view.boot, view.run) if view is not None else (0, "")
             words = f"too many bad messages ({why}): not heard for a minute"

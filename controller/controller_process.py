@@ -30,7 +30,7 @@ from headgate.controller.files.journal import Journal
 from headgate.controller.files.machine_providers import Listing, Machines
 from headgate.controller.files.run_state_files import DeadLetterFile, TallyFile
 from headgate.controller.knowledge import loop_events as t
-from headgate.controller.knowledge.dead_letters import LetterRecord
+from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.journal_records import PhaseEntered, Record, RolloutStarted
 from headgate.controller.knowledge.loop_events import MakePlan, PlanMade
 from headgate.controller.package_shelf import FOLDER
@@ -105,7 +105,7 @@ Step = Callable[[t.Event, t.Now], Sequence[t.Instruction]]
 @dataclass(frozen=True, slots=True)
 class ControllerPlace:
     """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
-    process it dies with (0: none), which older traces stay, where its metrics are told (None: nowhere), the
+    process it dies with (0: none), which older traces stay, where its metrics are served (None: nowhere), the
     port of its picture's changes (0: any), its keys, its address."""
 
     state: Path
@@ -148,7 +148,7 @@ class Controller:
         self._notes = ServiceNotes()
         self._disk_told: t.DiskSeen = t.DiskSeen(())
         self._endpoint_told = False
-        self._run: dict[str, Any] | None = None  # a trace to be begun
+        self._run: dict[str, Any] | None = None  # a trace to be started
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,7 +175,7 @@ class Controller:
         ahead.start()
 
     def turn(self) -> None:
-        """One look round."""
+        """One look around."""
         self._waiter.wait((self._next_tick_ns - monotonic_ns()) / NS)
         self._wake.clear()
         self._ports.hear_agents(self._viewers.view)
@@ -271,7 +271,7 @@ class Controller:
         with self._disk.writing("the journal, shortened,", self._journal.path):
             self._journal.shorten_if_long()
         if self._disk.has("dead letters"):
-            self._keep_letters(())
+            self._keep_dead_letters(())
         if self._run is not None:
             self._begin_trace(self._run)
         found = self._disk.texts()
@@ -343,8 +343,8 @@ class Controller:
                 case t.KeepTallies(tallies):
                     with self._disk.writing("the tallies", self._store.path):
                         self._store.keep(tallies)
-                case t.KeepLetters(records):
-                    self._keep_letters(records)
+                case t.KeepDeadLetters(records):
+                    self._keep_dead_letters(records)
                 case t.KeepModel(model, folder):
                     model_store.save((self._place.trace or self._place.state) / folder, model)
                 case t.RequestMachine(vm):
@@ -366,7 +366,7 @@ class Controller:
         except (OSError, HeadgateError) as error:
             self._events.append(t.Troubled(what, str(error)))
 
-    def _keep_letters(self, records: tuple[LetterRecord, ...]) -> None:
+    def _keep_dead_letters(self, records: tuple[DeadLetterRecord, ...]) -> None:
         with self._disk.writing("dead letters", self._letters.path):
             self._letters.append(records)
         if self._recorder is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.platform.http_options import MetricsAt
 
 
-# ── Sends the picture to whoever listens, and answers who asks for all of it. Thin: `views/picture.py`
+# ── Sends the picture to whoever listens, and answers who asks for all of it. Thin: `views/run_snapshots.py`
 # makes it
 #
 # It is shown each view of the run, and never waits: a listener that does not take its messages loses them.
@@ -55,7 +55,7 @@ class Publisher:
         self._record: Callable[[bytes], None] | None = None
 
     def ask_again(self) -> None:
-        """Whoever listens must come in anew, if he may still."""
+        """Whoever listens must come in again, if he may still."""
         self._channel.ask_again()
 
     def record(self, write: Callable[[bytes], None]) -> None:
@@ -109,7 +109,7 @@ Work = Callable[[], Any]
 
 class Viewers:
     """Lives in the controller's thread, but for the one that thinks. wake: what wakes the controller.
-    guard: who may look. metrics: where to tell them; raises Unreachable when it cannot be had."""
+    guard: who may look. metrics: where to serve them; raises Unreachable when it cannot be had."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Viewers:
                 self._publisher.show(view)
 
     def ask_again(self) -> None:
-        """Somebody may come in no more: all who listen must come in anew."""
+        """Somebody may come in no more: all who listen must come in again."""
         if self._publisher is not None:
             with self._costing():
                 self._publisher.ask_again()

@@ -1,4 +1,4 @@
-"""What an agent hears (events) and does about it (instructions): the words of `state.AgentState`.
+"""What an agent hears (events) and does about it (instructions): what `agent_state.AgentState` takes and gives.
 
 Messages of the controller and of workers are events as they are; the rest is here.
 """
@@ -51,8 +51,8 @@ class SourcesRead(msgspec.Struct, frozen=True):
 class WorkerExited(msgspec.Struct, frozen=True):
     """A worker's process has ended and was reaped. clean: it ended itself in order. how: a few words for people.
     by_itself: nobody ended it, nor was it about to end. calls: of user code that were under way. unlogged: rows
-    that its sinks were at and had not logged. letters: that it had not told. spools: what is left in the VM's then
-    (None: as before)."""
+    that its sinks were at and had not logged. letters: the dead letters that it had not reported. spools: what is left
+    in the VM's then (None: as before)."""
 
     slot: Slot
     incarnation: int
@@ -165,7 +165,7 @@ class SendQuit(msgspec.Struct, frozen=True):
 
 
 class PassOn(msgspec.Struct, frozen=True):
-    """Tell this worker what the controller says to one of its source threads."""
+    """Send this worker what the controller says to one of its source threads."""
 
     slot: Slot
     incarnation: int
@@ -188,8 +188,8 @@ class SendPoisoned(msgspec.Struct, frozen=True):
     message: Poisoned
 
 
-class SaveStruck(msgspec.Struct, frozen=True):
-    """Keep this on disk: all that was struck."""
+class SaveFailures(msgspec.Struct, frozen=True):
+    """Keep this on disk: all failure counts."""
 
     struck: tuple[Struck, ...]
 
@@ -206,7 +206,7 @@ class SendDeadLetters(msgspec.Struct, frozen=True):
     letters: DeadLetters
 
 
-class ForgetLetters(msgspec.Struct, frozen=True):
+class DropDeadLetters(msgspec.Struct, frozen=True):
     """The controller has all that workers which are no more have left on this VM's disk."""
 
 
@@ -227,7 +227,7 @@ class SendProfiled(msgspec.Struct, frozen=True):
 
 
 class ControllerChanged(msgspec.Struct, frozen=True):
-    """Another life of the controller: what counts only once is told from its beginning."""
+    """Another life of the controller: what counts only once is reported from its beginning."""
 
     boot: int
 
@@ -260,11 +260,11 @@ Instruction = (
     | SendLease
     | PassOn
     | SendPoisoned
-    | SaveStruck
+    | SaveFailures
     | SendHello
     | SendReport
     | SendDeadLetters
-    | ForgetLetters
+    | DropDeadLetters
     | StartProfile
     | EndProfile
     | SendProfiled

@@ -1,6 +1,6 @@
-"""The agent's mind: which workers there are, which are desired, what the controller is told.
+"""The agent's state machine: which workers there are, which are desired, what is reported.
 
-Pure: `step(event, now_ns) → [instruction]`, with `now_ns` monotonic; agent.py performs the instructions,
+Pure: `step(event, now_ns) → [instruction]`, with `now_ns` monotonic; agent_process.py performs the instructions,
 the simulator too. Rules:
  1. Only the highest token counts (boot, epoch, counter). An equal one is forwarded again: barriers are states.
  2. A slot with desired threads has a worker. One that dies is replaced at once under a higher incarnation; after the
@@ -10,10 +10,10 @@ the simulator too. Rules:
  4. A report goes out on every change, and every 0.5 s; HELLO until welcomed, when the controller's boot
     changes, and while the controller is not heard.
  5. A controller of a lower boot than one already heard is not obeyed.
- 6. The end: workers are told to quit, killed 1 s later, and the last words are report and goodbye.
- 7. The controller's answers to reports grant a lease (VmLease); workers with exclusive threads are told of
+ 6. The end: workers are ordered to quit, killed 1 s later, and the last words are report and goodbye.
+ 7. The controller's answers to reports grant a lease (VmLease); workers with exclusive threads hear of
     it after the desired state for which it was granted.
- 8. A worker runs one code: where its slot is to run another, it is told to quit and a new one is started.
+ 8. A worker runs one code: where its slot is to run another, it is ordered to quit and a new one is started.
  9. A profile runs in a slot without threads and without a worker, and ends before one starts there.
 """
 
@@ -81,7 +81,7 @@ class VmLease:
         return self.until_ns > before
 
 
-# ── How far the source threads of a VM have read, as its workers tell it. Pure ──────────────────────────
+# ── How far the source threads of a VM have read, as its workers report it. Pure ──────────────────────────
 
 
 class SourcePositions:
@@ -112,7 +112,7 @@ class SourcePositions:
     def now(self) -> tuple[SourceStatus, ...]:
         """The source threads that are desired here, lowest thread first.
 
-        One that was started again has nothing emitted until it is told from where: until then it has
+        One that was started again has nothing emitted until it hears from where: until then it has
         acked what its dead predecessor had."""
         return tuple(
             replace(now, acked=max(now.acked, floor)) if now.emitted == 0 else now
@@ -123,13 +123,13 @@ class SourcePositions:
 
 # ── Dead letters of a VM on their way to the controller: kept until it has them on its disk. Pure ───────
 
-A_MESSAGE, AGAIN_MOST = 30, 2000  # letters of 7,000 characters each, which may be 28,000 bytes
-WHOLE_MOST = 2000  # letters that wait whole; of more (the controller is away) only what they are of
+A_MESSAGE, AGAIN_MOST = 30, 2000  # dead letters of 7,000 characters each, which may be 28,000 bytes
+WHOLE_MOST = 2000  # dead letters that wait whole; of more (the controller is away) only what they are of
 AGAIN_NS = 5_000_000_000  # not taken for so long: said again
 
 
 class DeadLetterBox:
-    """Letters are numbered from 0 on in an agent's life (`boot`). What workers that are no more have `left` on the
+    """Dead letters are numbered from 0 on in an agent's life (`boot`). What workers that are no more have `left` on the
     VM's disk may go once the controller has it."""
 
     def __init__(self, vm: str, boot: int, left: Iterable[DeadLetter] = ()) -> None:
@@ -184,13 +184,13 @@ class DeadLetterBox:
 # ── What an agent knows of the profiles in free slots of its VM (profiles.ProfileSpec). Pure ───
 #
 # One runs while the newest desired state names it and no thread is desired in its slot, within its budget; a
-# new life of the controller names it anew, if at all. How it ended is said again with every desired state
+# new life of the controller names it again, if at all. How it ended is said again with every desired state
 # that still names it.
 
 
 @dataclass(slots=True)
 class RunningProfile:
-    """Its processes may be there until then. done, of: points, as far as it has told."""
+    """Its processes may be there until then. done, of: points, as far as it has reported."""
 
     spec: ProfileSpec
     end_at_ns: int
@@ -243,13 +243,13 @@ class ProfileState:
         return e.EndProfile(number)
 
     def due(self, now_ns: int) -> list[e.Instruction]:
-        """Budgets are used up: those profiles are ended, and what they measured is told."""
+        """Budgets are used up: those profiles are ended, and what they measured is reported."""
         return [
             e.EndProfile(number) for number, one in sorted(self.running.items()) if now_ns >= one.end_at_ns
         ]
 
     def stands(self, event: e.ProfileStands) -> None:
-        """One has told how far it is."""
+        """One has reported how far it is."""
         if (one := self.running.get(event.number)) is not None:
             one.done, one.of = event.done, event.of
 
@@ -267,24 +267,24 @@ class ProfileState:
 REPORT_EVERY_NS = NS // 2
 REPORT_GAP_NS = NS // 200  # changes closer together than this share a report
 HELLO_EVERY_NS = NS // 2
-SILENT_NS = 3 * NS // 2  # a controller not heard for so long is told again who is here
+SILENT_NS = 3 * NS // 2  # a controller not heard for so long is sent again who is here
 QUIT_LIMIT_NS = NS  # from "quit" to the kill
 LEAVE_LIMIT_NS = 5 * NS  # a worker that leaves by itself may have user objects to close
 DUMP_NS = NS // 5  # from the order to write stacks to the kill
 STOP_LIMIT_NS = 5 * NS  # a process that a kill does not end (uninterruptible I/O) is left behind, loudly
-TROUBLES_MOST = 16  # told of a disk
+TROUBLES_MOST = 16  # reported of a disk
 
 
 class AgentState:
-    """One agent's life. `hello` is who it is; its `boot` is the UTC time in ns at `now_ns`. letters: those that
-    workers of an earlier life left on this VM's disk."""
+    """One agent's life. `hello` is who it is; its `boot` is the UTC time in ns at `now_ns`. letters: the dead letters
+    that workers of an earlier life left on this VM's disk."""
 
     def __init__(self, hello: Hello, now_ns: int, letters: tuple[DeadLetter, ...] = ()) -> None:
         self.hello = hello
         self.slots = {number: SlotState(Slot(hello.vm, number)) for number in range(hello.slots)}
         self.desired: DesiredState | None = None
         self.profile = ProfileState(hello.vm)
-        self.strikes = WorkerFailures()
+        self.failures = WorkerFailures()
         self.token = Token()
         self.lease = VmLease()
         self.controller_boot = 0
@@ -299,7 +299,7 @@ class AgentState:
         self._started_ns = now_ns
         self._heard_ns = self._hello_ns = self._report_ns = self._stop_ns = -1
         self._told: object = None
-        self._changed = False  # is there news that no report has told?
+        self._changed = False  # is there news that no report has said?
         self._asked_to_stop = False
         self._exiting = False
 
@@ -313,7 +313,7 @@ class AgentState:
         out += self.profile.due(now_ns)
         out += self._spawn_desired(now_ns)
         out += self._kill_overdue(now_ns)
-        out += [e.ForgetLetters()] if self._letters.over() else []
+        out += [e.DropDeadLetters()] if self._letters.over() else []
         ending = self._end(now_ns)
         return out + (ending or self._speak(now_ns))
 
@@ -393,7 +393,7 @@ class AgentState:
         self.positions.want(here, {t.thread for t in desired.threads})
         free = {state.slot for state in self.slots.values() if not state.desired and not state.live}
         notes += self.profile.want(desired, free, now_ns)
-        heard = self.strikes.hear(tuple(n for vm, n in desired.strikes if vm != self.hello.vm), now_ns)
+        heard = self.failures.hear(tuple(n for vm, n in desired.strikes if vm != self.hello.vm), now_ns)
         for state in [
             s for s in self.slots.values() if s.live and (s.code != s.code_desired or s.code not in data)
         ]:
@@ -411,7 +411,7 @@ class AgentState:
         return [e.ForwardWanted(state.slot, state.incarnation, data), *self._lease_of(state)]
 
     def _note_strangers(self, desired: DesiredState) -> list[e.Instruction]:
-        """Slots that the controller wants used and that this VM does not have."""
+        """Slots that the controller orders used and that this VM does not have."""
         vm = self.hello.vm
         odd = {t.slot for t in desired.threads if t.slot.vm == vm and t.slot.number not in self.slots}
         return [e.Note(f"threads are desired in slot {s}, which this VM does not have") for s in sorted(odd)]
@@ -431,10 +431,10 @@ class AgentState:
         self._told = None
         self._report_ns = -1
         if first:
-            return [*leased, *self._letters_again(now_ns)]
+            return [*leased, *self._dead_letters_again(now_ns)]
         self._hello_ns = now_ns
         said = e.SendHello(self.hello), e.ControllerChanged(welcome.boot)
-        return [*leased, *said, *self.profile.stop(), *self._letters_again(now_ns)]
+        return [*leased, *said, *self.profile.stop(), *self._dead_letters_again(now_ns)]
 
     def _on_lease(self, welcome: Welcome) -> list[e.Instruction]:
         """Rule 7. (An answer to another life of this agent grants nothing.)"""
@@ -445,13 +445,13 @@ class AgentState:
         return [told for state in running for told in self._lease_of(state)]
 
     def _lease_of(self, state: SlotState) -> list[e.Instruction]:
-        """What a worker is told of the lease; nothing when no exclusive thread is desired there."""
+        """What a worker hears of the lease; nothing when no exclusive thread is desired there."""
         tasks = self.desired.topology.by_name if self.desired is not None else {}
         if not any(tasks[t.task].exclusive for t in state.desired) or not self.lease.until_ns:
             return []
         return [e.SendLease(state.slot, state.incarnation, self.lease.until_ns)]
 
-    def _letters_again(self, now_ns: int) -> list[e.Instruction]:
+    def _dead_letters_again(self, now_ns: int) -> list[e.Instruction]:
         return [e.SendDeadLetters(letters) for letters in self._letters.again(now_ns)]
 
     def _on_shutdown(self, token: Token, reason: str, now_ns: int) -> list[e.Instruction]:
@@ -536,12 +536,12 @@ class AgentState:
         if state.quitting or not (event.by_itself or state.hung >= 0):
             return False, []
         why = self._no_answer(event.calls, state.hung) if state.hung >= 0 else f"its worker died: {event.how}"
-        struck = self.strikes.lost(state.slot.number, event.calls, state.hung, why, now_ns)
+        struck = self.failures.lost(state.slot.number, event.calls, state.hung, why, now_ns)
         if struck is None:
             return False, []
         out: list[e.Instruction] = [
             e.Note(described(struck)),
-            e.SaveStruck(tuple(self.strikes.struck.values())),
+            e.SaveFailures(tuple(self.failures.struck.values())),
         ]
         for other in self.slots.values():
             if other.status == "running" and other is not state:
@@ -554,7 +554,7 @@ class AgentState:
         return f"hung: no answer within max_call_s={limits[0]:g}" if limits else "hung: no answer in time"
 
     def _poisoned(self, state: SlotState) -> list[e.SendPoisoned]:
-        poison = self.strikes.poison
+        poison = self.failures.poison
         return [e.SendPoisoned(state.slot, state.incarnation, Poisoned(poison))] if poison else []
 
     def _on_hung(self, event: e.WorkerHung, now_ns: int) -> list[e.Instruction]:
@@ -608,7 +608,7 @@ class AgentState:
         if self.controller_boot == 0:
             return out
         if self._letters.overdue(now_ns):
-            out += self._letters_again(now_ns)
+            out += self._dead_letters_again(now_ns)
         quiet_ns = now_ns - self._report_ns
         news = self._news()
         self._changed = news != self._told
@@ -624,7 +624,7 @@ class AgentState:
         unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
         report = Report(
             self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.positions.now(),
-            self._disk(), unlogged, self.spools_left, self.strikes.told, profiles=self.profile.at(),
+            self._disk(), unlogged, self.spools_left, self.failures.told, profiles=self.profile.at(),
             keys=tuple(seen for state in self.slots.values() for seen in state.keys),
         )  # fmt: skip
         return e.SendReport(report)
@@ -637,10 +637,10 @@ class AgentState:
         return tuple(found)[:TROUBLES_MOST]
 
     def _news(self) -> object:
-        """What of a report is worth telling at once (counts are not)."""
+        """What of a report is worth a report at once (counts are not)."""
         workers = tuple(state.now() for state in self.slots.values())
         standing = tuple((s.thread, s.stopped, s.exhausted) for s in self.positions.now())
-        return self.token, workers, standing, self._disk(), self.strikes.told
+        return self.token, workers, standing, self._disk(), self.failures.told
 
     def _end(self, now_ns: int) -> list[e.Instruction]:
         """The last words, once no worker lives (or cannot be ended)."""
@@ -652,7 +652,7 @@ class AgentState:
         text = "the worker of {} does not end even when killed"
         out: list[e.Instruction] = [e.Note(text.format(slot)) for slot in alive]
         if self.controller_boot and not self.refused:
-            out += self._letters_again(now_ns)
+            out += self._dead_letters_again(now_ns)
             last = self._report(self._news(), now_ns)
             out += [last, e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot))]
         self._exiting = True

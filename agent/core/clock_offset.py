@@ -1,6 +1,6 @@
 """How far this machine's clock is from the controller's. Pure; times are ns, monotonic where not said otherwise.
 
-Each report is answered with the controller's time. It was told somewhere between sending and hearing, so the middle is
+Each report is answered with the controller's time. It was read somewhere between sending and hearing, so the middle is
 off by half the round trip at most (Cristian 1989). The answer with the least round trip of the last half minute counts,
 its error growing by what two clocks may drift apart.
 """

@@ -1,4 +1,4 @@
-"""Which packages a VM fetches, and what its controller is told of each. Pure.
+"""Which packages a VM fetches, and what is reported of each. Pure.
 
 One that was offered, or that a desired state needs, is asked for part after part: the next when one has come, the same
 again when it has not come within a second. How it ends, whole or refused, is said once, and again with each offer.
@@ -15,7 +15,7 @@ from headgate.topology_runtime.wire.messages import DesiredState, PackageAt, Tas
 
 NS = 1_000_000_000
 AGAIN_NS = NS
-REFUSED_NS = 10 * NS  # then it may be offered afresh: what was wrong with it may be mended
+REFUSED_NS = 10 * NS  # then it may be offered afresh: what was wrong with it may be fixed
 FETCHED_MOST = 4  # at once; of more, the one that was asked for first is forgotten
 
 
@@ -41,7 +41,7 @@ class PackageFetch:
         self._now: dict[str, _Fetch] = {}
 
     def want(self, digest: str, now_ns: int) -> bool:
-        """It is offered, or needed. True when it is new here: how much of it is there is to be told."""
+        """It is offered, or needed. True when it is new here: how much of it is there is to be reported."""
         fetch = self._now.get(digest)
         if fetch is not None and not (fetch.refused and now_ns - fetch.refused_ns >= REFUSED_NS):
             if fetch.settled:
@@ -94,7 +94,7 @@ class PackageFetch:
         return frozenset(self._now)
 
 
-# ── Which codes a desired state has for a VM, and what the workers of each are told. Pure ───────────────
+# ── Which codes a desired state has for a VM, and what the workers of each get. Pure ───────────────
 
 
 def codes_on(desired: DesiredState, vm: str) -> Iterator[TaskCode]:

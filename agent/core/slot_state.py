@@ -31,10 +31,10 @@ class SlotState:
     """Slot `slot` and its present or last worker, `incarnation` 0 when there never was one.
 
     ended: threads that have finished for good and are still listed as desired. leaving: the worker said
-    that it exits. quitting: it was told to. kill_at_ns: when it is killed (again) for `kill_why` if it
+    that it exits. quitting: it was ordered to. kill_at_ns: when it is killed (again) for `kill_why` if it
     still lives then. killed_for: why it was. hung: the thread whose call took too long, −1 none. troubles:
     of its worker with the disk. unlogged, unlogged_before: finished rows without a log, of its worker and of
-    those before it. letters: dead letters that its worker has told. again: those that it sends again. given_up:
+    those before it. letters: dead letters that its worker has reported. again: those that it sends again. given_up:
     quarantined, whatever lives there. code: the number of what its worker runs; code_desired: of what it should. paths:
     of latency constraints, what its worker manages."""
 
@@ -74,7 +74,7 @@ class SlotState:
 
     @property
     def said(self) -> Status:
-        """What others are told: a slot that is given up is quarantined, whatever lives there."""
+        """What others see: a slot that is given up is quarantined, whatever lives there."""
         return "quarantined" if self.given_up else self.status
 
     @property
@@ -90,7 +90,7 @@ class SlotState:
         return late and bool(self.desired) and all(t.answers for t in self.desired)
 
     def try_again(self, now_ns: int) -> bool:
-        """Has nothing else taken its threads for a minute? Then it is given up no more; its crashes count anew."""
+        """Has nothing else taken its threads for a minute? Then it is given up no more; its crashes count again."""
         if self.status != "quarantined" or all(t.leaving or t.answers for t in self.desired):
             return False
         if self.crashed_ns and now_ns - self.crashed_ns[-1] < TRIED_AGAIN_NS:
@@ -167,7 +167,7 @@ class SlotState:
         return True
 
     def exited(self, how: str, clean: bool, now_ns: int, epoch: int, excused: bool = False) -> None:
-        """Its process is gone. Not a crash: it was told to quit, or it ended itself in order, or a row
+        """Its process is gone. Not a crash: it was ordered to quit, or it ended itself in order, or a row
         is to blame."""
         excused = excused or self.quitting or clean
         self.last_exit = f"{self.killed_for}: {how}" if self.killed_for and not clean else how

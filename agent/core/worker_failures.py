@@ -5,10 +5,10 @@
 2. The call is known when the worker had named it, or when it is a source's read. What is known is counted
    per identity; such a loss is no crash of the slot.
 3. After a loss the slot's next workers are *careful* for a minute (after losses of which nothing was known,
-   twice as long each time): they name each row before it is begun. The losses of which nothing was known
+   twice as long each time): they name each row before it is started. The losses of which nothing was known
    count for the first row that is found so.
-4. Struck three times, a row is *poison*: it becomes a dead letter before user code meets it again.
-5. Every VM counts what was struck there and hears of the others what they counted: rows that are sent again go
+4. Failed three times, a row is *poison*: it becomes a dead letter before user code meets it again.
+5. Every VM counts what failed there and hears of the others what they counted: rows that are sent again go
    elsewhere, and three times is meant of all VMs together. Who hears of a loss elsewhere is careful too.
 """
 
@@ -28,7 +28,7 @@ from headgate.topology_runtime.worker.calls.attempts import FAILURES_MOST
 CAREFUL_NS = 60_000_000_000
 DOUBLED_MOST = 6
 STRUCK_KEPT = 500
-TOLD_MOST, ERROR_MOST = 20, 300  # told to other VMs: so many, the latest, with so much of what happened
+TOLD_MOST, ERROR_MOST = 20, 300  # sent to other VMs: so many, the latest, with so much of what happened
 
 NOTHING = VmStrikes()
 
@@ -71,7 +71,7 @@ class WorkerFailures:
     _careful_until_ns: int = -1  # all slots, since something was lost elsewhere
 
     def lost(self, slot: int, calls: tuple[UnderWay, ...], hung: int, why: str, now_ns: int) -> Struck | None:
-        """A worker was lost in user code; what was struck, None when that is not known. hung: the thread
+        """A worker was lost in user code; what failed, None when that is not known. hung: the thread
         whose call took too long, −1: it died."""
         of = self._slots.setdefault(slot, OfSlot())
         call = _guilty(calls, hung)
@@ -163,7 +163,7 @@ def described(struck: Struck) -> str:
     where = f"{struck.source}[{struck.partition}] position {struck.position}"
     if struck.kind == "read":
         return f"source {struck.task} at {where}: {struck.error}; read again later and later"
-    buried = "it is buried as a dead letter" if struck.times >= FAILURES_MOST else "it is tried again"
+    buried = "it becomes a dead letter" if struck.times >= FAILURES_MOST else "it is tried again"
     return f"task {struck.task}, row of {where}: {struck.error}; {buried}"
 
 
@@ -174,7 +174,7 @@ def described(struck: Struck) -> str:
 # 2. its main loop does not advance for 3 s although rows wait, its CPU is idle and no thread is in a call,
 # 3. a thread has been in one call for longer than its task's `max_call_s`: a call for one row, not a frame
 # (but of a batched task); in a source's read or poll too. A call of open or close is the worker's own to
-# tell of, so it counts only when the main loop does not advance either, and open may take a minute.
+# report, so it counts only when the main loop does not advance either, and open may take a minute.
 # A call that is long but legal, a worker starved of CPU, and an agent that was itself stalled are no hang.
 
 NS = 1_000_000_000
@@ -187,7 +187,7 @@ OPEN_LEAST_NS = 60 * NS  # a task may load much when it begins
 
 
 class Call(NamedTuple):
-    """A thread in user code. started_ns: when its frame was begun (monotonic). moved: another number than
+    """A thread in user code. started_ns: when its frame was started (monotonic). moved: another number than
     before, and it is not in the same call."""
 
     thread: int

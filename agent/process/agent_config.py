@@ -1,4 +1,4 @@
-"""What an agent is told on its command line, checked as a whole."""
+"""What an agent reads from its command line, checked as a whole."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AgentConfig(msgspec.Struct, frozen=True):
     slot_memory_bytes: int
     directory: str
     run: str = "local"
-    at: Listening = Listening()  # for tuples between workers
+    at: Listening = Listening()  # for rows between workers
     key: str = ""  # the file of its key
     owner: int = 0
     metrics: MetricsAt | None = None  # none: no metrics

@@ -1,4 +1,4 @@
-"""What was struck, on the agent's disk: another life of the agent goes on counting where this one ended."""
+"""Failure counts of calls, on the agent's disk: another life of the agent goes on counting where this one ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Saved(msgspec.Struct):
     struck: tuple[Struck, ...]
 
 
-def save_struck(directory: str, run: str, struck: tuple[Struck, ...]) -> None:
+def save_failures(directory: str, run: str, struck: tuple[Struck, ...]) -> None:
     """Raises OSError."""
     path = os.path.join(directory, STRUCK_FILE)
     with open(f"{path}.new", "wb") as file:
@@ -29,8 +29,8 @@ def save_struck(directory: str, run: str, struck: tuple[Struck, ...]) -> None:
     os.replace(f"{path}.new", path)
 
 
-def load_struck(directory: str, run: str) -> tuple[Struck, ...]:
-    """What was struck in this run; nothing when there is no such file, or another run's, or a torn one."""
+def load_failures(directory: str, run: str) -> tuple[Struck, ...]:
+    """Failure counts of this run; nothing when there is no such file, or another run's, or a torn one."""
     path = os.path.join(directory, STRUCK_FILE)
     try:
         with open(path, "rb") as file:

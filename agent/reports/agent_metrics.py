@@ -1,6 +1,6 @@
-"""What Prometheus is told of an agent: a frozen view, made with each sample block, read by scrapes.
+"""What Prometheus reads of an agent: a frozen view, made with each sample block, read by scrapes.
 
-`headgate_agent_…`, each with the VM's name. What the rows do is told by the controller.
+`headgate_agent_…`, each with the VM's name. What the rows do is in the controller's metrics.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AgentView(msgspec.Struct, frozen=True):
 
 
 class AgentMetricsPort:
-    """Metrics of the agent of `vm`, told on a port. Raises Unreachable when it cannot be had."""
+    """Metrics of the agent of `vm`, served on a port. Raises Unreachable when it cannot be had."""
 
     def __init__(self, vm: str, at: MetricsAt) -> None:
         from headgate.topology_runtime.metrics.metrics_port import MetricsPort

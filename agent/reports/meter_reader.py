@@ -110,7 +110,7 @@ class MeterReader:
         return tuple(found)
 
     def reading(self, now_ns: int, state: str, ran_ns: int) -> HangReading:
-        """What `hang.HangWatch` wants to see."""
+        """What `worker_failures.HangWatch` needs."""
         words = self._meter.words
         queued, calls = 0, []
         for i in range(words[meter.H_THREADS]):

@@ -6,7 +6,7 @@ binding. Attribution, where the kernel does not say:
   run_delay   includes being throttled by the slot's bound; each thread's is reduced in proportion, so
               that what is left in a slot is waiting for others
   latency     a sink's end-to-end latency is booked on the first source (in file order) from which the
-              sink can be reached; with several sources the meter does not tell them apart
+              sink can be reached; with several sources the meter does not distinguish them
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ NS = 1_000_000_000
 SILENT_NS = 3 * NS
 LOST_NS = 2 * NS  # after a silence this long, messages may have been lost on the way
 IN_DOUBT_NS = 2 * NS  # those sent up to so long before the silence, too
-FELT_NS = NS // 1000  # a change of the clock's offset that workers are told
+FELT_NS = NS // 1000  # a change of the clock's offset that workers hear of
 READ_MOST = 64  # messages taken in one turn
 
 log = logging.getLogger("headgate.agent")
@@ -74,7 +74,7 @@ class Uplink:
         return came
 
     def correct_clock(self) -> bool:
-        """Go by the controller's clock; True when that is a change which others must be told."""
+        """Go by the controller's clock; True when that is a change which others must hear of."""
         offset_ns, _ = self.offset_ns()
         if abs(offset_ns - self.told_ns) < FELT_NS and (offset_ns == 0) == (self.told_ns == 0):
             return False

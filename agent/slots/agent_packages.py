@@ -160,7 +160,7 @@ log = logging.getLogger("headgate.agent")
 
 
 class Packages:
-    """Of one VM. It trusts the signers that it was told of and those that its key names; without any it runs none.
+    """Of one VM. It trusts the signers that it was given and those that its key names; without any it runs none.
 
     Raises InvalidInput."""
 

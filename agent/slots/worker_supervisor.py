@@ -66,7 +66,7 @@ class WorkerProcess:
 
 class WorkerEnd(NamedTuple):
     """How a worker ended, in a few words; clean: it ended itself in order; by_itself: nobody ended it from outside, and
-    it had not begun to end."""
+    it had not started to end."""
 
     how: str
     clean: bool
@@ -213,15 +213,15 @@ class Supervisor:
         self._keep_keys()
         return self._end(worker, code)
 
-    def letters_left(self, worker: WorkerProcess, told: int) -> tuple[DeadLetter, ...]:
-        """Dead letters that it had kept and, after so many, not told."""
+    def dead_letters_left(self, worker: WorkerProcess, told: int) -> tuple[DeadLetter, ...]:
+        """Dead letters that it had kept and, after so many, not reported."""
         return left_by(self._config.work, worker.slot, worker.incarnation, told)
 
-    def letters_before(self) -> tuple[DeadLetter, ...]:
+    def dead_letters_before(self) -> tuple[DeadLetter, ...]:
         """Those that workers of an earlier life of this agent had kept."""
         return left_before(self._config.work, self._config.run)
 
-    def forget_letters(self) -> None:
+    def drop_dead_letters(self) -> None:
         """Of workers that are no more. Raises OSError."""
         living = {(worker.slot, worker.incarnation) for worker in self.workers.values()}
         forget(self._config.work, living)
@@ -284,7 +284,7 @@ class Supervisor:
             try:
                 worker.process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                continue  # nothing ends it: the slot's clean-up tells
+                continue  # nothing ends it: the slot's clean-up says so
             self.reap(worker)
         return ended
 

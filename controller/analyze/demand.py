@@ -12,8 +12,8 @@ for besides, whichever is more):
        within 20 s of one that raised it; of these 15 s twice as many for each lowering of the last ten minutes that was
        undone within 30 s: a plan costs its moves. Two signals: it is not lowered while more rows wait than that plan
        would carry in a second, nor while the topology is unstable (`diagnosis.py`).
- season where one is believed, a plan is raised before the rise that it foresees and lowered into troughs that are
-       worth it (`lowered`); it is raised as above where more comes than was foreseen.
+ season where one is believed, a plan is raised before the rise that it forecasts and lowered into troughs that are
+       worth it (`lowered`); it is raised as above where more comes than was forecast.
  ahead a forecast reaches until a plan decided now would be in force: two seconds until a rate is sure, and what
        enacting took lately, the start of a VM included where the VMs there are do not suffice.
  come  of rows that are taken as they come, chance makes ±√n of n: a rate counts as above another where it is by
@@ -181,7 +181,7 @@ TREND_AGAIN_S, URGENT_AGAIN_S = 5.0, 1.0  # after a plan came into force
 CHANCE = 3.0  # standard deviations of a count: one look in 700 is further off, and there are two a second
 LEVEL_S = 5  # of arrivals
 LASTING_S = (10, 20, 40, 80)  # means of so long say what five seconds cannot: few rows differ by chance
-SURE_S = 2  # a step is believed after so long: a spike of a second is none
+SURE_S = 2  # a step is believed after so long: a spike of a second is no step
 TURN_S = 0.5  # from then until the loop's next turn, on average
 KEPT_SHARE = 0.9  # of a burst's rate: a plan that carries so much has headroom for it
 AHEAD_MOST_S = 60  # no enactment is waited for longer
@@ -224,7 +224,7 @@ def demand(
     headroom: float = HEADROOM,
     horizon: Horizon = USUAL,
 ) -> Demand:
-    """Compare what is offered and foreseen with `planned_tps`, the rate of the plan in force. The forecast has heard
+    """Compare what is offered and forecast with `planned_tps`, the rate of the plan in force. The forecast has heard
     the newest second; what is needed now is added to what it remembers."""
     if len(offer.rates) < SURE_S * _S:
         text = f"no rate yet: {len(offer.rates) * SERIES_STEP_S:g} s of history"
@@ -364,7 +364,7 @@ def _by_trend(case: _Case) -> _Asked:
 
 
 def _by_season(case: _Case, coming: Coming) -> _Asked:
-    """By what a season foresees; whatever that is, a plan is raised where more comes than it is for."""
+    """By what a season forecasts; whatever that is, a plan is raised where more comes than it is for."""
     seen, planned_tps, drain_tps = case.seen, case.planned_tps, case.drain_tps
     rise = due(coming, planned_tps - drain_tps, case.horizon, case.forecast.tuning.ahead_s)
     needed = Needed(max(case.headroom * seen.base_tps, float(coming.needs[0])), "season")
@@ -472,7 +472,7 @@ def _down(case: _Case, needed: Needed) -> tuple[float, str, str]:
 
 
 def _never_down(case: _Case, target_tps: float) -> str:
-    """Why no plan is lowered, whatever is foreseen; empty where it may be."""
+    """Why no plan is lowered, whatever is forecast; empty where it may be."""
     if case.planned_tps <= FLOOR_TPS:
         return f"plans of {FLOOR_TPS:g} t/s and less are not lowered"
     if case.offer.backlog > SHORT_ROWS_S * target_tps:
@@ -519,7 +519,7 @@ def _evidence(seen: _Rates, needed: Needed, forecast: RateForecast, past: Past) 
     }
 
 
-# ── How far arriving sources are behind what comes: what that asks of a plan, and when a person is told.
+# ── How far arriving sources are behind what comes: what that asks of a plan, and when a person is alarmed.
 # Pure
 #
 # A plan carries what comes with some headroom, so rows that wait are done with sooner or later. It is made
@@ -560,7 +560,7 @@ def lag_alarm(before: str, lags: tuple[Lag, ...], window: MeasuredWindow) -> str
         return before
     return (
         f"lag growing: {worst.source} is {worst.rows:,} rows and {worst.seconds:.0f} s behind what comes "
-        f"({window.offered_tps:,.0f} tuples/s come, {window.emitted_tps:,.0f} are read)"
+        f"({window.offered_tps:,.0f} rows/s come, {window.emitted_tps:,.0f} are read)"
     )
 
 

@@ -31,7 +31,7 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.wording import significant
 
 CONFIRM_S = 8.0  # a plan is judged once it has been in force this long: 2 s to settle, 6 s of evidence
-SHORTFALL_MOST = 1.5  # a plan is raised at most so much over the demand when models promise too much
+SHORTFALL_MOST = 1.5  # a plan is raised at most so much over the demand when models are too high
 WORTH = 1.05  # a plan for less than 5 % more is not worth a change
 LATENCY_AGAIN_S = 30.0  # after a plan, before another is made for a latency constraint
 LATENCY_STEP = 1.25  # more headroom for a violated latency constraint

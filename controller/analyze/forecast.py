@@ -5,13 +5,13 @@ It hears one rate a second and keeps ten minutes of them.
  level, trend   Holt's two averages with a damped trend. A rate that is off by more than chance makes is a step:
                 the level goes there at once, and the trend learns nothing from it. A rise in each of three seconds
                 on end is a trend at once, as steep as in the least of them.
- error          by how much more came than was foreseen, over the time that a plan takes to be in force. From these
+ error          by how much more came than was forecast, over the time that a plan takes to be in force. From these
                 errors the *margin*: so much above the forecast that, had it always been added, no more than
                 `short_share` of the rows of the last ten minutes would have come above a plan.
  burst          a rise that is over before a plan could help. Two of them are known, from then on they are neither
                 level nor error: the queue takes them, as far as rows may wait (`queue_s`). A plan must then carry
                 what comes besides and the most that they bring in any so many seconds, spread over these and the wait.
- season         what comes back after a period (`season.py`); where one is believed, it is planned for.
+ season         what comes back after a period (`season_detection.py`); where one is believed, it is planned for.
 
 Nothing that is asked of a plan for errors is above what came in the last ten minutes (`recent_tps`).
 """
@@ -193,7 +193,7 @@ class RateForecast:
         """What a plan must carry for the bursts that are known while `base_tps` comes besides."""
         return self.bursts.carried_tps(base_tps, self.tuning.queue_share * self.queue_s)
 
-    # ── what is foreseen ────────────────────────────────────────────────────────────────────────
+    # ── what is forecast ────────────────────────────────────────────────────────────────────────
 
     def rise_tps(self, ahead_s: float) -> float:
         """What the trend adds within so long; nothing where it falls, and while bursts come."""
@@ -217,7 +217,7 @@ class RateForecast:
         return margin_of(errors, self.tuning.short_share * float(rates.mean()) * MEMORY_S)
 
     def coming(self, chance_tps: float = 0.0) -> Coming | None:
-        """What a season foresees; None where none is believed, and while bursts come."""
+        """What a season forecasts; None where none is believed, and while bursts come."""
         return None if self.bursts.number else self._season.coming(chance_tps)
 
     def needed(self, base_tps: float, headroom: float, ahead_s: int, chance_tps: float = 0.0) -> Needed:

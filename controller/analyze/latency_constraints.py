@@ -49,7 +49,7 @@ def _parts(path: tuple[str, ...], window: MeasuredWindow) -> dict[str, float]:
     return parts
 
 
-# ── How the latency constraints stand, as those workers tell that manage their parts
+# ── How the latency constraints stand, as those workers report that manage their parts
 # (topology_runtime/latency). Pure
 
 WORSE: dict[Standing, int] = {"held": 0, "adapting": 1, "helpless": 2}

@@ -71,7 +71,7 @@ class LearnedFactor:
 
 @dataclass(frozen=True, slots=True)
 class ModelBias:
-    """cost: of a row, by what tells what the task carries; cpu: CPU of a row, where that is known. plans: which."""
+    """cost: of a row, by what says what the task carries; cpu: CPU of a row, where that is known. plans: which."""
 
     model: str
     version: str
@@ -274,7 +274,7 @@ def spread_of(models: Mapping[str, Model], entries: Iterable[LedgerEntry]) -> Er
 # takes no model's place: the model in force is scaled by what was measured / said at these, as the prediction
 # ledger's corrections scale it (`models/prediction_ledger.py`). Of n windows with half a distance s of the
 # quartiles the median errs by
-# 1.86 s / √n (normal errors); what all windows of one run share, the mood of its machine, is `bias.SPREAD`
+# 1.86 s / √n (normal errors); what all windows of one run share, the mood of its machine, is `SPREAD`
 # besides. What is less than two such errors off is what the model says.
 
 SECONDS_LEAST = 30.0  # that a number of threads was at its peak

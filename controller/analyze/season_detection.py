@@ -1,18 +1,18 @@
-"""Does the rate come back? A season found in the last minutes, or handed over, and how well it foresaw. Pure.
+"""Does the rate come back? A season found in the last minutes, or handed over, and how well it forecast. Pure.
 
 It hears one rate a second, keeps half an hour of them, and does so much work a second and no more.
 
  found     every few seconds: the shortest lag at which the rates resemble themselves about as much as at any (their
            autocorrelation, over ten minutes and over all that is kept); two whole periods must have been seen.
-           Foreseen is the mean of what came one, two and three periods before.
- handed    over as a file (`Handed`): laid where it fits the last minutes best, anew until it is believed.
- scaled    both by what came in the last period against what was foreseen for it.
- believed  once for a whole period (of a handed one: a tenth, at least a minute) what it had foreseen `LOOK_S` before
+           The forecast is the mean of what came one, two and three periods before.
+ handed    over as a file (`Handed`): laid where it fits the last minutes best, again until it is believed.
+ scaled    both by what came in the last period against what was forecast for it.
+ believed  once for a whole period (of a handed one: a tenth, at least a minute) what it had forecast `LOOK_S` before
            was off by at most half as much as level and trend were. So a found one is believed after three periods.
- given up  as soon as more than one row in a hundred came above what it foresaw with its margin, or it is no longer
+ given up  as soon as more than one row in a hundred came above what it forecast with its margin, or it is no longer
            much better than level and trend. Whenever it was, it has to prove itself for twice as long. It is believed
            only once so many rows came that they would bear the steepest rise of the last half hour, unforeseen.
- margin    so much above what was foreseen that no more than `short_share` of the rows came above both.
+ margin    so much above what was forecast that no more than `short_share` of the rows came above both.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class LastSeconds:
         return self._twice[end - self._count : end]
 
 
-# ── How much more than was foreseen has to be carried so that few rows come above it. Pure ──────────────
+# ── How much more than was forecast has to be carried so that few rows come above it. Pure ──────────────
 
 
 def margin_of(above: Floats, rows: float) -> float:
     """The least for which at most so many rows would have come above it. above: by how much more came than was
-    foreseen, of each second."""
+    forecast, of each second."""
     above = -np.sort(-above[above > 0])
     if not len(above):
         return 0.0
@@ -71,23 +71,23 @@ def margin_of(above: Floats, rows: float) -> float:
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 RECENT_S = 600  # a season is sought in these, and where there is none, in all that is kept
-AHEAD_S = 240  # are foreseen: longer ahead nothing is decided
+AHEAD_S = 240  # are forecast: longer ahead nothing is decided
 CHECK_S = 5  # apart periods are sought
 KEPT = 0.75  # of the errors of level and trend, at most, once it is believed
 LAID_S, LAID_SHARE = 60, 0.25  # of a period, that a handed season is laid by
 PROOF_SHARE = 0.1  # of a period, that it then has to prove itself, `LAID_S` at least
 SAME = 0.02  # of a period apart: it is laid as before
 PERIODS = 3  # are averaged
-MISSED = 0.01  # of the rows may come above what was foreseen
-RISKED = 0.007  # of the rows of the last half hour: what one rise that is not foreseen may bring
-JUMP_S, LATE_S = 2, 3  # a rise within so long that is not foreseen is above the plan for so long
+MISSED = 0.01  # of the rows may come above what was forecast
+RISKED = 0.007  # of the rows of the last half hour: what one rise that is not forecast may bring
+JUMP_S, LATE_S = 2, 3  # a rise within so long that is not forecast is above the plan for so long
 SCALE_MOST = 2.0
 STRIKES_MOST = 3
-KNOWN = 1.05  # of the highest rate that is kept: no season foresees more
+KNOWN = 1.05  # of the highest rate that is kept: no season forecasts more
 
 
 class Coming(NamedTuple):
-    """From the next second on. rates: foreseen, the neighbours of each second and the margin included. needs: what a
+    """From the next second on. rates: forecast, the neighbours of each second and the margin included. needs: what a
     plan must carry for them."""
 
     rates: Floats
@@ -103,13 +103,13 @@ class Coming(NamedTuple):
 
 
 class SeasonSource(Protocol):
-    """What foresees: the shape of the next seconds, from the rates that are kept."""
+    """What forecasts: the shape of the next seconds, from the rates that are kept."""
 
     @property
     def period_s(self) -> float: ...
 
     def ahead(self, kept: Floats, seconds: int) -> tuple[Floats, Floats]:
-        """(what is foreseen, and at most)."""
+        """(what is forecast, and at most)."""
         ...
 
 
@@ -157,7 +157,7 @@ def _scale(last_tps: float, usual_tps: float) -> float:
 
 
 class Tracked:
-    """A season and how well it foresaw, from `LOOK_S` ahead."""
+    """A season and how well it forecast, from `LOOK_S` ahead."""
 
     def __init__(self, source: SeasonSource, proof_s: float) -> None:
         self.source, self.proof_s = source, proof_s
@@ -206,7 +206,7 @@ class Tracked:
 
     @property
     def error(self) -> float:
-        """Of what was foreseen over the last period, as a share of that of level and trend."""
+        """Of what was forecast over the last period, as a share of that of level and trend."""
         span = math.ceil(self.source.period_s)
         return float(self._off.values[-span:].sum()) / max(1e-9, float(self._plain_off.values[-span:].sum()))
 
@@ -229,7 +229,7 @@ class Tracked:
 
 
 class SeasonWatch:
-    """Looks for a season, and holds those that there are to what they foresaw."""
+    """Looks for a season, and holds those that there are to what they forecast."""
 
     def __init__(self, short_share: float, handed: Handed | None = None) -> None:
         self.short_share, self.handed = short_share, handed
@@ -292,7 +292,7 @@ class SeasonWatch:
         self._laid = Tracked(Laid(handed, first_s, self._rates), proof_s)
 
     def coming(self, chance_tps: float = 0.0) -> Coming | None:
-        """What is foreseen by the season that is believed, the better one where there are two."""
+        """What is forecast by the season that is believed, the better one where there are two."""
         believed = [one for one in (self._found, self._laid) if one is not None and one.believed]
         if not believed:
             return None

@@ -123,7 +123,7 @@ def _is_trend(x: Floats, y: Floats, slope: float, raw: tuple[Floats, Floats]) ->
 
 def _lag(at_s: Floats, offered: Floats, acked: Floats, rate_tps: float) -> Floats:
     """How long ago the rows were offered that are done just now; 0 when no whole row is left to do."""
-    rising = offered + (at_s - at_s[0]) * 1e-9  # interpolation wants no flat parts
+    rising = offered + (at_s - at_s[0]) * 1e-9  # interpolation needs no flat parts
     offered_at_s = np.interp(acked, rising, at_s)
     # what was offered before the history begins is taken to have come at the same rate
     offered_at_s += np.minimum(0.0, (acked - offered[0]) / rate_tps)

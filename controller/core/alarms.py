@@ -29,7 +29,7 @@ MISSING_S = 60.0  # after a VM was asked for
 
 
 def raise_alarm(turn: Turn, what: str, text: str, level: str = "warning") -> None:
-    """The event is told once; the words may change."""
+    """The event is reported once; the words may change."""
     alarms = turn.knowledge.alarms
     if what not in alarms:
         turn.event("alarm", text, level=level, what=what)
@@ -63,7 +63,7 @@ class AlarmWatch:
         offered_tps, carried_tps = float(need.evidence.get("level_tps", 0.0)), plan.prediction.rate_tps
         short = self._lasts("short", offered_tps > carried_tps)
         if short >= SHORT_S:
-            text = f"{offered_tps:,.0f} tuples/s are offered, the plan in force carries {carried_tps:,.0f}"
+            text = f"{offered_tps:,.0f} rows/s are offered, the plan in force carries {carried_tps:,.0f}"
             raise_alarm(turn, "short", text + why_not_more(k))
         elif short <= -SHORT_S:
             clear_alarm(turn, "short", "the plan in force carries what is offered")
@@ -73,7 +73,7 @@ class AlarmWatch:
         lasting = self._lasts("models", wrong)
         if lasting >= WRONG_S:
             text = (
-                f"it does not keep up with {offered_tps:,.0f} tuples/s, though the models predict {carried_tps:,.0f}: "
+                f"it does not keep up with {offered_tps:,.0f} rows/s, though the models predict {carried_tps:,.0f}: "
                 "measure the tasks again (`headgate model profile`)"
             )
             text += "".join(f"; {words}" for words in k.found_off.values())

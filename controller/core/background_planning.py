@@ -2,9 +2,9 @@
 
 The shell makes them in a thread of its own and gives them back as an event, `PlanMade`, which is recorded like every
 other, so a replay gets the same plan at the same moment. A plan follows from what was asked (`PlanRequest`), and is
-used for just that: where VMs, models, pins or the plan in force are others by then, it is dropped, and made anew if it
+used for just that: where VMs, models, pins or the plan in force are others by then, it is dropped, and made again if it
 is still called for. Which threads stay is no part of what is asked: a plan is moved onto those that are there when it
-is used; and so is traffic, which is measured anew each second. Which plans take long follows from what is asked too
+is used; and so is traffic, which is measured again each second. Which plans take long follows from what is asked too
 (`takes_time`), not from a clock.
 """
 
@@ -42,13 +42,13 @@ class NotYet(Exception):
 
 
 def planned_in_background(turn: Turn, diagnosis: Diagnosis | None = None, urgent: bool = False) -> Planned:
-    """As `decide.planned` for whoever can wait: at once where that is quick, else what was made of this very request;
-    raises NotYet until then. What is urgent does not wait for what is not. diagnosis: that asks."""
+    """As `plan_choice.planned` for whoever can wait: at once where that is quick, else what was made of this very
+    request; raises NotYet until then. What is urgent does not wait for what is not. diagnosis: that asks."""
 
     def make(request: PlanRequest) -> tuple[Plan, str]:
         if not takes_time(request):
             return planned(request)
-        found = turn.knowledge.thoughts.found
+        found = turn.knowledge.background.found
         if found is None or replace(found.request, traffic=request.traffic) != request:
             raise NotYet(_ask(turn, request, diagnosis, urgent))
         if found.error is not None:
@@ -61,30 +61,30 @@ def planned_in_background(turn: Turn, diagnosis: Diagnosis | None = None, urgent
 
 def _ask(turn: Turn, request: PlanRequest, diagnosis: Diagnosis | None, urgent: bool) -> str:
     """Have this plan made, if none is being made and no pause; why there is none yet."""
-    thoughts, now_ns = turn.knowledge.thoughts, turn.now.mono_ns
-    asked = thoughts.asked
+    background, now_ns = turn.knowledge.background, turn.now.mono_ns
+    asked = background.asked
     if asked is not None and (asked.urgent or not urgent):
-        return f"a plan for {asked.request.rate_tps:,.1f} tuples/s is being made"
-    if now_ns < thoughts.rest_until_ns and diagnosis is not None and not urgent:
+        return f"a plan for {asked.request.rate_tps:,.1f} rows/s is being made"
+    if now_ns < background.rest_until_ns and diagnosis is not None and not urgent:
         return "a plan that changed nothing was made a moment ago, and the next one waits"
-    thoughts.number += 1
+    background.number += 1
     epoch = turn.knowledge.durable.next_epoch
-    thoughts.asked = OrderedPlan(thoughts.number, request, now_ns, epoch, diagnosis, urgent)
-    turn.do(MakePlan(thoughts.number, partial(planned, request)))
-    return f"a plan for {request.rate_tps:,.1f} tuples/s is being made"
+    background.asked = OrderedPlan(background.number, request, now_ns, epoch, diagnosis, urgent)
+    turn.do(MakePlan(background.number, partial(planned, request)))
+    return f"a plan for {request.rate_tps:,.1f} rows/s is being made"
 
 
 def made_whole(turn: Turn, request: PlanRequest) -> Plan:
     """Of a request that takes time the plan for all of its rate; raises NotYet, or Infeasible."""
     plan, degraded = planned_in_background(turn)(request)
     if degraded:
-        raise Infeasible(f"no plan for {significant(request.rate_tps, 6)} tuples/s fits", cause=degraded)
+        raise Infeasible(f"no plan for {significant(request.rate_tps, 6)} rows/s fits", cause=degraded)
     return plan
 
 
 def park(turn: Turn, command: Command) -> None:
     """Answer this command when the plan that is being made is there."""
-    parked = turn.knowledge.thoughts.parked
+    parked = turn.knowledge.background.parked
     if len(parked) < PARKED_MOST:
         parked.append(command)
     else:
@@ -94,30 +94,30 @@ def park(turn: Turn, command: Command) -> None:
 
 def unpark(turn: Turn) -> list[Command]:
     """Those that waited, to be asked again."""
-    thoughts = turn.knowledge.thoughts
-    parked, thoughts.parked = thoughts.parked, []
+    background = turn.knowledge.background
+    parked, background.parked = background.parked, []
     return parked
 
 
 def take(turn: Turn, made: PlanMade) -> OrderedPlan | None:
     """Know what was made; what had asked for it, None when nothing waits for it any more."""
-    thoughts = turn.knowledge.thoughts
-    asked = thoughts.asked
+    background = turn.knowledge.background
+    asked = background.asked
     if asked is None or asked.number != made.number:  # something urgent came, or an earlier life had asked
         return None
-    thoughts.asked = None
-    thoughts.found = FoundPlan(asked.request, made.plan, made.degraded, _error_of(made))
+    background.asked = None
+    background.found = FoundPlan(asked.request, made.plan, made.degraded, _error_of(made))
     if asked.diagnosis is not None:
-        thoughts.rest_until_ns = turn.now.mono_ns + int(REST * made.seconds * NS)
+        background.rest_until_ns = turn.now.mono_ns + int(REST * made.seconds * NS)
     return asked
 
 
 def used(turn: Turn, asked: OrderedPlan, seconds: float) -> None:
     """Did what was made lead to an enactment? Then no pause is made, and how long it took is known."""
-    thoughts, epoch = turn.knowledge.thoughts, turn.knowledge.durable.next_epoch
+    background, epoch = turn.knowledge.background, turn.knowledge.durable.next_epoch
     if epoch != asked.next_epoch:
-        thoughts.rest_until_ns = 0
-        thoughts.took_s = epoch - 1, seconds
+        background.rest_until_ns = 0
+        background.took_s = epoch - 1, seconds
 
 
 def measured(turn: Turn, event: Measured) -> None:
@@ -125,7 +125,7 @@ def measured(turn: Turn, event: Measured) -> None:
     k = turn.knowledge
     kept = {rollout.epoch for rollout in k.durable.rollouts}
     known = {epoch: s for epoch, s in k.counts.planning_s.items() if epoch in kept}
-    made, took_s = k.thoughts.took_s
+    made, took_s = k.background.took_s
     seconds = event.seconds + (took_s if made == event.epoch else 0.0)
     k.counts.planning_s = known | {event.epoch: seconds}
 
@@ -137,9 +137,9 @@ def changes(then: PlanRequest, now: PlanRequest) -> str:
 
 def watch(turn: Turn) -> None:
     """Say that a plan takes very long."""
-    asked = turn.knowledge.thoughts.asked
+    asked = turn.knowledge.background.asked
     if asked is not None and turn.now.mono_ns - asked.since_ns > LONG_NS:
-        what = f"a plan for {asked.request.rate_tps:,.1f} tuples/s has been made for {LONG_NS // NS} s"
+        what = f"a plan for {asked.request.rate_tps:,.1f} rows/s has been made for {LONG_NS // NS} s"
         raise_alarm(turn, "plan", f"{what} and is not finished; `--planner mba+sam` is quick")
 
 

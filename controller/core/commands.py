@@ -29,7 +29,7 @@ from headgate.controller.core.plan_choice import (
 from headgate.controller.core.profiling import unmodelled
 from headgate.controller.core.rolling_upgrade import replaced
 from headgate.controller.execute.run_end import SCHEDULE_LEAD_NS, Ending
-from headgate.controller.knowledge.dead_letters import Letter, Letters
+from headgate.controller.knowledge.dead_letters import DeadLetterQueue, KeptDeadLetter
 from headgate.controller.knowledge.journal_records import HoldCleared, Scheduled, SubmissionTaken, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Answer, AnswerLater, Command, Now, PlanMade
@@ -51,11 +51,11 @@ from headgate.topology_runtime.worker.rows import row_values
 
 Arguments = dict[str, Any]
 NUMBERS_MOST = 100_000  # in one command
-TAKEN_IN_MOST = 500  # letters of an earlier run in one command
+TAKEN_IN_MOST = 500  # dead letters of an earlier run in one command
 LIST_HINT = "`headgate deadletter list` shows those that are kept"
 
 
-class LetterRun(Protocol):
+class DeadLetterRun(Protocol):
     """What these commands ask of the loop."""
 
     knowledge: Knowledge
@@ -63,7 +63,7 @@ class LetterRun(Protocol):
 
 
 class FromTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A letter of an earlier run, as its trace has it."""
+    """A dead letter of an earlier run, as its trace has it."""
 
     number: int
     task: str
@@ -80,8 +80,8 @@ class FromTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
 
-def _told(letters: Letters) -> dict[str, Any]:
-    """How many rows died, in all (distinct source positions) and by task, and of how many the letter is kept."""
+def _told(letters: DeadLetterQueue) -> dict[str, Any]:
+    """How many rows died, in all (distinct source positions) and by task, and of how many the dead letter is kept."""
     kept = Counter(letter.task for letter in letters.of())
     rows = dict.fromkeys(kept, 0) | letters.counts()
     return {
@@ -93,8 +93,8 @@ def _told(letters: Letters) -> dict[str, Any]:
     }
 
 
-def _row(letters: Letters, letter: Letter) -> dict[str, Any]:
-    """A letter as `headgate deadletter list` has it."""
+def _row(letters: DeadLetterQueue, letter: KeptDeadLetter) -> dict[str, Any]:
+    """A dead letter as `headgate deadletter list` has it."""
     return {
         "id": letter.number,
         "time": utc_iso(letter.wall_ns),
@@ -107,23 +107,23 @@ def _row(letters: Letters, letter: Letter) -> dict[str, Any]:
     }
 
 
-def listed(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
-    """Letters after a number, oldest first, and how many rows there are of each task."""
+def listed(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+    """Dead letters after a number, oldest first, and how many rows there are of each task."""
     after, most = whole(arguments, "after", 0, 0, 1 << 62), whole(arguments, "most", 500, 1, 500)
     letters, task = run.knowledge.counts.letters, arguments.get("task")
     found = [letter for letter in letters.of(task) if letter.number > after]
     return {**_told(letters), "letters": [_row(letters, one) for one in found[:most]]}
 
 
-def shown(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
+def shown(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
     letters = run.knowledge.counts.letters
     letter = _letter(letters, whole(arguments, "id", 0, 0, 1 << 62))
     more = {"thread": letter.thread, "row": letter.row, "traceback": letter.traceback}
     return {**_row(letters, letter), **more}
 
 
-def drop(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
-    """Forget letters: by their ids, of a task, or all. An id that is none: nothing is dropped."""
+def drop(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+    """Delete dead letters: by their ids, of a task, or all. With an unknown id nothing is dropped."""
     letters = run.knowledge.counts.letters
     dropped = sum(letters.drop(letter.number) for letter in _chosen(letters, arguments))
     make_room(run, letters)
@@ -131,15 +131,15 @@ def drop(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     return {"dropped": dropped, **_told(letters)}
 
 
-def make_room(run: LetterRun, letters: Letters) -> None:
-    """Alarms of tasks of which more letters can be kept now are over."""
+def make_room(run: DeadLetterRun, letters: DeadLetterQueue) -> None:
+    """Alarms of tasks of which more dead letters can be kept now are over."""
     for task in letters.counts():
         if letters.keeps(task):
             run.knowledge.alarms.pop(f"dead letters {task}", None)
 
 
-def replay(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
-    """Have the rows of letters sent again: by their ids, of a task, or all. When one of them cannot be, none is.
+def replay(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+    """Have the rows of dead letters sent again: by their ids, of a task, or all. When one of them cannot be, none is.
     `dry`: only say which. `skip`: leave out those whose rows cannot be read back."""
     letters, topology = run.knowledge.counts.letters, _running(run)
     task = arguments.get("task")
@@ -161,12 +161,14 @@ def replay(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     numbers = [letter.number for letter in chosen if letter.number not in bad]
     fresh = 0 if arguments.get("dry") else sum(map(letters.ask, numbers))
     if fresh:
-        turn.event("dead_letters_replayed", f"an operator has the rows of {fresh:,} dead letters sent again")
+        turn.event(
+            "dead_letters_replayed", f"an operator has the rows of {fresh:,} dead dead letters sent again"
+        )
     return {"ids": numbers, "unreadable": sorted(bad), "asked": fresh}
 
 
-def replaying(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
-    """What has become of these letters: still to be done, letters as before, or none any more."""
+def replaying(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+    """What has become of these dead letters: still to be done, dead letters as before, or none any more."""
     letters = run.knowledge.counts.letters
     ids = _ids(arguments)
     waiting = [number for number in ids if number in letters.asked]
@@ -179,9 +181,9 @@ def replaying(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     }
 
 
-def take_in(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
-    """Letters of an earlier run become letters of this one. When one of them cannot be, none does. `dry`: only
-    whether they could."""
+def take_in(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+    """Dead letters of an earlier run become dead letters of this one. When one of them cannot be, none does. `dry`:
+    only whether they could."""
     letters, topology = run.knowledge.counts.letters, _running(run)
     name = arguments.get("run")
     if not isinstance(name, str) or not name:
@@ -189,7 +191,7 @@ def take_in(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     try:
         given = msgspec.convert(arguments.get("letters"), list[FromTrace], strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidInput("the dead letters are none", cause=str(error)) from error
+        raise InvalidInput("invalid dead letters", cause=str(error)) from error
     if len(given) > TAKEN_IN_MOST:
         raise InvalidInput(f"{len(given):,} dead letters at once", cause=f"at most {TAKEN_IN_MOST}")
     gone = sorted({letter.task for letter in given} - topology.by_name.keys())
@@ -202,13 +204,13 @@ def take_in(run: LetterRun, turn: Turn, arguments: Arguments) -> Any:
     return {"ids": [] if arguments.get("dry") else [letters.take_in(letter) for letter in made]}
 
 
-def _of_run(given: FromTrace, run: str, wall_ns: int) -> Letter:
+def _of_run(given: FromTrace, run: str, wall_ns: int) -> KeptDeadLetter:
     fields = {name: getattr(given, name) for name in given.__struct_fields__ if name != "number"}
-    return Letter(0, wall_ns, **fields, of=max(1, given.number), run=run)
+    return KeptDeadLetter(0, wall_ns, **fields, of=max(1, given.number), run=run)
 
 
-def unsendable(topology: Topology, letter: Letter) -> str:
-    """Why the row of a letter cannot be given to its task; empty when it can."""
+def unsendable(topology: Topology, letter: KeptDeadLetter) -> str:
+    """Why the row of a dead letter cannot be given to its task; empty when it can."""
     if not letter.data:
         return "its row was not kept: it was too large, came in a flood, or is one that the task gave on"
     if letter.feeder not in {edge.source for _, edge in topology.in_edges(letter.task)}:
@@ -220,12 +222,12 @@ def unsendable(topology: Topology, letter: Letter) -> str:
     return "" if count == 1 else f"its row cannot be read back: {count} rows"
 
 
-def _running(run: LetterRun) -> Topology:
+def _running(run: DeadLetterRun) -> Topology:
     topology = run.knowledge.topology
     if topology is None or run.ending.stage != "running" or run.knowledge.durable.rollout is None:
         raise Conflict(
             "no run is going on that could process rows",
-            cause="it has not begun, or ends",
+            cause="it has not started, or ends",
             hint="replay into a later run: headgate deadletter replay --from TRACE",
         )
     return topology
@@ -248,7 +250,7 @@ def _ids(arguments: Arguments) -> list[int]:
     return ids
 
 
-def _chosen(letters: Letters, arguments: Arguments) -> Iterable[Letter]:
+def _chosen(letters: DeadLetterQueue, arguments: Arguments) -> Iterable[KeptDeadLetter]:
     """By their ids, of a task, or all; each once."""
     chosen = [_letter(letters, number) for number in _ids(arguments)]
     if arguments.get("all") or arguments.get("task") is not None:
@@ -256,7 +258,7 @@ def _chosen(letters: Letters, arguments: Arguments) -> Iterable[Letter]:
     return list({letter.number: letter for letter in chosen}.values())
 
 
-def _letter(letters: Letters, number: int) -> Letter:
+def _letter(letters: DeadLetterQueue, number: int) -> KeptDeadLetter:
     letter = letters.kept.get(number)
     if letter is None:
         raise InvalidInput(f"there is no dead letter {number}", hint=LIST_HINT)
@@ -293,7 +295,7 @@ def models_of(documents: Sequence[Any]) -> tuple[Model, ...]:
         f"{_name(data)}: {fault}" for data, (_, some) in zip(documents, read, strict=True) for fault in some
     ]
     if faults:
-        raise InvalidInput("the models are none", faults=faults)
+        raise InvalidInput("invalid models", faults=faults)
     return tuple(model for model, _ in read if model is not None)
 
 
@@ -461,7 +463,7 @@ def _whatif(run: Run, turn: Turn, arguments: Arguments) -> Any:
 def _rate_set(run: Run, turn: Turn, arguments: Arguments) -> Any:
     rate = arguments.get("rate_tps")
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate <= RATE_MOST_TPS:
-        raise InvalidInput(f"the rate {rate!r} is no rate", hint="tuples per second, 0 or more")
+        raise InvalidInput(f"invalid rate {rate!r}", hint="rows per second, 0 or more")
     k = run.knowledge
     schedule = k.durable.schedule
     if schedule is None or run.ending.stage != "running":
@@ -471,7 +473,7 @@ def _rate_set(run: Run, turn: Turn, arguments: Arguments) -> Any:
     turn.record(Scheduled(schedule.changed(turn.now.wall_ns + SCHEDULE_LEAD_NS, float(rate))))
     arriving = k.topology is not None and bool(k.topology.arriving)
     what = "arriving rows are read at most at" if arriving else "the offered rate is"
-    turn.event("rate_set", f"{what} {significant(rate, 6)} tuples/s from now on", rate_tps=float(rate))
+    turn.event("rate_set", f"{what} {significant(rate, 6)} rows/s from now on", rate_tps=float(rate))
     return {"rate_tps": float(rate), "before_tps": schedule.rate_at(turn.now.wall_ns)}
 
 
@@ -494,7 +496,7 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
         raise InvalidInput("the submission is not one", cause=str(error)) from error
     _refuse_unsigned(run, given.package)
     if not given.steps or not all(math.isfinite(x) and x >= 0 for step in given.steps for x in step):
-        raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, tuples/s), from 0 s on")
+        raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, rows/s), from 0 s on")
     here = (*present(k, run.members), *k.settings.initial)[:1]
     read = models_of(given.models)
     models = (fitted(read, given.topology, vm.slot_cores, vm.slot_memory_bytes) for vm in here)
@@ -541,7 +543,7 @@ def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
     """What would be planned now for a rate. Nothing is enacted; with `propose` it waits for `apply`."""
     rate = arguments.get("rate_tps")
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate <= RATE_MOST_TPS:
-        raise InvalidInput(f"the rate {rate!r} is no rate", hint="tuples per second, more than 0")
+        raise InvalidInput(f"invalid rate {rate!r}", hint="rows per second, more than 0")
     k = run.knowledge
     asked = question(k, run.members, float(rate))
     if not takes_time(asked.request):
@@ -554,7 +556,7 @@ def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
         here = {vm.vm for vm in present(k, run.members)}
         more = tuple(vm for vm in plan.vms if vm.vm not in here)
         k.proposal = PlanProposal(
-            plan, "operator", f"asked for {significant(rate, 6)} tuples/s", k.epoch, more, ""
+            plan, "operator", f"asked for {significant(rate, 6)} rows/s", k.epoch, more, ""
         )
     return msgspec.to_builtins(plan)
 

@@ -1,6 +1,6 @@
 """From a diagnosis to what is done about it, and the record of why. Pure.
 
-`decide.choose` says what plan; this file knows what there is to plan with, what mode the controller is
+`plan_choice.choose` says what plan; this file knows what there is to plan with, what mode the controller is
 in, and when it must keep its hands still.
 """
 
@@ -172,7 +172,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {why_not}")
         return
     except HeadgateError as error:
-        raise_alarm(turn, "plan", f"no plan for {rate_tps:,.1f} tuples/s: {error.what}")
+        raise_alarm(turn, "plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}")
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
     clear_alarm(turn, "plan", "there is a plan")
@@ -197,7 +197,7 @@ def decide_made(turn: Turn, members: Membership, asked: OrderedPlan) -> None:
     reason = "" if diagnosis.reason == "start" else diagnosis.reason
     now = question(k, members, asked.request.rate_tps, reason).request
     if changed := background_planning.changes(asked.request, now):
-        what = f"the plan made for {now.rate_tps:,.1f} tuples/s is not used: {changed} changed meanwhile"
+        what = f"the plan made for {now.rate_tps:,.1f} rows/s is not used: {changed} changed meanwhile"
         turn.event("plan_dropped", what)
         k.next_turn_ns = 0
     elif k.durable.rollout is None:
@@ -266,7 +266,7 @@ def why_held(k: Knowledge, diagnosis: Diagnosis) -> str:
 
 
 def advise(turn: Turn, text: str, slots: int = 0) -> None:
-    """What would be done now; told once for each number of slots. Empty: nothing."""
+    """What would be done now; reported once for each number of slots. Empty: nothing."""
     k = turn.knowledge
     if text and slots != k.advised_slots:
         turn.event("advice", f"advice: {text}")
@@ -274,7 +274,7 @@ def advise(turn: Turn, text: str, slots: int = 0) -> None:
 
 
 def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:
-    """Why nothing may be begun now; empty when it may."""
+    """Why nothing may be started now; empty when it may."""
     if now_ns < k.journal_retry_ns:
         return "the journal takes no records"
     if diagnosis.reason in FAULTS:
@@ -454,7 +454,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
             raise Infeasible("the first plan was not made", cause=choice.text)
         if choice.plan.prediction.rate_tps < run.steps[0][1]:
             raise Infeasible(
-                f"no plan carries the {significant(run.steps[0][1], 6)} tuples/s that are offered from the start",
+                f"no plan carries the {significant(run.steps[0][1], 6)} rows/s that are offered from the start",
                 cause=choice.degraded,
                 hint="allow more VMs (`--max-vms`), larger slots (`--slot-cores`), or offer less",
             )
@@ -470,7 +470,7 @@ def first_plan(turn: Turn, members: Membership) -> None:
 
 
 def _first_words(run: Submitted) -> str:
-    rate = f"{significant(run.steps[0][1], 6)} tuples/s"
+    rate = f"{significant(run.steps[0][1], 6)} rows/s"
     if run.uncapped:
         return f"how many rows will come is not known yet: {rate} to begin with"
     return f"at most {rate} are read" if run.topology.arriving else f"{rate} are offered"
@@ -491,7 +491,7 @@ def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
         _no_first_plan(turn, InvalidInput(f"plan {plan.id} cannot be run here", faults=faults))
         return
     plan = replace(plan, vms=tuple(here[vm.vm] for vm in plan.vms))
-    text = f"the plan that was given: {counted(plan.slots.used, 'slot')} for {significant(plan.rate_tps, 6)} tuples/s"
+    text = f"the plan that was given: {counted(plan.slots.used, 'slot')} for {significant(plan.rate_tps, 6)} rows/s"
     begin(turn, members, Enactment(plan, "start", text))
     diagnosis = Diagnosis("replan", "start", text, plan.rate_tps, {}, ())
     _record(turn, members, diagnosis, "plan", text, PlanChoice("enact", text, plan))

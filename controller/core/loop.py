@@ -47,7 +47,7 @@ from headgate.controller.execute.rollout import enact, judge_probation
 from headgate.controller.execute.run_end import Ending
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
-from headgate.controller.knowledge.dead_letters import LetterRecord
+from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Stability
 from headgate.controller.knowledge.journal_records import Booted, Durable, Submitted, fold_all
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
@@ -71,7 +71,7 @@ from headgate.topology_runtime.wording import counted
 
 # ── The beginning of a controller's life: what an earlier one left in the journal is known again. Pure ───
 #
-# What runs is adopted: after a restart nothing is said to agents until they have told what is there (4 s at
+# What runs is adopted: after a restart nothing is said to agents until they have reported what is there (4 s at
 # most), then they get the desired state of before under the new boot, and an enactment under way goes on.
 
 NS = 1_000_000_000
@@ -151,13 +151,13 @@ def adopted(turn: Turn, members: Membership) -> None:
 
 
 # ── Events that were accepted on a VM where nobody reads their source any more: it is to go there, once
-# nothing is more urgent. Whoever reads it there accepts them anew (protocol: Sources). Pure.
+# nothing is more urgent. Whoever reads it there accepts them again (protocol: Sources). Pure.
 
 SPOOL_AGAIN_NS = 60_000_000_000  # when a plan was made for it and it is not read yet
 
 
 def unread_spools_found(turn: Turn, members: Membership) -> Diagnosis | None:
-    """A plan to be made so that they are read; None when there are none, or none can be made now."""
+    """A plan to be made so that they are read; None when there is nothing to read, or no plan can be made now."""
     k = turn.knowledge
     if not k.spools and "unread" not in k.alarms:
         return None
@@ -224,7 +224,7 @@ class Loop:
         self._keep_ns = self._roster = self._show_ns = 0
         self._before = self.knowledge.durable
         self._unanswered: list[int] = []
-        self._unkept: tuple[LetterRecord, ...] = ()
+        self._unkept: tuple[DeadLetterRecord, ...] = ()
         self._rate_rows = RateRows()
         self._over = self._wrote = False
         self._born: t.Started | None = None
@@ -347,14 +347,14 @@ class Loop:
             self._show_in_time(turn)
         out = turn.instructions()
         self._unanswered = [i.number for i in out if isinstance(i, t.Answer | t.AnswerLater)]
-        self._unkept = tuple(one for i in out if isinstance(i, t.KeepLetters) for one in i.records)
+        self._unkept = tuple(one for i in out if isinstance(i, t.KeepDeadLetters) for one in i.records)
         self._over = self._over or any(isinstance(i, t.Finish) for i in out)
         return out
 
     def _not_yet(self, event: t.Event) -> list[t.Instruction]:
-        """A life that could not be journaled has not begun: it hears nothing and says nothing."""
+        """A life that could not be journaled has not started: it hears nothing and says nothing."""
         error = HeadgateError(
-            "the controller has not begun", cause="its journal takes no records", hint="see its disk"
+            "the controller has not started", cause="its journal takes no records", hint="see its disk"
         )
         if isinstance(event, t.Command):
             return [t.Answer(event.number, refusal(error))]
@@ -370,17 +370,17 @@ class Loop:
         return self._born
 
     def _go_on(self, turn: Turn, event: t.Event) -> None:
-        """Whatever happened: enact, end, tell."""
+        """Whatever happened: enact, end, publish."""
         k = self.knowledge
         told = k.desired
         adopted(turn, self.members)
         profiling.watch(turn, self.members, self.ending.stage)
         profiling.go_on(turn, event, self.members, self.ending.stage, self.submit)
-        if self.ending.stage not in ("leaving", "over"):  # agents that were told to go are not lost
+        if self.ending.stage not in ("leaving", "over"):  # agents that were ordered to go are not lost
             enact(turn, self.members)
         self.ending.advance(turn, self.members)
         if self.ending.stage == "over":
-            vm_reports.keep_letters(turn)
+            vm_reports.keep_dead_letters(turn)
             self._shown = None  # what came after the last turn is recorded too
             view = self._show(turn)
             turn.do(t.Finish(summary(view) if k.durable.run else None))
@@ -442,9 +442,9 @@ class Loop:
             case m.SampleBlock():
                 return self._on_block(turn, message)
             case m.DeadLetters():
-                return vm_reports.letters(turn, members, message)
+                return vm_reports.dead_letters(turn, members, message)
             case Profiled():
-                changes = vm_reports.told(turn, members, members.heard(message.vm, turn.now))
+                changes = vm_reports.note_changes(turn, members, members.heard(message.vm, turn.now))
                 if not profiling.first_profile_heard(turn, message):
                     profiling.spare_profile_heard(turn, message)
             case m.PackageAt():
@@ -487,7 +487,7 @@ class Loop:
         k.durable = self._before
         self._unborn = not k.durable.boot and self._born is not None
         k.journal_retry_ns = turn.now.mono_ns + JOURNAL_RETRY_NS
-        vm_reports.letters_not_kept(turn, self._unkept)
+        vm_reports.dead_letters_not_kept(turn, self._unkept)
         first = "journal" not in k.alarms
         k.alarms["journal"] = f"the journal takes no records: {event.error}; the present plan is held"
         if first:
@@ -511,7 +511,7 @@ class Loop:
 
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now
-        self._look_at_once(vm_reports.told(turn, self.members, self.members.tick(now)))
+        self._look_at_once(vm_reports.note_changes(turn, self.members, self.members.tick(now)))
         self._alarms(turn)
         take_back(turn, self.members)
         k.impatient = hand_over_waited(k, now)
@@ -522,7 +522,7 @@ class Loop:
         if now.mono_ns >= self._keep_ns:
             self._keep_ns = now.mono_ns + KEEP_NS
             turn.do(t.KeepTallies(k.counts.tallies(now.wall_ns)))
-            vm_reports.keep_letters(turn)
+            vm_reports.keep_dead_letters(turn)
             self.settling.go_on(turn, self.members, self.finished)
         self.again.go_on(turn, self.ending.stage == "running")
         self._end_in_time(turn)

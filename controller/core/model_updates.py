@@ -3,7 +3,7 @@
 `offer` is an operator's command. Whatever of it is not to be believed is refused with the reason, each part by itself;
 what is taken is journaled before anything rests on it, so a controller that was killed keeps it. A model that is taken
 corrects the one in force (`model_bias.py`), as the prediction ledger does, and is planned with as soon as nothing
-is on its way. A season is handed to the forecast, which believes it once it foresaw.
+is on its way. A season is handed to the forecast, which believes it once its forecast proved right.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def offer(run: OfferedRun, turn: Turn, arguments: Arguments) -> Any:
     try:
         given = msgspec.convert(arguments, AnalysisOffer, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidInput("the offer is not one", cause=str(error)) from error
+        raise InvalidInput("invalid offer", cause=str(error)) from error
     submitted = _run_of(run, given)
     if (given.models or given.season is not None) and (why := _not_of_now(given, turn.now.wall_ns)):
-        raise Conflict("the offer is not of now", cause=why, hint="headgate analyze --follow TRACE --offer")
+        raise Conflict("stale offer", cause=why, hint="headgate analyze --follow TRACE --offer")
     if len(given.models) > MODELS_MOST:
         raise InvalidInput(
             f"the offer has {len(given.models)} models", cause=f"at most {MODELS_MOST} are taken"
@@ -188,9 +188,9 @@ def _season_of(k: Knowledge, submitted: Submitted, data: Any) -> LearnedSeason |
     try:
         season = msgspec.convert(data, LearnedSeason, strict=False)
     except msgspec.ValidationError as error:
-        return f"it is none: {error}"
+        return f"invalid season: {error}"
     if season.schema != SEASON_SCHEMA:
-        return f"it is none: its schema is {season.schema[:64]!r}, not {SEASON_SCHEMA!r}"
+        return f"invalid season: its schema is {season.schema[:64]!r}, not {SEASON_SCHEMA!r}"
     if faults := list(season_faults(season)):
         return "; ".join(faults)
     if season.topology != submitted.topology.name:
@@ -239,7 +239,7 @@ def _take(
     if season is not None:
         text = (
             f"a season of {season.period_s:.0f} s was learned from {season.learned.seconds:.0f} s of this run: it is "
-            "planned with once it foresaw"
+            "planned with once its forecast proved right"
         )
         turn.event("season", text)
         taken.append({"what": "season", "text": text})

@@ -135,7 +135,7 @@ def _told(run: CordonRun, vms: tuple[str, ...]) -> dict[str, Any]:
 # ── An operator brings an earlier plan back, and it is held until somebody lets planning go on (`resume`).
 # Pure
 #
-# While it is held no plan is made for rates, latency or models; only what fails is planned round, as in every
+# While it is held no plan is made for rates, latency or models; only what fails is planned around, as in every
 # mode. It is journaled, so a controller that was killed goes on holding it. When it cannot be brought into
 # force, nothing is held.
 

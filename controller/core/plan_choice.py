@@ -121,7 +121,7 @@ def planned(request: PlanRequest) -> tuple[Plan, str]:
         return carrying_plan(request)
     except Infeasible as error:
         best = best_plan(request)
-        why = f"{best.rate_tps:,.1f} of {request.rate_tps:,.1f} tuples/s: {error.cause or error.what}"
+        why = f"{best.rate_tps:,.1f} of {request.rate_tps:,.1f} rows/s: {error.cause or error.what}"
         return best, why
 
 
@@ -151,7 +151,7 @@ def describe(plan: Plan, change: ThreadChanges, back: int, asked: tuple[Vm, ...]
     moves += f", {back} {_verb('come', back)} back" if back else ""
     margin = f" with a margin of {plan.allocation.margin - 1:.1%}" if plan.allocation.margin > 1 else ""
     used = counted(plan.slots.used, "slot")
-    text = f"{used} for {plan.rate_tps:,.1f} tuples/s{margin}{_surely(plan)} ({moves})"
+    text = f"{used} for {plan.rate_tps:,.1f} rows/s{margin}{_surely(plan)} ({moves})"
     text += f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else ""
     return text + (f"; {plan.allocation.gap_words}" if plan.allocation.gap_words else "")
 
@@ -184,12 +184,12 @@ def rates_asked(arguments: dict[str, Any]) -> tuple[float, ...]:
     if not isinstance(given, list) or not 1 <= len(given) <= RATES_MOST:
         raise InvalidInput(f"rates must be a list of 1 to {RATES_MOST} rates")
     faults = [
-        f"rates[{n}]: {rate!r:.40} is no rate"
+        f"rates[{n}]: invalid rate {rate!r:.40}"
         for n, rate in enumerate(given)
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= RATE_MOST_TPS
     ]
     if faults:
-        raise InvalidInput("the rates are not all rates", faults=faults, hint="tuples per second, above 0")
+        raise InvalidInput("invalid rates", faults=faults, hint="rows per second, above 0")
     return tuple(float(rate) for rate in given)
 
 
@@ -201,7 +201,7 @@ def whatif(request: PlanRequest, rates: Sequence[float], full: bool) -> Row:
 
 
 def side_by_side(question: PlanQuestion, rates: Sequence[float]) -> Row:
-    """Every allocator and mapper at each rate, the pair that runs first: as `headgate compare` tells it, with the
+    """Every allocator and mapper at each rate, the pair that runs first: as `headgate compare` prints it, with the
     threads that would start and end."""
     request = replace(question.request, in_force=standing(question.present, ()))
 

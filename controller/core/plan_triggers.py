@@ -2,7 +2,7 @@
 
 A mapper that is online plans again, though rate and VMs are as they were, where a VM's load has been above its bound
 for a while, and every so often where a plan made now saves enough of what is said between VMs. What was looked at and
-did not do is told with the diagnosis of that turn. Both plans are judged by the same measured traffic and loads, so
+did not do is reported with the diagnosis of that turn. Both plans are judged by the same measured traffic and loads, so
 what the model of traffic leaves out (skewed keys) moves nothing to and fro.
 """
 
@@ -30,7 +30,7 @@ from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.wording import counted
 
 # ── Latency constraints in the loop: the workers that manage them are given time before a plan is made for
-# one; what they do is told as events, and an alarm says what they cannot do.
+# one; what they do is reported as events, and an alarm says what they cannot do.
 
 PATIENT_TURNS = 60  # of a second: so long buffers and chains may take
 HELPLESS_TURNS = 10  # before there is an alarm

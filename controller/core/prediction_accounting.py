@@ -3,7 +3,7 @@ ledger. Pure.
 
 A plan is looked at once it is committed, `SETTLED_S` old and nothing is on its way; whole windows of samples count,
 each once. The first entry is written after `FIRST` windows, and again each time that they have doubled, so that a plan
-that is cut short is told of, and one that stands for days takes a few lines.
+that is cut short is reported, and one that stands for days takes a few lines.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from headgate.topology_runtime.wording import utc_iso
 # ── What tasks use of their slots' CPU: as measured, and as models predict it for the rates that they take
 # in. Pure
 #
-# Samples tell the CPU of each slot, which is a process, and of the threads in it. What a process uses beside
+# Samples hold the CPU of each slot, which is a process, and of the threads in it. What a process uses beside
 # its threads is its tasks', as models count it; so a slot's CPU is shared out among its tasks as the CPU of
 # their threads is.
 
@@ -171,7 +171,7 @@ FIRST = 2  # windows: twenty seconds
 SLACK_NS = NS // 2  # which a turn may be early
 NEAR = 0.95  # of what a plan carries, offered: then it is tested whether it does
 PLANS_KEPT = 256  # of this life, of which is learned; the ledger's file has them all
-SLOTS_MOST = 64  # that an entry tells of; its tasks are of all
+SLOTS_MOST = 64  # that an entry lists; its tasks are of all
 DIGITS = 6
 
 
@@ -340,7 +340,7 @@ def _task(name: str, model: Model, share: TaskShare, sums: _PlanSums) -> TaskKep
 # ── Names models and VMs that are surely off, by what the prediction ledger says, and corrects the models.
 # Pure
 #
-# A corrected model is a new version that tells where it comes from (`models/prediction_ledger.py`); the one
+# A corrected model is a new version that says where it comes from (`models/prediction_ledger.py`); the one
 # before it stays where it was read. It is planned with at once. VMs are named only: their rows do not count
 # against models.
 
@@ -355,7 +355,7 @@ def by_ledger(turn: Turn) -> None:
 
 
 def named(turn: Turn, accounts: Accounts) -> list[ModelBias]:
-    """Models that are off by all that is known, after a new entry, until they are corrected; told of, once each."""
+    """Models that are off by all that is known, after a new entry, until they are corrected; each is reported once."""
     k = turn.knowledge
     if not accounts.fresh:
         return []
@@ -375,7 +375,7 @@ def found(turn: Turn, off: Sequence[ModelBias], need: Demand) -> Diagnosis | Non
 
 
 def _off(turn: Turn, entries: Iterable[LedgerEntry]) -> list[ModelBias]:
-    """The models at hand that are off from what they are corrected by already; each that was not is told of, and so
+    """The models at hand that are off from what they are corrected by already; each that was not is reported, and so
     are slow VMs."""
     k, known = turn.knowledge, tuple(entries)
     words = {

@@ -4,7 +4,7 @@
 2. In a slot without threads and worker, on a VM that has threads of the task (its rows stay there) and
    whose slots are bound by control groups.
 3. Not sources, sinks, tasks of fixed size or exclusive ones: what they do twice is seen outside.
-4. For `Settings.profile_spare_min` minutes of each hour at most, counted anew by a new controller.
+4. For `Settings.profile_spare_min` minutes of each hour at most, counted again by a new controller.
 5. The model that is most in doubt comes first. A task is left alone for an hour after its profile was
    complete, and for good after it failed; an interrupted profile goes on from what is known.
 6. What is found is kept beside the run; nothing is planned with it.
@@ -234,7 +234,7 @@ def spare_profile_heard(turn: Turn, said: Profiled) -> None:
     before = k.models[k.topology.by_name[desired.task].model_name]
     data, found = model_said(said.model, before.task)
     if said.model and found is None:
-        turn.do(Distrust(said.vm, "a model that is none"))
+        turn.do(Distrust(said.vm, "an invalid model"))
     if found is None or said.error:
         seconds = _over(turn, desired, NEVER_NS)
         why = said.error or "nothing was measured"
@@ -266,7 +266,7 @@ def _change(before: Model, after: Model) -> str:
     """The best rate of one slot and its CPU, old → new."""
     (old_tps, old_threads), (new_tps, new_threads) = peak(before), peak(after)
     return (
-        f"peak {significant(old_tps)} → {significant(new_tps)} tuples/s ({new_tps / old_tps - 1:+.0%}), "
+        f"peak {significant(old_tps)} → {significant(new_tps)} rows/s ({new_tps / old_tps - 1:+.0%}), "
         f"threads {old_threads} → {new_threads}, "
         f"CPU {cpu(before, old_threads):.0%} → {cpu(after, new_threads):.0%} of a slot"
     )
@@ -283,7 +283,7 @@ def _change(before: Model, after: Model) -> str:
 # 4. A VM that is lost: its tasks go elsewhere. A VM that cannot measure is not asked again; when no other of
 # its kind is left, or a task itself fails, the submission is dropped, with the name of the task and the
 # cause.
-# 5. Nothing is planned before all is measured; when it is dropped or withdrawn, agents are told to measure no
+# 5. Nothing is planned before all is measured; when it is dropped or withdrawn, agents are ordered to measure no
 # more.
 
 BUDGET_S = 600.0  # of one profile; one takes half a minute
@@ -317,7 +317,7 @@ def unmodelled(topology: Topology, models: Iterable[Model]) -> dict[str, str]:
 
 
 def alike(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
-    """The VMs whose slots have as many cores as those of the first, and that have told of what kind they are."""
+    """The VMs whose slots have as many cores as those of the first, and that have reported of what kind they are."""
     vms = [vm for vm in present(k, members) if members.members[vm.vm].machine]
     return tuple(vm for vm in vms if near(vm.slot_cores, vms[0].slot_cores))
 
@@ -352,8 +352,8 @@ def lacking(k: Knowledge, kinds: Iterable[str]) -> list[Lacking]:
 
 
 def go_on(turn: Turn, event: Event, members: Membership, stage: str, submit: Submit) -> None:
-    """Begin what can be begun, end what must, and submit when nothing is lacking any more. What hosts say all the time
-    changes nothing that the next tick does not see."""
+    """Start what can be started, end what must, and submit when nothing is lacking any more. What hosts say all the
+    time changes nothing that the next tick does not see."""
     k = turn.knowledge
     if k.durable.taken is None:
         k.first.running.clear()
@@ -426,7 +426,7 @@ def _unfit(turn: Turn, number: int, why: str) -> None:
 
 
 def first_profile_heard(turn: Turn, said: Profiled) -> bool:
-    """An agent says how a profile ended; False when it is none of these."""
+    """An agent says how a profile ended; False when it is another."""
     k = turn.knowledge
     profile = k.first.running.get(said.number)
     if profile is None or k.durable.taken is None or profile.spec.slot.vm != said.vm:
@@ -434,7 +434,7 @@ def first_profile_heard(turn: Turn, said: Profiled) -> bool:
     spec = profile.spec
     _, found = model_said(said.model, profile.model)
     if said.model and found is None:
-        turn.do(Distrust(said.vm, "a model that is none"))
+        turn.do(Distrust(said.vm, "an invalid model"))
     if said.of_task:
         drop(turn, f"task {spec.task!r} could not be measured in {spec.slot}", said.error)
     elif found is None or said.error:
@@ -445,7 +445,7 @@ def first_profile_heard(turn: Turn, said: Profiled) -> bool:
         k.first.seconds.append(seconds)
         turn.record(TaskMeasured(replace(found, slot=replace(found.slot, machine=profile.machine))))
         tps, threads = peak(found)
-        best = f"{significant(tps)} tuples/s at best, by {counted(threads, 'thread')} in a slot"
+        best = f"{significant(tps)} rows/s at best, by {counted(threads, 'thread')} in a slot"
         turn.event("profiled", f"{spec.task} was measured in {spec.slot}, {seconds:.0f} s: {best}")
     return True
 

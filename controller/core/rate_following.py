@@ -1,4 +1,4 @@
-"""How the loop follows the offered rate: it tells the forecast each second, and asks what to plan for. Pure.
+"""How the loop follows the offered rate: it gives the forecast each second's rate, and asks what to plan for. Pure.
 
 The forecast is of this life of the controller: what it knows comes from the events of this life alone, so that a
 replay of them knows the same.
@@ -60,7 +60,7 @@ class RateFollower:
         return demand(offer, self.forecast, plan.rate_tps, past_of(k, now), k.settings.headroom, horizon)
 
     def hear(self, offer: Offer, now_ns: int) -> None:
-        """Tell the forecast of each second since it was told last, as far as the offer reaches back."""
+        """Give the forecast each second since the last one, as far as the offer reaches back."""
         halves = offer.rates
         passed = 1 if not self._heard_ns else round((now_ns - self._heard_ns) / NS)
         for second in reversed(range(min(passed, len(halves) // 2))):

@@ -79,7 +79,7 @@ def replaced(
     try:
         given = msgspec.convert(arguments, Replacement, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidInput("that is no code that could be run", cause=str(error)) from error
+        raise InvalidInput("invalid code", cause=str(error)) from error
     if k.durable.rollout is None or k.topology is None or run.ending.stage != "running":
         raise Conflict("nothing runs whose code could be replaced", hint="`headgate submit`")
     refuse_held(k)
@@ -232,7 +232,7 @@ def _suits(vm: Vm, was: Vm) -> bool:
 
 
 def _moved(plan: Plan, to: dict[Slot, Slot], vms: Sequence[Vm], topology: Topology) -> Plan:
-    """Its bundles in other slots; the rest is worked out anew."""
+    """Its bundles in other slots; the rest is computed again."""
     bundles = [replace(one, slot=to.get(one.slot, one.slot)) for one in plan.placement.bundles]
     placement = Placement(tuple(sorted(bundles, key=lambda one: one.slot)))
     used = {one.slot.vm for one in bundles}

@@ -12,13 +12,13 @@ from headgate.controller.execute.plan_drift import cordon_of, outdated_slots
 from headgate.controller.execute.rollout import sight_of, stand_of
 from headgate.controller.execute.rollout_steps import waits_for
 from headgate.controller.execute.run_end import Ending, offered_of
-from headgate.controller.knowledge.dead_letters import Letters
+from headgate.controller.knowledge.dead_letters import DeadLetterQueue
 from headgate.controller.knowledge.knowledge import Knowledge, RunCounts
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Member, Membership, natural
 from headgate.controller.knowledge.run_view import (
     AlarmNow,
-    LettersNow,
+    DeadLettersNow,
     LoopResult,
     RolloutUnderWay,
     RunView,
@@ -65,7 +65,7 @@ def _unlogged(k: Knowledge) -> list[str]:
         found.append(f"{counted(rows, 'row')} that may have reached a sink, in no log")
     found += [f"{vm}: its agent was killed, and its sinks with it" for vm in _agents_killed(k.counts)]
     found += [f"{vm}: lost, and its logs with it" for vm in sorted(k.durable.held_dead)]
-    found += [f"{source}: events that were accepted anew" for source in sorted(k.counts.anew)]
+    found += [f"{source}: events that were accepted again" for source in sorted(k.counts.anew)]
     return found
 
 
@@ -267,8 +267,8 @@ def _lost(k: Knowledge, members: Membership) -> int:
     return lost
 
 
-def _letters(letters: Letters) -> LettersNow:
-    return LettersNow(
+def _letters(letters: DeadLetterQueue) -> DeadLettersNow:
+    return DeadLettersNow(
         tuple(letters.newest(LETTERS_SHOWN)),
         letters.counts(),
         letters.replayed,

@@ -1,15 +1,15 @@
 """Dead letters whose rows are to be sent again: which source thread has which of them, until each is done or has died
 again. Pure.
 
- 1. A letter goes to the source thread of its own source and partition (else to one of a source above its task) that
-    stays, and to another one once that is no longer desired or has a new worker.
- 2. A source thread has at most 512 letters and 512 KiB of rows at a time. It is told the whole of what it is to send
+ 1. A dead letter goes to the source thread of its own source and partition (else to one of a source above its task)
+    that stays, and to another one once that is no longer desired or has a new worker.
+ 2. A source thread has at most 512 dead letters and 512 KiB of rows at a time. It gets the whole of what it is to send
     again whenever that changes, five times a second at most, and every two seconds until it says the same; with the
     rows that it did not say it has.
- 3. A letter is dropped, and counted as sent again, when the thread that has it says that its row is done, and not
-    before. One whose row dies again is a letter as it was (dead_letters.py): the task tells of it, and its root
+ 3. A dead letter is dropped, and counted as sent again, when the thread that has it says that its row is done, and not
+    before. One whose row dies again is a dead letter as it was (dead_letters.py): the task reports it, and its root
     is never done.
- 4. What is asked for is with the letters on disk: the next life goes on. Rows that were on their way then may come
+ 4. What is asked for is with the dead letters on disk: the next life goes on. Rows that were on their way then may come
     twice.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.controller.knowledge.dead_letters import Letter
+from headgate.controller.knowledge.dead_letters import KeptDeadLetter
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Send
 from headgate.topology_runtime.api.cluster import Slot
@@ -36,9 +36,9 @@ STALE = frozenset({-1})  # what an earlier life of the controller had said
 
 
 @dataclass
-class LetterLine:
-    """One source thread: in the worker of `slot` of `incarnation`. here: what it is to send again, serial → letter;
-    there: the serials that it said it has, or has done."""
+class ReplayLine:
+    """One source thread: in the worker of `slot` of `incarnation`. here: what it is to send again, by
+    serial; there: the serials that it said it has, or has done."""
 
     slot: Slot
     incarnation: int
@@ -56,9 +56,9 @@ class LetterLine:
 
 @dataclass
 class DeadLetterReplay:
-    """All source threads that have letters, or had."""
+    """All source threads that have dead letters, or had."""
 
-    lines: dict[int, LetterLine] = field(default_factory=dict)
+    lines: dict[int, ReplayLine] = field(default_factory=dict)
 
     def hear(self, turn: Turn, report: Report) -> None:
         """What source threads of a VM have, and what of it is done."""
@@ -71,7 +71,7 @@ class DeadLetterReplay:
             for now in worker.again:
                 if not self._is(k, now.thread, worker.slot, worker.incarnation):
                     continue
-                line = self.lines.setdefault(now.thread, LetterLine(worker.slot, worker.incarnation))
+                line = self.lines.setdefault(now.thread, ReplayLine(worker.slot, worker.incarnation))
                 line.there = frozenset(now.open) | frozenset(now.done)
                 if now.boot != k.durable.boot:
                     line.there = STALE
@@ -80,7 +80,7 @@ class DeadLetterReplay:
                     k.counts.letters.done_again(line.here.pop(serial))
 
     def go_on(self, turn: Turn, running: bool) -> None:
-        """Give letters to source threads, and tell these. `running`: no more are given while the run ends."""
+        """Give dead letters to source threads, and order these. `running`: no more are given while the run ends."""
         k = turn.knowledge
         asked = k.counts.letters.asked
         if not asked and not self.lines:
@@ -125,7 +125,7 @@ class DeadLetterReplay:
             incarnation = k.incarnations.get(thread.slot) if thread is not None else None
             if thread is None or incarnation is None:
                 continue
-            line = self.lines.setdefault(thread.thread, LetterLine(thread.slot, incarnation))
+            line = self.lines.setdefault(thread.thread, ReplayLine(thread.slot, incarnation))
             kept = k.counts.letters.kept
             size = sum(len(kept[other].data) for other in line.here.values())
             if len(line.here) >= AGAIN_MOST or (line.here and size + len(letter.data) > MESSAGE_BYTES):
@@ -133,7 +133,7 @@ class DeadLetterReplay:
             line.here[serial] = number
 
 
-def sender_of(k: Knowledge, topology: Topology, letter: Letter) -> ThreadSpec | None:
+def sender_of(k: Knowledge, topology: Topology, letter: KeptDeadLetter) -> ThreadSpec | None:
     """Rule 1; None: there is none now."""
     rollout = k.durable.rollout
     above = sources_above(topology, letter.task)
@@ -158,7 +158,7 @@ def sources_above(topology: Topology, task: str) -> frozenset[str]:
 
 
 def rows_of(k: Knowledge, letters: dict[int, int]) -> tuple[LetterRow, ...]:
-    """Of serial → letter."""
+    """Of serial → dead letter."""
     kept = [(serial, k.counts.letters.kept[number]) for serial, number in letters.items()]
     return tuple(
         LetterRow(serial, one.number, one.task, one.feeder, one.thread, one.shape, one.data)

@@ -1,4 +1,4 @@
-"""The desired state that agents are told: composed from what is journaled and what is reported. Pure.
+"""The desired state that agents are sent: composed from what is journaled and what is reported. Pure.
 
 Rules:
  1. Everything that matters for correctness (threads, phase, routes and their number, schedule, draining,
@@ -7,7 +7,7 @@ Rules:
     of the partition is busy; the position is the highest ever reported as acked. A predecessor whose
     ledger does not empty (rows that a task keeps until more come) is waited for `HAND_OVER_NS`, then the
     successor starts where it stopped reading, and what is open there is counted apart (handover.py). If it is
-    started anew, it is told to read that again. So is one that died while its spool held events that nobody
+    started again, it is ordered to read that again. So is one that died while its spool held events that nobody
     else can read: its successor starts behind these.
  3. A thread that was leaving before stays leaving on the wire while the next enactment is PREPARED, and
     the wire's phase stays "switched" for it: a source that has stopped reading never reads again.
@@ -109,7 +109,7 @@ def answering(
 
 
 def told(keepers: Iterable[Keepers], desired: set[int], vms: set[str]) -> tuple[Keepers, ...]:
-    """As agents are told: `homes` only of threads that are not desired any more, on VMs that can answer."""
+    """As agents get it: `homes` only of threads that are not desired any more, on VMs that can answer."""
     return tuple(
         replace(h, homes=tuple((t, vm) for t, vm in h.homes if t not in desired and vm in vms))
         for h in keepers
@@ -134,7 +134,7 @@ def chainable(topology: Topology, models: Mapping[str, Model]) -> tuple[str, ...
     return tuple(name for name, model in known if model is not None and computes(model))
 
 
-# ── What agents are told before there is a plan: to measure tasks in free slots, or nothing more. Pure ───
+# ── What agents are sent before there is a plan: to measure tasks in free slots, or nothing more. Pure ───
 
 
 def first_specs(k: Knowledge) -> tuple[ProfileSpec, ...]:
@@ -143,7 +143,7 @@ def first_specs(k: Knowledge) -> tuple[ProfileSpec, ...]:
 
 
 def before_a_plan(k: Knowledge) -> DesiredState | None:
-    """None where nothing was ever told."""
+    """None where nothing was ever sent."""
     d, told = k.durable, k.desired
     if d.taken is not None:
         submitted = d.taken.submitted
@@ -181,7 +181,7 @@ HAND_OVER_NS = (
 
 
 def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
-    """What agents are to be told now, under a new counter only if it differs from what they were told."""
+    """What agents are to be sent now, under a new counter only if it differs from what was sent before."""
     d = k.durable
     if d.run is None or d.rollout is None:
         k.desired = before_a_plan(k)
@@ -211,7 +211,7 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         profile=k.profiles.desired,
         holders=tuple(holder.thread for holder in holders(d, threads)),
         keepers=keepers,
-        strikes=tuple(sorted(k.strikes.items())),
+        strikes=tuple(sorted(k.failures.items())),
         package=d.run.package,
         code=d.code,
         older=tuple(code for code in d.codes if code.number in {t.code for t in threads}),
@@ -259,7 +259,7 @@ def wire_phase(d: Durable) -> m.Phase:
 
 
 def wire_threads(d: Durable) -> tuple[m.ThreadSpec, ...]:
-    """Threads as agents are told of them: in PREPARED only those are leaving that were before."""
+    """Threads as agents get them: in PREPARED only those are leaving that were before."""
     assert d.rollout is not None
     if d.phase != "prepared":
         return d.rollout.threads

@@ -128,7 +128,7 @@ def _part(turn: Turn, sight: ObservedState) -> bool:
 # ── Which thread of an exclusive task may work: never two, even when machines lose sight of each other.
 # Pure
 #
-# 1. The holder of a task is journaled before anybody is told. It may work while it is desired and its VM has
+# 1. The holder of a task is journaled before anybody hears of it. It may work while it is desired and its VM has
 # a lease (topology_runtime/wire/messages.py).
 # 2. A VM is granted a lease with the answer to a report if it obeys a desired state with the present holders
 # and is not held dead (`Knowledge.may_lease`).

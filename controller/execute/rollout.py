@@ -59,7 +59,7 @@ Weights = list[tuple[int, float]]  # (thread, part of the task's rows), by risin
 def routes(
     topology: Topology, plan: Plan, threads: tuple[ThreadAt, ...], before: tuple[Route, ...] = ()
 ) -> tuple[Route, ...]:
-    """One route per edge in file order. `threads`: those that the plan wants, without leaving ones.
+    """One route per edge in file order. `threads`: those of the plan, without leaving ones.
 
     `before`: the routes in force; key ranges stay with their owner unless its weight forbids that."""
     weights = thread_weights(plan, threads)
@@ -82,7 +82,7 @@ def routes(
 def modelled_tps(
     plan: Plan, topology: Topology, models: Mapping[str, Model], threads: tuple[ThreadAt, ...]
 ) -> dict[int, float]:
-    """Thread → tuples/s it is modelled for: its part of I(q), or of the planned rate where there is no
+    """Thread → rows/s it is modelled for: its part of I(q), or of the planned rate where there is no
     model (sources, sinks)."""
     sizes = {(bundle.slot, bundle.task): bundle.threads for bundle in plan.placement.bundles}
     rates = {task.task: task.rate_tps for task in plan.allocation.tasks}
@@ -620,6 +620,6 @@ def evidence_against(k: Knowledge, stability: Stability, window: MeasuredWindow)
     if window.acked_tps >= FAR_BELOW * predicted or proven < window.offered_tps:
         return ""
     return (
-        f"does {window.acked_tps:,.1f} tuples/s of {predicted:,.1f} predicted, and plan {before.epoch} "
+        f"does {window.acked_tps:,.1f} rows/s of {predicted:,.1f} predicted, and plan {before.epoch} "
         f"was stable at {proven:,.1f}"
     )

@@ -1,4 +1,4 @@
-"""How a run ends: the offer ends, sources stop reading, everything runs empty, agents are told to go. Pure.
+"""How a run ends: the offer ends, sources stop reading, everything runs empty, agents are ordered to end. Pure.
 
     running → ending    no more is offered; what is due already is still read      ≤ 1 s
             → draining  sources read no more, ledgers run empty                    ≤ 30 s; 10 s without a row done
@@ -61,7 +61,7 @@ class Ending:
             self._leave(turn, reason)
 
     def resume(self, turn: Turn) -> None:
-        """An earlier life had begun to drain."""
+        """An earlier life had started to drain."""
         d = turn.knowledge.durable
         self.intake_ended_ns = d.schedule.end_ns if d.schedule else d.draining_ns
         turn.knowledge.ending_reason = d.draining
@@ -110,7 +110,7 @@ class Ending:
         self._go(turn, "leaving")
 
     def tell(self, turn: Turn, members: Membership) -> None:
-        """While leaving, every VM still there is told to shut down with every turn that has the time."""
+        """While leaving, every VM still there is ordered to shut down with every turn that has the time."""
         k = turn.knowledge
         if self.stage != "leaving":
             return
@@ -138,7 +138,7 @@ def caught_up(turn: Turn) -> bool:
 
 
 def offered_of(k: Knowledge, wall_ns: int) -> int:
-    """Tuples offered so far: every source takes the whole input rate, or what comes there."""
+    """Rows offered so far: every source takes the whole input rate, or what comes there."""
     schedule, topology = k.durable.schedule, k.topology
     if topology is not None and topology.arriving:
         return math.ceil(k.load.positions_at(wall_ns) - 1e-9)

@@ -67,7 +67,7 @@ class Journal:
             self.shorten()
 
     def shorten(self) -> None:
-        """Write anew what the records add up to; raises OSError, and then the journal says the same as before."""
+        """Write again what the records add up to; raises OSError, and then the journal says the same as before."""
         records = self._all()
         new = self.path.with_name(self.path.name + ".new")
         frame = _frame(0, (SoFar(fold_all(records)),))
@@ -224,5 +224,5 @@ def _locked(path: Path) -> int:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     except OSError:
-        return fd  # a full disk: the lock holds, whoever is refused is not told by whom
+        return fd  # a full disk: the lock holds, whoever is refused does not learn by whom
     return fd

@@ -10,19 +10,21 @@ import json
 import os
 import secrets
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.errors import HeadgateError, Infeasible
 from headgate.topology_runtime.platform.disk import write_whole
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ class CommandRefusal(CommandFailed):
 
 def run_command(words: Sequence[str], said: bytes, timeout_s: float, what: str) -> bytes:
     """What the command writes; it and all that it started ends in time. Raises CommandFailed."""
+    import subprocess  # few controllers have such a command, and all would wait for it to load
+
     try:
         child = subprocess.Popen(
             words,
@@ -201,6 +205,8 @@ def _write(pipe: Any, said: bytes) -> None:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """The command and whatever of its session is left."""
+    import subprocess
+
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, number)
@@ -231,7 +237,7 @@ CLOSE_S = 15.0  # besides one call, to give machines back when the controller en
 
 
 class ListedMachine(msgspec.Struct, frozen=True):
-    """One machine of the answer to `list`; more keys are allowed. One that is being ended is not told any more."""
+    """One machine of the answer to `list`; more keys are allowed. One that is being ended is not listed any more."""
 
     name: str
     state: str = "running"  # or "starting"
@@ -254,7 +260,7 @@ class Acquired(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class MachinesCall:
-    """How the command is called. facts: what every call tells besides (controller, run, …), looked up each time.
+    """How the command is called. facts: what every call says besides (controller, run, …), looked up each time.
     key: the file of the key of a machine's agent, made if there is none. revoke: it counts no more."""
 
     words: tuple[str, ...]

@@ -115,7 +115,7 @@ def stale(model: Model, user_paths: Iterable[str]) -> list[str]:
 
 
 def read_model(path: Path) -> tuple[Model | None, list[str]]:
-    """(model, faults) of a file named like its task; the model is None when there are faults."""
+    """(model, faults) of a file named like its task; no model when there are faults."""
     data, fault = json_of(path, MODEL_MOST_BYTES)
     if fault is not None:
         return None, [fault]
@@ -155,7 +155,7 @@ def read_base(path: str, topology: Topology) -> Plan:
 
 
 def named_plan(name: str, traces: Path) -> tuple[Plan, PlanTraffic | None]:
-    """The plan of a file, or of all runs the one whose id begins so; and its traffic, if that is told. Raises
+    """The plan of a file, or of all runs the one whose id begins so; and its traffic, if that is in it. Raises
     InvalidInput."""
     if not is_id(name):
         return read_back(read_json(name), name)

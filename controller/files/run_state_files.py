@@ -1,4 +1,4 @@
-"""The dead letters of a run on the controller's disk: JSON lines that are only appended, and written anew when
+"""The dead letters of a run on the controller's disk: JSON lines that are only appended, and written again when
 most of them say nothing any more. What a full disk does not take waits, in order.
 """
 
@@ -11,10 +11,10 @@ from zlib import crc32
 
 import msgspec
 
-from headgate.controller.knowledge.dead_letters import LetterRecord, Letters, records_of
+from headgate.controller.knowledge.dead_letters import DeadLetterQueue, DeadLetterRecord, records_of
 from headgate.controller.knowledge.run_tallies import Tallies
 
-SHORTEN_BYTES = 4 << 20  # a file that has grown by so much, and doubled, is written anew
+SHORTEN_BYTES = 4 << 20  # a file that has grown by so much, and doubled, is written again
 
 _json = msgspec.json.Encoder()
 
@@ -24,18 +24,18 @@ class DeadLetterFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._waiting: list[LetterRecord] = []
+        self._waiting: list[DeadLetterRecord] = []
         self._size = self._short = 0
 
-    def read(self) -> tuple[LetterRecord, ...]:
+    def read(self) -> tuple[DeadLetterRecord, ...]:
         """What is there; a torn last line is cut off. Raises OSError."""
         records, self._size = self._records()
         self._short = self._size
         return tuple(records)
 
-    def _records(self, most_bytes: int | None = None) -> tuple[list[LetterRecord], int]:
+    def _records(self, most_bytes: int | None = None) -> tuple[list[DeadLetterRecord], int]:
         """Whole lines of the first so many bytes, and how many bytes they are."""
-        records, size = list[LetterRecord](), 0
+        records, size = list[DeadLetterRecord](), 0
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -48,7 +48,7 @@ class DeadLetterFile:
             size += len(line) + 1
         return records, size
 
-    def append(self, records: Sequence[LetterRecord]) -> None:
+    def append(self, records: Sequence[DeadLetterRecord]) -> None:
         """Add these, and those that wait. Raises OSError: then they wait."""
         self._waiting += records
         data = b"".join(_json.encode(record) + b"\n" for record in self._waiting)
@@ -58,9 +58,9 @@ class DeadLetterFile:
             self._add(data)
         self._waiting = []
 
-    def whole(self) -> tuple[LetterRecord, ...]:
+    def whole(self) -> tuple[DeadLetterRecord, ...]:
         """All there is, those that wait too, as short as can be. Raises OSError."""
-        found = Letters()
+        found = DeadLetterQueue()
         found.recall((*self._records(self._size)[0], *self._waiting))
         return found.whole()
 

@@ -24,10 +24,12 @@ def read_season(path: str | os.PathLike[str], topology: str = "") -> LearnedSeas
     try:
         schema = msgspec.json.decode(content, type=dict).get("schema")
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInput(f"{what} is no JSON, or cut off", cause=str(error), hint=HINT) from error
+        raise InvalidInput(
+            f"invalid JSON in {what}, or it is cut off", cause=str(error), hint=HINT
+        ) from error
     if schema != SCHEMA:
         raise InvalidInput(
-            f"{what} is none", cause=f"schema: expected {SCHEMA!r}, got {shown(schema)}", hint=HINT
+            f"invalid {what}", cause=f"schema: expected {SCHEMA!r}, got {shown(schema)}", hint=HINT
         )
     try:
         season = msgspec.json.decode(content, type=LearnedSeason)

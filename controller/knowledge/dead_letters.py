@@ -1,7 +1,7 @@
-"""Dead letters of a run: which source positions they are, exactly; the letters themselves, as far as they are
+"""Dead letters of a run: which source positions they are, exactly; the dead letters themselves, as far as they are
 kept. Pure.
 
-Positions are intervals per source partition and task, so that many cost little. Of each task the first letters
+Positions are intervals per source partition and task, so that many cost little. Of each task the first dead letters
 are kept whole (row, error, traceback), up to a number and a size; of the others there are the positions alone.
 What is new since the last look comes out as records that are only ever appended, to a file of the controller's
 (`run_state_files.py`), from which the next life reads them, and to the trace.
@@ -21,18 +21,18 @@ from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION,
 
 LETTERS_MOST, BYTES_MOST = 2000, 8 << 20  # kept whole, of each task
 
-GONE_MOST = 10_000  # letters that are gone of which it is remembered what they were
+GONE_MOST = 10_000  # dead letters that are gone of which it is remembered what they were
 
 Place = tuple[str, str, int]  # task, source, partition
 Key = tuple[str, str, int, int, int]  # task, source, partition, position, variant
 Origin = tuple[str, int, int]  # source, partition, position
 
 
-class Letter(msgspec.Struct, frozen=True, tag_field="record", tag="letter"):
-    """A letter that is kept whole. number: what commands know it by. wall_ns: when it was heard, UTC.
+class KeptDeadLetter(msgspec.Struct, frozen=True, tag_field="record", tag="letter"):
+    """A dead letter that is kept whole. number: what commands know it by. wall_ns: when it was heard, UTC.
 
-    variant, feeder, shape, data: see DeadLetter. of: the letter whose row was sent again and came to this. run: the
-    earlier run that it is of, where it was number `of`. What has an `of` is no position of this run's sources."""
+    variant, feeder, shape, data: see DeadLetter. of: the dead letter whose row was sent again and came to this. run:
+    the earlier run that it is of, where it was number `of`. What has an `of` is no position of this run's sources."""
 
     number: int
     wall_ns: int
@@ -73,18 +73,18 @@ class Dead(msgspec.Struct, frozen=True, tag_field="record", tag="dead"):
 
 
 class Dropped(msgspec.Struct, frozen=True, tag_field="record", tag="dropped"):
-    """A letter that an operator had forgotten; its position stays counted."""
+    """A dead letter that an operator deleted; its position stays counted."""
 
     number: int
 
 
 class ReplayAsked(msgspec.Struct, frozen=True, tag_field="record", tag="asked"):
-    """The row of this letter is to be sent again."""
+    """The row of this dead letter is to be sent again."""
 
     number: int
 
 
-class LetterReplayed(msgspec.Struct, frozen=True, tag_field="record", tag="replayed"):
+class DeadLetterDone(msgspec.Struct, frozen=True, tag_field="record", tag="replayed"):
     """It was sent again and is done; its position stays counted."""
 
     number: int
@@ -106,13 +106,13 @@ class Sums(msgspec.Struct, frozen=True, tag_field="record", tag="sums"):
     mended: int
 
 
-LetterRecord = Letter | Dead | Dropped | ReplayAsked | LetterReplayed | DiedAgain | Sums
+DeadLetterRecord = KeptDeadLetter | Dead | Dropped | ReplayAsked | DeadLetterDone | DiedAgain | Sums
 
 
 @dataclass
-class Letters:
-    """count: distinct source positions. dropped: letters that operators had forgotten; replayed: that were sent
-    again and are done; mended: so many of this run's own rows that died are done after all; asked: that are to be sent
+class DeadLetterQueue:
+    """count: distinct source positions. dropped: dead letters that operators deleted; replayed: that were sent
+    again and are done; mended: how many of this run's own rows that died are done after all; asked: that are to be sent
     again, in this order, each with the serial of this sending."""
 
     count: int = 0
@@ -120,7 +120,7 @@ class Letters:
     replayed: int = 0
     mended: int = 0
     asked: dict[int, int] = field(default_factory=dict)
-    kept: dict[int, Letter] = field(default_factory=dict)
+    kept: dict[int, KeptDeadLetter] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)  # number → how often it died, in this life
     _numbers: dict[Key, int] = field(default_factory=dict)
     _gone: dict[Key, int] = field(default_factory=dict)  # the same, of those that are gone, the newest
@@ -132,14 +132,14 @@ class Letters:
     next_number: int = 1
     _serial: int = 0
     _fresh: defaultdict[Place, Spans] = field(default_factory=lambda: defaultdict(Spans))
-    _records: list[LetterRecord] = field(default_factory=list)
+    _records: list[DeadLetterRecord] = field(default_factory=list)
 
     # ── what comes ──────────────────────────────────────────────────────────────────────────────
 
-    def bury(self, letter: DeadLetter, wall_ns: int) -> bool:
-        """True for the first letter of a source position. One that is known already is counted only."""
+    def add(self, letter: DeadLetter, wall_ns: int) -> bool:
+        """True for the first dead letter of a source position. One that is known already is counted only."""
         if letter.of:
-            self._bury_again(letter, wall_ns)
+            self._add_again(letter, wall_ns)
             return False
         key = (letter.task, letter.source, letter.partition, letter.position, letter.variant)
         if key in self._numbers or key in self._gone:
@@ -153,9 +153,9 @@ class Letters:
         self._counts[letter.task] += 1
         return self._count(letter.source, letter.partition, letter.position, letter.position + 1)
 
-    def _bury_again(self, letter: DeadLetter, wall_ns: int) -> None:
-        """The row of a letter, or what came of it, once it was sent again. Its position is counted; there is always
-        room for what was there before."""
+    def _add_again(self, letter: DeadLetter, wall_ns: int) -> None:
+        """The row of a dead letter, or what came of it, once it was sent again. Its position is counted; there is
+        always room for what was there before."""
         if letter.again:
             if letter.again in self.asked:
                 self._died_again(DiedAgain(letter.again, letter.error, letter.traceback))
@@ -182,7 +182,7 @@ class Letters:
 
     def _keep(self, letter: DeadLetter, wall_ns: int, origin: Origin) -> None:
         self._add(
-            Letter(
+            KeptDeadLetter(
                 self.next_number,
                 wall_ns,
                 letter.task,
@@ -199,13 +199,13 @@ class Letters:
             )
         )
 
-    def _add(self, letter: Letter) -> None:
+    def _add(self, letter: KeptDeadLetter) -> None:
         self.next_number += 1
         self._put(letter)
         self._records.append(letter)
 
-    def take_in(self, letter: Letter) -> int:
-        """A letter of an earlier run, number `of` of run `run` there; its number here. One that is here already
+    def take_in(self, letter: KeptDeadLetter) -> int:
+        """A dead letter of an earlier run, number `of` of run `run` there; its number here. One that is here already
         is not taken twice."""
         number = self._numbers.get(letter.key)
         if number is None:
@@ -213,7 +213,7 @@ class Letters:
             self._add(msgspec.structs.replace(letter, number=number))
         return number
 
-    def _put(self, letter: Letter) -> None:
+    def _put(self, letter: KeptDeadLetter) -> None:
         self.kept[letter.number] = letter
         self._numbers[letter.key] = letter.number
         size = self._size[letter.task]
@@ -221,14 +221,14 @@ class Letters:
         self.mended -= bool(letter.of and not letter.run)  # what came of a row that is done is not
 
     def keeps(self, task: str) -> bool:
-        """Is there room for another whole letter of this task?"""
+        """Is there room for another whole dead letter of this task?"""
         letters, size_bytes = self._size[task]
         return letters < LETTERS_MOST and size_bytes < BYTES_MOST
 
     # ── what operators do ───────────────────────────────────────────────────────────────────────
 
     def drop(self, number: int) -> bool:
-        """Forget this letter; False when there is none."""
+        """Delete this dead letter; False when there is none."""
         if number not in self.kept:
             return False
         self._remove(number)
@@ -237,7 +237,7 @@ class Letters:
         return True
 
     def ask(self, number: int) -> bool:
-        """Have the row of this letter sent again; False when it is to be already, or there is none."""
+        """Have the row of this dead letter sent again; False when it is to be already, or there is none."""
         if number in self.asked or number not in self.kept:
             return False
         self._ask(number)
@@ -249,10 +249,10 @@ class Letters:
         self.asked[number] = self._serial
 
     def done_again(self, number: int) -> None:
-        """Its row was sent again and is done: it is no letter any more."""
+        """Its row was sent again and is done: it is no dead letter any more."""
         if number in self.asked:
             self._replayed(number)
-            self._records.append(LetterReplayed(number))
+            self._records.append(DeadLetterDone(number))
 
     def _replayed(self, number: int) -> None:
         self.mended += not self.kept[number].run
@@ -280,11 +280,11 @@ class Letters:
         size = self._size[letter.task]
         size[0], size[1] = size[0] - 1, size[1] - letter.size_bytes
 
-    def of(self, task: str | None = None) -> list[Letter]:
-        """Letters that are kept, oldest first."""
+    def of(self, task: str | None = None) -> list[KeptDeadLetter]:
+        """Dead letters that are kept, oldest first."""
         return [letter for letter in self.kept.values() if task in (None, letter.task)]
 
-    def newest(self, most: int) -> list[Letter]:
+    def newest(self, most: int) -> list[KeptDeadLetter]:
         """The last few, oldest first."""
         return list(islice(reversed(self.kept.values()), most))[::-1]
 
@@ -294,18 +294,18 @@ class Letters:
 
     # ── what lasts ──────────────────────────────────────────────────────────────────────────────
 
-    def news(self) -> tuple[LetterRecord, ...]:
-        """What is new since the last call, to be appended: whole letters, and positions as intervals."""
+    def news(self) -> tuple[DeadLetterRecord, ...]:
+        """What is new since the last call, to be appended: whole dead letters, and positions as intervals."""
         records, self._records = self._records, []
         fresh, self._fresh = self._fresh, defaultdict(Spans)
         return (*_dead(fresh), *records)
 
-    def put_back(self, records: Sequence[LetterRecord]) -> None:
-        """What `news` told did not get to the disk: it is news still."""
+    def put_back(self, records: Sequence[DeadLetterRecord]) -> None:
+        """What `news` gave did not get to the disk: it is news still."""
         self._records = [*records, *self._records]
 
-    def whole(self) -> tuple[LetterRecord, ...]:
-        """All that there is, as short as can be; `Dropped` of letters that are gone leave the last number."""
+    def whole(self) -> tuple[DeadLetterRecord, ...]:
+        """All that there is, as short as can be; `Dropped` of dead letters that are gone leave the last number."""
         last = (
             (Dropped(self.next_number - 1),)
             if self.next_number > 1 and self.next_number - 1 not in self.kept
@@ -317,11 +317,11 @@ class Letters:
         sums = Sums(self.dropped, self.replayed, self.mended + born)
         return (sums, *_dead(self._of), *self.kept.values(), *map(ReplayAsked, self.asked), *last)
 
-    def recall(self, records: Sequence[LetterRecord]) -> None:
+    def recall(self, records: Sequence[DeadLetterRecord]) -> None:
         """Begin from what an earlier life had appended."""
         for record in records:
             match record:
-                case Letter():
+                case KeptDeadLetter():
                     self._put(record)
                     self.next_number = max(self.next_number, record.number + 1)
                 case Dead(task, source, partition, begin, end):
@@ -335,7 +335,7 @@ class Letters:
                         self.dropped += 1
                 case ReplayAsked(number) if number in self.kept:
                     self._ask(number)
-                case LetterReplayed(number):
+                case DeadLetterDone(number):
                     self.next_number = max(self.next_number, number + 1)
                     if number in self.kept:
                         self._replayed(number)
@@ -351,7 +351,7 @@ def _dead(places: dict[Place, Spans]) -> Iterator[Dead]:
             yield Dead(task, source, partition, begin, end)
 
 
-def records_of(lines: Iterable[bytes]) -> Iterator[LetterRecord]:
+def records_of(lines: Iterable[bytes]) -> Iterator[DeadLetterRecord]:
     """Raises msgspec.DecodeError."""
-    decode = msgspec.json.Decoder(LetterRecord).decode
+    decode = msgspec.json.Decoder(DeadLetterRecord).decode
     return (decode(line) for line in lines if line)

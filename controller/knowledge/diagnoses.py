@@ -133,9 +133,10 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class PathStanding(msgspec.Struct, frozen=True):
-    """A latency constraint as its managers tell: mean latency (ms) of its sequences, of the quickest and the slowest
-    (None: no rows are seen); channels, of which some leave earlier or later than by default; threads that are run by
-    the one before them. helpless: nothing that can be done without a plan is left; `text` says where the time goes."""
+    """A latency constraint as its managers report it: mean latency (ms) of its sequences, of the quickest and the
+    slowest (None: no rows are seen); channels, of which some leave earlier or later than by default; threads that are
+    run by the one before them. helpless: nothing that can be done without a plan is left; `text` says where the time
+    goes."""
 
     path: tuple[str, ...]
     limit_ms: float

@@ -67,7 +67,7 @@ class TaskMeasured(msgspec.Struct, frozen=True, tag="task_measured"):
 
 
 class SubmissionDropped(msgspec.Struct, frozen=True, tag="dropped"):
-    """It is not run: why, as an error tells it."""
+    """It is not run: why, as an error says it."""
 
     number: int
     what: str
@@ -315,12 +315,12 @@ class Rollout(msgspec.Struct, frozen=True):
 class Durable(msgspec.Struct, frozen=True):
     """Everything a controller must still know after it was killed.
 
-    rollout: the enactment whose desired state agents are held to, in phase `phase`, begun at
+    rollout: the enactment whose desired state agents are held to, in phase `phase`, started at
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
     started_ns: when the first tuple was due (UTC). machines: VMs had from the provider, asked for at `asked_ns`
     (UTC); released: given back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the
     thread that may work, or that did last. apart: leaving source threads with open positions whose successors read.
-    held_plan: what an operator brought back and nobody let go since.
+    held_plan: what an operator brought back and nobody released since.
     rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
     state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
     its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once.

@@ -1,7 +1,7 @@
 """The controller's knowledge: the one mutable thing in it.
 
 `durable` is what the journal holds and changes only through records. The rest is what was heard in this
-life, and is found out anew after a crash.
+life, and is found out again after a crash.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from operator import add
 from typing import Any
 
 from headgate.controller.knowledge.controller_config import ControllerSettings
-from headgate.controller.knowledge.dead_letters import Letters
+from headgate.controller.knowledge.dead_letters import DeadLetterQueue
 from headgate.controller.knowledge.diagnoses import Diagnosis
 from headgate.controller.knowledge.journal_records import Durable, HandedOver, Record, fold
 from headgate.controller.knowledge.loop_events import Command, Instruction, Now, Persist, Say, Trace
@@ -43,8 +43,8 @@ from headgate.topology_runtime.wording import utc_iso
 
 @dataclass(slots=True)
 class OrderedPlan:
-    """A plan that the shell was told to make for `request`, when `next_epoch` was the next one. diagnosis: that waits
-    for it (None: a command does). urgent: it does not wait for what is not."""
+    """A plan that the shell was ordered to make for `request`, when `next_epoch` was the next one. diagnosis: that
+    waits for it (None: a command does). urgent: it does not wait for what is not."""
 
     number: int
     request: Any
@@ -180,11 +180,13 @@ class RunCounts:
     finished: FinishedTally | None = None  # of settled positions
     planning_s: dict[int, float] = field(default_factory=dict)  # epoch → until the plan was journaled
     unlogged: dict[tuple[str, int], int] = field(default_factory=dict)  # VM, boot (or ENDED) → rows in no log
-    letters: Letters = field(default_factory=Letters)
-    letters_told: dict[str, tuple[int, int]] = field(default_factory=dict)  # the same, as the VM knows
-    letters_heard: dict[str, tuple[int, int]] = field(default_factory=dict)  # VM → boot, letters below
+    letters: DeadLetterQueue = field(default_factory=DeadLetterQueue)
+    dead_letters_known: dict[str, tuple[int, int]] = field(default_factory=dict)  # the same, as the VM knows
+    dead_letters_heard: dict[str, tuple[int, int]] = field(
+        default_factory=dict
+    )  # VM → boot, dead letters below
     applied_again: dict[int, int] = field(default_factory=dict)  # thread of a keyed task → rows, at most
-    anew: set[str] = field(default_factory=set)  # sources with events that were (to be) accepted anew
+    anew: set[str] = field(default_factory=set)  # sources with events that were (to be) accepted again
 
     def source(self, task: str, partition: int) -> SourceKnown:
         return self.sources.setdefault((task, partition), SourceKnown())
@@ -285,7 +287,7 @@ class TrafficSeen:
 
 @dataclass(slots=True)
 class Profiles:
-    """Of tasks in spare slots. desired: the one that agents are told of, since `began_ns`. spent: from … to
+    """Of tasks in spare slots. desired: the one that agents are sent, since `began_ns`. spent: from … to
     of those before it, in the last hour. again_ns: task → when it may be profiled again (monotonic ns)."""
 
     desired: ProfileSpec | None = None
@@ -306,7 +308,7 @@ class FirstProfile:
 
 @dataclass(slots=True)
 class FirstProfiles:
-    """Before a run. running: by number. unfit: VM → why none of these profiles is begun there any more. seconds: of
+    """Before a run. running: by number. unfit: VM → why none of these profiles is started there any more. seconds: of
     those that are over."""
 
     running: dict[int, FirstProfile] = field(default_factory=dict)
@@ -322,7 +324,7 @@ class Knowledge:
     durable: Durable = field(default_factory=Durable)
     pid: int = 0
 
-    # what agents are told
+    # what agents are sent
     desired: DesiredState | None = None
     composed_of: tuple[Durable, tuple[int, int], bool] | None = None  # what `desired` was made from
     counter: int = 0
@@ -352,21 +354,23 @@ class Knowledge:
     spools: dict[str, tuple[SpoolLeft, ...]] = field(default_factory=dict)  # VM → what is in its spools
     spools_again_ns: int = 0  # no plan is made before for events that nobody reads
     incarnations: dict[Slot, int] = field(default_factory=dict)  # highest ever reported
-    strikes: dict[str, VmStrikes] = field(default_factory=dict)  # VM → calls that its workers did not survive
+    failures: dict[str, VmStrikes] = field(
+        default_factory=dict
+    )  # VM → calls that its workers did not survive
     keys_seen: dict[str, tuple[int, tuple[KeysSeen, ...]]] = field(
         default_factory=dict
-    )  # VM → when, and what it told
+    )  # VM → when, and what it reported
     hot_keys: tuple[HotKey, ...] = ()
     hot_looked_ns: int = 0
     hot_since: dict[str, tuple[int, HotKey]] = field(
         default_factory=dict
-    )  # task → since when, as it was told last
+    )  # task → since when, as it was reported last
     foreign: dict[str, tuple[int, str]] = field(
         default_factory=dict
     )  # VM → when and why its version was refused
 
     # what was thought
-    thoughts: BackgroundJobs = field(default_factory=BackgroundJobs)
+    background: BackgroundJobs = field(default_factory=BackgroundJobs)
     considered: frozenset[str] = frozenset()  # VMs that were there when it was planned last
     proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable
     windows_bad: int = 0  # of the probation under way
@@ -442,7 +446,7 @@ class Knowledge:
 
     @property
     def in_force_once(self) -> bool:
-        """Has a plan ever been switched to? Then tuples are offered."""
+        """Has a plan ever been switched to? Then rows are offered."""
         return self.durable.schedule is not None
 
     def may_lease(self, report: Report) -> bool:

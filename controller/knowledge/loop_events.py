@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.controller.knowledge.dead_letters import LetterRecord
+from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.journal_records import Record
 from headgate.controller.knowledge.run_tallies import Tallies
 from headgate.controller.knowledge.run_view import RunView
@@ -46,7 +46,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     records: tuple[Record, ...] = ()
     tallies: Tallies | None = None
     pid: int = 0
-    letters: tuple[LetterRecord, ...] = ()
+    letters: tuple[DeadLetterRecord, ...] = ()
 
 
 class FromVm(msgspec.Struct, frozen=True, tag="from_vm"):
@@ -155,10 +155,10 @@ class KeepTallies:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepLetters:
+class KeepDeadLetters:
     """Append these to the dead letters on disk, and to the trace."""
 
-    records: tuple[LetterRecord, ...]
+    records: tuple[DeadLetterRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class Finish:
 Instruction = (
     Persist
     | KeepTallies
-    | KeepLetters
+    | KeepDeadLetters
     | KeepModel
     | Send
     | RequestMachine

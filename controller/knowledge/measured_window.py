@@ -1,4 +1,4 @@
-"""A window: what was measured over the last seconds, as plain frozen values. Made by `monitor.intake`.
+"""A window: what was measured over the last seconds, as plain frozen values. Made by `sample_windows.window_of`.
 
 Times in series are seconds relative to the window's `now_ns` (≤ 0), oldest first.
 """
@@ -11,7 +11,7 @@ import msgspec
 
 from headgate.topology_runtime.api.cluster import Slot
 
-COMPLETE_SHARE = 0.95  # below it there is no rate or stability verdict (promise P7)
+COMPLETE_SHARE = 0.95  # below it there is no rate or stability verdict (guarantee P7)
 SERIES_STEP_S = 0.5  # between two points of a Progress
 HISTORY_S = 120  # how far back series reach at most
 
@@ -81,7 +81,7 @@ class ProgressSeries(msgspec.Struct, frozen=True):
     acked: tuple[float, ...] = ()
 
     def lately(self, what: Literal["emitted", "acked"], seconds: float) -> float | None:
-        """Tuples/s of the last `seconds`; None before there is so much to tell of."""
+        """Rows/s of the last `seconds`; None before there is so much."""
         sums, points = getattr(self, what), round(seconds / SERIES_STEP_S)
         if len(self.at_s) <= points:
             return None

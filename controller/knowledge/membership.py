@@ -1,4 +1,4 @@
-"""Which VMs are there: joined, silent, lost. Pure; told what time it is (controller's monotonic ns).
+"""Which VMs are there: joined, silent, lost. Pure; the time is an argument (controller's monotonic ns).
 
 Rules (docs/explanation/faults.md):
  1. A VM is *silent* 2 s and *lost* 4 s after it was last heard; being heard again makes it joined.
@@ -60,7 +60,7 @@ class Member:
     heard_ns: int
     binding: str = ""
     pid: int = 0
-    spoken: tuple[int, str] = (0, "")  # wire version, headgate version; 0: it has not told yet
+    spoken: tuple[int, str] = (0, "")  # wire version, headgate version; 0: it has not said yet
     only_signed: bool = False
     machine: str = ""
     workers_as: str = ""
@@ -76,7 +76,7 @@ class Member:
 
 @dataclass(slots=True)
 class Membership:
-    """All VMs ever heard of in this life. `known`: sizes of VMs told beforehand (settings, journal).
+    """All VMs ever heard of in this life. `known`: sizes of VMs known beforehand (settings, journal).
 
     here, workers, threads, sources, tokens, quarantined, failed: what the VMs that are up reported last,
     kept up to date report by report, so that looking at it costs nothing. version: rises when workers
@@ -228,7 +228,7 @@ class Membership:
         return tuple(changes)
 
     def _forget_empty(self, now: Now) -> None:
-        """VMs of which there was never more than a HELLO, and that nobody told of, were never there."""
+        """VMs of which there was never more than a HELLO, and that nobody named, were never there."""
         for name, member in list(self.members.items()):
             empty = member.report is None and member.boot and name not in self.known
             if empty and now.mono_ns - member.heard_ns >= FORGOTTEN_NS:

@@ -1,6 +1,6 @@
 """One moment of a run, frozen, as everybody gets it who looks at it. Pure.
 
-The core makes one twice a second and emits it (`turns.Show`). Terminal, page, Prometheus, `status`, `explain`,
+The core makes one twice a second and emits it (`loop_events.Show`). Terminal, page, Prometheus, `status`, `explain`,
 events, the run's summary and the trace's rates are functions of it, and of nothing else: they stand in
 `controller/views`, which may read neither knowledge nor core. What two of them show stands here, once, unrounded.
 """
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headgate.controller.knowledge.dead_letters import Letter
+from headgate.controller.knowledge.dead_letters import KeptDeadLetter
 from headgate.controller.knowledge.diagnoses import (
     Demand,
     PathStanding,
@@ -34,13 +34,13 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS, lowest_ns, percentile_ns
 from headgate.topology_runtime.wire.report_messages import KeysSeen, ProfileSpec
 
-# ── Keys that many rows of a task have: what the threads that send to it told, put together. Pure ───────
+# ── Keys that many rows of a task have: what the threads that send to it report, put together. Pure ───────
 
 SHOWN_LEAST = 0.2  # of a task's rows
 
 
 class HotKey(msgspec.Struct, frozen=True):
-    """A key of a task, by the begin of its repr ("": not to be told), its range and its share of the task's rows."""
+    """A key of a task, by the begin of its repr ("": hidden), its range and its share of the task's rows."""
 
     task: str
     key: str
@@ -115,7 +115,7 @@ class PlanProposal:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What everybody tells of it."""
+        """What everybody shows of it."""
         told = {name: getattr(self, name) for name in ("reason", "text", "base_epoch")}
         return {"id": self.plan.id, **told, "rate_tps": self.plan.rate_tps, "slots": self.plan.slots.used}
 
@@ -201,10 +201,10 @@ class TupleCounts(msgspec.Struct, frozen=True):
     sinks: dict[str, dict[str, Any]]
 
 
-class LettersNow(msgspec.Struct, frozen=True):
-    """Dead letters: the newest, rows by task, how many were sent again and are mended."""
+class DeadLettersNow(msgspec.Struct, frozen=True):
+    """Dead letters: the newest, rows by task, how many were sent again and are done after all."""
 
-    newest: tuple[Letter, ...]
+    newest: tuple[KeptDeadLetter, ...]
     by_task: dict[str, int]
     replayed: int
     mended: int
@@ -221,9 +221,9 @@ class RunView:
     """A run at `mono_ns` (the controller's clock), `wall_ns` (UTC).
 
     stage: where the run is, in a word. result: of the last turn of the loop, None before the first.
-    known: names of VMs that are there, or told of. lost_ranges: task → key ranges without (all of) their state.
+    known: names of VMs that are there, or named. lost_ranges: task → key ranges without (all of) their state.
     latency: (sink, source) → rows by bucket, end to end; in_task: task → the same, of its rows in it, in this life.
-    offered_tps: now, of a source on average. events, actions, decision: as they were told."""
+    offered_tps: now, of a source on average. events, actions, decision: as they were reported."""
 
     mono_ns: int
     wall_ns: int
@@ -265,7 +265,7 @@ class RunView:
     by_source: dict[
         str, tuple[int, int, int]
     ]  # offered, emitted and acked or dead-lettered since the run began
-    letters: LettersNow
+    letters: DeadLettersNow
     lost_ranges: dict[str, int]
     applied_again: int
     latency: dict[tuple[str, str], tuple[int, ...]]
@@ -295,7 +295,7 @@ class RunView:
 
     @cached_property
     def plan_facts(self) -> dict[str, Any] | None:
-        """What everybody tells of the plan in force."""
+        """What everybody shows of the plan in force."""
         if self.rollout is None:
             return None
         plan, rollout = self.rollout.plan, self.rollout
@@ -337,7 +337,7 @@ class RunView:
 
     @cached_property
     def emitted_tps(self) -> float | None:
-        """Of the last `LATELY_S`; None before there is so much to tell of. So is `acked_tps`."""
+        """Of the last `LATELY_S`; None before there is so much. So is `acked_tps`."""
         return self._lately("emitted")
 
     @cached_property
@@ -392,7 +392,7 @@ class RunView:
     @cached_property
     def latency_ms(self) -> dict[str, float | None]:
         """End to end over all sinks, from the intended emit time, since the run began; max: none was longer. None
-        without tuples."""
+        without rows."""
         sums = [sum(counts) for counts in zip(*self.latency.values(), strict=True)] or [0] * BUCKETS
         if not any(sums):
             return {"p50": None, "p95": None, "p99": None, "max": None}

@@ -1,6 +1,6 @@
-"""Events that source threads accepted and that are not done, as their VMs tell of them. Pure.
+"""Events that source threads accepted and that are not done, as their VMs report them. Pure.
 
-A thread that is desired reads its own, also when it was started anew. What threads that are no more left (their slot
+A thread that is desired reads its own, also when it was started again. What threads that are no more left (their slot
 or VM was given up, or they are of an earlier run) is read by whoever reads that partition on the same VM.
 """
 
@@ -64,7 +64,7 @@ def without_reader(k: Knowledge) -> Unread:
 #
 # They are counted from what the VM said last, so what came and went in its last half second may be more or
 # less. They are gone no more when its threads go on, or when it is taken back and its disk still has them:
-# they are accepted anew then (protocol: Sources).
+# they are accepted again then (protocol: Sources).
 
 
 def left_on_vms(k: Knowledge) -> int:
@@ -100,7 +100,7 @@ def events_taken_back(turn: Turn, members: Membership, vm: str) -> None:
 def _gone(turn: Turn, members: Membership, vm: str) -> None:
     k, report = turn.knowledge, members.members[vm].report
     if report is None and _took_events(k, vm):
-        text = f"{vm} is gone with what its sources had accepted; how much, this controller was not told"
+        text = f"{vm} is gone with what its sources had accepted; how much, no report said"
         turn.event("events_gone", text, level="error", vm=vm, events=None)
     events = _accepted(k, report, vm)
     _add(

@@ -1,6 +1,6 @@
 """Reading what files hold, field by field: every fault is noted with its place, and reading goes on.
 
-Unknown keys are let pass, but for those within two letters of a known one: typing errors.
+Unknown keys are let pass, but for those within two typing errors of a known one: typing errors.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 from headgate.topology_runtime.wording import name_faults, shown
 
 NEAR_LETTERS = 2  # an unknown key this near to a known one is a typing error
-MAX_KEY = 64  # letters of a key that may be a typing error
-MAX_TEXT = 128  # letters of a text
+MAX_KEY = 64  # characters of a key that may be a typing error
+MAX_TEXT = 128  # characters of a text
 LARGEST = 1e300  # a number beyond is no measurement, and an integer beyond no float
 
 
@@ -20,11 +20,11 @@ def near_key(key: str, known: Iterable[str]) -> str | None:
     """The known key of which `key` is a typing error; None when it is known itself or like none."""
     if key in known or len(key) > MAX_KEY:
         return None
-    return next((name for name in known if within_letters(key, name, NEAR_LETTERS)), None)
+    return next((name for name in known if within_edits(key, name, NEAR_LETTERS)), None)
 
 
-def within_letters(word: str, other: str, most: int) -> bool:
-    """Do at most `most` letters inserted, left out or replaced turn `word` into `other`?"""
+def within_edits(word: str, other: str, most: int) -> bool:
+    """Do at most `most` characters inserted, left out or replaced turn `word` into `other`?"""
     if abs(len(word) - len(other)) > most:
         return False
     row = list(range(len(other) + 1))
@@ -98,7 +98,7 @@ class Fields:
         """Any short text; empty when absent."""
         value = self.data.get(key, "")
         if not isinstance(value, str) or len(value) > MAX_TEXT:
-            self._unfit(key, f"text of at most {MAX_TEXT} letters")
+            self._unfit(key, f"text of at most {MAX_TEXT} characters")
             return ""
         return value
 

@@ -1,13 +1,13 @@
 """Performance models as plain data, format `headgate/model/v1`: read with every fault and its place, and written.
 
-Keys that headgate does not know are kept in `Model.more` and written again, unless they are within two letters
+Keys that headgate does not know are kept in `Model.more` and written again, unless they are within two characters
 of a known key: those are taken for typing errors.
 
     Model.more: unknown keys of the file; under "slot" those of its slot; under "points" a list
                 with those of each point, and there under "spread" those of its spread
 
 A point's `spread` is a number, the half-width of its rate as a part of it (0.05: ±5 %), or an object with
-half-widths: `rate_tps` in tuples/s, `cpu` and `memory` in fractions of the slot. It is written as it was read.
+half-widths: `rate_tps` in rows/s, `cpu` and `memory` in fractions of the slot. It is written as it was read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _point_data(point: Point, more: dict[str, Any]) -> dict[str, Any]:
 
 
 def model_of(data: object) -> tuple[Model | None, list[str]]:
-    """(model, faults) of a file's plain data; the model is None when there are faults."""
+    """(model, faults) of a file's plain data; no model when there are faults."""
     if not isinstance(data, dict):
         return None, [f"expected an object, got {shown(data)}"]
     faults = list(_key_faults("", data, (*_TOP_KEYS, _WAKE_KEY)))

@@ -47,7 +47,7 @@ def models_digest(topology: Topology, models: Mapping[str, Model]) -> str:
     return digest_of(*(msgspec.json.encode(models[name], order="deterministic") for name in used))
 
 
-# ── What a plan's tasks will say to each other, as its file tells it: the block `traffic`. Pure ─────────
+# ── What a plan's tasks will say to each other, as its file says it: the block `traffic`. Pure ─────────
 
 _EDGE = ("from", "to", "selectivity", "rows_tps", "row_bytes")
 
@@ -313,7 +313,7 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
 
 
 def read_back(data: object, what: str = "the plan") -> tuple[Plan, PlanTraffic | None]:
-    """The plan and its traffic, where the file tells that. Raises InvalidInput with every fault."""
+    """The plan and its traffic, where the file has it. Raises InvalidInput with every fault."""
     plan = plan_of(data, what)
     return plan, traffic_of(Fields(data, "", [], _TOP))
 

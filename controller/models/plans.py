@@ -18,7 +18,7 @@ from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.wire.messages import ThreadSpec
 from headgate.topology_runtime.wording import counted
 
-# ── How surely a placement carries a rate: what is asked for, and what is told of it. Frozen, plain values
+# ── How surely a placement carries a rate: what is asked for, and what is said of it. Frozen, plain values
 
 SLOT, TOGETHER = (
     0.053,

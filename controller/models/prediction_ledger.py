@@ -1,6 +1,6 @@
 """The prediction ledger: what plans were predicted to do, beside what they did. Frozen, plain values; no I/O.
 
-One entry tells of one plan that was in force, calmly, for a while. It is written again as the plan goes on, each time
+One entry is about one plan that was in force, calmly, for a while. It is written again as the plan goes on, each time
 that this has doubled; the last one of a (run, epoch, plan) is what counts. Sums and means are over whole windows that
 do not overlap. CPU and memory are fractions of a slot, CPU of a task a sum of such fractions.
 """
@@ -51,7 +51,7 @@ class TaskKept(msgspec.Struct, frozen=True):
     time_factor, cpu_factor: what that was corrected by (`below`) when predicted.
 
     cpu: what of its slots' CPU is its threads'. busy: part of their time that its threads are in its logic. waits: its
-    model says that threads are full before the slot is, so that time tells what it carries, not CPU. vms: VM → (cpu,
+    model says that threads are full before the slot is, so that time says what it carries, not CPU. vms: VM → (cpu,
     predicted_cpu) there, of slots of which it uses much, for else too much is what a slot needs by itself."""
 
     task: str
@@ -106,12 +106,12 @@ def latest(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
 # rate ÷ time        a row takes so many times as long as that model says
 # CPU × cpu ÷ time   and so many times the CPU: CPU / rate, what a row needs, is × cpu
 #
-# and its file tells so under `corrected`. A further correction counts from the first model again, so that all
+# and its file says so under `corrected`. A further correction counts from the first model again, so that all
 # that was ever measured of any version speaks of one.
 
 KEY = "corrected"
 _WAKE = "wake_cpu"
-FACTORS = (1e-3, 1e3)  # anything else in a file is none of ours
+FACTORS = (1e-3, 1e3)  # anything else in a file is not ours
 
 
 class Correction(NamedTuple):
@@ -139,7 +139,7 @@ def correction_of(model: Model) -> Correction:
 
 
 def corrected(model: Model, time: float, cpu: float, provenance: dict[str, Any]) -> Model:
-    """The model that it comes from, corrected by these; `provenance`: what else its file tells of it."""
+    """The model that it comes from, corrected by these; `provenance`: what else its file says of it."""
     before = correction_of(model)
     slower, dearer = time / before.time, cpu / before.cpu
     more = {**model.more, KEY: {"of": before.of, "time": time, "cpu": cpu, **provenance}}

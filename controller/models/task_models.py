@@ -30,7 +30,7 @@ class ModelSlot(msgspec.Struct, frozen=True):
 
 class Spread(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a point's values may be off, as half-widths: `relative` of its rate (0.05: ±5 %), or
-    `rate_tps` in tuples/s; `cpu` and `memory` in fractions of the slot. What is not given is exact."""
+    `rate_tps` in rows/s; `cpu` and `memory` in fractions of the slot. What is not given is exact."""
 
     relative: float | None = None
     rate_tps: float | None = None
@@ -73,7 +73,7 @@ EPSILON = 1e-9
 
 
 def peak_rate(model: Model, threads: int) -> float:
-    """I(q): the peak stable rate in tuples/s of `threads` threads in one slot."""
+    """I(q): the peak stable rate in rows/s of `threads` threads in one slot."""
     return _interpolated(model, threads, _rate_of)
 
 
@@ -97,7 +97,7 @@ def threads_for(model: Model, rate_tps: float) -> int | None:
 
 
 def peak(model: Model) -> tuple[float, int]:
-    """(ω̂, τ̂): the highest peak rate of one slot in tuples/s, and the fewest threads that reach it."""
+    """(ω̂, τ̂): the highest peak rate of one slot in rows/s, and the fewest threads that reach it."""
     best = max(model.points, key=_rate_of)  # of equals the first, which has the fewest threads
     return best.rate_tps, best.threads
 
@@ -122,7 +122,7 @@ def _shifted(model: Model, way: int) -> Model:
 
 
 def half_widths(point: Point) -> tuple[float, float, float]:
-    """How far rate (tuples/s), CPU and memory of a point may be off either way; 0 where nothing is known."""
+    """How far rate (rows/s), CPU and memory of a point may be off either way; 0 where nothing is known."""
     spread = point.spread or Spread()
     half_tps = (spread.relative or 0.0) * point.rate_tps if spread.rate_tps is None else spread.rate_tps
     return half_tps, spread.cpu or 0.0, spread.memory or 0.0

@@ -58,7 +58,7 @@ def check(message: m.FromAgent) -> None:
         case m.SampleBlock():
             _check_block(message)
         case m.DeadLetters():
-            _check_letters(message)
+            _check_dead_letters(message)
         case Profiled():
             _numbers("a profile", message.number)
             _texts("a profile", message.error)
@@ -120,7 +120,7 @@ def _check_report(report: m.Report) -> None:
     for worker in report.workers:
         _check_worker(report, worker)
     _check_spools(report.spools)
-    _check_strikes(report.strikes)
+    _check_failures(report.strikes)
     _many("profiles", report.profiles, SLOTS_MOST)
     for at in report.profiles:
         _numbers("a profile", *astuple(at))
@@ -140,7 +140,7 @@ def _check_keys(seen: KeysSeen) -> None:
         _numbers("a key", top.key_range, top.rows)
 
 
-def _check_strikes(strikes: VmStrikes) -> None:
+def _check_failures(strikes: VmStrikes) -> None:
     _many("strikes", strikes.struck, STRUCK_MOST)
     _numbers("strikes", strikes.unknown)
     for one in strikes.struck:
@@ -166,11 +166,11 @@ def _check_worker(report: m.Report, worker: m.WorkerStatus) -> None:
         _texts("a latency constraint", path.text)
         if not all(math.isfinite(ms) for ms in (path.mean_ms, path.least_ms, path.most_ms)):
             raise BadMessage("a latency that cannot be")
-    _many("source threads with letters", worker.again)
+    _many("source threads with dead letters", worker.again)
     for again in worker.again:
-        _many("letters sent again", again.open, AGAIN_MOST)
-        _many("letters sent again", again.done, AGAIN_MOST)
-        _numbers("letters sent again", again.thread, again.boot, *again.open, *again.done)
+        _many("dead letters sent again", again.open, AGAIN_MOST)
+        _many("dead letters sent again", again.done, AGAIN_MOST)
+        _numbers("dead letters sent again", again.thread, again.boot, *again.open, *again.done)
 
 
 def _check_ranges(now: m.ThreadStatus) -> None:
@@ -212,7 +212,7 @@ def _check_block(block: m.SampleBlock) -> None:
         _numbers("a log", log.thread, log.incarnation, log.offset)
 
 
-def _check_letters(letters: m.DeadLetters) -> None:
+def _check_dead_letters(letters: m.DeadLetters) -> None:
     _many("dead letters", letters.letters, LETTERS_MOST)
     _numbers("dead letters", letters.boot, letters.first, letters.waiting)
     if letters.waiting > letters.first:

@@ -33,7 +33,7 @@ class Shipping:
         self._sent: dict[str, tuple[float, int]] = {}  # VM → parts that may be sent at once, as of when
 
     def asked(self, digest: str, now_ns: int) -> None:
-        """Somebody wants it to be on every VM."""
+        """It is to be on every VM."""
         self._offered.setdefault(digest, _Offered(now_ns)).asked_ns = now_ns
 
     def stands(self, digest: str, vms: Collection[str]) -> dict[str, PackageAt | None]:

@@ -1,4 +1,4 @@
-"""Samples in, windows out: every block once, into numpy rings of two minutes (promise P7).
+"""Samples in, windows out: every block once, into numpy rings of two minutes (guarantee P7).
 
 One matrix product per block sums its threads by task, so that a thousand agents cost little. A lost block
 shows as time that no sample covers. Time is the controller's: a VM's clock is only used for how far apart
@@ -24,7 +24,7 @@ from headgate.topology_runtime.latency.latency_buckets import BUCKETS
 from headgate.topology_runtime.stability.slopes import Floats
 from headgate.topology_runtime.wire.messages import SAMPLE_COLUMNS, SampleBlock
 
-# ── Sums per second of time in numpy rings: what `Intake` writes and `windows` reads ────────────────────
+# ── Sums per second of time in numpy rings: what `Intake` writes and `sample_windows` reads ────────────────────
 #
 # Every quantity is kept as an integral over time (counts, or a gauge × seconds), so that a block which lies
 # across two seconds is split between them and nothing depends on when agents happen to sample.
@@ -251,7 +251,7 @@ class TaskLatency:
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-OFFSETS_KEPT = 10  # blocks among which the quickest tells how far a VM's clock is off
+OFFSETS_KEPT = 10  # blocks among which the quickest says how far a VM's clock is off
 CLOCK_STEP_NS = 1_000_000_000  # a VM's clock that jumps this far makes its window unusable
 GAPS_KEPT = 1024  # numbers of lost blocks that may still arrive late
 PROGRESS_STEP_NS = 200_000_000

@@ -1,7 +1,7 @@
 """Exact counts of the rows that reached the sinks, all of them and the distinct ones, in bounded memory.
 
 Agents read the logs of finished rows on from where they were; after a restart they may send bytes again.
-So bytes are told apart by their place in their log, and rows by (task, source, partition, variant, position).
+So bytes are distinguished by their place in their log, and rows by (task, source, partition, variant, position).
 Rows are remembered by chunks of positions until these are *settled*: done, and every log read on since. What comes
 of a settled position later is a copy. A tally of what is settled outlives this process: logs are then read again from
 their beginnings, or from where agents have thrown away what was settled.
@@ -180,9 +180,9 @@ def _table(runs: FinishedRuns) -> np.ndarray[tuple[int, int], np.dtype[np.int64]
 
 # ── When positions that are done are settled: nothing that comes of them is still to be read in a log. Pure
 #
-# A row is in its sink's log before it is acked. So once every VM has told its logs to their ends again after
+# A row is in its sink's log before it is acked. So once every VM has reported its logs to their ends again after
 # a position was known to be done, all its rows are counted, and need not be remembered. A block that left
-# nothing behind tells a log to its end as of when it was made; the third after that moment was certainly made
+# nothing behind reports a log to its end as of when it was made; the third after that moment was certainly made
 # after it. Once the tally of what is settled has been kept for a moment, agents may throw away their logs of
 # it.
 
@@ -203,7 +203,7 @@ class Settling:
         self._since_ns = -1
         self._whole: Counter[str] = Counter()
         self._last: dict[str, tuple[int, int]] = {}  # VM → boot and number of its last block
-        self._tally_ns = 0  # since when there is a tally that agents have not been told of
+        self._tally_ns = 0  # since when there is a tally that agents do not know of
 
     def block(self, block: SampleBlock) -> None:
         boot, number = self._last.get(block.vm, (block.boot, block.sequence - 1))
@@ -214,7 +214,7 @@ class Settling:
             self._whole[block.vm] += 1
 
     def go_on(self, turn: Turn, members: Membership, finished: FinishedRows) -> None:
-        """Once a second: settle what can be, and tell agents what is kept."""
+        """Once a second: settle what can be, and let agents know what is kept."""
         k, now_ns = turn.knowledge, turn.now.mono_ns
         up = {member.vm.vm for member in members.up()}
         silent = any(member.state == "silent" for member in members.up())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headgate.controller.knowledge import spooled_events
-from headgate.controller.knowledge.dead_letters import LetterRecord
+from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.journal_records import Joined, StateLost
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
-from headgate.controller.knowledge.loop_events import Distrust, KeepLetters, Send
+from headgate.controller.knowledge.loop_events import Distrust, KeepDeadLetters, Send
 from headgate.controller.knowledge.membership import Member, Membership, MembershipChange
 from headgate.controller.knowledge.run_view import hot_keys
 from headgate.controller.knowledge.spooled_events import is_of, unread
@@ -25,7 +25,7 @@ from headgate.topology_runtime.worker.keyed_state.key_ranges import of_runs, run
 # there concerns the run no more. (Reports of an agent's earlier boots are out of date before they come here.)
 # 2. acked ≤ emitted ≤ what is offered. A VM that was cut off may read by an older, higher rate, and its clock
 # may be ahead: so `LEAD_S` at the highest rate of this offer and those before it are allowed for, and what is
-# known already. (A thread that was not told yet from where to read has emitted nothing, and says what its
+# known already. (A thread that does not know yet from where to read has emitted nothing, and says what its
 # predecessor had acked.) Of a source that cannot be read twice: also what it has accepted, and of that no
 # more waits than a spool holds. (Where rows are taken as they come: only that.)
 # 3. What a spool says is believed of the thread that reads, from its VM.
@@ -83,8 +83,8 @@ NS = 1_000_000_000
 HOT, OVER = 0.5, 0.4  # of the rows of a task: above it is an alarm, below it is over
 LASTING_NS = NS  # for so long
 LOOK_NS = NS  # at all VMs so often
-KEYS_FORGOTTEN_NS = 3 * NS  # what a VM told
-MOVED = 0.05  # of the rows: the alarm is worded anew
+KEYS_FORGOTTEN_NS = 3 * NS  # what a VM reported
+MOVED = 0.05  # of the rows: the alarm is worded again
 
 
 def hear_hot_keys(turn: Turn, report: Report) -> None:
@@ -129,7 +129,7 @@ STATE_ALARM = "state"
 
 
 def hear_keyed_state(turn: Turn, workers: Iterable[m.WorkerStatus]) -> None:
-    """Journal what is lost as soon as it is known; what is known already is told again and again."""
+    """Journal what is lost as soon as it is known; what is known already is reported again and again."""
     rollout = turn.knowledge.durable.rollout
     tasks = {t.thread: t.task for t in rollout.threads} if rollout is not None else {}
     for worker in workers:
@@ -199,7 +199,7 @@ def note_version(turn: Turn, hello: Hello) -> None:
 
 
 def watch_versions(turn: Turn) -> None:
-    """The alarm tells of agents that were refused lately."""
+    """The alarm names agents that were refused lately."""
     k = turn.knowledge
     k.foreign = {
         vm: told for vm, told in k.foreign.items() if turn.now.mono_ns - told[0] < VERSION_FORGOTTEN_NS
@@ -217,7 +217,7 @@ def watch_versions(turn: Turn) -> None:
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-LETTERS_SAID = 20  # dead letters told one by one; the others are only counted
+LETTERS_SAID = 20  # dead letters reported one by one; the others are only counted
 LETTERS_COUNTED = {10**n for n in range(2, 19)}
 
 LEVELS = {"lost": "warning", "silent": "warning", "restarted": "warning"}
@@ -243,15 +243,15 @@ def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[Membership
     vm = members.members[message.vm].vm
     if vm not in k.durable.joined:
         turn.record(Joined(vm))
-    return told(turn, members, changes)
+    return note_changes(turn, members, changes)
 
 
 def goodbye(turn: Turn, members: Membership, message: m.Goodbye) -> tuple[MembershipChange, ...]:
-    """An agent has ended its workers and told all that they did."""
+    """An agent has ended its workers and reported all that they did."""
     changes = members.goodbye(message.vm, message.boot)
     if changes:
         turn.knowledge.counts.left(message.vm, message.boot)
-    return told(turn, members, changes)
+    return note_changes(turn, members, changes)
 
 
 def report(turn: Turn, members: Membership, message: m.Report) -> tuple[MembershipChange, ...]:
@@ -270,7 +270,7 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Membersh
     workers = {worker.slot: worker for worker in known}
     for worker in message.workers if message.workers != known else ():
         k.incarnations[worker.slot] = max(worker.incarnation, k.incarnations.get(worker.slot, 0))
-        _told_of_worker(turn, workers.get(worker.slot), worker)
+        _note_worker(turn, workers.get(worker.slot), worker)
     if message.vm not in k.durable.held_dead:
         _spools(turn, message.vm, message.spools)
     for source in message.sources:
@@ -280,10 +280,10 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Membersh
     if message.workers != known:
         hear_keyed_state(turn, message.workers)
     if message.strikes != VmStrikes():
-        k.strikes[message.vm] = message.strikes
+        k.failures[message.vm] = message.strikes
     k.counts.unlogged[message.vm, message.boot] = message.unlogged
     hear_hot_keys(turn, message)
-    return told(turn, members, changes)
+    return note_changes(turn, members, changes)
 
 
 def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
@@ -328,7 +328,7 @@ def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
     known.arrivals.hear(now, thread is None or thread.leaving, turn.now.wall_ns)
 
 
-def _told_of_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStatus) -> None:
+def _note_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStatus) -> None:
     """Deaths of workers, and slots given up."""
     if now.crashes > (before.crashes if before else 0):
         text = f"worker {now.slot} died: {now.last_exit or 'no reason known'}"
@@ -338,21 +338,21 @@ def _told_of_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStat
         turn.event("slot_quarantined", text, level="warning", slot=str(now.slot))
 
 
-def letters(turn: Turn, members: Membership, message: m.DeadLetters) -> None:
+def dead_letters(turn: Turn, members: Membership, message: m.DeadLetters) -> None:
     """Rows that a task could not process."""
-    told(turn, members, members.heard(message.vm, turn.now))
+    note_changes(turn, members, members.heard(message.vm, turn.now))
     counts = turn.knowledge.counts
     for letter in message.letters:
-        if counts.letters.bury(letter, turn.now.wall_ns):
+        if counts.letters.add(letter, turn.now.wall_ns):
             _tell(turn, letter, counts.letters.count)
     for task in {letter.task for letter in message.letters if not counts.letters.keeps(letter.task)}:
         _full(turn, task)
-    boot, below = counts.letters_heard.get(message.vm, (0, 0))
+    boot, below = counts.dead_letters_heard.get(message.vm, (0, 0))
     if message.boot >= boot:
         below = max(below if message.boot == boot else 0, message.waiting)
         if message.first <= below:  # else some are missing, which come again
             below = max(below, message.first + len(message.letters))
-        counts.letters_heard[message.vm] = message.boot, below
+        counts.dead_letters_heard[message.vm] = message.boot, below
 
 
 def _tell(turn: Turn, letter: m.DeadLetter, count: int) -> None:
@@ -367,7 +367,7 @@ def _tell(turn: Turn, letter: m.DeadLetter, count: int) -> None:
 
 
 def _full(turn: Turn, task: str) -> None:
-    """No more letters of the task are kept whole."""
+    """No more dead letters of the task are kept whole."""
     what = f"dead letters {task}"
     if what not in turn.knowledge.alarms:
         kept = len(turn.knowledge.counts.letters.of(task))
@@ -376,25 +376,25 @@ def _full(turn: Turn, task: str) -> None:
         turn.event("alarm", text, level="error", task=task)
 
 
-def keep_letters(turn: Turn) -> None:
+def keep_dead_letters(turn: Turn) -> None:
     """What is new of them to the disk; then their agents may forget them."""
     counts = turn.knowledge.counts
     if records := counts.letters.news():
-        turn.do(KeepLetters(records))
-    for vm, (boot, below) in counts.letters_heard.items():
-        if (boot, below) != counts.letters_told.get(vm):
-            counts.letters_told[vm] = boot, below
+        turn.do(KeepDeadLetters(records))
+    for vm, (boot, below) in counts.dead_letters_heard.items():
+        if (boot, below) != counts.dead_letters_known.get(vm):
+            counts.dead_letters_known[vm] = boot, below
             turn.do(Send(vm, m.LettersTaken(boot, below)))
 
 
-def letters_not_kept(turn: Turn, records: tuple[LetterRecord, ...]) -> None:
-    """Nothing of the turn before was done: what it would have written is news still, and no agent was told."""
+def dead_letters_not_kept(turn: Turn, records: tuple[DeadLetterRecord, ...]) -> None:
+    """Nothing of the turn before was done: what it would have written is news still, and no agent was sent anything."""
     counts = turn.knowledge.counts
     counts.letters.put_back(records)
-    counts.letters_told.clear()
+    counts.dead_letters_known.clear()
 
 
-def told(
+def note_changes(
     turn: Turn, members: Membership, changes: tuple[MembershipChange, ...]
 ) -> tuple[MembershipChange, ...]:
     """Changes of membership as events; once a tick without any."""
@@ -433,7 +433,7 @@ APART_NS = 30 * NS  # between two that are believed: who lies cannot keep the co
 def clock_stepped(turn: Turn, before: m.Report | None, now: m.Report) -> bool:
     """Was this VM's clock set since the report before?
 
-    Where it was the controller's own, every VM tells so: the first is believed, and no other for APART_NS.
+    Where it was the controller's own, every VM says so: the first is believed, and no other for APART_NS.
     """
     if before is None or before.boot != now.boot or not before.clock[1] or not now.clock[1]:
         return False
@@ -445,5 +445,5 @@ def clock_stepped(turn: Turn, before: m.Report | None, now: m.Report) -> bool:
         return False
     k.clock_stepped_ns = now_ns
     whose = f"the clock of {now.vm} was set by {-step_ns / NS:+.3f} s, or the controller's"
-    turn.event("clock_step", f"{whose}: what was measured before is let go", level="warning", vm=now.vm)
+    turn.event("clock_step", f"{whose}: what was measured before is dropped", level="warning", vm=now.vm)
     return True

@@ -1,10 +1,10 @@
 """The prediction ledger on disk: `traces/TOPOLOGY/ledger.jsonl`, JSON lines that are only appended to.
 
 1. An entry is added whole or not at all, under a lock: several runs of a topology may write at once.
-2. A line that is none is named and left out by whoever reads; it is never mended or cut off, and no line after it is
+2. An invalid line is named and left out by whoever reads; it is never fixed or cut off, and no line after it is
    lost: what is appended begins on a line of its own.
 3. A file of more than `MOST_BYTES` becomes `ledger.old.jsonl` (the one before it goes), and the newest half of what it
-   tells begins the next one. Entries older than `OLDEST_DAYS` do not count.
+   says begins the next one. Entries older than `OLDEST_DAYS` do not count.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LedgerFile:
                 lines = b"\n" + lines  # after what a crash, or somebody else, left of a line
             _write(fd, lines, size)
             if size + len(lines) > MOST_BYTES:
-                self._begin_anew()
+                self._start_again()
         self._waiting = []
 
     @contextmanager
@@ -73,7 +73,7 @@ class LedgerFile:
             finally:
                 os.close(fd)
 
-    def _begin_anew(self) -> None:
+    def _start_again(self) -> None:
         newest = read_ledger(self._path).entries
         lines = [_json.encode(entry) + b"\n" for entry in newest]
         while sum(map(len, lines)) > MOST_BYTES // 2:
@@ -88,7 +88,7 @@ class LedgerFile:
 def speaking_of(
     entries: Iterable[LedgerEntry], topology: str, models: Iterable[Model]
 ) -> tuple[LedgerEntry, ...]:
-    """Of a topology the newest entries that tell of one of these models, without their slots."""
+    """Of a topology the newest entries about one of these models, without their slots."""
     at_hand = {(model.task, correction_of(model).of) for model in models}
     telling = [
         entry
@@ -99,7 +99,7 @@ def speaking_of(
 
 
 def _is_at(fd: int, path: Path) -> bool:
-    """Has nobody begun it anew while we waited for it?"""
+    """Has nobody started it again while we waited for it?"""
     try:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:

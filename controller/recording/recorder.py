@@ -1,7 +1,7 @@
 """The trace of a run, written by a thread of its own: nothing here ever blocks or fails the loop.
 
 What is recorded waits in a bounded queue; when the disk is slower than that, or full, records are dropped,
-counted and said loudly, and recording goes on with what comes next (promise P8).
+counted and said loudly, and recording goes on with what comes next (guarantee P8).
 """
 
 from __future__ import annotations

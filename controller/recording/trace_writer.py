@@ -261,7 +261,7 @@ ROW_BYTES = 8  # per column, roughly
 
 
 class Segments:
-    """The segments of `table` in `directory`/`table`; `life` tells apart the files of one controller."""
+    """The segments of `table` in `directory`/`table`; `life` distinguishes the files of one controller."""
 
     def __init__(self, directory: Path, table: str, life: str) -> None:
         self.table = table
@@ -333,7 +333,7 @@ log = logging.getLogger(__name__)
 SYNC_S = 1.0  # lines are synced this often; a missing run.json is tried again
 LINES_WAIT_BYTES = 32 * 1024**2  # of each file of lines, in memory while the disk is full
 PARTED = (INPUTS, VIEWS)
-LINKS_WAIT_S = 2.0  # until the agents of both ends have told which task a thread runs
+LINKS_WAIT_S = 2.0  # until the agents of both ends have reported which task a thread runs
 
 
 class RatesRow(msgspec.Struct, frozen=True):

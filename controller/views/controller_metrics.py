@@ -1,4 +1,4 @@
-"""What Prometheus is told of a controller: a function of its newest view, made when somebody scrapes. Pure.
+"""What Prometheus reads of a controller: a function of its newest view, made when somebody scrapes. Pure.
 
 `headgate_…` names and labels are a contract (docs/how-to/monitor.md). Labels are tasks, VMs, slots, reasons and
 words of ours, never threads. What is not known is left out. Metrics cost nothing unless they are asked for.
@@ -121,7 +121,7 @@ def _values(view: RunView) -> Iterator[tuple[str, str, float | None]]:
     """Name, what it is, its value."""
     judged = view.result.stability if view.result and view.verdict != "unknown" else None
     stable, slope = (judged.verdict == "stable", judged.slope) if judged else (None, None)
-    yield "headgate_input_rate_tps", "Tuples/s offered to every source now.", view.offered_tps
+    yield "headgate_input_rate_tps", "Rows/s offered to every source now.", view.offered_tps
     yield "headgate_headroom_tps", "Predicted rate of the plan minus the offered one.", view.headroom_tps
     yield "headgate_stable", "1 when the topology keeps up, 0 when not; absent while unknown.", stable
     yield "headgate_latency_slope", "Growth of the median latency in s per s.", slope
@@ -135,7 +135,7 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     off = {r.where: r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {}
     near = "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot."
     full = "1 while the disk of a VM, or of the controller, does not take something."
-    yield "headgate_task_rate_tps", "Tuples/s that a task takes in.", "task", _task_rates(view)
+    yield "headgate_task_rate_tps", "Rows/s that a task takes in.", "task", _task_rates(view)
     yield "headgate_task_load_ratio", near, "task", loads
     yield "headgate_model_error_ratio", "Measured input rate of a task / predicted one, minus 1.", "task", off
     yield "headgate_slots", "Slots of the VMs that are there, by state.", "state", _slot_states(view)
@@ -150,10 +150,8 @@ def _counters(view: RunView) -> Iterable[Metric]:
     for reason, count in replans_of(view).items():
         replans.add_metric([reason], count)
     yield replans
-    yield CounterMetricFamily(
-        "headgate_tuples_lost", "Tuples that are nowhere: 0 or a bug.", view.tuples.lost
-    )
-    yield CounterMetricFamily("headgate_tuples_replayed", "Tuples sent again.", view.tuples.replayed)
+    yield CounterMetricFamily("headgate_tuples_lost", "Rows that are nowhere: 0 or a bug.", view.tuples.lost)
+    yield CounterMetricFamily("headgate_tuples_replayed", "Rows sent again.", view.tuples.replayed)
     dead = CounterMetricFamily("headgate_dead_letters", "Rows that a task failed on.", labels=["task"])
     for task, count in _dead(view).items():
         dead.add_metric([task], count)

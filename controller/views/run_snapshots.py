@@ -2,8 +2,8 @@
 
 Documents are plain data. What changes seldom (models, events, decisions) is made when it changes and put in
 as it is, so that finding what is new costs nothing for it. The loop looks at its windows once a second and
-there are two ticks a second, so one of them tells of the topology and the other one of slots, VMs, latency and history;
-both tell of everything when there is another plan, or another step of one.
+there are two ticks a second, so one of them has the topology and the other one of slots, VMs, latency and history;
+both have everything when there is another plan, or another step of one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headgate.topology_runtime.wire.run_snapshot import (
 )
 from headgate.topology_runtime.wording import utc_iso
 
-# ── Of a snapshot: plan, proposal, rates, verdict, tuples. Pure ─────────────────────────────────────────
+# ── Of a snapshot: plan, proposal, rates, verdict, rows. Pure ─────────────────────────────────────────
 
 TEXT_MOST = 160
 
@@ -317,7 +317,7 @@ def is_new(found: Decision, last_trigger: str) -> bool:
     return found["trigger"] not in ("fine", last_trigger)
 
 
-# ── What a picture tells of the past: events, decisions with what came of them, a row of history a second.
+# ── What a picture shows of the past: events, decisions with what came of them, a row of history a second.
 # Pure
 #
 # Events and decisions are kept as plain data, each made once: a document holds them by number.
@@ -335,7 +335,7 @@ class RunHistory:
         self.history = HistoryRing()
         self._found: dict[int, DecisionNow] = {}
         self._decided: dict[int, int] = {}  # decision whose outcome is open → wall ns
-        self._lost: dict[int, int] = {}  # … → tuples lost before
+        self._lost: dict[int, int] = {}  # … → rows lost before
         self._number = self._event = 0
         self._last: dict[str, Any] | None = None
         self._action: dict[str, Any] | None = None
@@ -391,7 +391,7 @@ class RunHistory:
         return self._number
 
     def _follow(self, number: int, view: RunView) -> bool:
-        """What came of a plan so far; True when there is more to tell."""
+        """What came of a plan so far; True when there is more to show."""
         known = self._found[number]
         rollout = _rollout_of(view, known)
         if (view.wall_ns - self._decided[number]) / NS > WATCHED_S or rollout is None:

@@ -15,7 +15,7 @@ RULES = {
     "fine": "nothing is to be done",
     "unknown": "too many samples are missing to judge",
     "frozen": "the controller itself stood still, so nothing is judged",
-    "slot_quarantined": "a slot crashed too often and is planned round",
+    "slot_quarantined": "a slot crashed too often and is planned around",
     "vm_lost": "a VM is gone",
     "vm_drained": "an operator drains a VM",
     "code_replaced": "other code takes the place of what runs",
@@ -103,7 +103,7 @@ DIGITS = 4
 
 
 def figure(value: float | None, digits: int = 3) -> float | None:
-    """So many significant digits, whole numbers as such; None for what is none, also NaN and infinity."""
+    """So many significant digits, whole numbers as such; None for what is missing, also NaN and infinity."""
     if value is None or not math.isfinite(value):
         return None
     short = float(f"{value:.{digits}g}")

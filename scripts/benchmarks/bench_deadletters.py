@@ -62,7 +62,7 @@ class Bench:
         for instruction in instructions:
             if isinstance(instruction, t.KeepTallies):
                 self._store.keep(instruction.tallies)
-            elif isinstance(instruction, t.KeepLetters):
+            elif isinstance(instruction, t.KeepDeadLetters):
                 self._file.append(instruction.records)
         self.core_s += middle - begin
         self.disk_s += time.process_time() - middle

@@ -403,25 +403,25 @@ def test_what_an_earlier_life_left_is_told_and_goes_once_it_is_taken() -> None:
     mind = Mind(letters=(letter,))
     (said,) = only(mind.all, e.SendDeadLetters)
     assert (said.letters.letters, said.letters.boot) == ((letter,), BOOT)
-    assert only(mind.tick(5.0), e.SendDeadLetters) and not only(mind.all, e.ForgetLetters)
-    assert only(mind.tell(m.LettersTaken(BOOT, 1)), e.ForgetLetters)
+    assert only(mind.tick(5.0), e.SendDeadLetters) and not only(mind.all, e.DropDeadLetters)
+    assert only(mind.tell(m.LettersTaken(BOOT, 1)), e.DropDeadLetters)
     mind.tick(6.0)
-    assert len(only(mind.all, e.ForgetLetters)) == 1
+    assert len(only(mind.all, e.DropDeadLetters)) == 1
 
 
 def test_what_a_dead_worker_left_goes_once_it_is_taken() -> None:
     mind = Mind()
     mind.want(thread(1, 0))
     mind.up()
-    assert len(only(mind.all, e.ForgetLetters)) == 1, "there was nothing"
+    assert len(only(mind.all, e.DropDeadLetters)) == 1, "there was nothing"
     letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
     mind.report(letters=(letter,))
     other = m.DeadLetter("work", 1, "source", 0, 8, "8", "ValueError", "…")
     mind.tell(e.WorkerExited(slot(0), mind.incarnation(), "signal 9", letters=(other,)))
     mind.tell(m.LettersTaken(BOOT, 1))
-    assert len(only(mind.all, e.ForgetLetters)) == 1
+    assert len(only(mind.all, e.DropDeadLetters)) == 1
     mind.tell(m.LettersTaken(BOOT, 2))
-    assert len(only(mind.all, e.ForgetLetters)) == 2
+    assert len(only(mind.all, e.DropDeadLetters)) == 2
 
 
 # ── sources ─────────────────────────────────────────────────────────────────────────────────────
@@ -498,7 +498,7 @@ def test_the_end_quits_workers_then_says_goodbye(event: e.Event) -> None:
     assert not only(mind.dies(0, clean=True), e.SpawnWorker)
     assert only(mind.up(1), e.SendQuit), "a worker that is up only now is told too"
     out = mind.dies(1, clean=True)
-    assert [type(i).__name__ for i in out] == ["ForgetLetters", "SendReport", "SendGoodbye", "Exit"]
+    assert [type(i).__name__ for i in out] == ["DropDeadLetters", "SendReport", "SendGoodbye", "Exit"]
     assert only(out, e.SendReport)[0].report.workers[0].crashes == 0
     assert mind.tick(10.0) == []
 

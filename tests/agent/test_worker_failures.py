@@ -39,41 +39,41 @@ def read(position: int, thread: int = 2) -> UnderWay:
 
 
 def lost(
-    strikes: WorkerFailures, *calls: UnderWay, hung: int = -1, slot: int = 0, at_s: int = 0
+    failures: WorkerFailures, *calls: UnderWay, hung: int = -1, slot: int = 0, at_s: int = 0
 ) -> Struck | None:
-    return strikes.lost(slot, calls, hung, "why", at_s * NS)
+    return failures.lost(slot, calls, hung, "why", at_s * NS)
 
 
 def test_the_third_time_a_row_is_poison_and_the_first_time_it_was_not_known() -> None:
-    strikes = WorkerFailures()
-    assert lost(strikes) is None and not strikes.poison
-    second = lost(strikes, row(5))
-    assert second is not None and second.times == 2 and not strikes.poison
-    third = lost(strikes, row(5))
-    assert third is not None and strikes.poison == (third,)
+    failures = WorkerFailures()
+    assert lost(failures) is None and not failures.poison
+    second = lost(failures, row(5))
+    assert second is not None and second.times == 2 and not failures.poison
+    third = lost(failures, row(5))
+    assert third is not None and failures.poison == (third,)
     assert third.error == "why (3 tries), in own.py:3 in work" and third.traceback == "a stack"
 
 
 def test_what_was_not_known_counts_for_one_row_only() -> None:
-    strikes = WorkerFailures()
-    lost(strikes)
-    lost(strikes, row(5))
-    other = lost(strikes, row(6))
+    failures = WorkerFailures()
+    lost(failures)
+    lost(failures, row(5))
+    other = lost(failures, row(6))
     assert other is not None and other.times == 1
 
 
 def test_no_number_of_unknown_losses_buries_a_row_the_first_time_it_is_seen() -> None:
-    strikes = WorkerFailures()
+    failures = WorkerFailures()
     for _ in range(9):
-        lost(strikes)
-    first = lost(strikes, row(5))
-    assert first is not None and first.times == 2 and not strikes.poison
+        lost(failures)
+    first = lost(failures, row(5))
+    assert first is not None and first.times == 2 and not failures.poison
 
 
 def test_the_hung_thread_is_blamed_and_no_other() -> None:
-    strikes = WorkerFailures()
-    assert lost(strikes, row(5, thread=1), hung=3) is None
-    struck = lost(strikes, read(7, thread=2), row(5, thread=1), hung=2)
+    failures = WorkerFailures()
+    assert lost(failures, row(5, thread=1), hung=3) is None
+    struck = lost(failures, read(7, thread=2), row(5, thread=1), hung=2)
     assert struck is not None and (struck.kind, struck.position) == ("read", 7)
 
 
@@ -86,19 +86,19 @@ def test_a_death_is_the_named_rows_doing_and_a_reads_only_when_nothing_else_was_
 
 
 def test_after_a_loss_the_slot_is_careful_for_a_minute_and_longer_while_nothing_is_found() -> None:
-    strikes = WorkerFailures()
-    assert not strikes.careful(0, 0)
-    lost(strikes)
-    assert strikes.careful(0, 59 * NS) and not strikes.careful(0, 60 * NS) and not strikes.careful(1, 0)
-    lost(strikes, at_s=100)
-    assert strikes.careful(0, 219 * NS) and not strikes.careful(0, 220 * NS)
+    failures = WorkerFailures()
+    assert not failures.careful(0, 0)
+    lost(failures)
+    assert failures.careful(0, 59 * NS) and not failures.careful(0, 60 * NS) and not failures.careful(1, 0)
+    lost(failures, at_s=100)
+    assert failures.careful(0, 219 * NS) and not failures.careful(0, 220 * NS)
 
 
 def test_the_list_is_bounded() -> None:
-    strikes = WorkerFailures()
+    failures = WorkerFailures()
     for position in range(2 * STRUCK_KEPT):
-        lost(strikes, row(position))
-    assert len(strikes.struck) == STRUCK_KEPT
+        lost(failures, row(position))
+    assert len(failures.struck) == STRUCK_KEPT
 
 
 # ── several VMs ─────────────────────────────────────────────────────────────────────────────────
@@ -146,10 +146,10 @@ def test_what_is_heard_again_counts_once() -> None:
 
 
 def test_what_is_told_to_others_is_bounded() -> None:
-    strikes = WorkerFailures()
+    failures = WorkerFailures()
     for position in range(2 * TOLD_MOST):
-        lost(strikes, row(position))
-    told = strikes.told.struck
+        lost(failures, row(position))
+    told = failures.told.struck
     assert [one.position for one in told] == list(range(TOLD_MOST, 2 * TOLD_MOST))
     assert not any(one.traceback for one in told)
 
@@ -191,7 +191,7 @@ def test_a_row_that_kills_again_and_again_quarantines_nothing_and_is_told_to_the
     (told,) = only(out, e.SendPoisoned)
     assert [(one.position, one.times) for one in told.message.struck] == [(5, 6)]
     assert out.index(told) < out.index(only(out, e.ForwardWanted)[0]), "before it may begin"
-    assert only(out, e.SaveStruck)[0].struck == told.message.struck
+    assert only(out, e.SaveFailures)[0].struck == told.message.struck
 
 
 def test_a_worker_of_another_slot_is_told_at_once() -> None:
@@ -213,30 +213,30 @@ def test_losses_of_which_nothing_is_known_quarantine_the_slot() -> None:
 def test_a_worker_that_somebody_killed_blames_no_row() -> None:
     mind = begun()
     falls(mind, row(5), by_itself=False)
-    assert not mind.state.strikes.struck and not mind.state.strikes.careful(0, mind.now_ns)
+    assert not mind.state.failures.struck and not mind.state.failures.careful(0, mind.now_ns)
 
 
 def test_a_hung_call_is_told_with_its_limit() -> None:
     mind = begun()
     mind.tell(e.WorkerHung(slot(0), mind.incarnation(), "a call has taken 6 s of at most 5 s", 1))
     falls(mind, row(5), by_itself=False)
-    (struck,) = mind.state.strikes.struck.values()
+    (struck,) = mind.state.failures.struck.values()
     assert struck.error == "hung: no answer within max_call_s=5 (1 tries), in own.py:3 in work"
 
 
 def test_an_agents_next_life_goes_on_counting(tmp_path: Path) -> None:
     struck = Struck("work", "source", 0, 5, 0, "row", 2, "why", "stack")
-    agent_files.save_struck(str(tmp_path), "run", (struck,))
-    assert agent_files.load_struck(str(tmp_path), "run") == (struck,)
-    assert agent_files.load_struck(str(tmp_path), "another") == ()
-    strikes = WorkerFailures()
-    strikes.take_up((struck,))
-    assert not strikes.poison
-    assert [one.times for one in strikes.told.struck] == [2]
-    lost(strikes, row(5))
-    assert strikes.poison
+    agent_files.save_failures(str(tmp_path), "run", (struck,))
+    assert agent_files.load_failures(str(tmp_path), "run") == (struck,)
+    assert agent_files.load_failures(str(tmp_path), "another") == ()
+    failures = WorkerFailures()
+    failures.take_up((struck,))
+    assert not failures.poison
+    assert [one.times for one in failures.told.struck] == [2]
+    lost(failures, row(5))
+    assert failures.poison
     (tmp_path / agent_files.STRUCK_FILE).write_text("{")
-    assert agent_files.load_struck(str(tmp_path), "run") == ()
+    assert agent_files.load_failures(str(tmp_path), "run") == ()
 
 
 # ── When is a worker hung, and when is it only busy, starved or waiting (agent/core/worker_failures.py)? ───

@@ -174,7 +174,7 @@ def test_commands_speak_to_a_run(up: Start) -> None:
     assert 2 <= len(lines) <= 3 and all(json.loads(line)["run"] == status["run"] for line in lines)
     kinds = [event["kind"] for event in json.loads(ask("events", "-o", "json").stdout)["events"]]
     assert {"vm_joined", "plan", "rate_set"} <= set(kinds)
-    assert "→ plan: 50 tuples/s are offered" in ask("explain").stdout
+    assert "→ plan: 50 rows/s are offered" in ask("explain").stdout
     second = ask("submit", "flow.py:flow", "--models", "models", "--rates", "5")
     assert second.returncode == 6 and "runs doubles already" in second.stderr
     stopped = ask("stop", "-o", "json")
@@ -183,7 +183,7 @@ def test_commands_speak_to_a_run(up: Start) -> None:
     assert one.is_gone()
     gone = ask("status")
     assert gone.returncode == 5 and gone.stderr.startswith("error[HG-UNREACHABLE]")
-    assert "→ plan: 50 tuples/s are offered" in ask("explain").stdout  # now from the trace
+    assert "→ plan: 50 rows/s are offered" in ask("explain").stdout  # now from the trace
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -199,7 +199,7 @@ def test_of_a_vm_that_this_controller_never_heard_it_is_said_that_nobody_knows()
     world.restart_controller()
     world.run(12)
     gone = [event for event in world.loop.knowledge.events if event["kind"] == "events_gone"]
-    assert [event["events"] for event in gone] == [None] and "was not told" in gone[0]["text"]
+    assert [event["events"] for event in gone] == [None] and "no report said" in gone[0]["text"]
 
 
 # ── A VM whose clock is set: what was measured before is let go, and said; by one that lies about it, not

@@ -56,8 +56,8 @@ def test_a_dead_letter_is_not_acked_and_counts_once() -> None:
     counts = RunCounts()
     counts.source("source", 0).hear(source(10, 10))
     letter = DeadLetter("parse", 3, "source", 0, 4, "row", "ValueError: x", "")
-    assert counts.letters.bury(letter, 0)
-    assert not counts.letters.bury(DeadLetter("score", 5, "source", 0, 4, "row", "", ""), 0)
+    assert counts.letters.add(letter, 0)
+    assert not counts.letters.add(DeadLetter("score", 5, "source", 0, 4, "row", "", ""), 0)
     assert (counts.emitted, counts.acked, counts.letters.count) == (10, 9, 1)
 
 

@@ -11,7 +11,13 @@ import pytest
 from headgate.controller.files import run_state_files as letter_file
 from headgate.controller.files.run_state_files import DeadLetterFile
 from headgate.controller.knowledge import dead_letters as letters
-from headgate.controller.knowledge.dead_letters import Dead, Dropped, Letter, LetterRecord, Letters
+from headgate.controller.knowledge.dead_letters import (
+    Dead,
+    DeadLetterQueue,
+    DeadLetterRecord,
+    Dropped,
+    KeptDeadLetter,
+)
 from headgate.topology_runtime.wire.messages import DeadLetter
 
 
@@ -19,16 +25,14 @@ def letter(position: int, task: str = "work", partition: int = 0, row: str = "ro
     return DeadLetter(task, 1, "source", partition, position, row, "ValueError: no", "trace")
 
 
-def told(found: Letters) -> object:
+def told(found: DeadLetterQueue) -> object:
     return found.count, found.counts(), found.dropped, {n: one.key for n, one in found.kept.items()}
 
 
 def test_a_position_counts_once_however_many_tasks_and_tries_fail_on_it() -> None:
-    found = Letters()
-    assert (
-        found.bury(letter(4), 9) and not found.bury(letter(4), 10) and not found.bury(letter(4, "score"), 11)
-    )
-    assert found.bury(letter(4, partition=1), 12) and found.bury(letter(5), 13)
+    found = DeadLetterQueue()
+    assert found.add(letter(4), 9) and not found.add(letter(4), 10) and not found.add(letter(4, "score"), 11)
+    assert found.add(letter(4, partition=1), 12) and found.add(letter(5), 13)
     assert (found.count, found.counts()) == (3, {"score": 1, "work": 3})
     assert [one.number for one in found.of()] == [1, 2, 3, 4] and found.times == {1: 2}
     assert [(one.task, one.wall_ns) for one in found.of("score")] == [("score", 11)]
@@ -37,36 +41,36 @@ def test_a_position_counts_once_however_many_tasks_and_tries_fail_on_it() -> Non
 
 def test_only_the_first_letters_of_a_task_are_kept_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(letters, "LETTERS_MOST", 3)
-    found = Letters()
+    found = DeadLetterQueue()
     for position in range(10):
-        found.bury(letter(position), 0)
-    found.bury(letter(0, "score"), 0)
+        found.add(letter(position), 0)
+    found.add(letter(0, "score"), 0)
     assert found.counts() == {"score": 1, "work": 10} and found.count == 10
     assert [one.position for one in found.of("work")] == [0, 1, 2]
     assert not found.keeps("work") and found.keeps("score")
     assert found.drop(2) and not found.drop(2)
     assert found.keeps("work") and found.count == 10, "a dropped one stays counted"
-    found.bury(letter(1), 0)
+    found.add(letter(1), 0)
     assert [one.position for one in found.of("work")] == [0, 2], "and does not come back"
-    found.bury(letter(99), 0)
+    found.add(letter(99), 0)
     assert [one.position for one in found.of("work")] == [0, 2, 99]
 
 
 def test_letters_of_a_task_are_bounded_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(letters, "BYTES_MOST", 100)
-    found = Letters()
+    found = DeadLetterQueue()
     for position in range(10):
-        found.bury(letter(position, row="x" * 60), 0)
+        found.add(letter(position, row="x" * 60), 0)
     assert len(found.of()) == 2 and found.count == 10
 
 
 def test_news_are_told_once_and_positions_as_intervals() -> None:
-    found = Letters()
+    found = DeadLetterQueue()
     for position in (3, 1, 2, 7):
-        found.bury(letter(position), 5)
+        found.add(letter(position), 5)
     dead, whole = found.news()[:2], found.news()
     assert dead == (Dead("work", "source", 0, 1, 4), Dead("work", "source", 0, 7, 8)) and whole == ()
-    found.bury(letter(2), 6)
+    found.add(letter(2), 6)
     assert found.news() == (), "a row that dies again is nothing new"
     found.drop(1)
     assert found.news() == (Dropped(1),)
@@ -80,29 +84,29 @@ def test_the_next_life_knows_the_same_from_any_history(
     monkeypatch.setattr(letter_file, "SHORTEN_BYTES", 2000)
     monkeypatch.setattr(letters, "LETTERS_MOST", 20)
     chance, rows = random.Random(seed), set[tuple[int, int]]()
-    found, file = Letters(), DeadLetterFile(tmp_path / "letters")
+    found, file = DeadLetterQueue(), DeadLetterFile(tmp_path / "letters")
     for _ in range(200):
         partition, position = chance.randrange(2), chance.randrange(300)
         rows.add((partition, position))
-        found.bury(letter(position, chance.choice(("work", "score")), partition), 1)
+        found.add(letter(position, chance.choice(("work", "score")), partition), 1)
         if found.kept and chance.random() < 0.1:
             found.drop(chance.choice(list(found.kept)))
         if chance.random() < 0.2:
             file.append(found.news())
         if chance.random() < 0.05:
             file.append(found.news())
-            before, (found, file) = told(found), (Letters(), DeadLetterFile(tmp_path / "letters"))
+            before, (found, file) = told(found), (DeadLetterQueue(), DeadLetterFile(tmp_path / "letters"))
             found.recall(file.read())
             assert told(found) == (*before[:2], found.dropped, before[3])  # type: ignore[index]
     assert found.count == len(rows)
     file.append(found.news())
-    again = Letters()
+    again = DeadLetterQueue()
     again.recall(DeadLetterFile(tmp_path / "letters").read())
     assert again.count == len(rows) and again.counts() == found.counts()
     assert again.next_number == found.next_number, "a number is never used twice"
 
 
-def records(*positions: int) -> list[LetterRecord]:
+def records(*positions: int) -> list[DeadLetterRecord]:
     return [Dead("work", "source", 0, position, position + 1) for position in positions]
 
 
@@ -144,13 +148,13 @@ def test_what_a_full_disk_does_not_take_waits_in_order(
 
 def test_what_is_appended_is_as_much_as_is_new(tmp_path: Path) -> None:
     """Many letters that are there already cost nothing."""
-    found, file = Letters(), DeadLetterFile(tmp_path / "letters")
+    found, file = DeadLetterQueue(), DeadLetterFile(tmp_path / "letters")
     for position in range(0, 20_000, 2):
-        found.bury(letter(position), 0)
+        found.add(letter(position), 0)
     file.append(found.news())
     before = (tmp_path / "letters").stat().st_size
-    found.bury(letter(20_000), 0)
+    found.add(letter(20_000), 0)
     file.append(found.news())
     assert 0 < (tmp_path / "letters").stat().st_size - before < 500
     file.append(found.news())
-    assert isinstance(found.of()[0], Letter)
+    assert isinstance(found.of()[0], KeptDeadLetter)

@@ -7,7 +7,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from headgate.controller.files.run_state_files import DeadLetterFile
-from headgate.controller.knowledge.dead_letters import DiedAgain, Letter, LetterReplayed, Letters, ReplayAsked
+from headgate.controller.knowledge.dead_letters import (
+    DeadLetterDone,
+    DeadLetterQueue,
+    DiedAgain,
+    KeptDeadLetter,
+    ReplayAsked,
+)
 from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION, DeadLetter
 
 
@@ -23,36 +29,34 @@ def again(number: int, task: str = "work", own: bool = True) -> DeadLetter:
     return replace(one, again=number if own else 0)
 
 
-def told(found: Letters) -> object:
+def told(found: DeadLetterQueue) -> object:
     return found.count, found.dropped, found.replayed, found.mended, found.kept, dict.fromkeys(found.asked)
 
 
-def through_the_disk(found: Letters, path: Path, whole: bool) -> Letters:
+def through_the_disk(found: DeadLetterQueue, path: Path, whole: bool) -> DeadLetterQueue:
     file = DeadLetterFile(path / f"{whole}")
     file.append(found.whole() if whole else found.news())
-    later = Letters()
+    later = DeadLetterQueue()
     later.recall(DeadLetterFile(path / f"{whole}").read())
     return later
 
 
 def test_every_row_of_a_position_has_its_letter() -> None:
-    found = Letters()
-    assert (
-        found.bury(letter(4), 0) and not found.bury(letter(4, variant=9), 0) and not found.bury(letter(4), 0)
-    )
+    found = DeadLetterQueue()
+    assert found.add(letter(4), 0) and not found.add(letter(4, variant=9), 0) and not found.add(letter(4), 0)
     assert found.count == 1 and len(found.kept) == 2 and found.times == {1: 2}
     found.drop(2)
-    found.bury(letter(4, variant=9), 0)
+    found.add(letter(4, variant=9), 0)
     assert set(found.kept) == {1}, "a dropped one does not come back"
 
 
 def test_the_next_life_knows_what_was_asked_for_and_what_became_of_it(tmp_path: Path) -> None:
-    found = Letters()
+    found = DeadLetterQueue()
     for position in range(5):
-        found.bury(letter(position), 0)
+        found.add(letter(position), 0)
     assert found.ask(1) and found.ask(2) and found.ask(3) and not found.ask(3) and not found.ask(99)
     found.done_again(1)
-    found.bury(again(2), 0)
+    found.add(again(2), 0)
     found.drop(5)
     found.done_again(4)
     assert (found.replayed, found.mended, set(found.kept), set(found.asked)) == (1, 1, {2, 3, 4}, {3})
@@ -62,35 +66,35 @@ def test_the_next_life_knows_what_was_asked_for_and_what_became_of_it(tmp_path: 
 
 
 def test_what_died_again_twice_or_late_changes_nothing_more() -> None:
-    found = Letters()
-    found.bury(letter(1), 0)
+    found = DeadLetterQueue()
+    found.add(letter(1), 0)
     found.ask(1)
-    found.bury(again(1), 0)
-    found.bury(again(1), 0)
-    assert [type(one) for one in found.news()[1:]] == [Letter, ReplayAsked, DiedAgain]
+    found.add(again(1), 0)
+    found.add(again(1), 0)
+    assert [type(one) for one in found.news()[1:]] == [KeptDeadLetter, ReplayAsked, DiedAgain]
     found.ask(1)
     found.done_again(1)
-    found.bury(again(1), 0)
+    found.add(again(1), 0)
     assert not found.kept, "another copy of it was done"
-    assert [type(one) for one in found.news()] == [ReplayAsked, LetterReplayed]
+    assert [type(one) for one in found.news()] == [ReplayAsked, DeadLetterDone]
 
 
 def test_each_time_it_is_asked_for_is_another_sending() -> None:
-    found = Letters()
-    found.bury(letter(1), 0)
+    found = DeadLetterQueue()
+    found.add(letter(1), 0)
     found.ask(1)
     first = found.asked[1]
-    found.bury(again(1), 0)
+    found.add(again(1), 0)
     found.ask(1)
     assert found.asked[1] != first
 
 
 def test_what_came_of_a_row_and_died_below_is_a_letter_and_no_position(tmp_path: Path) -> None:
-    found = Letters()
-    found.bury(letter(7), 0)
+    found = DeadLetterQueue()
+    found.add(letter(7), 0)
     found.ask(1)
-    found.bury(again(1, "score", own=False), 0)
-    found.bury(again(1, "score", own=False), 0)
+    found.add(again(1, "score", own=False), 0)
+    found.add(again(1, "score", own=False), 0)
     found.done_again(1)
     below = found.kept[2]
     assert (below.task, below.partition, below.position, below.of) == ("score", 2, 7, 1)
@@ -102,8 +106,8 @@ def test_what_came_of_a_row_and_died_below_is_a_letter_and_no_position(tmp_path:
 
 
 def test_what_did_not_get_to_the_disk_is_news_still() -> None:
-    found = Letters()
-    found.bury(letter(1), 0)
+    found = DeadLetterQueue()
+    found.add(letter(1), 0)
     first = found.news()
     found.ask(1)
     found.put_back(first)

@@ -27,16 +27,16 @@ def hear(k: Knowledge, *messages: DeadLetters) -> None:
     turn = Turn(k, t.Now(1, 1))
     for message in messages:
         check(message)
-        hearing.letters(turn, Membership(), message)
+        hearing.dead_letters(turn, Membership(), message)
 
 
 def kept(k: Knowledge) -> list[LettersTaken]:
     """What the controller answers once they are on its disk."""
     turn = Turn(k, t.Now(1, 1))
-    hearing.keep_letters(turn)
+    hearing.keep_dead_letters(turn)
     out = turn.instructions()
-    assert all(isinstance(i, t.KeepLetters | t.Send) for i in out)
-    assert not any(isinstance(i, t.KeepLetters) for i in out[1:]), "first the disk"
+    assert all(isinstance(i, t.KeepDeadLetters | t.Send) for i in out)
+    assert not any(isinstance(i, t.KeepDeadLetters) for i in out[1:]), "first the disk"
     return [i.message for i in out if isinstance(i, t.Send) and isinstance(i.message, LettersTaken)]
 
 
@@ -92,7 +92,7 @@ def test_whatever_is_lost_or_comes_twice_in_the_end_all_are_known(seed: int) -> 
     told of as taken dies with it: the rows are tried again then, and die again."""
     chance = random.Random(seed)
     k, box, boot, position = Knowledge(ControllerSettings("run")), DeadLetterBox("vm1", 1), 1, 0
-    disk: list[t.KeepLetters] = []
+    disk: list[t.KeepDeadLetters] = []
 
     def say(parts: list[DeadLetters]) -> None:
         for part in parts:
@@ -101,9 +101,9 @@ def test_whatever_is_lost_or_comes_twice_in_the_end_all_are_known(seed: int) -> 
 
     def look() -> None:
         turn = Turn(k, t.Now(1, 1))
-        hearing.keep_letters(turn)
+        hearing.keep_dead_letters(turn)
         for i in turn.instructions():
-            if isinstance(i, t.KeepLetters):
+            if isinstance(i, t.KeepDeadLetters):
                 disk.append(i)
             elif isinstance(i, t.Send) and isinstance(i.message, LettersTaken) and chance.random() < 0.7:
                 box.taken(i.message)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from headgate.controller.knowledge.dead_letters import Letters
+from headgate.controller.knowledge.dead_letters import DeadLetterQueue
 from headgate.dashboards.terminal.deadletter_commands import (
     drop,
     from_trace,
@@ -28,9 +28,9 @@ from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION,
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     """As the recorder writes it: what the controller knew, twice over after a kill."""
-    found = Letters()
+    found = DeadLetterQueue()
     for task, partition, position in (("work", 0, 3), ("work", 0, 4), ("score", 0, 4), ("work", 1, 4)):
-        found.bury(
+        found.add(
             DeadLetter(
                 task, 1, "source", partition, position, f"row {position}", "ValueError: no", "Traceback\n"
             ),
@@ -90,9 +90,9 @@ def test_drop_wants_to_know_which() -> None:
 
 
 def test_a_trace_of_letters_that_were_sent_again(tmp_path: Path) -> None:
-    found = Letters()
+    found = DeadLetterQueue()
     for position in range(4):
-        found.bury(
+        found.add(
             DeadLetter("work", 1, "source", 0, position, "row", "ValueError: no", "T", 3, "before", 0, b"x"),
             0,
         )
@@ -100,7 +100,7 @@ def test_a_trace_of_letters_that_were_sent_again(tmp_path: Path) -> None:
         found.ask(number)
     found.done_again(1)
     again = DeadLetter("work", 1, "source", AGAIN_PARTITION, 2, "", "ValueError: still", "T", again=2)
-    found.bury(again, 0)
+    found.add(again, 0)
     found.drop(3)
     lines = [msgspec.json.encode(record) for record in found.news()]
     (tmp_path / "dead_letters.jsonl").write_bytes(b"\n".join(lines))

@@ -43,7 +43,7 @@ def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over()
     world.run(40)
     most = world.rollout.plan.prediction.rate_tps
     assert alarms(world)["short"].startswith(
-        f"1,000 tuples/s are offered, the plan in force carries {most:,.0f}"
+        f"1,000 rows/s are offered, the plan in force carries {most:,.0f}"
     )
     assert "--max-vms" in alarms(world)["short"]
     since = world.ask("status").data["alarms"][0]["since"]

@@ -326,7 +326,7 @@ def test_letters_of_an_earlier_run_become_letters_but_no_positions() -> None:
         (traced(6, "nobody"), "no task nobody"),
         (traced(6, feeder="sink"), "dead letter 6 of before cannot be sent again"),
         (traced(6, data=b""), "dead letter 6 of before cannot be sent again"),
-        ({"number": 6}, "are none"),
+        ({"number": 6}, "invalid dead letters"),
     ],
 )
 def test_one_letter_that_does_not_fit_and_none_is_taken_in(bad: dict[str, Any], words: str) -> None:

@@ -227,7 +227,7 @@ def test_the_rate_is_tested_only_by_as_much_as_the_plan_carries() -> None:
     calm = latest(settled(BY_CPU, BY_CPU, rate_tps=100.0).entries)[0].rate
     assert calm.tested == "no" and calm.offered_tps == pytest.approx(100.0, rel=0.02)
     short = latest(settled(BY_CPU, times(BY_CPU, 3.0), rate_tps=150.0).entries)[0].rate
-    assert short.tested == "short", "150 tuples/s are offered, one slot takes 100"
+    assert short.tested == "short", "150 rows/s are offered, one slot takes 100"
     assert short.carried_tps == pytest.approx(100.0, rel=0.05) and short.predicted_tps > 150.0
     near = CostedWorld(BY_CPU, BY_CPU, (), rate_tps=70.0, mode="advise").start().run(20)
     most = near.rollout.plan.prediction.rate_tps

@@ -168,7 +168,7 @@ def test_what_was_measured_is_kept_beside_the_run_and_not_planned_with() -> None
     out = world.says(measured(60.0))
     (kept,) = [i.model for i in out if isinstance(i, t.KeepModel)]
     assert kept["provenance"] == "background" and kept["profiled"]["slot"] == 3
-    assert "peak 200 → 60 tuples/s (-70%)" in world.words()[-1]
+    assert "peak 200 → 60 rows/s (-70%)" in world.words()[-1]
     assert world.loop.knowledge.models == {"work": MODELS[0]}
     assert world.run(3.0).profile is None  # type: ignore[attr-defined]
     assert world.told() == [None]

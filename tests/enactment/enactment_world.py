@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
-from headgate.controller.knowledge.dead_letters import LetterRecord
+from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.journal_records import Durable, Record, RolloutStarted, Submitted, fold_all
 from headgate.controller.knowledge.run_tallies import Tallies
 from headgate.controller.models.plans import Plan
@@ -283,7 +283,7 @@ class World(IdealWorld):
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
         self.journal: list[Record] = []
         self.tallies: Tallies | None = None
-        self.letters: list[LetterRecord] = []
+        self.letters: list[DeadLetterRecord] = []
         self.sent: list[tuple[str, m.FromController]] = []
         self.answers: dict[int, m.Reply] = {}
         self.started: list[tuple[int, int]] = []
@@ -359,7 +359,7 @@ class World(IdealWorld):
                 )
             case t.KeepTallies(tallies):
                 self.tallies = tallies
-            case t.KeepLetters(letters):
+            case t.KeepDeadLetters(letters):
                 self.letters += letters
             case t.Answer(number, reply):
                 self.answers[number] = reply

@@ -102,7 +102,7 @@ def topology(at_s: float, threads: dict[str, int]) -> s.TopologyNow:
 def plan() -> s.PlanNow:
     return s.PlanNow(
         id="a1b2c3d4e5f60718", epoch=3, phase="committed", reason="rate_changed",
-        text="212 tuples/s offered, 170 planned for; 6 slots for 240.0 tuples/s (5 threads start, 2 leave)",
+        text="212 rows/s offered, 170 planned for; 6 slots for 240.0 tuples/s (5 threads start, 2 leave)",
         since=iso(BEGAN_S + 180), rate_tps=240.0, predicted_tps=243.0, allocator="mba", mapper="sam",
         routing="weighted", threads=23, slots=s.SlotsOfPlan(estimated=6, extra=0, total=8, used=6),
         usd_per_hour=0.2, limited_by="parse", limited_by_slot="vm1/3",
@@ -144,11 +144,11 @@ def models() -> dict[str, s.ModelNow]:
 def events() -> dict[str, s.EventNow]:
     told = (
         ("submitted", "topology example is to be run", 0, 0.0),
-        ("plan", "plan 1: 4 slots for 110.0 tuples/s (14 threads start, 0 leave)", 1, 1.0),
+        ("plan", "plan 1: 4 slots for 110.0 rows/s (14 threads start, 0 leave)", 1, 1.0),
         ("committed", "plan 1 is committed", 1, 9.0),
-        ("plan", "plan 2: 5 slots for 170.0 tuples/s (4 threads start, 0 leave)", 2, 95.0),
+        ("plan", "plan 2: 5 slots for 170.0 rows/s (4 threads start, 0 leave)", 2, 95.0),
         ("joined", "vm2 is there: 4 slots", 2, 97.2),
-        ("plan", "plan 3: 6 slots for 240.0 tuples/s (5 threads start, 2 leave)", 3, 178.4),
+        ("plan", "plan 3: 6 slots for 240.0 rows/s (5 threads start, 2 leave)", 3, 178.4),
         ("committed", "plan 3 is committed", 3, 188.0),
     )
     return {
@@ -162,7 +162,7 @@ def decisions() -> dict[str, s.DecisionNow]:
     return {
         "1": s.DecisionNow(
             time=iso(BEGAN_S + 1.0), epoch=1, trigger="start", rule="the first plan of the run", action="plan",
-            text="88 tuples/s are offered; 4 slots for 110.0 tuples/s (14 threads start, 0 leave)",
+            text="88 rows/s are offered; 4 slots for 110.0 tuples/s (14 threads start, 0 leave)",
             plan="0011223344556677", rate_tps=110.0, predicted_tps=112.5, slots=4, moves=14,
             diff=("+ vm1/0 source×1, sink×1", "+ vm1/1 parse×4", "+ vm1/2 score×2, parse×1", "+ vm1/3 lookup×6"),
             pause_ms=0.0, time_to_stable_s=8.0, lost=0,
@@ -175,7 +175,7 @@ def decisions() -> dict[str, s.DecisionNow]:
         "3": s.DecisionNow(
             time=iso(BEGAN_S + 178.4), epoch=3, trigger="rate_changed",
             rule="the offered rate is not the one planned for", action="plan",
-            text="212 tuples/s offered, 170 planned for; 6 slots for 240.0 tuples/s (5 threads start, 2 leave)",
+            text="212 rows/s offered, 170 planned for; 6 slots for 240.0 tuples/s (5 threads start, 2 leave)",
             numbers={"offered_tps": 212.0, "planned_tps": 170.0, "headroom": 1.25, "since_up_s": 83.4},
             alternatives=rejected, plan="a1b2c3d4e5f60718", rate_tps=240.0, predicted_tps=243.0, slots=6, moves=7,
             diff=("+ vm1/2 parse×3", "- vm1/2 score×2", "+ vm2/1 score×2"), pause_ms=84.0,

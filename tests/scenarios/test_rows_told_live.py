@@ -178,4 +178,4 @@ def test_events_that_a_given_up_slot_had_taken_reach_the_sink(tmp_path: Path) ->
     assert before > 100 and missing == [], f"{len(missing)} of {before}: {missing[:20]}"
     assert "slot_quarantined" in [plan["reason"] for plan in summary["plans"]]
     assert summary["tuples"]["lost"] == 0
-    assert "in: events that were accepted anew" in summary["tuples"]["duplicates_why"]
+    assert "in: events that were accepted again" in summary["tuples"]["duplicates_why"]

@@ -160,7 +160,7 @@ def test_ctrl_c_withdraws_and_goes_on_as_ctrl_c() -> None:
 
 def test_that_no_plan_fits_is_said() -> None:
     said: list[str] = []
-    alarm = {"what": "plan", "text": "no first plan: no plan carries the 900 tuples/s"}
+    alarm = {"what": "plan", "text": "no first plan: no plan carries the 900 rows/s"}
     ask, _ = asking(
         {"plan": None, "stage": "gathering", "alarms": []},
         {"plan": None, "stage": "gathering", "alarms": [alarm]},

@@ -9,7 +9,7 @@ Readings: R_dev takes absolute deviations; a bunch goes to its best slot, not to
 fit, though the paper takes it for plenty. A slot's bandwidth is what it says to other VMs and hears from them, against
 twice its equal part of its VM's link (both ways), where links of VMs and sizes of rows are known; a link that nobody
 knows counts as the widest. Where none is known it is what it says to other slots, against what all tasks say. Whether
-links hold the finished plan is looked at afterwards (`links.py`): a bunch's peers may have no place yet.
+links hold the finished plan is looked at afterwards (`vm_links.py`): a bunch's peers may have no place yet.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Ours: thread counts and what shares a slot chosen together, so that the fewest slots carry the rate. Pure.
 
-The allocator finds a mix for every slot (`mixes.py`), and falls back on MBA's bundles as SAM packs them where these
-take no more slots, where the mixes are not predicted to carry the rate (rows that come few at a time cost more than a
-model's points say). Of more than 40 tasks only neighbours share slots. The mapper puts the mixes into slots, those
-that say much to each other on one VM. `gap`: by what part of its slots the plan may be above the fewest there are.
-"""
+The allocator finds a mix for every slot (`slot_mixes.py`), and falls back on MBA's bundles as SAM packs them where
+these take no more slots, where the mixes are not predicted to carry the rate (rows that come few at a time cost more
+than a model's points say). Of more than 40 tasks only neighbours share slots. The mapper puts the mixes into slots,
+those that say much to each other on one VM. `gap`: by what part of its slots the plan may be above the fewest there
+are."""
 
 from __future__ import annotations
 

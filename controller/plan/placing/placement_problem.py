@@ -169,7 +169,7 @@ class Bins:
                     break
                 self.put(group, found, 1)
         if any(self.left):
-            self._put_anew()
+            self._place_again()
 
     def _room_made(self, need: float) -> int | None:
         """The emptiest node that holds `need` once one task of it is moved to another, which is done."""
@@ -186,7 +186,7 @@ class Bins:
                     return node
         return None
 
-    def _put_anew(self) -> None:
+    def _place_again(self) -> None:
         """All tasks, the dearest first, each to the fullest node that holds it; kept if all of them fit."""
         fresh = Bins(self.problem)
         for group in sorted(range(len(self.each)), key=self.each.__getitem__, reverse=True):

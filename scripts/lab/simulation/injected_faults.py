@@ -10,7 +10,12 @@ import msgspec
 
 from headgate.agent.core.slot_state import CRASHES_MOST
 from headgate.controller.execute.plan_drift import cordon_of
-from headgate.controller.knowledge.dead_letters import DiedAgain, Letter, LetterRecord, LetterReplayed
+from headgate.controller.knowledge.dead_letters import (
+    DeadLetterDone,
+    DeadLetterRecord,
+    DiedAgain,
+    KeptDeadLetter,
+)
 from headgate.lab.simulation.simulated_topologies import Row
 from headgate.lab.simulation.virtual_time import MS, S
 from headgate.topology_runtime.api.cluster import Slot
@@ -325,7 +330,7 @@ class Replays:
         self.random = random.Random(world.seed)  # of its own: other shapes stay as they are
         self.mended_ns = S + int(self.random.uniform(*MENDED_S) * S)
         self._rows: dict[tuple[int, int], tuple[int, Row]] = {}  # (boot, serial) → letter and its row
-        self._kept: dict[int, Letter] = {}  # on the controller's disk
+        self._kept: dict[int, KeptDeadLetter] = {}  # on the controller's disk
 
     def mended(self) -> bool:
         return self.world.now_ns >= self.mended_ns
@@ -360,13 +365,13 @@ class Replays:
             number, row = self._rows[place]
             assert self._sunk.get(number) == row, f"letter {number} is done, its row reached no sink"
 
-    def kept(self, records: Iterable[LetterRecord]) -> None:
+    def kept(self, records: Iterable[DeadLetterRecord]) -> None:
         """Rule 1, of what the controller writes."""
         for record in records:
-            if isinstance(record, Letter):
+            if isinstance(record, KeptDeadLetter):
                 before = self._kept.setdefault(record.number, record)
                 assert before.key == record.key, f"two letters have the number {record.number}"
-            elif isinstance(record, LetterReplayed):
+            elif isinstance(record, DeadLetterDone):
                 assert record.number in self._kept, f"letter {record.number} is dropped, it was never written"
                 letter = self._kept[record.number]
                 place = letter.source, letter.partition, letter.position

@@ -220,7 +220,7 @@ class SimAgent:
                 self.world.control.to_controller(self, message)
             case e.SendGoodbye(goodbye):
                 self.world.control.to_controller(self, goodbye)
-            case e.ForgetLetters():
+            case e.DropDeadLetters():
                 self.letters.clear()
             case e.Note(text):
                 self.world.clock.say(f"agent {self.name}: {text}")

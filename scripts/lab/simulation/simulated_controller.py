@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge import loop_events as t
-from headgate.controller.knowledge.dead_letters import LetterRecord
+from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.journal_records import Record, SoFar, fold_all
 from headgate.controller.knowledge.run_tallies import Tallies
 from headgate.lab.simulation.virtual_time import MS
@@ -30,7 +30,7 @@ class Disk:
         self.synced: list[Record] = []
         self.unsynced: list[Record] = []
         self.tallies: Tallies | None = None
-        self.letters: list[LetterRecord] = []
+        self.letters: list[DeadLetterRecord] = []
         self.fails = False
 
     def append(self, records: tuple[Record, ...]) -> None:
@@ -123,7 +123,7 @@ class SimController:
                 if self.world.random.random() < 0.8:
                     self.disk.tallies = tallies
                     self.world.checks.kept(tallies)
-            case t.KeepLetters(records):
+            case t.KeepDeadLetters(records):
                 self.disk.letters += records
                 self.world.letters.kept(records)
             case t.Send(name, message):

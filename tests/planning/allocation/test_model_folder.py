@@ -8,7 +8,7 @@ import os
 import pytest
 
 from headgate.controller.files.planning_inputs import MODEL_MOST_BYTES, read_models, write_model
-from headgate.controller.models.field_reader import within_letters
+from headgate.controller.models.field_reader import within_edits
 from headgate.controller.models.task_models import Model, ModelSlot, Point, Spread
 from headgate.topology_runtime.errors import InvalidInput
 
@@ -210,7 +210,7 @@ def test_a_faulty_model_is_not_written(tmp_path):
     [("cpu", True), ("cpus", True), ("pcu", True), ("cp", True), ("memory", False), ("spread", False)],
 )
 def test_within_two_letters(word, near):
-    assert within_letters(word, "cpu", 2) is near
+    assert within_edits(word, "cpu", 2) is near
 
 
 @pytest.mark.parametrize(
