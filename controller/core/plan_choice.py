@@ -201,7 +201,7 @@ def whatif(request: PlanRequest, rates: Sequence[float], full: bool) -> Row:
 
 
 def side_by_side(question: PlanQuestion, rates: Sequence[float]) -> Row:
-    """Every allocator and mapper at each rate, the pair that runs first: as `headgate compare` tells it, with the
+    """Every allocator and mapper at each rate, the pair that runs first: as `headgate plan --compare`, with the
     threads that would start and end."""
     request = replace(question.request, in_force=standing(question.present, ()))
 

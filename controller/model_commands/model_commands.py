@@ -311,7 +311,7 @@ def show(
         listed = [{**_listed(kept, paths), "model": model_data(kept.model)} for kept in chosen]
         emit(output, {"schema": "headgate/model-details/v1", "models": listed}, rows)
     if plot is not None:
-        from headgate.controller.pictures import model_picture
+        from headgate.controller.pictures.model_pictures import model_picture
 
         model_picture([kept.model for kept in chosen], plot)
 
@@ -429,7 +429,7 @@ def compare(a: Path, b: Path, plot: Path | None, output: Format) -> None:
     for note in notes:
         click.echo(note, err=True)
     if plot is not None:
-        from headgate.controller.pictures import model_pairs_picture
+        from headgate.controller.pictures.model_pictures import model_pairs_picture
 
         model_pairs_picture([(first[task], second[task]) for task in both], _names(a, b), plot)
 
@@ -581,6 +581,6 @@ def _without_empty(rows: Sequence[Row]) -> list[Row]:
 def _check_plot(plot: Path | None) -> None:
     """Before anything is computed: can that file become a picture?"""
     if plot is not None:
-        from headgate.controller.pictures import format_of
+        from headgate.controller.pictures.drawing import format_of
 
         format_of(plot)

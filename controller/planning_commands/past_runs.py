@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import click
 from msgspec.structs import replace
 
 from headgate.controller.models.plans import EdgeEnds, MeasuredTraffic
@@ -23,19 +22,6 @@ if TYPE_CHECKING:
 
 LEAST_ROWS = 100  # of a whole run: fewer say nothing
 HINT = "traces of `headgate up` and of `controller run --trace-dir` have links; name the folder of one run"
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def trace_option(command: F) -> F:
-    """`--from-trace`."""
-    option = click.option(
-        "--from-trace",
-        type=click.Path(path_type=Path),
-        metavar="TRACE",
-        help="Plan with the selectivities, sizes of rows, traffic and CPU that this run measured.",
-    )
-    return option(command)
 
 
 class RecordedTraffic:

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from headgate.controller.planning_commands.plan_request import Row
     from headgate.topology_runtime.api.topology import Topology
 
-TableRow = dict[str, Any]
 
-
-def slot_rows(placement: Placement, prediction: Prediction) -> list[TableRow]:
+def slot_rows(placement: Placement, prediction: Prediction) -> list[Row]:
     """One row per slot with threads: who is in it, its CPU and memory."""
     threads: dict[tuple[str, int], dict[str, int]] = {}
     full = set()
@@ -41,7 +39,7 @@ def slot_rows(placement: Placement, prediction: Prediction) -> list[TableRow]:
     return rows
 
 
-def readable_slots(rows: Sequence[TableRow]) -> list[TableRow]:
+def readable_slots(rows: Sequence[Row]) -> list[Row]:
     """The same rows for people: `vm1/0`, `blob 50, table 20`, per cent."""
     return [
         {
@@ -55,7 +53,7 @@ def readable_slots(rows: Sequence[TableRow]) -> list[TableRow]:
     ]
 
 
-def task_rows(plan: Plan) -> list[TableRow]:
+def task_rows(plan: Plan) -> list[Row]:
     """What was allocated to each task, in words of bundles where MBA made them."""
     return [
         {
@@ -70,7 +68,7 @@ def task_rows(plan: Plan) -> list[TableRow]:
     ]
 
 
-def vm_rows(plan: Plan) -> list[TableRow]:
+def vm_rows(plan: Plan) -> list[Row]:
     """The VMs with what they cost and what is used of them."""
     uses = {use.vm: use for use in plan.prediction.vms}
     return [
@@ -195,7 +193,7 @@ def _amount(rows_tps: float, bytes_per_s: float | None) -> str:
     return f"{significant(rows_tps)} rows/s{size}"
 
 
-# ── The sentences of `headgate whatif`, made from its rows: what it takes, what breaks first, what is next
+# ── The sentences of `--rates`, made from its rows: what it takes, what breaks first, what is next
 
 EACH = 3  # with up to so many rates each is told about; with more, the first and the last
 
@@ -308,7 +306,7 @@ def money(usd: float) -> str:
     return f"${usd:,.0f}" if usd >= 1000 else f"${usd:,.2f}"
 
 
-# ── The text of `headgate explain TOPOLOGY`, made from its data ─────────────────────────────────────────
+# ── The text of `--explain`, made from its data ─────────────────────────────────────────
 
 ALL_SLOTS = 24  # of larger plans only slots that are shared are told about one by one
 

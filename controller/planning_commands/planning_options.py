@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from msgspec import UNSET, UnsetType
 
 from headgate.controller.plan.acquire import MIXES, Acquire
-from headgate.controller.planning_commands.past_runs import trace_option, with_traffic
+from headgate.controller.planning_commands.past_runs import with_traffic
 from headgate.controller.planning_commands.plan_request import PlanWanted
 from headgate.topology_runtime.api.cluster import Vm, bandwidth_fault
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -201,8 +201,6 @@ def _stepped(first: float, last: float | None = None, step: float = 1.0) -> list
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 STEP_TPS = 10.0  # of --max-rate, as in paper 0
 PROBABILITIES = 0.5, 0.9999
 
@@ -230,125 +228,11 @@ class SchedulerName(click.ParamType):  # type: ignore[type-arg]  # generic since
         return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
 
 
-def _all(command: F, *options: Callable[[Any], Any]) -> F:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def topology_options(command: F) -> F:
-    """TOPOLOGY, `--models`, `--path`."""
-    return _all(
-        command,
-        click.argument("topology", metavar="TOPOLOGY"),
-        click.option("--models", metavar="DIR", help="A folder of models (default: those of an example)."),
-        click.option("--path", "paths", multiple=True, help="A folder to import user code from first."),
-    )
-
-
-def rate_option(command: F) -> F:
-    """`--rate`: the input rate Ω."""
-    return click.option("--rate", type=float, metavar="R", help="Input rate in tuples/s.")(command)
-
-
-def pair_options(command: F) -> F:
-    """`--allocator`, `--mapper`, `--planner`, `--rsm-weights`."""
-    return _all(
-        command,
-        click.option("--allocator", default="mba", type=SchedulerName("ALLOCATORS"), show_default=True),
-        click.option("--mapper", type=SchedulerName("MAPPERS"), help="[default: sam; rsm with lsa]"),
-        click.option(
-            "--planner",
-            type=click.Choice(["optimal"]),
-            help="Allocator and mapper optimal: the fewest slots.",
-        ),
-        search_option,
-        margin_option,
-        weights_option,
-    )
-
-
-def margin_option(command: F) -> F:
-    """`--margin`."""
-    text = "Plan for so much more than the rate: 0.05 (default: none; optimal: by the models' spread)."
-    return click.option("--margin", type=click.FloatRange(0, 9), metavar="PART", help=text)(command)
-
-
-def search_option(command: F) -> F:
-    """`--search-seconds`."""
-    return click.option(
-        "--search-seconds",
-        type=click.FloatRange(min=0),
-        metavar="S",
-        help="optimal: the best found in so long, with its gap (default: 1.2; of over 40 tasks 3).",
-    )(command)
-
-
-def weights_option(command: F) -> F:
-    """`--rsm-weights`, `--topology-spread`: parameters of two mappers."""
-    text = "What counts how much in RSM's distance: memory, CPU, network (default: 1,1,1)."
-    spread = (
-        "α, β of the topology mapper: how many threads a slot may hold, from 0 (even) to 1; from which part of "
-        "the tasks on empty slots come first (default: 0,0.5)."
-    )
-    return _all(
-        command,
-        click.option("--rsm-weights", metavar="M,C,N", help=text),
-        click.option("--topology-spread", metavar="A,B", help=spread),
-    )
-
-
-def sure_options(command: F) -> F:
-    """`--sure`, `--ledger`."""
-    return _all(
-        command,
-        click.option(
-            "--sure", type=float, metavar="P", help="The rate shall hold with this probability: 0.95."
-        ),
-        click.option(
-            "--ledger",
-            metavar="FILE|DIR",
-            help="… by what this prediction ledger, or folder of traces, says of the models (default: ./traces).",
-        ),
-    )
-
-
-def routing_options(command: F) -> F:
-    """`--routing`, `--interference`."""
-    return _all(
-        command,
-        click.option("--routing", default="weighted", metavar="weighted|shuffle", show_default=True),
-        click.option("--interference", default="cpu", metavar="cpu|none", show_default=True),
-    )
-
-
-def cluster_options(command: F) -> F:
-    """The VMs: acquired (`--vm-sizes`, `--prices`) or fixed (`--vms`, `--slots`); what they may cost."""
-    return _all(
-        command,
-        click.option("--vm-sizes", metavar="4,2,1", help="Acquire VMs of these slots (default: 4,2,1)."),
-        click.option("--prices", metavar="FILE|azure-d", help="Acquire VMs of a price list."),
-        click.option(
-            "--mix", type=click.Choice(list(MIXES)), help="How to acquire (exact; of a list: cheapest)."
-        ),
-        click.option(
-            "--vms", metavar="4,4@r2:1000", help="Fixed VMs: slots of each, @ its rack, : Mbit/s of its link."
-        ),
-        click.option("--slots", type=click.IntRange(1, SLOTS_MOST), help="So many fixed slots."),
-        click.option("--max-usd-per-hour", type=float, metavar="X", help="Exit 4 if it costs more."),
-    )
-
-
-def planner_options(command: F) -> F:
-    """All of them but `--rate`."""
-    return _all(command, topology_options, trace_option, pair_options, routing_options, cluster_options)
-
-
 # ── what they come to ───────────────────────────────────────────────────────────────────────────
 
 
 def asked(options: Mapping[str, Any]) -> PlanWanted:
-    """The question behind the options of `planner_options` (and `rate`; a command may leave some out).
+    """The question behind the options of `headgate plan`, of which a caller may leave some out.
 
     Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
     from headgate.controller.plan.mappers.free_slots import TopologySpread, Weights

@@ -137,7 +137,7 @@ def test_storm_gets_the_executors_and_a_worker_for_each_slot(scene: Scene) -> No
 def test_what_is_lost_is_told_with_the_rate_that_is_left(scene: Scene) -> None:
     plan, found = for_target(scene, "storm")
     written = scene.write("plan.json", plan)
-    rate = json.loads(scene.run("predict", "--placement", written, "--routing", "shuffle", "-o", "json"))
+    rate = json.loads(scene.run("plan", "--placement", written, "--routing", "shuffle", "-o", "json"))
     told = "\n".join(found["not_expressed"])
     assert rate["rate_tps"] < plan["prediction"]["rate_tps"]
     assert f"they would carry {rate['rate_tps']:.4g} tuples/s" in told
