@@ -16,7 +16,8 @@ from headgate.controller.execute.plan_diff import ThreadChanges, diff
 from headgate.controller.execute.rollout import circuit_of
 from headgate.controller.models.plans import Placement, Plan, ThreadAt
 from headgate.controller.plan.plan_moves import relabel
-from headgate.controller.plan.planner import PlanRequest, allocated, best_plan, carrying_plan, make_plan
+from headgate.controller.plan.plan_steps import allocated
+from headgate.controller.plan.planner import PlanRequest, best_plan, carrying_plan, make_plan
 from headgate.controller.plan.scaling import (
     BASELINE,
     Row,

@@ -17,16 +17,9 @@ from msgspec.structs import replace
 from headgate.controller.models.plans import Plan, SlotCount, usd_per_hour
 from headgate.controller.plan.acquire import Acquire
 from headgate.controller.plan.plan_reasons import LimitReason, limit_reason, supported
-from headgate.controller.plan.planner import (
-    PlanRequest,
-    allocation_within,
-    best_plan,
-    check,
-    first_plan,
-    make_plan,
-    room_of,
-    with_rising_needs,
-)
+from headgate.controller.plan.plan_steps import allocation_within, with_rising_needs
+from headgate.controller.plan.planner import best_plan, first_plan, make_plan
+from headgate.controller.plan.planning_request import PlanRequest, check, room_of
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.vm_links import Crossings, crossings_of
 from headgate.topology_runtime.api.cluster import Slot, Vm

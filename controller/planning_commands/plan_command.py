@@ -117,7 +117,7 @@ _SPREAD = (
 )
 @format_options
 @click.pass_context
-def plan(context: click.Context, output: Format, **options: Any) -> None:
+def plan(context: click.Context, /, output: Format, **options: Any) -> None:
     """How many threads, slots and VMs TOPOLOGY needs for an input rate, and what they will carry.
 
     \b
@@ -427,7 +427,7 @@ def answer_placement(output: Format, options: Options) -> None:
     With --sure also how surely it carries --rate, or the highest one that it carries so surely."""
     from headgate.controller.files.planning_inputs import read_json
     from headgate.controller.models.plan_data import PREDICTION_SCHEMA, placement_of, prediction_data
-    from headgate.controller.plan.planner import model_names
+    from headgate.controller.plan.plan_steps import model_names
     from headgate.controller.plan.predict.placement_load import load_of
     from headgate.controller.plan.predict.prediction import with_certainty
     from headgate.controller.planning_commands.plan_sentences import carries, readable_slots, slot_rows
