@@ -143,8 +143,8 @@ def entries_of(traces: Path, topology: str | None) -> tuple[list[LedgerEntry], l
     from headgate.controller.recording.prediction_ledger_file import read_ledger
 
     if not traces.exists():
-        hint = "`headgate up` writes some; --traces names others"
-        raise InvalidInput(f"there are no traces in {traces}", hint=hint)
+        hint = "record some with `headgate up`, or name others with --traces"
+        raise InvalidInput(f"no traces in {traces}", hint=hint)
     paths = [traces] if traces.is_file() else sorted(traces.glob(f"{topology or '*'}/{LEDGER}"))
     read = [read_ledger(path) for path in paths]
     entries = [e for one in read for e in one.entries if topology is None or e.topology == topology]

@@ -126,7 +126,7 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
     request = replace(request, vms=(), may_add=(), excluded=frozenset(), pinned={}, fixed=True)
     check(request)
     if not sizes:
-        raise InvalidInput("there is no VM size to acquire")
+        raise InvalidInput("no VM size to acquire")
     allocation = allocated(request)
     if allocation.slots > MOST_SLOTS:
         what = f"no plan for {significant(request.rate_tps, 6)} tuples/s has at most {counted(MOST_SLOTS, 'slot')}"

@@ -71,7 +71,7 @@ def nearly_highest_plan(request: PlanRequest) -> Plan:
 
 def _no_highest_rate(request: PlanRequest) -> InvalidInput:
     return InvalidInput(
-        "there is no highest rate",
+        "no highest rate",
         cause=f"no task of topology {request.topology.name!r} needs more slots at a higher rate",
     )
 

@@ -196,7 +196,7 @@ def refuse_rates(options: Options) -> float:
     if not given:
         raise UsageError("no input rate given", hint="add --rate R, or --max-rate with --vms or --slots")
     if options["rate_step"] is not None and not options["max_rate"]:
-        raise UsageError("--rate-step is for --max-rate", hint="leave it out, or add --max-rate")
+        raise UsageError("--rate-step needs --max-rate", hint="leave it out, or add --max-rate")
     if options["max_rate"] and options["vms"] is None and options["slots"] is None:
         raise UsageError("--max-rate needs fixed VMs", hint="add --vms 4,4 or --slots 20")
     if options["max_rate"] and options["sure"] is not None:
@@ -357,7 +357,7 @@ def text_of(found: PlanExport, plan: Plan) -> str:
     if inside:
         import yaml
 
-        parts += ["---\n" + yaml.safe_dump(one, sort_keys=False).rstrip() for one in found.told["manifests"]]
+        parts += ["---\n" + yaml.safe_dump(one, sort_keys=False).rstrip() for one in found.data["manifests"]]
     return "\n\n".join(parts)
 
 

@@ -156,7 +156,7 @@ def check(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> None:
     faults = faults_of(plan, topology, models)
     if faults:
         raise HeadgateError(
-            "the plan that was made breaks rules of a sound plan and is not shown",
+            "unsound plan, not shown: it breaks rules",
             cause="a fault in headgate's planner, not in what you gave it",
             hint="report the topology, the models and this command line",
             faults=faults,
@@ -172,7 +172,7 @@ OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"}) 
 
 def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
     """Every plan is made as `PlanWanted.plan` makes it: verified, and no dearer than allowed. How far slots reach
-    is told whatever they cost. base: the plan in force."""
+    is said whatever they cost. base: the plan in force."""
     from headgate.controller.plan.plan_moves import moves
     from headgate.controller.plan.scaling import Supply
     from headgate.controller.planning_commands.plan_changes import based_on

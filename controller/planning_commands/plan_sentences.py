@@ -195,15 +195,15 @@ def _amount(rows_tps: float, bytes_per_s: float | None) -> str:
 
 # ── The sentences of `--rates`, made from its rows: what it takes, what breaks first, what is next
 
-EACH = 3  # with up to so many rates each is told about; with more, the first and the last
+EACH = 3  # with up to so many rates each has a sentence; with more, the first and the last
 
 
 def sentences_of(rows: Sequence[Row], fixed: bool) -> list[str]:
     """A few sentences on all rows; `fixed`: the VMs are there anyhow."""
     planned = [row for row in rows if row["reason"] is None]
-    told = planned if len(planned) <= EACH else [planned[0], planned[-1]]
+    chosen = planned if len(planned) <= EACH else [planned[0], planned[-1]]
     sentences = [_span(planned[0], planned[-1])] if len(planned) > 1 and not fixed else []
-    for row in told:
+    for row in chosen:
         sentences.append(f"{needs(row, fixed)} {breaks(row['rate_tps'], row['limit'])} {next_step(row)}")
     failed = [row for row in rows if row["reason"] is not None]
     if failed:
@@ -308,7 +308,7 @@ def money(usd: float) -> str:
 
 # ── The text of `--explain`, made from its data ─────────────────────────────────────────
 
-ALL_SLOTS = 24  # of larger plans only slots that are shared are told about one by one
+ALL_SLOTS = 24  # of larger plans only slots that are shared have a line each
 
 
 def text_of(document: Row) -> str:
@@ -398,7 +398,7 @@ def _slots(document: Row) -> list[str]:
 
 
 def _step(row: Row) -> int:
-    """When SAM put it there: what is free is told as of then."""
+    """When SAM put it there: what was free then."""
     return row["choices"][0]["step"] if row["choices"] else 0
 
 

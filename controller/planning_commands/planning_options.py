@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.topology import Topology
 
 
-# ── The VMs that planning commands are told of: fixed ones, or sizes and prices to acquire by ───────────
+# ── The VMs to plan with: fixed ones, or sizes and prices to acquire by ───────────
 
 PRICES = Path(__file__).parent  # shipped price lists, named by a bare word
 DEFAULT_PRICES, DEFAULT_SIZES = "azure-d", "4,2,1"
@@ -53,7 +53,7 @@ def vms_asked(
             raise UsageError(f"--{one.replace('_', '-')} and --{other.replace('_', '-')} exclude each other")
     if options.get("vms") is not None:
         if options.get("mix"):
-            raise UsageError("--mix says how to acquire VMs, but --vms are fixed")
+            raise UsageError("--mix and --vms exclude each other", hint="leave out --mix: --vms are fixed")
         return fixed_vms(options["vms"], slot_cores), (), None
     if options.get("prices") is not None:
         sizes, mix = priced(options["prices"]), options.get("mix") or "cheapest"
@@ -96,7 +96,7 @@ def fixed_vms(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
                 )
             )
     if faults:
-        raise UsageError("--vms is no list of VMs", faults=faults, hint="--vms 4,4,2@r2")
+        raise UsageError("invalid --vms", faults=faults, hint="name slots: --vms 4,4,2@r2")
     if sum(vm.slots for vm in vms) > SLOTS_MOST:
         raise UsageError(f"--vms has more than {SLOTS_MOST:,} slots")
     return tuple(vms)
@@ -107,10 +107,12 @@ def sizes_of(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
     price = slot_price(slot_cores)
     parts = [part.strip() for part in text.split(",")]
     faults = [
-        f"{part!r} is no number of slots from 1 to {VM_SLOTS_MOST}" for part in parts if not _is_count(part)
+        f"{part!r} is not a number of slots from 1 to {VM_SLOTS_MOST}"
+        for part in parts
+        if not _is_count(part)
     ]
     if faults:
-        raise UsageError("--vm-sizes is no list of sizes", faults=faults, hint="--vm-sizes 4,2,1")
+        raise UsageError("invalid --vm-sizes", faults=faults, hint="name slots: --vm-sizes 4,2,1")
     counts = dict.fromkeys(int(part) for part in parts)
     return tuple(
         Vm(f"size{count}", count, slot_cores, usd_per_hour=round(count * price, 9)) for count in counts
@@ -142,7 +144,7 @@ def _bandwidth(text: str) -> tuple[float | UnsetType, str | None]:
     try:
         value = float(text)
     except ValueError:
-        return UNSET, f"{text!r} is no number of Mbit/s"
+        return UNSET, f"{text!r} is not a number of Mbit/s"
     fault = bandwidth_fault(value)
     return (UNSET, f"{fault}, got {text}") if fault is not None else (value, None)
 
@@ -154,7 +156,7 @@ def _is_count(text: str) -> bool:
 # ── Rates on the command line: `100,150,200`, `100:600:50` (from, to, step), or both mixed ──────────────
 
 MOST = 1000  # rates of one command
-HINT = "--rates 50,100,200 or --rates 100:600:50"
+HINT = "give --rates 50,100,200 or --rates 100:600:50"
 
 
 def rates_of(text: str) -> tuple[float, ...]:
@@ -176,10 +178,10 @@ def rates_of(text: str) -> tuple[float, ...]:
         else:
             rates.update(dict.fromkeys(_stepped(*numbers)))
     if wrong:
-        raise UsageError("--rates is no list of rates", faults=[*wrong, *outside], hint=HINT)
+        raise UsageError("invalid --rates", faults=[*wrong, *outside], hint=HINT)
     if outside or len(rates) > MOST:
         faults = outside or [f"{len(rates)} rates; at most {MOST}"]
-        raise InvalidInput("--rates cannot be planned", faults=faults, hint=HINT)
+        raise InvalidInput("--rates out of bounds", faults=faults, hint=HINT)
     return tuple(rates)
 
 
@@ -242,7 +244,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
 
     if options.get("planner"):
         if options.get("mapper") or options.get("allocator") not in (None, "mba", options["planner"]):
-            raise UsageError("--planner is allocator and mapper in one: give it, or these")
+            raise UsageError("--planner excludes --allocator and --mapper", hint="leave out one or the other")
         options = {**options, "allocator": options["planner"], "mapper": options["planner"]}
     refuse_unknown_choices(options)
     rate_tps = rate_of(options.get("rate"), 1.0)
@@ -250,7 +252,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
     if cap is not None and not (math.isfinite(cap) and cap >= 0):
         raise InvalidInput(f"--max-usd-per-hour: expected a finite price of at least 0, got {cap:g}")
     weights = weights_of(options["rsm_weights"]) if options.get("rsm_weights") else Weights()
-    vms_asked(options)  # what is wrong with it is told before anything is read
+    vms_asked(options)  # faults in it come before anything is read
     topology, models = topology_and_models(options)
     refuse_below_floor(topology, models)
     vms, sizes, acquire = vms_asked(options, slot_cores_of(topology, models))
@@ -284,10 +286,10 @@ def certainty_asked(
     looked at. Raises UsageError."""
     probability = options.get("sure")
     if probability is not None and options.get("margin") is not None:
-        raise UsageError("--sure finds its margin by itself: give it, or --margin")
+        raise UsageError("--sure and --margin exclude each other", hint="leave one of them out")
     if probability is None:
         if options.get("ledger") is not None:
-            raise UsageError("--ledger is for --sure", hint="--sure 0.95")
+            raise UsageError("--ledger needs --sure", hint="add --sure 0.95")
         return None, models
     if not PROBABILITIES[0] <= probability <= PROBABILITIES[1]:
         low, high = PROBABILITIES
@@ -295,8 +297,8 @@ def certainty_asked(
     from headgate.controller.models.plans import Sure
     from headgate.controller.planning_commands.past_runs import learned_for
 
-    models, spread, told = learned_for(topology, models, options.get("ledger"))
-    for line in told:
+    models, spread, notes = learned_for(topology, models, options.get("ledger"))
+    for line in notes:
         click.echo(line, err=True)
     return Sure(probability, spread), models
 
@@ -330,7 +332,7 @@ def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
         if options.get(name) is not None and options[name] not in words
     ]
     if faults:
-        raise InvalidInput("there is no such choice", faults=faults)
+        raise InvalidInput("unknown choice", faults=faults)
 
 
 def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str, Model]]:
@@ -346,8 +348,8 @@ def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str,
         click.echo(f"models: those measured on this machine, {folder}", err=True)
     if folder is None:
         if example(options["topology"]) is None:
-            hint = "--models DIR; only the shipped examples have models of their own"
-            raise UsageError("which folder has the models of its tasks?", hint=hint)
+            hint = "add --models DIR; only the shipped examples have models of their own"
+            raise UsageError("no folder of models given", hint=hint)
         folder = str(MODELS)
         click.echo(f"models: the published ones, {folder}", err=True)
     return topology, read_models(folder)
@@ -360,8 +362,8 @@ def measured_of(topology: Topology) -> str:
 
     folder = store.folder(topology, (), SLOT_CORES, SLOT_MEMORY_BYTES)
     if store.missing(topology, folder):
-        hint = "`headgate up` once measures them; or --models DIR"
-        raise UsageError("the demo's tasks were not measured on this machine yet", hint=hint)
+        hint = "run `headgate up` once, or add --models DIR"
+        raise UsageError("demo not measured on this machine yet", hint=hint)
     return str(folder)
 
 
@@ -373,10 +375,10 @@ def weights_of(text: str) -> Weights:
         memory, cpu, network = (float(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(
-            f"--rsm-weights: {text!r} is not three numbers", hint="--rsm-weights 1,1,1"
+            f"invalid --rsm-weights: {text!r} is not three numbers", hint="give --rsm-weights 1,1,1"
         ) from error
     if not all(math.isfinite(weight) and weight >= 0 for weight in (memory, cpu, network)):
-        raise UsageError(f"--rsm-weights: {text!r} has a weight that is not finite and at least 0")
+        raise UsageError(f"invalid --rsm-weights: {text!r} has a weight that is not finite and at least 0")
     return Weights(memory, cpu, network)
 
 
@@ -388,10 +390,10 @@ def spread_of(text: str) -> TopologySpread:
         alpha, beta = (float(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(
-            f"--topology-spread: {text!r} is not two numbers", hint="--topology-spread 0,0.5"
+            f"invalid --topology-spread: {text!r} is not two numbers", hint="give --topology-spread 0,0.5"
         ) from error
     if not (0 <= alpha <= 1 and 0 <= beta <= 1):
-        raise UsageError(f"--topology-spread: {text!r} has a number that is not from 0 to 1")
+        raise UsageError(f"invalid --topology-spread: {text!r} has a number that is not from 0 to 1")
     return TopologySpread(alpha, beta)
 
 

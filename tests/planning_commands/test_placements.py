@@ -178,8 +178,8 @@ def test_a_model_that_is_surely_off_is_corrected_first(scene: Scene) -> None:
         (("--sure", "0.3"), 2, "a probability from 0.5"),
         (("--sure", "1"), 2, "a probability from 0.5"),
         (("--sure", "nan"), 2, "a probability from 0.5"),
-        (("--ledger", "x"), 2, "--ledger is for --sure"),
-        (("--sure", "0.9", "--ledger", "none.jsonl"), 3, "there is no prediction ledger"),
+        (("--ledger", "x"), 2, "--ledger needs --sure"),
+        (("--sure", "0.9", "--ledger", "none.jsonl"), 3, "no prediction ledger"),
     ],
 )
 def test_what_cannot_be_is_refused(scene: Scene, words: tuple[str, ...], code: int, says: str) -> None:

@@ -236,14 +236,14 @@ def test_every_thread_and_every_slot_leaves(request, pair):
     flink = for_flink(plan, request.topology, 1.0)
     assert {one["task"]: one["parallelism"] for one in flink.rows} == threads
     assert len({one["vertex_id"] for one in flink.rows}) == len(threads)
-    assert flink.told["task_managers"] == plan.placement.slots_used()
-    held = flink.told["task_managers"] * flink.told["settings"]["taskmanager.numberOfTaskSlots"]
+    assert flink.data["task_managers"] == plan.placement.slots_used()
+    held = flink.data["task_managers"] * flink.data["settings"]["taskmanager.numberOfTaskSlots"]
     assert held >= sum(threads.values())
     storm = for_storm(plan, 1.0)
-    words = shlex.split(storm.told["rebalance"])
+    words = shlex.split(storm.data["rebalance"])
     assert words[3:5] == ["-n", str(plan.placement.slots_used())]
     assert {word for word in words if "=" in word} == {f"{task}={count}" for task, count in threads.items()}
     kubernetes = for_kubernetes(plan)
     assert sum(one["replicas"] * one["slots"] for one in kubernetes.rows) == sum(vm.slots for vm in plan.vms)
-    assert len(set(kubernetes.told["pods"])) == len(plan.vms)
+    assert len(set(kubernetes.data["pods"])) == len(plan.vms)
     assert all(found.lost and found.blocks for found in (flink, storm, kubernetes))

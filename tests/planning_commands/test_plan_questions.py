@@ -93,7 +93,7 @@ def test_every_wrong_pair_is_named(scene):
         (("--rates", "5", "--max-rate", "--slots", "4"), 2, "--rates and --max-rate exclude each other"),
         (("--max-rate",), 2, "--max-rate needs fixed VMs"),
         (("--max-rate", "--slots", "4", "--rate-step", "0"), 3, "--rate-step"),
-        (("--rates", "50", "--rate-step", "5"), 2, "--rate-step is for --max-rate"),
+        (("--rates", "50", "--rate-step", "5"), 2, "--rate-step needs --max-rate"),
         (("--rates", "1e-322"), 3, "'1e-322': expected 1e-06"),
         (("--rates", "1e-10:2e-10:1e-10"), 3, "expected 1e-06"),
         (("--rates", "5,1e300"), 3, "'1e300': expected 1e-06 to 1e+12 tuples/s, got 1e+300"),
