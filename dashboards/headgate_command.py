@@ -13,6 +13,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import Any
 
     import click
 
@@ -47,19 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "history": (
         "headgate.dashboards.terminal.history_commands:history",
-        "the plans of all runs, or one of them",
-    ),
-    "ledger list": (
-        "headgate.controller.model_commands.prediction_history:list_plans",
-        "what plans of all runs were predicted to carry and use, and what they did",
-    ),
-    "ledger models": (
-        "headgate.controller.model_commands.prediction_history:list_models",
-        "by how much models and VMs were off in these plans, and how surely",
-    ),
-    "ledger show": (
-        "headgate.controller.model_commands.prediction_history:show_plan",
-        "all that is kept of one of these plans",
+        "the plans of all runs, what they were predicted to do and did, or all about one",
     ),
     "events": (
         "headgate.dashboards.terminal.status_commands:events",
@@ -146,23 +135,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "plan": (
         "headgate.controller.planning_commands.plan_command:plan",
-        "threads, slots and VMs that a topology needs for a rate",
-    ),
-    "predict": (
-        "headgate.controller.planning_commands.plan_command:predict",
-        "what a placement will carry, whoever made it",
+        "threads, slots and VMs that a topology needs for a rate, why, and what they carry",
     ),
     "lab place": (
         "headgate.lab.placing.place_command:place",
         "groups of tasks onto nodes: little traffic between them",
-    ),
-    "compare": (
-        "headgate.controller.planning_commands.rate_comparison:compare",
-        "pairs of allocator and mapper side by side",
-    ),
-    "whatif": (
-        "headgate.controller.planning_commands.rate_comparison:whatif",
-        "what rates need and cost, and what breaks first",
     ),
     "diff": (
         "headgate.controller.planning_commands.diff_command:diff",
@@ -242,10 +219,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "the live page of a run, or of a trace",
     ),
     "controller run": ("headgate.controller.controller_cli:run", "one controller (`up` starts it for you)"),
-    "controller capacity": (
-        "headgate.controller.planning_commands.plan_command:capacity",
-        "the highest input rate that fits given VMs",
-    ),
     "agent run": ("headgate.agent.agent_cli:run", "the agent of one VM (`up` starts them for you)"),
     "cluster check": (
         "headgate.dashboards.cluster.cluster_looks:check",
@@ -302,17 +275,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("headgate.dashboards.completion:completion", "print a shell's completion script"),
 }
 
-# `explain` with a topology or an option of the planner explains a plan, made here and now
-EXPLAIN_PLAN = "headgate.controller.planning_commands.explain_topology:explain"
-EXPLAIN_RUN_OPTIONS = {
-    "--controller": 1,
-    "--trace": 1,
-    "--traces": 1,
-    "--last": 1,
-    "-o": 1,
-    "--output": 1,
-}  # values
-EXPLAIN_RUN_OPTIONS |= {"--all": 0, "--help": 0}
+# what `history` shows of the prediction ledger, which only the controller reads
+PREDICTIONS = {
+    name: f"headgate.controller.model_commands.prediction_history:{name}"
+    for name in ("show", "of_plan", "print_plan")
+}
 
 # What the help shows: commands, and groups of commands as one line each. The rest is under --help-all
 SHOWN = {
@@ -392,32 +359,16 @@ def everything() -> str:
 
 def load(name: str) -> click.Command:
     """The click command of a table entry."""
-    return imported(COMMANDS[name][0])
-
-
-def imported(target: str) -> click.Command:
-    """The click command that "module:function" names."""
-    from importlib import import_module
-
-    module, _, attribute = target.partition(":")
-    command: click.Command = getattr(import_module(module), attribute)
+    command: click.Command = imported(COMMANDS[name][0])
     return command
 
 
-def explains_a_plan(words: list[str]) -> bool:
-    """Is there anything behind `explain` that the explanation of a run does not know?"""
-    from headgate.topology_runtime.traces.trace_plans import is_id
+def imported(target: str) -> Any:
+    """What "module:name" names."""
+    from importlib import import_module
 
-    rest = iter(words)
-    for word in rest:
-        option, equals, _ = word.partition("=")
-        if is_id(word):
-            continue
-        if option not in EXPLAIN_RUN_OPTIONS:
-            return True
-        for _ in range(0 if equals else EXPLAIN_RUN_OPTIONS[option]):
-            next(rest, None)
-    return False
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def choose(arguments: list[str]) -> tuple[str, list[str]]:
@@ -487,8 +438,7 @@ def _invoked(name: str, rest: list[str]) -> int:
     from headgate.topology_runtime.errors import UsageError
 
     try:
-        plans = name == "explain" and explains_a_plan(rest)
-        command = imported(EXPLAIN_PLAN) if plans else load(name)
+        command = load(name)
         with command.make_context(
             f"headgate {name}", list(rest)
         ) as context:  # `main` of click ends closed pipes with 1

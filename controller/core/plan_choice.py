@@ -16,7 +16,8 @@ from headgate.controller.execute.plan_diff import ThreadChanges, diff
 from headgate.controller.execute.rollout import circuit_of
 from headgate.controller.models.plans import Placement, Plan, ThreadAt
 from headgate.controller.plan.plan_moves import relabel
-from headgate.controller.plan.planner import PlanRequest, allocated, best_plan, carrying_plan, make_plan
+from headgate.controller.plan.plan_steps import allocated
+from headgate.controller.plan.planner import PlanRequest, best_plan, carrying_plan, make_plan
 from headgate.controller.plan.scaling import (
     BASELINE,
     Row,
@@ -201,7 +202,7 @@ def whatif(request: PlanRequest, rates: Sequence[float], full: bool) -> Row:
 
 
 def side_by_side(question: PlanQuestion, rates: Sequence[float]) -> Row:
-    """Every allocator and mapper at each rate, the pair that runs first: as `headgate compare` prints it, with the
+    """Every allocator and mapper at each rate, the pair that runs first: as `headgate plan --compare`, with the
     threads that would start and end."""
     request = replace(question.request, in_force=standing(question.present, ()))
 

@@ -113,19 +113,21 @@ def model_from(task: str, system: str, seen: Sequence[Observed], use: ThreadUse)
 
 def assumptions(system: str, use: ThreadUse) -> list[str]:
     """What such models do not know, in sentences."""
-    told = ["Rates are rows per busy second of one thread, extrapolated from the load that there was."]
-    told.append(
+    notes = ["Rates are rows per busy second of one thread, extrapolated from the load that there was."]
+    notes.append(
         f"{system} tells busy time, not CPU: a busy thread is assumed to take a whole core (--thread-cpu)."
         if use.cpu is None
         else f"That a busy thread takes {use.cpu:g} of a slot's CPU was given, not measured."
     )
-    told.append(
+    notes.append(
         f"{system} tells no operator's memory: none is assumed, so memory limits nothing (--thread-memory)."
         if use.memory is None
         else f"That a thread takes {use.memory:g} of a slot's memory was given, not measured."
     )
-    told.append("That threads in one slot do not disturb each other is assumed; `model profile` measures it.")
-    return told
+    notes.append(
+        "That threads in one slot do not disturb each other is assumed; `model profile` measures it."
+    )
+    return notes
 
 
 def _spread(rate_tps: float, seen: Sequence[Observed]) -> Spread | None:

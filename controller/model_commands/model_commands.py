@@ -73,7 +73,7 @@ def import_foreign(asked: ForeignImport, output: Format) -> None:
                 "busy_seen": max(one.busy for one in seen),
             }
         )
-    told = assumptions(SYSTEMS[asked.system], asked.use)
+    notes = assumptions(SYSTEMS[asked.system], asked.use)
     emit(
         output,
         {
@@ -82,19 +82,19 @@ def import_foreign(asked: ForeignImport, output: Format) -> None:
             "from": asked.system,
             "models": rows,
             "left_out": sources,
-            "assumed": told,
+            "assumed": notes,
         },
         rows,
     )
     for row in rows:
         if row["busy_seen"] < LITTLE_BUSY:
-            told.append(
+            notes.append(
                 f"{row['task']} was busy for {row['busy_seen']:.1%} of the time only: its rate is a guess."
             )
     if sources:
         names = ", ".join(sources)
-        told.append(f"Left out, as they take no rows: {names}; a source has a fixed size in the topology.")
-    click.echo("\n".join(told), err=True)
+        notes.append(f"Left out, as they take no rows: {names}; a source has a fixed size in the topology.")
+    click.echo("\n".join(notes), err=True)
 
 
 def _observed(asked: ForeignImport) -> tuple[dict[str, list[Observed]], list[str]]:
@@ -134,9 +134,7 @@ def _refused(asked: ForeignImport, faults: Sequence[str]) -> InvalidInput:
     else:
         hint = ASK[asked.system]
     return InvalidInput(
-        f"{counted(len(faults), 'fault')}, nothing was imported"
-        if faults
-        else "there is no operator to import",
+        f"{counted(len(faults), 'fault')}, nothing was imported" if faults else "no operator to import",
         cause="a model needs rows and busy time of each operator, measured while rows flowed",
         faults=faults,
         hint=hint,
@@ -174,7 +172,7 @@ def _pair(word: str) -> tuple[str, str]:
 
 
 def _name_faults(wanted: Sequence[str], names: dict[str, str | None], found: Metrics) -> list[str]:
-    told = [
+    notes = [
         f"{name!r}: no task can be called so; name it with --task TASK={name!r}"
         for name, task in names.items()
         if task is None
@@ -182,13 +180,13 @@ def _name_faults(wanted: Sequence[str], names: dict[str, str | None], found: Met
     having: dict[str, str] = {}
     for name, task in names.items():
         if task is not None and having.setdefault(task, name) != name:
-            told.append(f"{having[task]!r} and {name!r} would both be task {task!r}; name them with --task")
+            notes.append(f"{having[task]!r} and {name!r} would both be task {task!r}; name them with --task")
     for word in wanted:
         task, operator = _pair(word)
         if task not in names.values():
             there = [*(one.name for one in found.seen), *found.faults, *found.sources]
-            told.append(f"there is no operator {operator!r}{did_you_mean(operator, there)}")
-    return told
+            notes.append(f"no operator {operator!r}{did_you_mean(operator, there)}")
+    return notes
 
 
 def _there(to: Path, task: str) -> bool:
@@ -223,9 +221,9 @@ def list_models(directory: Path | None, paths: tuple[str, ...], output: Format) 
 
     place = model_sets.cache() if directory is None else directory
     if directory is not None and not directory.is_dir():
-        raise InvalidInput(f"there is no folder {str(directory)!r}")
+        raise InvalidInput(f"no folder {str(directory)!r}")
     found = model_sets.in_tree(place)
-    rows = [_listed(kept, paths) for kept in found.models]
+    rows = [_listed(entry, paths) for entry in found.models]
     document = {
         "schema": "headgate/models/v1",
         "directory": str(place),
@@ -243,17 +241,17 @@ def list_models(directory: Path | None, paths: tuple[str, ...], output: Format) 
     model_sets.sound(found, f"models under {str(place)!r}")
 
 
-def _listed(kept: ModelFile, paths: Sequence[str]) -> dict[str, Any]:
+def _listed(entry: ModelFile, paths: Sequence[str]) -> dict[str, Any]:
     from headgate.controller.files.planning_inputs import stale
     from headgate.controller.model_commands import model_sets
     from headgate.controller.model_commands.model_facts import summary
     from headgate.topology_runtime.platform.clock import wall_ns
 
     return {
-        **summary(kept.model),
-        "age_s": model_sets.age_s(kept.model, wall_ns()),
-        "stale": stale(kept.model, [*paths, os.getcwd()]),
-        "folder": str(kept.file.parent),
+        **summary(entry.model),
+        "age_s": model_sets.age_s(entry.model, wall_ns()),
+        "stale": stale(entry.model, [*paths, os.getcwd()]),
+        "folder": str(entry.file.parent),
     }
 
 
@@ -302,18 +300,18 @@ def show(
     from headgate.controller.model_commands.model_facts import point_rows
     from headgate.controller.models.model_data import model_data
 
-    rows = [row for kept in chosen for row in point_rows(kept.model)]
+    rows = [row for entry in chosen for row in point_rows(entry.model)]
     if output == "table":
-        for kept in chosen:
-            click.echo(_sentences(_listed(kept, paths)))
-            write_table(_without_empty([_point_for_people(row) for row in point_rows(kept.model)]))
+        for entry in chosen:
+            click.echo(_sentences(_listed(entry, paths)))
+            write_table(_without_empty([_point_for_people(row) for row in point_rows(entry.model)]))
     else:
-        listed = [{**_listed(kept, paths), "model": model_data(kept.model)} for kept in chosen]
+        listed = [{**_listed(entry, paths), "model": model_data(entry.model)} for entry in chosen]
         emit(output, {"schema": "headgate/model-details/v1", "models": listed}, rows)
     if plot is not None:
-        from headgate.controller.pictures import model_picture
+        from headgate.controller.pictures.model_pictures import model_picture
 
-        model_picture([kept.model for kept in chosen], plot)
+        model_picture([entry.model for entry in chosen], plot)
 
 
 def _chosen(names: Sequence[str], directory: Path | None) -> list[ModelFile]:
@@ -322,7 +320,7 @@ def _chosen(names: Sequence[str], directory: Path | None) -> list[ModelFile]:
 
     if not names:
         if directory is None:
-            raise UsageError("no model is named", hint="`headgate model list` shows what there is")
+            raise UsageError("no model named", hint="name one of those that `headgate model list` shows")
         return model_sets.sound(model_sets.at(directory), f"models of {str(directory)!r}")
     chosen: list[ModelFile] = []
     for name in names:
@@ -330,7 +328,7 @@ def _chosen(names: Sequence[str], directory: Path | None) -> list[ModelFile]:
             chosen += model_sets.sound(model_sets.at(Path(name)), f"models of {name!r}")
         else:
             chosen.append(_of_task(name, directory))
-    return list({(kept.file, kept.model.task): kept for kept in chosen}.values())
+    return list({(entry.file, entry.model.task): entry for entry in chosen}.values())
 
 
 def _of_task(task: str, directory: Path | None) -> ModelFile:
@@ -339,11 +337,11 @@ def _of_task(task: str, directory: Path | None) -> ModelFile:
 
     place = model_sets.cache() if directory is None else directory
     found = model_sets.in_tree(place) if directory is None or place.is_dir() else model_sets.at(place)
-    having = [kept for kept in found.models if kept.model.task == task]
+    having = [entry for entry in found.models if entry.model.task == task]
     if not having:
-        near = did_you_mean(task, {kept.model.task for kept in found.models})
+        near = did_you_mean(task, {entry.model.task for entry in found.models})
         raise InvalidInput(
-            f"there is no model of {task!r} in {str(place)!r}{near}",
+            f"no model of {task!r} in {str(place)!r}{near}",
             faults=found.faults,
             hint="`headgate model list` shows what there is; --models DIR looks elsewhere",
         )
@@ -409,7 +407,7 @@ def compare(a: Path, b: Path, plot: Path | None, output: Format) -> None:
     alone = {"a": sorted(first.keys() - second.keys()), "b": sorted(second.keys() - first.keys())}
     if not both:
         raise InvalidInput(
-            "there is nothing to compare: no task has a model in both",
+            "no task has a model in both",
             faults=[f"{str(place)!r}: {', '.join(found)}" for place, found in ((a, first), (b, second))],
         )
     notes = [note for task in both for note in _slot_notes(first[task], second[task])]
@@ -429,7 +427,7 @@ def compare(a: Path, b: Path, plot: Path | None, output: Format) -> None:
     for note in notes:
         click.echo(note, err=True)
     if plot is not None:
-        from headgate.controller.pictures import model_pairs_picture
+        from headgate.controller.pictures.model_pictures import model_pairs_picture
 
         model_pairs_picture([(first[task], second[task]) for task in both], _names(a, b), plot)
 
@@ -508,14 +506,14 @@ def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Form
         return
     if given := [name for name, value in foreign.items() if value]:
         option = given[0].replace("wanted", "task").replace("_", "-")
-        raise UsageError(f"--{option} goes with --from", hint="--from flink, or --from storm")
+        raise UsageError(f"--{option} needs --from", hint="add --from flink, or --from storm")
 
     incoming = _incoming(sources, to, force)
     rows = []
-    for kept in incoming:
-        replaced = (to / f"{kept.model.task}.json").exists()
-        path = write_model(to, _with_origin(kept))
-        row = {"task": kept.model.task, "from": str(kept.file), "file": str(path), "replaced": replaced}
+    for entry in incoming:
+        replaced = (to / f"{entry.model.task}.json").exists()
+        path = write_model(to, _with_origin(entry))
+        row = {"task": entry.model.task, "from": str(entry.file), "file": str(path), "replaced": replaced}
         rows.append(row)
     emit(output, {"schema": "headgate/model-import/v1", "to": str(to), "models": rows}, rows)
 
@@ -531,11 +529,11 @@ def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[ModelFile]
         except InvalidInput as error:
             found.faults.append(error.what)
     taken: dict[str, Path] = {}
-    for kept in found.models:
-        task = kept.model.task
+    for entry in found.models:
+        task = entry.model.task
         if task in taken:
-            found.faults.append(f"{kept.file}: a model of {task!r} comes from {taken[task]} too")
-        taken.setdefault(task, kept.file)
+            found.faults.append(f"{entry.file}: a model of {task!r} comes from {taken[task]} too")
+        taken.setdefault(task, entry.file)
     there = [task for task in taken if (to / f"{task}.json").exists()] if not force else []
     found.faults += [f"{to / task}.json: is there already" for task in there]
     if found.faults:
@@ -547,14 +545,14 @@ def _incoming(sources: Sequence[Path], to: Path, force: bool) -> list[ModelFile]
     return found.models
 
 
-def _with_origin(kept: ModelFile) -> Model:
+def _with_origin(entry: ModelFile) -> Model:
     from msgspec.structs import replace
 
     from headgate.topology_runtime.platform.clock import wall_ns
     from headgate.topology_runtime.wording import utc_iso
 
-    origin = {"imported_from": str(kept.file.resolve()), "imported_at": utc_iso(wall_ns())}
-    return replace(kept.model, more={**kept.model.more, **origin})
+    origin = {"imported_from": str(entry.file.resolve()), "imported_at": utc_iso(wall_ns())}
+    return replace(entry.model, more={**entry.model.more, **origin})
 
 
 # ── words ───────────────────────────────────────────────────────────────────────────────────────
@@ -583,6 +581,6 @@ def _without_empty(rows: Sequence[Row]) -> list[Row]:
 def _check_plot(plot: Path | None) -> None:
     """Before anything is computed: can that file become a picture?"""
     if plot is not None:
-        from headgate.controller.pictures import format_of
+        from headgate.controller.pictures.drawing import format_of
 
         format_of(plot)

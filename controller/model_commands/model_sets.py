@@ -43,7 +43,7 @@ class Found:
 
 
 def cache() -> Path:
-    """Where models measured on this machine are kept, in folders per machine, topology and slot size."""
+    """Where models measured on this machine are, in folders per machine, topology and slot size."""
     return model_store.cache_home() / "headgate" / "models"
 
 
@@ -65,13 +65,15 @@ def at(place: Path) -> Found:
             return _run(place / RUN_FILE)
         files = sorted(path for path in place.glob("*.json") if not path.name.startswith("."))
         if not files:
-            raise InvalidInput(f"there is no model in folder {str(place)!r}", hint="one TASK.json per task")
+            raise InvalidInput(f"no model in folder {str(place)!r}", hint="put one TASK.json per task there")
         found = Found()
         for path in files:
             found.add(_file(path))
         return found
     if not place.exists():
-        raise InvalidInput(f"there is no {str(place)!r}", hint="name a model file or a folder of models")
+        raise InvalidInput(
+            f"no file or folder {str(place)!r}", hint="name a model file or a folder of models"
+        )
     return _run(place) if place.name == RUN_FILE else _file(place)
 
 
@@ -82,9 +84,9 @@ def sound(found: Found, what: str) -> list[ModelFile]:
     return found.models
 
 
-def newest(kept: Sequence[ModelFile]) -> ModelFile:
+def newest(models: Sequence[ModelFile]) -> ModelFile:
     """The one measured last; those that do not say when come before all others."""
-    return max(kept, key=lambda one: str(one.model.more.get("measured_at", "")))
+    return max(models, key=lambda one: str(one.model.more.get("measured_at", "")))
 
 
 def age_s(model: Model, now_ns: int) -> float | None:

@@ -1,13 +1,14 @@
-"""`headgate ledger`: what plans of all runs were predicted to do, beside what they did."""
+"""`headgate history` of the prediction ledger: what plans were predicted to do, beside what they did."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.topology_runtime.commands.output import Format, Row, emit, format_options, write_table
+from headgate.topology_runtime.commands.output import Format, Row, emit, write_table
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.traces.trace_tables import LEDGER
 from headgate.topology_runtime.wording import significant
@@ -16,102 +17,84 @@ if TYPE_CHECKING:
     from headgate.controller.analyze.model_bias import LearnedFactor, ModelBias
     from headgate.controller.models.prediction_ledger import LedgerEntry
 
-TRACES = Path("traces")  # where `up` writes them, below where it was started
-LAST, ID_SHOWN, ID_LEAST = 30, 8, 4
+ID_SHOWN = 8
 TESTED = {"no": "", "carried": "carries it", "short": "falls short"}
 
-_traces = click.option(
-    "--traces",
-    type=click.Path(path_type=Path),
-    default=TRACES,
-    show_default=True,
-    help="The folder of traces, or a ledger.",
-)
-_topology = click.option("--topology", help="Only plans of this topology.")
+FOUND_NOTHING = "no plan was in force for long enough in any run below {}"
 
 
-@click.command("list")
-@_traces
-@_topology
-@click.option(
-    "--last", type=click.IntRange(1, 100_000), default=LAST, show_default=True, help="So many plans."
-)
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
-@format_options
-def list_plans(traces: Path, topology: str | None, last: int, plot: Path | None, output: Format) -> None:
-    """List the plans that were in force for a while: what they were predicted to carry and use, and what they did.
+def show(what: str, traces: Path, topology: str | None, last: int, plot: Path | None, output: Format) -> None:
+    """Print what plans were predicted to do beside what they did (`plans`), or by how much models were off (`models`).
 
-    A rate says something of a plan only where about as much was offered as it carries, or it fell short. CPU is a
-    mean over its slots. Lines of a ledger that are none are named and left out."""
+    Lines of a ledger that cannot be read are named and left out."""
     from headgate.controller.planning_commands.plan_request import refuse_picture
 
     refuse_picture(plot)
     entries, faults = entries_of(traces, topology)
-    rows = [plan_row(entry) for entry in entries][-last:]
-    if output == "table":
-        write_table([shown(row) for row in rows])
-        if not rows:
-            click.echo(f"no plan was in force for long enough in any run below {traces}", err=True)
+    if what == "models":
+        _show_models(entries, faults, traces, output)
     else:
-        emit(output, {"schema": "headgate/ledger-list/v1", "plans": rows, "faults": faults}, rows)
-    say_faults(faults)
+        _show_plans(entries[-last:], faults, traces, output)
+    for fault in faults:
+        click.echo(fault, err=True)
     if plot is not None:
         from headgate.controller.pictures.model_pictures import ledger_picture
 
         ledger_picture(entries[-last:], plot)
 
 
-@click.command("show")
-@click.argument("plan")
-@_traces
-@_topology
-@format_options
-def show_plan(plan: str, traces: Path, topology: str | None, output: Format) -> None:
-    """All that is kept of PLAN (the beginning of its id): its rate, its tasks and its slots, predicted and measured."""
-    if len(plan) < ID_LEAST:
-        raise InvalidInput(f"{plan!r} names no plan", cause=f"give at least {ID_LEAST} letters of its id")
-    found, faults = entries_of(traces, topology)
-    entries = [entry for entry in found if entry.plan.startswith(plan)]
-    if not entries:
-        raise InvalidInput(f"no plan that begins with {plan!r} is kept", hint="`headgate ledger list`")
+def _show_plans(entries: Sequence[LedgerEntry], faults: Sequence[str], traces: Path, output: Format) -> None:
+    """A rate says something of a plan only where about as much was offered as it carries, or it fell short. CPU is a
+    mean over its slots."""
+    rows = [plan_row(entry) for entry in entries]
+    if output != "table":
+        emit(output, {"schema": "headgate/ledger-list/v1", "plans": rows, "faults": faults}, rows)
+        return
+    write_table([shown(row) for row in rows])
+    if not rows:
+        click.echo(FOUND_NOTHING.format(traces), err=True)
+
+
+def of_plan(beginning: str, traces: Path, topology: str | None) -> list[dict[str, Any]]:
+    """All that is recorded of the plans whose id begins so, as data: rate, tasks and slots, predicted and measured."""
     import msgspec
 
-    if output != "table":
-        plain = [msgspec.to_builtins(entry) for entry in entries]
-        rows = [row for entry in entries for row in task_rows(entry)]
-        emit(output, {"schema": "headgate/ledger-plan/v1", "plans": plain, "faults": faults}, rows)
-    else:
-        for entry in entries:
-            click.echo(words_of(entry))
-            write_table(task_rows(entry), "tasks")
-            write_table(slot_rows(entry), "slots")
-    say_faults(faults)
+    found, faults = entries_of(traces, topology)
+    for fault in faults:
+        click.echo(fault, err=True)
+    return [msgspec.to_builtins(entry) for entry in found if entry.plan.startswith(beginning)]
 
 
-@click.command("models")
-@_traces
-@_topology
-@format_options
-def list_models(traces: Path, topology: str | None, output: Format) -> None:
-    """By how much models and VMs were off, over all runs: what a row cost, measured / said, and how surely.
+def print_plan(data: dict[str, Any]) -> None:
+    """One of `of_plan`, for people."""
+    import msgspec
+
+    from headgate.controller.models.prediction_ledger import LedgerEntry
+
+    entry = msgspec.convert(data, LedgerEntry)
+    click.echo(words_of(entry))
+    write_table(task_rows(entry), "tasks")
+    write_table(slot_rows(entry), "slots")
+
+
+def _show_models(entries: list[LedgerEntry], faults: Sequence[str], traces: Path, output: Format) -> None:
+    """By how much models and VMs were off, over all runs: what a row cost, measured / predicted, and how surely.
 
     factor: what a plan is corrected by once a model is surely off (more than × 1.25, with two errors to spare); what
     may be chance is taken off, and of factors beyond × 5 no more is believed. spread: from run to run."""
     from headgate.controller.analyze.model_bias import biases, slow_vms
 
-    entries, faults = entries_of(traces, topology)
     slow = slow_vms(entries)
     rows = [
         *(model_row(bias) for _, bias in sorted(biases(entries, slow).items())),
         *(learned_row("VM", vm, "", "cpu", how) for vm, how in slow.items()),
     ]
-    if output == "table":
-        write_table([for_people(row) for row in rows])
-        if not rows:
-            click.echo(f"nothing is known yet: no plan was in force for long enough below {traces}", err=True)
-    else:
+    if output != "table":
         emit(output, {"schema": "headgate/ledger-models/v1", "learned": rows, "faults": faults}, rows)
-    say_faults(faults)
+        return
+    write_table([for_people(row) for row in rows])
+    if not rows:
+        click.echo(f"nothing is known yet: {FOUND_NOTHING.format(traces)}", err=True)
 
 
 def model_row(bias: ModelBias) -> dict[str, Any]:
@@ -160,17 +143,12 @@ def entries_of(traces: Path, topology: str | None) -> tuple[list[LedgerEntry], l
     from headgate.controller.recording.prediction_ledger_file import read_ledger
 
     if not traces.exists():
-        hint = "`headgate up` writes some; --traces names others"
-        raise InvalidInput(f"there are no traces in {traces}", hint=hint)
+        hint = "record some with `headgate up`, or name others with --traces"
+        raise InvalidInput(f"no traces in {traces}", hint=hint)
     paths = [traces] if traces.is_file() else sorted(traces.glob(f"{topology or '*'}/{LEDGER}"))
     read = [read_ledger(path) for path in paths]
     entries = [e for one in read for e in one.entries if topology is None or e.topology == topology]
     return sorted(entries, key=lambda entry: entry.time), [fault for one in read for fault in one.faults]
-
-
-def say_faults(faults: list[str]) -> None:
-    for fault in faults:
-        click.echo(fault, err=True)
 
 
 # ── rows and words ──────────────────────────────────────────────────────────────────────────────

@@ -31,7 +31,7 @@ GROUP = 0.84  # of the room of a rate that its bars take
 
 
 def comparison_picture(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
-    """Write the picture of the rows of `headgate compare`, of which it reads {"pair", "rate_tps",
+    """Write the picture of the rows of `headgate plan --compare`, of which it reads {"pair", "rate_tps",
     "slots": {"total"}, "weighted_tps", "shuffle_tps"}; None where no plan fits. Raises as `plan_picture`
     does."""
     rows = [row for row in rows if row["rate_tps"] is not None]
@@ -165,7 +165,7 @@ PANEL_IN, BETWEEN_IN, LEFT_IN, RIGHT_IN = 1.6, 0.32, 0.75, 0.2
 
 
 def whatif_picture(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
-    """Write the picture of the rows of `headgate whatif`, of which it reads {"rate_tps", "slots":
+    """Write the picture of the rows of `headgate plan --rates`, of which it reads {"rate_tps", "slots":
     {"total"}, "usd_per_hour", "predicted_tps", "baseline": {"pair", "slots"}}; None where no plan fits or
     nothing is known. Without prices there is no panel of cost. Raises as `plan_picture` does."""
     ordered = sorted(rows, key=lambda row: float(row["rate_tps"]))

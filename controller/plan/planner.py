@@ -6,146 +6,52 @@ carry threads, so whatever it leaves out may be given back. Plans on fixed or ac
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
-from headgate.controller.models.plan_data import models_digest, with_id
-from headgate.controller.models.plans import (
-    Allocation,
-    MeasuredTraffic,
-    Placement,
-    Plan,
-    SlotCount,
-    Sure,
-    TaskFlow,
-)
-from headgate.controller.models.task_models import EPSILON, Model, at_worst, has_spread, missing_models, peak
+from headgate.controller.models.plan_data import with_id
+from headgate.controller.models.plans import Allocation, Placement, Plan
+from headgate.controller.models.task_models import EPSILON
 from headgate.controller.plan.acquire import Acquire, exact
-from headgate.controller.plan.mappers.free_slots import Room, TopologySpread, Weights
-from headgate.controller.plan.plan_moves import alternatives, rank
-from headgate.controller.plan.predict.placement_load import load_of
-from headgate.controller.plan.predict.prediction import (
-    INTERFERENCES,
-    ROUTINGS,
-    predict,
-    surely,
-    with_certainty,
+from headgate.controller.plan.mappers.free_slots import Room
+from headgate.controller.plan.plan_steps import (
+    NEARBY,
+    allocated,
+    allocation_in,
+    allocation_within,
+    mapped,
+    needed,
+    placement_in,
+    planned,
+    steady_plan,
+    with_rising_needs,
 )
-from headgate.controller.plan.predict.vm_links import overfull, refuse_narrow
-from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS, pair_faults
-from headgate.topology_runtime.api.cluster import Slot, Vm
-from headgate.topology_runtime.api.topology import Topology
+from headgate.controller.plan.planning_request import PlanRequest, check, flows_measured, room_of
+from headgate.controller.plan.predict.prediction import surely
+from headgate.controller.plan.predict.vm_links import refuse_narrow
+from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
+from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
 from headgate.topology_runtime.platform.planning_time import begun
-from headgate.topology_runtime.wording import counted, did_you_mean, significant
+from headgate.topology_runtime.wording import counted, significant
 
-# ── What tasks send each other at an input rate: as it was measured, or by selectivities. Pure ──────────
-
-
-def flows_at(topology: Topology, traffic: MeasuredTraffic | None, rate_tps: float) -> tuple[TaskFlow, ...]:
-    """What was measured, at the rate in question; a size of rows that the topology gives goes before."""
-    if traffic is None:
-        return ()
-    edges = {(edge.source, edge.target): edge for edge in topology.edges}
-    return tuple(
-        flow
-        if (given := edges[flow.source, flow.target].row_bytes) is None
-        else replace(flow, row_bytes=given)
-        for flow in traffic.flows(rate_tps or 1.0)
-        if (flow.source, flow.target) in edges
-    )
-
-
-def flows_of(topology: Topology, rate_tps: float) -> tuple[TaskFlow, ...]:
-    """What tasks send each other at an input rate, by selectivities; at the rate 0 as at 1."""
-    rates = topology.rates(rate_tps or 1.0)
-    return tuple(
-        TaskFlow(e.source, e.target, rates[e.source] * e.selectivity, e.row_bytes) for e in topology.edges
-    )
-
-
-# ── How much more than the rate is planned for where nobody says so: what the models' spread may take away.
-# Pure
-#
-# Mixes fill slots to the brim, so what a model promises too much is missing at once. The rule: the rate times
-# the largest ratio, of all tasks' models, between the peak of a slot and that peak with every point at the
-# low end of its spread. No spread, no margin.
-
-MOST_MARGIN = 10.0  # times the rate, that may be asked for
-MOST = 1.5  # a model that may be off by more should be measured again
-DIGITS = 4
-NO_SPREAD = "the models have no spread"
-ASKED = "it was asked for"
-
-
-def margin_of(
-    topology: Topology, models: Mapping[str, Model], asked: float | None, brims: bool
-) -> tuple[float, str]:
-    """(times the rate, why): what was asked for, or by the models' spread where slots are filled to the brim."""
-    if asked is not None:
-        return asked, ASKED
-    return by_spread(topology, models) if brims else (1.0, "")
-
-
-def by_spread(topology: Topology, models: Mapping[str, Model]) -> tuple[float, str]:
-    """(times the rate, why)."""
-    largest, why = 1.0, NO_SPREAD
-    for name in dict.fromkeys(task.model_name for task in topology.tasks if task.static is None):
-        model = models[name]
-        if model.unmeasured or not has_spread(model):
-            continue
-        high, low = peak(model)[0], peak(at_worst(model))[0]
-        ratio = min(MOST, high / low if low > 0 else MOST)
-        if why == NO_SPREAD or ratio > largest:
-            largest = ratio
-            why = f"by its spread a slot of {name} may carry {1 - low / high:.1%} less than its model says"
-    return round(largest, DIGITS), why
-
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+__all__ = [
+    "PlanRequest",
+    "best_plan",
+    "carrying_plan",
+    "first_plan",
+    "make_plan",
+    "plan_acquiring",
+    "takes_time",
+]
 
 MOST_SLOTS = 100_000  # that are acquired for one plan
-MOST_WEIGHT = 1e9  # in a distance: far below what overflows
 MANY_TASKS = 60  # whose plan may take a controller long, whatever makes it
-NEARBY = 16  # as many slots are added one by one, before larger strides
 
 STEP = 0.995  # `best_plan` tries rates this far apart: closer than any model is exact
 STEPS = 4140  # … down to a thousand millionth of the rate asked for
-
-
-class PlanRequest(msgspec.Struct, frozen=True):
-    """What to plan for. `vms`: present, in order of preference; `may_add`: may be acquired, in this
-    order, as few as possible; `excluded`: slots that hold nothing; `pinned`: task of fixed size → slots
-    of its threads, kept if possible. `fixed`: `vms` are paid for anyhow, so the plan names them all, and
-    mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate. `traffic`: what was
-    measured between tasks, and of their CPU; left out: what selectivities and models say. `in_force`: what runs, for
-    schedulers that choose among equals by moves. `margin`: to plan for so many times the rate (None: see `margins`)."""
-
-    topology: Topology
-    models: dict[str, Model]
-    rate_tps: float
-    vms: tuple[Vm, ...]
-    may_add: tuple[Vm, ...] = ()
-    excluded: frozenset[Slot] = frozenset()
-    pinned: dict[str, tuple[Slot, ...]] = {}
-    allocator: str = "mba"
-    mapper: str = "sam"
-    routing: str = "weighted"
-    interference: str = "cpu"
-    weights: Weights = Weights()
-    spread: TopologySpread = TopologySpread()
-    traffic: MeasuredTraffic | None = None
-    fixed: bool = False
-    base_epoch: int | None = None
-    sure: Sure | None = None
-    in_force: Placement | None = None
-    margin: float | None = None
 
 
 def make_plan(request: PlanRequest) -> Plan:
@@ -173,17 +79,10 @@ def _make_plan(request: PlanRequest) -> Plan:
 def _planned(request: PlanRequest) -> Plan:
     check(request)
     room = room_of(request)
-    usable = len(room.slots())
-    allocation = allocated(request)
-    if allocation.slots > usable:
-        raise _too_much(request, usable, _needed(allocation))
-    try:
-        placement = _mapped(request, allocation, room)
-    except Infeasible as error:
-        raise _too_much(request, usable, error.what) from error
-    return refuse_narrow(
-        _steadiest(request, allocation, _plan(request, allocation, placement)), request.topology
-    )
+    allocation = allocation_in(request, room)
+    placement = placement_in(request, allocation, room)
+    plan = planned(request, allocation, placement)
+    return steady_plan(request, allocation, plan, room)
 
 
 def best_plan(request: PlanRequest) -> Plan:
@@ -205,7 +104,7 @@ def best_plan(request: PlanRequest) -> Plan:
             return found
     lowest = replace(request, rate_tps=rates[-1], mapper="dsm")
     allocation = allocated(lowest)
-    return _plan(lowest, allocation, MAPPERS["dsm"].place(allocation, room_of(request)))
+    return planned(lowest, allocation, MAPPERS["dsm"].place(allocation, room_of(request)))
 
 
 def plan_acquiring(
@@ -227,18 +126,18 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
     request = replace(request, vms=(), may_add=(), excluded=frozenset(), pinned={}, fixed=True)
     check(request)
     if not sizes:
-        raise InvalidInput("there is no VM size to acquire")
+        raise InvalidInput("no VM size to acquire")
     allocation = allocated(request)
     if allocation.slots > MOST_SLOTS:
         what = f"no plan for {significant(request.rate_tps, 6)} tuples/s has at most {counted(MOST_SLOTS, 'slot')}"
-        raise Infeasible(what, cause=_needed(allocation))
+        raise Infeasible(what, cause=needed(allocation))
     refused = "no VM holds the threads"
 
     def attempt(slots: int) -> Placement | None:
         nonlocal refused
         acquired = replace(request, vms=acquire(slots, sizes))
         try:
-            return _mapped(acquired, allocation, room_of(acquired))
+            return mapped(acquired, allocation, room_of(acquired))
         except Infeasible as error:
             refused = error.what
             return None
@@ -255,111 +154,8 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
         )
     slots, placement = found
     acquired = replace(request, vms=acquire(slots, sizes))
-    plan = _plan(acquired, allocation, placement, extra=slots - allocation.slots)
-    return refuse_narrow(_steadiest(acquired, allocation, plan), request.topology)
-
-
-def check(request: PlanRequest) -> None:
-    """Raises InvalidInput with every fault of the request."""
-    faults = missing_models(request.topology, request.models)
-    rate = request.rate_tps
-    if request.margin is not None and not 1 <= request.margin <= MOST_MARGIN:
-        faults.append(f"margin: expected a number from 1 to {MOST_MARGIN:g}, got {request.margin}")
-    if not (math.isfinite(rate) and rate >= 0):
-        faults.append(f"rate: expected a finite rate of at least 0 tuples/s, got {rate}")
-    choices: list[tuple[str, str, dict[str, Any] | tuple[str, ...]]] = [
-        ("routing", request.routing, ROUTINGS),
-        ("interference", request.interference, INTERFERENCES),
-    ]
-    faults += [f"{what}: {why}" for what, why in pair_faults(request.allocator, request.mapper).items()]
-    for what, chosen, known in choices:
-        if chosen not in known:
-            faults.append(f"{what}: no {chosen!r}, there are {', '.join(known)}{did_you_mean(chosen, known)}")
-    for part in ("memory", "cpu", "network"):
-        weight = getattr(request.weights, part)
-        if not 0 <= weight <= MOST_WEIGHT:
-            faults.append(f"weights.{part}: expected a number from 0 to {MOST_WEIGHT:g}, got {weight}")
-    for part in ("alpha", "beta"):
-        if not 0 <= getattr(request.spread, part) <= 1:
-            faults.append(
-                f"spread.{part}: expected a number from 0 to 1, got {getattr(request.spread, part)}"
-            )
-    names = Counter(vm.vm for vm in (*request.vms, *request.may_add))
-    faults += [f"vms: {name!r} is there {count} times" for name, count in names.items() if count > 1]
-    if faults:
-        raise InvalidInput(f"topology {request.topology.name!r} cannot be planned", faults=faults)
-
-
-def allocated(request: PlanRequest) -> Allocation:
-    """Its allocation; raises Infeasible when no number of slots carries the rate."""
-    try:
-        allocator, sure = ALLOCATORS[request.allocator], request.sure
-        brims = allocator.brims and sure is None  # a plan that is to be sure has the margin that this takes
-        margin, why = margin_of(request.topology, request.models, request.margin, brims)
-        rate_tps = request.rate_tps * margin * (sure.margin if sure is not None else 1.0)
-        found = allocator.allocate(request.topology, request.models, rate_tps)
-        return replace(found, margin=margin, margin_why=why)
-    except OverflowError as error:
-        raise Infeasible(
-            f"no slots carry {significant(request.rate_tps, 6)} tuples/s",
-            cause="a task would see more tuples/s than can be counted",
-            hint="plan for a lower rate",
-        ) from error
-
-
-def room_of(request: PlanRequest) -> Room:
-    """VMs in filling order: those that pinned threads keep anyhow come first."""
-    present = {slot for vm in request.vms for slot in vm.all_slots()} - request.excluded
-    pinned = {
-        task: tuple(slot for slot in slots if slot in present) for task, slots in request.pinned.items()
-    }
-    kept = {slot.vm for slots in pinned.values() for slot in slots}
-    vms = (*request.vms, *request.may_add)
-    ordered = sorted(vms, key=lambda vm: vm.vm not in kept)  # stable: else in the request's order
-    flows = flows_measured(request) or flows_of(request.topology, request.rate_tps)
-    return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, (), request.spread)
-
-
-def flows_measured(request: PlanRequest) -> tuple[TaskFlow, ...]:
-    """What was measured, at the planned rate; nothing where nothing was."""
-    return flows_at(request.topology, request.traffic, request.rate_tps)
-
-
-def _mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
-    """By what was measured of the tasks' CPU; where that fits nowhere, by the models alone."""
-    if request.traffic is not None:
-        try:
-            works = request.traffic.works(request.rate_tps)
-            return _within(request, allocation, replace(room, works=works))
-        except Infeasible:
-            return _within(request, allocation, room)
-    return _within(request, allocation, room)
-
-
-def _within(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
-    """A mapper that uses every slot it is given is given no more than it needs, unless all are paid for anyhow."""
-    mapper = MAPPERS[request.mapper]
-    if not mapper.spreads or request.fixed:
-        return mapper.place(allocation, room)
-    slots, usable = max(1, allocation.slots), len(room.slots())
-    while slots < usable:
-        try:
-            return mapper.place(allocation, room.first(slots))
-        except Infeasible:
-            slots += max(1, slots // NEARBY)
-    return mapper.place(allocation, room)
-
-
-def _steadiest(request: PlanRequest, allocation: Allocation, plan: Plan) -> Plan:
-    """The plan, or another one in no more slots that is better by its rank beside what is in force."""
-    there = request.in_force
-    if there is None or not MAPPERS[request.mapper].steady:
-        return plan
-    room, topology = room_of(request), request.topology
-    others = alternatives(topology, request.models, allocation, room, there)
-    plans = [plan, *(_plan(request, other, placement, plan.slots.extra) for other, placement in others)]
-    wide = [one for one in plans if not overfull(one, topology)]
-    return min(wide or [plan], key=lambda one: rank(one, topology, there, room))
+    plan = planned(acquired, allocation, placement, extra=slots - allocation.slots)
+    return steady_plan(acquired, allocation, plan, room_of(acquired))
 
 
 def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -> tuple[int, int]:
@@ -419,98 +215,13 @@ def first_plan(request: PlanRequest, rates: Iterable[float]) -> Plan | None:
         allocation = allocation_within(tried, usable)
         if allocation is not None:
             try:
-                plan = _plan(tried, allocation, _mapped(tried, allocation, room))
+                plan = planned(tried, allocation, mapped(tried, allocation, room))
                 return refuse_narrow(plan, tried.topology)
             except (
                 Infeasible
             ):  # the slots suffice in sum, but threads do not fit one by one, or links do not hold it
                 continue
     return None
-
-
-def model_names(topology: Topology) -> dict[str, str]:
-    """Task → its model."""
-    return {task.name: task.model_name for task in topology.tasks}
-
-
-def with_rising_needs(request: PlanRequest) -> PlanRequest:
-    """The request with models by which ρ is no more than by its own, and never less at a higher rate: where
-    that is more than the slots there are, no higher rate fits either, so bisection finds where it begins."""
-    rising = ALLOCATORS[request.allocator].rising
-    if rising is None:
-        return request
-    return replace(request, models={name: rising(model) for name, model in request.models.items()})
-
-
-def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
-    """Its allocation; None when ρ is more than `usable`."""
-    try:
-        allocation = allocated(request)
-    except Infeasible:  # a task of one thread cannot carry its rate
-        return None
-    return allocation if allocation.slots <= usable else None
-
-
-def _plan(
-    request: PlanRequest, allocation: Allocation, placement: Placement, extra: int | None = None
-) -> Plan:
-    """`extra`: slots acquired beyond ρ; None: those used beyond it."""
-    carrying = {bundle.slot.vm for bundle in placement.bundles}
-    given = (*request.vms, *request.may_add)
-    vms = given if request.fixed else tuple(vm for vm in given if vm.vm in carrying)
-    place = {vm.vm: number for number, vm in enumerate(vms)}
-    bundles = sorted(placement.bundles, key=lambda b: (place[b.slot.vm], b.slot.number))
-    placement = Placement(tuple(bundles))
-    used = placement.slots_used()
-    total = sum(vm.slots for vm in vms)
-    if extra is None:
-        extra = 0 if MAPPERS[request.mapper].heedless else max(0, used - allocation.slots)
-    count = SlotCount(allocation.slots, extra, total, used)
-    prediction = predict(
-        request.topology,
-        request.models,
-        placement,
-        vms,
-        request.rate_tps,
-        routing=request.routing,
-        interference=request.interference,
-    )
-    if request.sure is not None:
-        load = load_of(request.topology, request.models, placement, vms, request.interference == "cpu")
-        names = model_names(request.topology)
-        prediction = with_certainty(prediction, load, request.rate_tps, request.sure, names)
-    prediction = replace(prediction, flows=flows_measured(request))
-    plan = Plan(
-        id="",
-        topology=request.topology.name,
-        rate_tps=request.rate_tps,
-        allocator=request.allocator,
-        mapper=request.mapper,
-        routing=request.routing,
-        topology_digest=request.topology.digest,
-        models_digest=models_digest(request.topology, request.models),
-        allocation=replace(allocation, mixes=()),
-        slots=count,
-        vms=vms,
-        placement=placement,
-        prediction=prediction,
-        interference=request.interference,
-        base_epoch=request.base_epoch,
-    )
-    return with_id(plan)
-
-
-def _too_much(request: PlanRequest, usable: int, cause: str) -> Infeasible:
-    return Infeasible(
-        f"no plan for {significant(request.rate_tps, 6)} tuples/s fits into {counted(usable, 'slot')}",
-        cause=cause,
-        hint="allow more VMs, or plan for a lower rate",
-    )
-
-
-def _needed(allocation: Allocation) -> str:
-    slots = allocation.slots
-    return f"{allocation.allocator} needs {counted(slots, 'slot') if slots < 1e12 else f'{slots:.3g} slots'}"
 
 
 # ── A plan that is predicted to carry the rate it is for. Pure ───

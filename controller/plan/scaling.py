@@ -17,15 +17,9 @@ from msgspec.structs import replace
 from headgate.controller.models.plans import Plan, SlotCount, usd_per_hour
 from headgate.controller.plan.acquire import Acquire
 from headgate.controller.plan.plan_reasons import LimitReason, limit_reason, supported
-from headgate.controller.plan.planner import (
-    PlanRequest,
-    allocation_within,
-    check,
-    first_plan,
-    make_plan,
-    room_of,
-    with_rising_needs,
-)
+from headgate.controller.plan.plan_steps import allocation_within, with_rising_needs
+from headgate.controller.plan.planner import best_plan, first_plan, make_plan
+from headgate.controller.plan.planning_request import PlanRequest, check, room_of
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.vm_links import Crossings, crossings_of
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -63,6 +57,25 @@ def highest_plan(request: PlanRequest, step_tps: float) -> Plan:
     return found if found is not None else make_plan(request)  # says why not even one step fits
 
 
+def nearly_highest_plan(request: PlanRequest) -> Plan:
+    """The plan for the highest rate that fits, within half a percent. Raises as `highest_plan`."""
+    request = replace(request, rate_tps=1.0)
+    while request.rate_tps < HIGHEST_TPS:
+        try:
+            make_plan(request)
+        except Infeasible:
+            return best_plan(request)
+        request = replace(request, rate_tps=2 * request.rate_tps)
+    raise _no_highest_rate(request)
+
+
+def _no_highest_rate(request: PlanRequest) -> InvalidInput:
+    return InvalidInput(
+        "no highest rate",
+        cause=f"no task of topology {request.topology.name!r} needs more slots at a higher rate",
+    )
+
+
 def most_steps(request: PlanRequest, step_tps: float) -> int:
     """No higher multiple of `step_tps` fits: the least that is needed is more than the usable slots.
 
@@ -73,10 +86,7 @@ def most_steps(request: PlanRequest, step_tps: float) -> int:
         steps, True, key=lambda n: allocation_within(replace(least, rate_tps=n * step_tps), usable) is None
     )
     if most == len(steps):
-        raise InvalidInput(
-            "there is no highest rate",
-            cause=f"no task of topology {request.topology.name!r} needs more slots at a higher rate",
-        )
+        raise _no_highest_rate(request)
     return most
 
 

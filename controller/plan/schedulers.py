@@ -178,7 +178,7 @@ def pair_of(text: str) -> tuple[str, str]:
     if plus:
         faults = [f"{text!r}: {fault}" for fault in pair_faults(allocator, mapper).values()]
     if faults:
-        raise InvalidInput(f"{text!r} is no pair of schedulers", faults=faults)
+        raise InvalidInput(f"invalid pair of schedulers {text!r}", faults=faults)
     return allocator, mapper
 
 

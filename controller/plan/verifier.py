@@ -58,9 +58,9 @@ def _wrong_origin(plan: Plan, topology: Topology, models: Mapping[str, Model]) -
     elif plan.models_digest != models_digest(topology, models):
         yield "plan is from other models"
     if plan.routing not in ROUTINGS:
-        yield f"routing {plan.routing!r} is none of {', '.join(ROUTINGS)}"
+        yield f"unknown routing {plan.routing!r}, there are {', '.join(ROUTINGS)}"
     if plan.interference not in INTERFERENCES:
-        yield f"interference {plan.interference!r} is none of {', '.join(INTERFERENCES)}"
+        yield f"unknown interference {plan.interference!r}, there are {', '.join(INTERFERENCES)}"
     if plan.allocation.allocator != plan.allocator:
         yield f"allocation is by {plan.allocation.allocator}, the plan says {plan.allocator}"
 

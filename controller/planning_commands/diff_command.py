@@ -35,7 +35,7 @@ def diff(old: str, new: str, traces: Path, output: Format) -> None:
     """Threads that stay, move, start and stop from plan OLD to plan NEW, by slot; VMs and cost.
 
     OLD and NEW are files that `headgate plan … -o json` wrote, or ids (at least 4 letters of them) of plans of runs
-    whose traces are kept, as `headgate history` lists them."""
+    whose traces are there, as `headgate history` lists them."""
     from headgate.controller.files.planning_inputs import named_plan
     from headgate.controller.models.plan_data import traffic_block
     from headgate.controller.planning_commands.plan_changes import changes_data

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import click
 from msgspec.structs import replace
 
 from headgate.controller.models.plans import EdgeEnds, MeasuredTraffic
@@ -22,20 +21,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.topology import Topology
 
 LEAST_ROWS = 100  # of a whole run: fewer say nothing
-HINT = "traces of `headgate up` and of `controller run --trace-dir` have links; name the folder of one run"
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def trace_option(command: F) -> F:
-    """`--from-trace`."""
-    option = click.option(
-        "--from-trace",
-        type=click.Path(path_type=Path),
-        metavar="TRACE",
-        help="Plan with the selectivities, sizes of rows, traffic and CPU that this run measured.",
-    )
-    return option(command)
+HINT = "name the folder of one run, recorded by `headgate up` or `controller run --trace-dir`"
 
 
 class RecordedTraffic:
@@ -102,7 +88,7 @@ def recorded_traffic(trace: Path) -> RecordedTraffic:
         run = json.loads((trace / RUN_FILE).read_bytes())
         speeds = {vm["vm"]: float(vm.get("speed", 1.0)) for vm in run.get("vms", ())}
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InvalidInput(f"{trace} is no trace", cause=f"{RUN_FILE}: {error}", hint=HINT) from error
+        raise InvalidInput(f"invalid trace {trace}", cause=f"{RUN_FILE}: {error}", hint=HINT) from error
     found = RecordedTraffic()
     ends: set[int] = set()
     for at, source, target, tuples, size in _rows(
@@ -119,11 +105,15 @@ def recorded_traffic(trace: Path) -> RecordedTraffic:
     for vm, task, cpu_s in _rows(trace, "samples", "vm", "task", "cpu_s"):
         found.cpu_s[task] += cpu_s * speeds.get(vm, 1.0)
     if not found.rows:
-        raise InvalidInput(f"{trace} has no links: what tasks said to each other was not recorded", hint=HINT)
+        raise InvalidInput(
+            f"no links in {trace}", cause="what tasks send each other was not recorded", hint=HINT
+        )
     if found.input_rows < LEAST_ROWS:
         emitted = counted(int(found.input_rows), "row")
         raise InvalidInput(
-            f"{trace} has {emitted} only: that says nothing of selectivities", hint="let it run longer"
+            f"too few rows in {trace}",
+            cause=f"{emitted} say nothing of selectivities",
+            hint="record a longer run",
         )
     found.seconds = (max(ends) - min(ends)) / 1e6
     return found
@@ -138,10 +128,11 @@ def _rows(trace: Path, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
         try:
             read = pq.read_table(file, columns=list(names))
         except (OSError, pa.ArrowInvalid, KeyError) as error:
-            raise InvalidInput(f"{file} cannot be read", cause=str(error).splitlines()[0]) from error
+            raise InvalidInput(f"cannot read {file}", cause=str(error).splitlines()[0]) from error
         if absent := [name for name in names if name not in read.column_names]:
             raise InvalidInput(
-                f"{file} has no {', '.join(absent)}", hint="an older headgate wrote it; record a new run"
+                f"missing columns in {file}: {', '.join(absent)}",
+                hint="record a new run: an older headgate wrote this one",
             )
         columns = [read[name].cast(pa.int64()) if name == "time" else read[name] for name in names]
         yield from zip(*(column.to_pylist() for column in columns), strict=True)
@@ -164,20 +155,20 @@ def learned_for(
     place = Path(named) if named is not None else TRACES
     path = place / topology.name / LEDGER if place.is_dir() else place
     if named is not None and not path.is_file():
-        raise InvalidInput(f"there is no prediction ledger {str(path)!r}", hint="`headgate up` writes one")
+        raise InvalidInput(f"no prediction ledger {str(path)!r}", hint="record one with `headgate up`")
     read = read_ledger(path)
     entries = speaking_of(read.entries, topology.name, models.values())
     used = {task.model_name for task in topology.tasks if task.static is None}
-    told = [*read.faults]
+    notes = [*read.faults]
     for model, words in corrections({name: models[name] for name in used if name in models}, entries):
         models = {**models, model.task: model}
-        told.append(f"by {path}: {words}; corrected")
+        notes.append(f"by {path}: {words}; corrected")
     spread = spread_of({name: models[name] for name in used if name in models}, entries)
     if spread.models:
-        told.append(f"errors of {', '.join(sorted(spread.models))}: learned, {path}")
+        notes.append(f"errors of {', '.join(sorted(spread.models))}: learned, {path}")
     else:
-        told.append(
+        notes.append(
             f"errors: {spread.slot:.1%} each slot and {spread.together:.1%} together, as in trials "
             "(docs/explanation/models-and-planning.md); the ledger knows too few runs of these models"
         )
-    return models, spread, told
+    return models, spread, notes

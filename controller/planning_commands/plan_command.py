@@ -1,26 +1,28 @@
-"""`headgate plan TOPOLOGY --rate R`: threads, slots, VMs and what they will carry."""
+"""`headgate plan TOPOLOGY`: every question about plans, of a topology, its models and VMs.
+
+`--rate` asks for a plan, `--explain` for its reasons, `--max-rate` for the highest rate of fixed VMs, `--rates` what
+each rate takes, `--compare` for schedulers side by side, `--placement` what a placement made by anyone carries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.controller.plan.acquire import MIXES
 from headgate.controller.planning_commands.planning_options import (
+    SLOTS_MOST,
     STEP_TPS,
+    SchedulerName,
     asked,
     certainty_asked,
-    planner_options,
     rate_of,
-    rate_option,
     refuse_unknown_choices,
-    routing_options,
-    sure_options,
     topology_and_models,
-    topology_options,
 )
 from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -29,99 +31,202 @@ from headgate.topology_runtime.wording import significant
 if TYPE_CHECKING:
     from headgate.controller.models.plans import Placement, Plan, Prediction
     from headgate.controller.models.task_models import Model
-    from headgate.controller.plan.planner import PlanRequest
     from headgate.controller.planning_commands.plan_exports import PlanExport
     from headgate.controller.planning_commands.plan_request import PlanWanted
     from headgate.topology_runtime.api.cluster import Vm
     from headgate.topology_runtime.api.topology import Topology
 
-
-# ── `headgate plan … --for TARGET`: the plan as text to paste into another system, or as data ───────────
+Options = dict[str, Any]
+_path = click.Path(path_type=Path)
+_share = click.FloatRange(0, 9)
 
 TARGETS = ("flink", "storm", "kubernetes")
 
-
-def leaving(target: str, plan: Plan, question: PlanWanted) -> PlanExport:
-    """The plan in the words of one of `TARGETS`."""
-    from headgate.controller.plan.plan_reasons import supported
-    from headgate.controller.planning_commands.plan_exports import for_flink, for_kubernetes, for_storm
-
-    if target == "kubernetes":
-        return for_kubernetes(plan)
-    shuffle_tps = supported(plan, question.topology, question.models, "shuffle").rate_tps
-    return (
-        for_storm(plan, shuffle_tps) if target == "storm" else for_flink(plan, question.topology, shuffle_tps)
-    )
-
-
-def write_leaving(output: Format, target: str, plan: Plan, question: PlanWanted) -> None:
-    """Print it: for people as text to paste, with what is lost in its comments."""
-    found = leaving(target, plan, question)
-    if output == "table":
-        click.echo(text_of(found, plan))
-    else:
-        emit(output, found.document(plan), found.rows)
-
-
-def text_of(found: PlanExport, plan: Plan) -> str:
-    """Everything as one text whose sentences are comments; of Kubernetes it is YAML, for `kubectl apply -f -`."""
-    from headgate.controller.planning_commands.plan_sentences import headline
-
-    parts = [_comment(headline(plan))]
-    inside = found.target == "kubernetes"
-    for place, text in found.blocks:
-        parts.append(f"# {place}\n{_comment(text) if inside else text}")
-    parts.append("# What this cannot say:\n" + "\n".join(f"# - {line}" for line in found.lost))
-    if inside:
-        import yaml
-
-        parts += ["---\n" + yaml.safe_dump(one, sort_keys=False).rstrip() for one in found.told["manifests"]]
-    return "\n\n".join(parts)
-
-
-def _comment(text: str) -> str:
-    return "\n".join(f"# {line}" for line in text.splitlines())
-
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+_RSM_WEIGHTS = "What counts how much in RSM's distance: memory, CPU, network (default: 1,1,1)."
+_SPREAD = (
+    "α, β of the topology mapper: how many threads a slot may hold, from 0 (even) to 1; from which part of the tasks "
+    "on empty slots come first (default: 0,0.5)."
+)
 
 
 @click.command()
-@planner_options
-@rate_option
-@sure_options
-@click.option("--max-rate", is_flag=True, help="The highest rate that plans on fixed VMs.")
-@click.option("--rate-step", type=float, metavar="S", help=f"… in steps of S (default: {STEP_TPS:g}).")
+@click.argument("topology", metavar="TOPOLOGY")
+@click.option("--models", metavar="DIR", help="A folder of models (default: those of an example).")
+@click.option("--path", "paths", multiple=True, help="A folder to import user code from first.")
+@click.option("--rate", type=float, metavar="R", help="Plan for this input rate, in tuples/s.")
+@click.option(
+    "--rates", metavar="A:B:STEP|R,R,…|auto", help="What each rate takes, costs, and what breaks first."
+)
+@click.option("--max-rate", is_flag=True, help="Plan for the highest rate that fixed VMs carry.")
+@click.option(
+    "--rate-step", metavar="S|fine", help=f"… in steps of S (default: {STEP_TPS:g}), or to half a percent."
+)
+@click.option("--compare", metavar="A+M,…|paper|all", help="Pairs of allocator and mapper side by side.")
+@click.option("--explain", is_flag=True, help="Say why the plan is as it is, and what was rejected.")
+@click.option("--placement", metavar="FILE", help='What a plan, or {"placement": […]}, carries.')
+@click.option(
+    "--usage",
+    default="scaled",
+    metavar="scaled|peak",
+    show_default=True,
+    help="… with CPU and memory at the rate, or as if every group of threads ran at its peak.",
+)
 @click.option("--base", metavar="PLAN.json", help="The plan in force: move little, and print what changes.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: FILE.svg or .png.")
 @click.option("--for", "target", type=click.Choice(TARGETS), help="Print what this system takes instead.")
+@click.option("--plot", type=_path, metavar="FILE", help="Draw it: FILE.svg or .png.")
+@click.option(
+    "--from-trace",
+    type=_path,
+    metavar="TRACE",
+    help="Plan with the selectivities, sizes of rows, traffic and CPU that this run measured.",
+)
+@click.option("--allocator", default="mba", type=SchedulerName("ALLOCATORS"), show_default=True)
+@click.option("--mapper", type=SchedulerName("MAPPERS"), help="[default: sam; rsm with lsa]")
+@click.option(
+    "--planner", type=click.Choice(["optimal"]), help="Allocator and mapper optimal: the fewest slots."
+)
+@click.option(
+    "--search-seconds",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="optimal: the best found in so long, with its gap (default: 1.2; of over 40 tasks 3).",
+)
+@click.option(
+    "--margin",
+    type=_share,
+    metavar="PART",
+    help="Plan for so much more than the rate: 0.05 (default: none; optimal: by the models' spread).",
+)
+@click.option("--rsm-weights", metavar="M,C,N", help=_RSM_WEIGHTS)
+@click.option("--topology-spread", metavar="A,B", help=_SPREAD)
+@click.option("--routing", default="weighted", metavar="weighted|shuffle", show_default=True)
+@click.option("--interference", default="cpu", metavar="cpu|none", show_default=True)
+@click.option("--vm-sizes", metavar="4,2,1", help="Acquire VMs of these slots (default: 4,2,1).")
+@click.option("--prices", metavar="FILE|azure-d", help="Acquire VMs of a price list.")
+@click.option("--mix", type=click.Choice(list(MIXES)), help="How to acquire (exact; of a list: cheapest).")
+@click.option(
+    "--vms", metavar="4,4@r2:1000", help="Fixed VMs: slots of each, @ its rack, : Mbit/s of its link."
+)
+@click.option("--slots", type=click.IntRange(1, SLOTS_MOST), help="So many fixed slots.")
+@click.option("--max-usd-per-hour", type=float, metavar="X", help="Exit 4 if it costs more.")
+@click.option("--sure", type=float, metavar="P", help="The rate shall hold with this probability: 0.95.")
+@click.option(
+    "--ledger",
+    metavar="FILE|DIR",
+    help="… by what this prediction ledger, or folder of traces, says of the models (default: ./traces).",
+)
 @format_options
-def plan(
-    output: Format,
-    max_rate: bool,
-    rate_step: float | None,
-    base: str | None,
-    plot: Path | None,
-    target: str | None,
-    **options: Any,
-) -> None:
+@click.pass_context
+def plan(context: click.Context, /, output: Format, **options: Any) -> None:
     """How many threads, slots and VMs TOPOLOGY needs for an input rate, and what they will carry.
 
     \b
     headgate plan linear --rate 100
-    headgate plan FILE --models DIR --rate 100 -o json > plan.json
-    headgate plan FILE --models DIR --rate 200 --base plan.json
+    headgate plan linear --rate 100 --explain
+    headgate plan linear --rates 100:600:100
+    headgate plan linear --compare lsa+rsm,mba+sam --rates 50,100
     headgate plan linear --max-rate --vms 4,4,4,4,4
-    headgate plan linear --rate 100 --sure 0.95
+    headgate plan FILE --models DIR --rate 100 -o json > plan.json
+    headgate plan FILE --models DIR --placement plan.json
+    headgate plan FILE --models DIR --rate 200 --base plan.json
     headgate plan FILE --models DIR --rate 100 --from-trace traces/NAME/RUN --mapper traffic
     headgate plan linear --rate 100 --for kubernetes | kubectl apply -f -"""
-    question = asked_for(options, max_rate, rate_step)
-    found, before = answered(question, base)
-    if plot is not None:
-        draw(found, question, plot)
+    from headgate.controller.planning_commands.plan_request import refuse_picture
+
+    question = question_of(options)
+    refuse_foreign_options(context, question)
+    refuse_picture(options["plot"])
+    ANSWERS[question](output, options)
+
+
+# ── Which question it is, and the options that only some of them take ───────────────────────────────────
+
+_VMS = {"vm_sizes", "prices", "mix", "vms", "slots", "max_usd_per_hour"}
+_PLANNING = {"from_trace", "search_seconds", "margin", "rsm_weights", "topology_spread", *_VMS}
+_SCHEDULERS = {"allocator", "mapper", "planner"}
+_ALL = {"topology", "models", "paths", "routing", "interference", "output"}
+
+TAKES: dict[str, set[str]] = {
+    "--placement": {"placement", "rate", "usage", "sure", "ledger"},
+    "--compare": {"compare", "rate", "rates", "max_rate", "rate_step", "base", "plot", *_PLANNING},
+    "--rates": {"rates", "plot", *_PLANNING, *_SCHEDULERS},
+    "--explain": {"explain", "rate", "plot", *_PLANNING, *_SCHEDULERS},
+    "--rate": {
+        "rate",
+        "max_rate",
+        "rate_step",
+        "base",
+        "target",
+        "plot",
+        "sure",
+        "ledger",
+        *_PLANNING,
+        *_SCHEDULERS,
+    },
+}  # question → the options that it takes besides those that all take
+
+
+def question_of(options: Options) -> str:
+    """One of `TAKES`."""
+    for question in ("--placement", "--compare", "--rates", "--explain"):
+        if options[question[2:]] not in (None, False):
+            return question
+    return "--rate"
+
+
+def refuse_foreign_options(context: click.Context, question: str) -> None:
+    """Raises UsageError for options on the command line that say nothing about this question."""
+    typed = (
+        param
+        for param in context.command.params
+        if param.name is not None
+        and context.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE
+    )
+    foreign = [param.opts[0] for param in typed if param.name not in _ALL | TAKES[question]]
+    if foreign:
+        raise UsageError(f"{question} does not take {', '.join(foreign)}", hint="leave one of them out")
+
+
+def refuse_rates(options: Options) -> float:
+    """The step of `--max-rate`. Raises UsageError where no rate is given, or more than one."""
+    given = [f"--{name.replace('_', '-')}" for name in ("rate", "rates", "max_rate") if options[name]]
+    given += ["--rate"] if options["rate"] == 0 else []
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other", hint="give one of them")
+    if not given:
+        raise UsageError("no input rate given", hint="add --rate R, or --max-rate with --vms or --slots")
+    if options["rate_step"] is not None and not options["max_rate"]:
+        raise UsageError("--rate-step needs --max-rate", hint="leave it out, or add --max-rate")
+    if options["max_rate"] and options["vms"] is None and options["slots"] is None:
+        raise UsageError("--max-rate needs fixed VMs", hint="add --vms 4,4 or --slots 20")
+    if options["max_rate"] and options["sure"] is not None:
+        raise UsageError("--sure needs a --rate", hint="leave out --max-rate")
+    return _step_tps(options["rate_step"])
+
+
+def _step_tps(text: str | None) -> float:
+    """0 for `fine`. Raises UsageError and InvalidInput."""
+    if text is None or text == "fine":
+        return STEP_TPS if text is None else 0.0
+    try:
+        return rate_of(float(text), STEP_TPS, "--rate-step")
+    except ValueError as error:
+        raise UsageError(f"invalid --rate-step {text!r}", hint="give tuples/s, or `fine`") from error
+
+
+# ── `--rate` and `--max-rate`: the plan, as tables, as data or in the words of another system ───────────
+
+
+def answer_plan(output: Format, options: Options) -> None:
+    step_tps, target = refuse_rates(options), options["target"]
+    question = asked(options)
+    if options["max_rate"]:
+        question = replace(question, step_tps=step_tps)
+    found, before = answered(question, options["base"])
+    draw(found, question, options["plot"])
     lacking = unmeasured(question)
     if target is not None:
-        write_leaving(output, target, found, question)
+        write_export(output, target, found, question)
     elif output == "table":
         print_plan(found, before, question.topology)
     else:
@@ -129,26 +234,6 @@ def plan(
     if lacking:
         names = ", ".join(lacking)
         click.echo(f"not measured yet: {names}: one thread in a slot of its own, at any rate", err=True)
-
-
-def asked_for(options: dict[str, Any], max_rate: bool, rate_step: float | None) -> PlanWanted:
-    """The question, its rate included. Raises UsageError and InvalidInput."""
-    rate = options["rate"]
-    if max_rate and rate is not None:
-        raise UsageError("--rate and --max-rate exclude each other")
-    if rate is None and not max_rate:
-        raise UsageError("which input rate?", hint="--rate R, or --max-rate with --vms or --slots")
-    if max_rate and options["sure"] is not None:
-        raise UsageError("--sure is for a --rate, not for --max-rate")
-    if rate_step is not None and not max_rate:
-        raise UsageError("--rate-step is for --max-rate")
-    step_tps = rate_of(rate_step, STEP_TPS, "--rate-step")
-    question = asked(options)
-    if not max_rate:
-        return question
-    if question.acquire is not None:
-        raise UsageError("--max-rate needs VMs that are fixed", hint="--vms 4,4 or --slots 20")
-    return replace(question, step_tps=step_tps)
 
 
 def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None]:
@@ -226,40 +311,123 @@ def unmeasured(question: PlanWanted) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def draw(plan: Plan, question: PlanWanted, path: Path) -> None:
+def draw(plan: Plan, question: PlanWanted, path: Path | None) -> None:
     """The picture of `--plot`."""
-    from headgate.controller.pictures import plan_picture
+    if path is not None:
+        from headgate.controller.pictures.plan_picture import plan_picture
 
-    plan_picture(plan, question.topology, question.models, path)
-    click.echo(f"drawn: {path}", err=True)
-
-
-# ── `headgate predict TOPOLOGY --placement FILE`: what a placement will do, whoever made it ─────────────
+        plan_picture(plan, question.topology, question.models, path)
+        click.echo(f"drawn: {path}", err=True)
 
 
-@click.command()
-@topology_options
-@click.option("--placement", required=True, metavar="FILE", help='A plan, or {"placement": […]}.')
-@rate_option
-@routing_options
-@sure_options
-@click.option(
-    "--usage",
-    default="scaled",
-    metavar="scaled|peak",
-    show_default=True,
-    help="CPU and memory at the rate, or as if every group of threads ran at its peak.",
-)
-@format_options
-def predict(output: Format, **options: Any) -> None:
-    """The highest input rate that a placement carries, what limits it, and CPU and memory of its slots.
+# ── `--for TARGET`: the plan as text to paste into another system, or as data ───────────────────────────
 
-    CPU and memory are those at --rate, as far as the placement carries it; without --rate those at the
-    highest rate that it carries. With --sure P also how surely it carries --rate; without --rate the highest one that
-    it carries with that probability."""
+
+def export_of(target: str, plan: Plan, question: PlanWanted) -> PlanExport:
+    """The plan in the words of one of `TARGETS`."""
+    from headgate.controller.plan.plan_reasons import supported
+    from headgate.controller.planning_commands.plan_exports import for_flink, for_kubernetes, for_storm
+
+    if target == "kubernetes":
+        return for_kubernetes(plan)
+    shuffle_tps = supported(plan, question.topology, question.models, "shuffle").rate_tps
+    return (
+        for_storm(plan, shuffle_tps) if target == "storm" else for_flink(plan, question.topology, shuffle_tps)
+    )
+
+
+def write_export(output: Format, target: str, plan: Plan, question: PlanWanted) -> None:
+    """Print it: for people as text to paste, with what is lost in its comments."""
+    found = export_of(target, plan, question)
+    if output == "table":
+        click.echo(text_of(found, plan))
+    else:
+        emit(output, found.document(plan), found.rows)
+
+
+def text_of(found: PlanExport, plan: Plan) -> str:
+    """Everything as one text whose sentences are comments; of Kubernetes it is YAML, for `kubectl apply -f -`."""
+    from headgate.controller.planning_commands.plan_sentences import headline
+
+    parts = [_comment(headline(plan))]
+    inside = found.target == "kubernetes"
+    for place, text in found.blocks:
+        parts.append(f"# {place}\n{_comment(text) if inside else text}")
+    parts.append("# What this cannot say:\n" + "\n".join(f"# - {line}" for line in found.lost))
+    if inside:
+        import yaml
+
+        parts += ["---\n" + yaml.safe_dump(one, sort_keys=False).rstrip() for one in found.data["manifests"]]
+    return "\n\n".join(parts)
+
+
+def _comment(text: str) -> str:
+    return "\n".join(f"# {line}" for line in text.splitlines())
+
+
+# ── `--explain`: why the plan has these threads, these slots, this limit, and not another ───────────────
+
+
+def answer_explanation(output: Format, options: Options) -> None:
+    from headgate.controller.planning_commands.plan_explanation import explanation
+    from headgate.controller.planning_commands.plan_sentences import text_of
+
+    if options["rate"] is None:
+        raise UsageError("no input rate given", hint="add --rate 100: the plan for it is explained")
+    question = asked(options)
+    found = question.plan()
+    draw(found, question, options["plot"])
+    document = explanation(question, found)
+    if output == "table":
+        click.echo(text_of(document))
+    else:
+        emit(output, document, document["threads"])
+
+
+# ── `--compare` and `--rates`: a table of pairs, a table of rates ───────────────────────────────────────
+
+
+def answer_comparison(output: Format, options: Options) -> None:
+    """A row per rate and pair; what no plan fits is a row with its reason."""
+    from headgate.controller.files.planning_inputs import read_base
+    from headgate.controller.planning_commands import rate_questions
+    from headgate.controller.planning_commands.plan_request import pairs_of
+
+    step_tps = refuse_rates(options)
+    rates = (None,) if options["max_rate"] else rate_questions.rates_asked(options)
+    pairs = pairs_of(options["compare"])
+    question = asked({**options, "rate": None})
+    if options["max_rate"]:
+        question = replace(question, step_tps=step_tps)
+    base = read_base(options["base"], question.topology) if options["base"] is not None else None
+    rows = rate_questions.compared_rows(question, pairs, rates, base)
+    rate_questions.write_comparison(output, question, rows)
+    if options["plot"] is not None:
+        from headgate.controller.pictures.rate_pictures import comparison_picture
+
+        comparison_picture(rows, options["plot"])
+
+
+def answer_rates(output: Format, options: Options) -> None:
+    from headgate.controller.planning_commands import rate_questions
+
+    rates = None if options["rates"] == "auto" else rate_questions.rates_asked(options)
+    rows = rate_questions.answer(output, asked(options), rates)
+    if options["plot"] is not None:
+        from headgate.controller.pictures.rate_pictures import whatif_picture
+
+        whatif_picture(rows, options["plot"])
+
+
+# ── `--placement FILE`: what a placement will carry, whoever made it ────────────────────────────────────
+
+
+def answer_placement(output: Format, options: Options) -> None:
+    """CPU and memory at --rate, as far as the placement carries it; without it at the highest rate that it carries.
+    With --sure also how surely it carries --rate, or the highest one that it carries so surely."""
     from headgate.controller.files.planning_inputs import read_json
     from headgate.controller.models.plan_data import PREDICTION_SCHEMA, placement_of, prediction_data
-    from headgate.controller.plan.planner import model_names
+    from headgate.controller.plan.plan_steps import model_names
     from headgate.controller.plan.predict.placement_load import load_of
     from headgate.controller.plan.predict.prediction import with_certainty
     from headgate.controller.planning_commands.plan_sentences import carries, readable_slots, slot_rows
@@ -305,55 +473,15 @@ def predicted(
     if faults:
         raise InvalidInput(f"topology {topology.name!r} cannot be predicted", faults=faults)
     if rate_tps is None and all(task.static is not None for task in topology.tasks):
-        raise UsageError("no task has a model, so nothing limits the rate", hint="--rate R")
+        raise UsageError("no task has a model, so nothing limits the rate", hint="add --rate R")
     how = {key: options[key] for key in ("routing", "interference", "usage")}
     return planning.predict(topology, models, placement, vms, rate_tps, **how)
 
 
-# ── `headgate controller capacity`: the highest input rate that fits given VMs, by the models ───────────
-
-FIRST_TPS = 1.0
-HIGHEST_TPS = 1e9  # beyond any machine: then the topology has no task that a model limits
-
-
-@click.command()
-@click.argument("topology", type=click.Path(path_type=Path))
-@click.option("--models", type=click.Path(path_type=Path), required=True, help="A folder of models.")
-@click.option("--vms", required=True, metavar="4,4", help="Slots of each VM.")
-@click.option("--allocator", default="mba", show_default=True)
-@click.option("--mapper", default="sam", show_default=True)
-@click.option("--routing", default="weighted", show_default=True)
-def capacity(topology: Path, models: Path, vms: str, allocator: str, mapper: str, routing: str) -> None:
-    """Print the highest input rate, in tuples/s, for which TOPOLOGY (a file) fits these VMs."""
-    from headgate.controller.files.planning_inputs import read_models
-    from headgate.controller.plan.planner import PlanRequest
-    from headgate.topology_runtime.api.cluster import Vm
-    from headgate.topology_runtime.api.loading import load
-
-    request = PlanRequest(
-        topology=load(str(topology)).topology,
-        models=read_models(models),
-        rate_tps=FIRST_TPS,
-        vms=tuple(Vm(f"vm{n}", int(slots)) for n, slots in enumerate(vms.split(","), 1)),
-        allocator=allocator,
-        mapper=mapper,
-        routing=routing,
-    )
-    click.echo(f"{highest_tps(request):.6g}")
-
-
-def highest_tps(request: PlanRequest) -> float:
-    """Doubles the rate until no plan fits, then goes down. Raises Infeasible when next to nothing fits."""
-    from msgspec.structs import replace
-
-    from headgate.controller.plan.planner import best_plan, make_plan
-    from headgate.topology_runtime.errors import Infeasible
-
-    rate_tps = request.rate_tps
-    while rate_tps < HIGHEST_TPS:
-        try:
-            make_plan(replace(request, rate_tps=rate_tps))
-        except Infeasible:
-            break
-        rate_tps *= 2
-    return best_plan(replace(request, rate_tps=rate_tps)).rate_tps
+ANSWERS: dict[str, Callable[[Format, Options], None]] = {
+    "--placement": answer_placement,
+    "--compare": answer_comparison,
+    "--rates": answer_rates,
+    "--explain": answer_explanation,
+    "--rate": answer_plan,
+}

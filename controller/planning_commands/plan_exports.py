@@ -29,11 +29,11 @@ class TaskExport(NamedTuple):
 
 class PlanExport(NamedTuple):
     """A plan in the words of `target`. rows: one per task or per kind of machine. blocks: (where it goes, text to
-    paste). lost: what of the plan the target cannot be told."""
+    paste). lost: what of the plan the target cannot say."""
 
     target: str
     rows: tuple[dict[str, Any], ...]
-    told: dict[str, Any]
+    data: dict[str, Any]
     blocks: tuple[tuple[str, str], ...]
     lost: tuple[str, ...]
 
@@ -46,7 +46,7 @@ class PlanExport(NamedTuple):
             "rate_tps": plan.rate_tps,
             "plan_id": plan.id,
         }
-        return {**head, **self.told, "not_expressed": list(self.lost)}
+        return {**head, **self.data, "not_expressed": list(self.lost)}
 
 
 def shares(plan: Plan) -> tuple[TaskExport, ...]:
@@ -65,7 +65,7 @@ def shares(plan: Plan) -> tuple[TaskExport, ...]:
                 task.task,
                 task.rate_tps,
                 threads,
-                max(round(cores, 4), 0.0001),  # a request of nothing is none
+                max(round(cores, 4), 0.0001),  # Kubernetes refuses a request of 0
                 max(round(mib), 1),
             )
         )
@@ -90,22 +90,22 @@ def processes_lost(plan: Plan, process: str, shuffle_tps: float) -> list[str]:
     the plan carries with as many rows for each thread of a task."""
     slots = contents(plan)
     kinds = len(Counter(tuple(sorted(threads.items())) for threads in slots.values()))
-    told = []
+    data = []
     if kinds > 1:
         mixed = sum(len(threads) > 1 for threads in slots.values())
-        told.append(
+        data.append(
             f"Which threads share a slot: the plan has {counted(len(slots), 'slot')} of {counted(kinds, 'kind')}, "
             f"{mixed} of them with threads of several tasks; {process}s get threads without regard to that, so one may "
             "get more work than a slot carries, and then the predicted rate does not hold."
         )
     if plan.routing == "weighted":
-        told.append(
+        data.append(
             "Weighted routing: the plan sends each thread as many rows as its slot carries; there all of a task get "
             f"the same, and were they where the plan has them, they would carry {significant(shuffle_tps)} tuples/s."
         )
     if len({vm.rack for vm in plan.vms}) > 1 or len({vm.speed for vm in plan.vms}) > 1:
-        told.append("Racks and speeds of machines: all are treated alike.")
-    return told
+        data.append("Racks and speeds of machines: all are treated alike.")
+    return data
 
 
 # ── The id that Flink gives the vertex of an operator with a uid: MurmurHash3 (x64, 128 bits, seed 0) of
@@ -194,7 +194,7 @@ def for_flink(plan: Plan, topology: Topology, shuffle_tps: float) -> PlanExport:
         one["vertex_id"]: {"parallelism": {"lowerBound": 1, "upperBound": one["parallelism"]}}
         for one in operators
     }
-    told = {
+    data = {
         "task_managers": managers,
         "task_slots_needed": sum(task.threads for task in tasks),
         "operators": list(operators),
@@ -202,12 +202,12 @@ def for_flink(plan: Plan, topology: Topology, shuffle_tps: float) -> PlanExport:
         "resource_requirements": wanted,
     }
     return PlanExport(
-        "flink", operators, told, _blocks(told), tuple(_lost_by_flink(plan, topology, shuffle_tps))
+        "flink", operators, data, _blocks(data), tuple(_lost_by_flink(plan, topology, shuffle_tps))
     )
 
 
-def _blocks(told: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    operators, settings, managers = told["operators"], told["settings"], told["task_managers"]
+def _blocks(data: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    operators, settings, managers = data["operators"], data["settings"], data["task_managers"]
     code = [
         f'{one["task"]}: .uid("{one["uid"]}").setParallelism({one["parallelism"]})'
         f'.slotSharingGroup("{one["slot_sharing_group"]}")'
@@ -218,7 +218,7 @@ def _blocks(told: dict[str, Any]) -> tuple[tuple[str, str], ...]:
         f".setCpuCores({one['cpu_cores']:g}).setTaskHeapMemoryMB({one['task_heap_mib']}).build()"
         for one in operators
     ]
-    body = json.dumps(told["resource_requirements"], separators=(",", ":"))
+    body = json.dumps(data["resource_requirements"], separators=(",", ":"))
     return (
         ("the job: each operator by the name of its task", "\n".join(code)),
         (
@@ -285,7 +285,7 @@ def for_storm(plan: Plan, shuffle_tps: float) -> PlanExport:
         words += ["-e", f"{one['component']}={one['executors']}"]
     command = shlex.join(words)
     heap = vm.slot_memory_bytes // MIB
-    told = {
+    data = {
         "workers": workers,
         "worker_heap_mb": heap,
         "components": list(components),
@@ -304,7 +304,7 @@ def for_storm(plan: Plan, shuffle_tps: float) -> PlanExport:
             "\n".join([f"conf.setTopologyWorkerMaxHeapSize({heap})", *loads]),
         ),
     )
-    return PlanExport("storm", components, told, blocks, tuple(_lost_by_storm(plan, shuffle_tps)))
+    return PlanExport("storm", components, data, blocks, tuple(_lost_by_storm(plan, shuffle_tps)))
 
 
 def _lost_by_storm(plan: Plan, shuffle_tps: float) -> Iterable[str]:
@@ -348,14 +348,10 @@ def for_kubernetes(plan: Plan) -> PlanExport:
     keys = [f"headgate keys add agent {pod} --keys keys" for pod in pods]
     files = [f"--from-file=keys/agent.{pod}.key" for pod in pods]
     secret = " ".join(["kubectl create secret generic headgate-agents", *files])
-    told = {"agents": list(rows), "pods": pods, "manifests": sets}
-    blocks = (
-        (
-            "a key for each pod (docs/how-to/kubernetes-nomad-slurm.md has the rest)",
-            "\n".join([*keys, secret]),
-        ),
-    )
-    return PlanExport("kubernetes", rows, told, blocks, tuple(_lost_by_kubernetes(plan)))
+    data = {"agents": list(rows), "pods": pods, "manifests": sets}
+    title = "a key for each pod (docs/how-to/kubernetes-nomad-slurm.md has the rest)"
+    blocks = ((title, "\n".join([*keys, secret])),)
+    return PlanExport("kubernetes", rows, data, blocks, tuple(_lost_by_kubernetes(plan)))
 
 
 def resources_of(vm: Vm) -> dict[str, str]:
@@ -465,14 +461,14 @@ def _names(kinds: list[tuple[int, float, int]]) -> dict[tuple[int, float, int], 
 
 
 def _lost_by_kubernetes(plan: Plan) -> list[str]:
-    told = [
+    data = [
         "Which threads are in which slot: pods are machines, and headgate's controller puts threads into them when the "
         "topology is submitted; with these slots, models, allocator and mapper it comes to this plan.",
     ]
     if len({vm.rack for vm in plan.vms}) > 1:
-        told.append("Racks: name topologySpreadConstraints or a nodeSelector of your nodes.")
+        data.append("Racks: name topologySpreadConstraints or a nodeSelector of your nodes.")
     if len({vm.speed for vm in plan.vms}) > 1:
-        told.append("Speeds of machines: a pod runs on whichever node has room for it; name a nodeSelector.")
+        data.append("Speeds of machines: a pod runs on whichever node has room for it; name a nodeSelector.")
     if any(vm.usd_per_hour for vm in plan.vms):
-        told.append("Prices: what a pod costs is what its node costs.")
-    return told
+        data.append("Prices: what a pod costs is what its node costs.")
+    return data

@@ -34,7 +34,7 @@ class PlanWanted:
     """`request` has topology, models, rate and how to plan. With `acquire` VMs are acquired among `sizes`
     (templates); without it the request's VMs are fixed. `step_tps`: asked for the highest multiple of it
     that fits the fixed VMs, whatever the request's rate. `search_s`: so long a plan may be searched for (None: as
-    is usual)."""
+    is usual). A step of 0: to half a percent."""
 
     request: PlanRequest
     sizes: tuple[Vm, ...] = ()
@@ -74,8 +74,10 @@ class PlanWanted:
         from headgate.controller.plan.planner import make_plan, plan_acquiring
 
         if self.step_tps is not None:
-            from headgate.controller.plan.scaling import highest_plan
+            from headgate.controller.plan.scaling import highest_plan, nearly_highest_plan
 
+            if self.step_tps == 0:
+                return nearly_highest_plan(self.request)
             return highest_plan(self.request, self.step_tps)
         if self.acquire is None:
             return make_plan(self.request)
@@ -154,14 +156,14 @@ def check(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> None:
     faults = faults_of(plan, topology, models)
     if faults:
         raise HeadgateError(
-            "the plan that was made breaks rules of a sound plan and is not shown",
+            "unsound plan, not shown: it breaks rules",
             cause="a fault in headgate's planner, not in what you gave it",
             hint="report the topology, the models and this command line",
             faults=faults,
         )
 
 
-# ── What `compare`, `whatif` and `explain` share: where slots come from, and plans as rows ──────────────
+# ── Where the slots of several plans come from, and plans as rows ───────────────────────────────────────
 
 Row = dict[str, Any]
 
@@ -170,7 +172,7 @@ OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"}) 
 
 def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
     """Every plan is made as `PlanWanted.plan` makes it: verified, and no dearer than allowed. How far slots reach
-    is told whatever they cost. base: the plan in force."""
+    is said whatever they cost. base: the plan in force."""
     from headgate.controller.plan.plan_moves import moves
     from headgate.controller.plan.scaling import Supply
     from headgate.controller.planning_commands.plan_changes import based_on
@@ -201,11 +203,11 @@ def refuse_picture(path: Path | None) -> None:
         format_of(path)
 
 
-def pairs_of(text: str | None) -> tuple[str, ...]:
-    """`lsa+rsm,mba+sam` → each pair once; None: those of the paper; `all`: every one. Raises UsageError."""
+def pairs_of(text: str) -> tuple[str, ...]:
+    """`lsa+rsm,mba+sam` → each pair once; `paper`: those of paper 0; `all`: every one. Raises UsageError."""
     from headgate.controller.plan.schedulers import PAIRS, pair_of, pairs
 
-    if text is None:
+    if text == "paper":
         return PAIRS
     if text == "all":
         return pairs()
@@ -217,7 +219,7 @@ def pairs_of(text: str | None) -> tuple[str, ...]:
         except InvalidInput as error:
             faults += error.faults
     if faults:
-        raise UsageError("--pairs is no list of pairs", faults=faults, hint="--pairs lsa+rsm,mba+sam")
+        raise UsageError("invalid --compare", faults=faults, hint="name pairs: --compare lsa+rsm,mba+sam")
     return tuple(chosen)
 
 

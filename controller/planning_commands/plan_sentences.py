@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from headgate.controller.planning_commands.plan_request import Row
     from headgate.topology_runtime.api.topology import Topology
 
-TableRow = dict[str, Any]
 
-
-def slot_rows(placement: Placement, prediction: Prediction) -> list[TableRow]:
+def slot_rows(placement: Placement, prediction: Prediction) -> list[Row]:
     """One row per slot with threads: who is in it, its CPU and memory."""
     threads: dict[tuple[str, int], dict[str, int]] = {}
     full = set()
@@ -41,7 +39,7 @@ def slot_rows(placement: Placement, prediction: Prediction) -> list[TableRow]:
     return rows
 
 
-def readable_slots(rows: Sequence[TableRow]) -> list[TableRow]:
+def readable_slots(rows: Sequence[Row]) -> list[Row]:
     """The same rows for people: `vm1/0`, `blob 50, table 20`, per cent."""
     return [
         {
@@ -55,7 +53,7 @@ def readable_slots(rows: Sequence[TableRow]) -> list[TableRow]:
     ]
 
 
-def task_rows(plan: Plan) -> list[TableRow]:
+def task_rows(plan: Plan) -> list[Row]:
     """What was allocated to each task, in words of bundles where MBA made them."""
     return [
         {
@@ -70,7 +68,7 @@ def task_rows(plan: Plan) -> list[TableRow]:
     ]
 
 
-def vm_rows(plan: Plan) -> list[TableRow]:
+def vm_rows(plan: Plan) -> list[Row]:
     """The VMs with what they cost and what is used of them."""
     uses = {use.vm: use for use in plan.prediction.vms}
     return [
@@ -195,17 +193,17 @@ def _amount(rows_tps: float, bytes_per_s: float | None) -> str:
     return f"{significant(rows_tps)} rows/s{size}"
 
 
-# ── The sentences of `headgate whatif`, made from its rows: what it takes, what breaks first, what is next
+# ── The sentences of `--rates`, made from its rows: what it takes, what breaks first, what is next
 
-EACH = 3  # with up to so many rates each is told about; with more, the first and the last
+EACH = 3  # with up to so many rates each has a sentence; with more, the first and the last
 
 
 def sentences_of(rows: Sequence[Row], fixed: bool) -> list[str]:
     """A few sentences on all rows; `fixed`: the VMs are there anyhow."""
     planned = [row for row in rows if row["reason"] is None]
-    told = planned if len(planned) <= EACH else [planned[0], planned[-1]]
+    chosen = planned if len(planned) <= EACH else [planned[0], planned[-1]]
     sentences = [_span(planned[0], planned[-1])] if len(planned) > 1 and not fixed else []
-    for row in told:
+    for row in chosen:
         sentences.append(f"{needs(row, fixed)} {breaks(row['rate_tps'], row['limit'])} {next_step(row)}")
     failed = [row for row in rows if row["reason"] is not None]
     if failed:
@@ -308,9 +306,9 @@ def money(usd: float) -> str:
     return f"${usd:,.0f}" if usd >= 1000 else f"${usd:,.2f}"
 
 
-# ── The text of `headgate explain TOPOLOGY`, made from its data ─────────────────────────────────────────
+# ── The text of `--explain`, made from its data ─────────────────────────────────────────
 
-ALL_SLOTS = 24  # of larger plans only slots that are shared are told about one by one
+ALL_SLOTS = 24  # of larger plans only slots that are shared have a line each
 
 
 def text_of(document: Row) -> str:
@@ -400,7 +398,7 @@ def _slots(document: Row) -> list[str]:
 
 
 def _step(row: Row) -> int:
-    """When SAM put it there: what is free is told as of then."""
+    """When SAM put it there: what was free then."""
     return row["choices"][0]["step"] if row["choices"] else 0
 
 

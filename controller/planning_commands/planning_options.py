@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from msgspec import UNSET, UnsetType
 
 from headgate.controller.plan.acquire import MIXES, Acquire
-from headgate.controller.planning_commands.past_runs import trace_option, with_traffic
+from headgate.controller.planning_commands.past_runs import with_traffic
 from headgate.controller.planning_commands.plan_request import PlanWanted
 from headgate.topology_runtime.api.cluster import Vm, bandwidth_fault
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.topology import Topology
 
 
-# ── The VMs that planning commands are told of: fixed ones, or sizes and prices to acquire by ───────────
+# ── The VMs to plan with: fixed ones, or sizes and prices to acquire by ───────────
 
 PRICES = Path(__file__).parent  # shipped price lists, named by a bare word
 DEFAULT_PRICES, DEFAULT_SIZES = "azure-d", "4,2,1"
@@ -53,7 +53,7 @@ def vms_asked(
             raise UsageError(f"--{one.replace('_', '-')} and --{other.replace('_', '-')} exclude each other")
     if options.get("vms") is not None:
         if options.get("mix"):
-            raise UsageError("--mix says how to acquire VMs, but --vms are fixed")
+            raise UsageError("--mix and --vms exclude each other", hint="leave out --mix: --vms are fixed")
         return fixed_vms(options["vms"], slot_cores), (), None
     if options.get("prices") is not None:
         sizes, mix = priced(options["prices"]), options.get("mix") or "cheapest"
@@ -96,7 +96,7 @@ def fixed_vms(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
                 )
             )
     if faults:
-        raise UsageError("--vms is no list of VMs", faults=faults, hint="--vms 4,4,2@r2")
+        raise UsageError("invalid --vms", faults=faults, hint="name slots: --vms 4,4,2@r2")
     if sum(vm.slots for vm in vms) > SLOTS_MOST:
         raise UsageError(f"--vms has more than {SLOTS_MOST:,} slots")
     return tuple(vms)
@@ -107,10 +107,12 @@ def sizes_of(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
     price = slot_price(slot_cores)
     parts = [part.strip() for part in text.split(",")]
     faults = [
-        f"{part!r} is no number of slots from 1 to {VM_SLOTS_MOST}" for part in parts if not _is_count(part)
+        f"{part!r} is not a number of slots from 1 to {VM_SLOTS_MOST}"
+        for part in parts
+        if not _is_count(part)
     ]
     if faults:
-        raise UsageError("--vm-sizes is no list of sizes", faults=faults, hint="--vm-sizes 4,2,1")
+        raise UsageError("invalid --vm-sizes", faults=faults, hint="name slots: --vm-sizes 4,2,1")
     counts = dict.fromkeys(int(part) for part in parts)
     return tuple(
         Vm(f"size{count}", count, slot_cores, usd_per_hour=round(count * price, 9)) for count in counts
@@ -142,7 +144,7 @@ def _bandwidth(text: str) -> tuple[float | UnsetType, str | None]:
     try:
         value = float(text)
     except ValueError:
-        return UNSET, f"{text!r} is no number of Mbit/s"
+        return UNSET, f"{text!r} is not a number of Mbit/s"
     fault = bandwidth_fault(value)
     return (UNSET, f"{fault}, got {text}") if fault is not None else (value, None)
 
@@ -154,7 +156,7 @@ def _is_count(text: str) -> bool:
 # ── Rates on the command line: `100,150,200`, `100:600:50` (from, to, step), or both mixed ──────────────
 
 MOST = 1000  # rates of one command
-HINT = "--rates 50,100,200 or --rates 100:600:50"
+HINT = "give --rates 50,100,200 or --rates 100:600:50"
 
 
 def rates_of(text: str) -> tuple[float, ...]:
@@ -176,10 +178,10 @@ def rates_of(text: str) -> tuple[float, ...]:
         else:
             rates.update(dict.fromkeys(_stepped(*numbers)))
     if wrong:
-        raise UsageError("--rates is no list of rates", faults=[*wrong, *outside], hint=HINT)
+        raise UsageError("invalid --rates", faults=[*wrong, *outside], hint=HINT)
     if outside or len(rates) > MOST:
         faults = outside or [f"{len(rates)} rates; at most {MOST}"]
-        raise InvalidInput("--rates cannot be planned", faults=faults, hint=HINT)
+        raise InvalidInput("--rates out of bounds", faults=faults, hint=HINT)
     return tuple(rates)
 
 
@@ -200,8 +202,6 @@ def _stepped(first: float, last: float | None = None, step: float = 1.0) -> list
 
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 STEP_TPS = 10.0  # of --max-rate, as in paper 0
 PROBABILITIES = 0.5, 0.9999
@@ -230,125 +230,11 @@ class SchedulerName(click.ParamType):  # type: ignore[type-arg]  # generic since
         return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
 
 
-def _all(command: F, *options: Callable[[Any], Any]) -> F:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def topology_options(command: F) -> F:
-    """TOPOLOGY, `--models`, `--path`."""
-    return _all(
-        command,
-        click.argument("topology", metavar="TOPOLOGY"),
-        click.option("--models", metavar="DIR", help="A folder of models (default: those of an example)."),
-        click.option("--path", "paths", multiple=True, help="A folder to import user code from first."),
-    )
-
-
-def rate_option(command: F) -> F:
-    """`--rate`: the input rate Ω."""
-    return click.option("--rate", type=float, metavar="R", help="Input rate in tuples/s.")(command)
-
-
-def pair_options(command: F) -> F:
-    """`--allocator`, `--mapper`, `--planner`, `--rsm-weights`."""
-    return _all(
-        command,
-        click.option("--allocator", default="mba", type=SchedulerName("ALLOCATORS"), show_default=True),
-        click.option("--mapper", type=SchedulerName("MAPPERS"), help="[default: sam; rsm with lsa]"),
-        click.option(
-            "--planner",
-            type=click.Choice(["optimal"]),
-            help="Allocator and mapper optimal: the fewest slots.",
-        ),
-        search_option,
-        margin_option,
-        weights_option,
-    )
-
-
-def margin_option(command: F) -> F:
-    """`--margin`."""
-    text = "Plan for so much more than the rate: 0.05 (default: none; optimal: by the models' spread)."
-    return click.option("--margin", type=click.FloatRange(0, 9), metavar="PART", help=text)(command)
-
-
-def search_option(command: F) -> F:
-    """`--search-seconds`."""
-    return click.option(
-        "--search-seconds",
-        type=click.FloatRange(min=0),
-        metavar="S",
-        help="optimal: the best found in so long, with its gap (default: 1.2; of over 40 tasks 3).",
-    )(command)
-
-
-def weights_option(command: F) -> F:
-    """`--rsm-weights`, `--topology-spread`: parameters of two mappers."""
-    text = "What counts how much in RSM's distance: memory, CPU, network (default: 1,1,1)."
-    spread = (
-        "α, β of the topology mapper: how many threads a slot may hold, from 0 (even) to 1; from which part of "
-        "the tasks on empty slots come first (default: 0,0.5)."
-    )
-    return _all(
-        command,
-        click.option("--rsm-weights", metavar="M,C,N", help=text),
-        click.option("--topology-spread", metavar="A,B", help=spread),
-    )
-
-
-def sure_options(command: F) -> F:
-    """`--sure`, `--ledger`."""
-    return _all(
-        command,
-        click.option(
-            "--sure", type=float, metavar="P", help="The rate shall hold with this probability: 0.95."
-        ),
-        click.option(
-            "--ledger",
-            metavar="FILE|DIR",
-            help="… by what this prediction ledger, or folder of traces, says of the models (default: ./traces).",
-        ),
-    )
-
-
-def routing_options(command: F) -> F:
-    """`--routing`, `--interference`."""
-    return _all(
-        command,
-        click.option("--routing", default="weighted", metavar="weighted|shuffle", show_default=True),
-        click.option("--interference", default="cpu", metavar="cpu|none", show_default=True),
-    )
-
-
-def cluster_options(command: F) -> F:
-    """The VMs: acquired (`--vm-sizes`, `--prices`) or fixed (`--vms`, `--slots`); what they may cost."""
-    return _all(
-        command,
-        click.option("--vm-sizes", metavar="4,2,1", help="Acquire VMs of these slots (default: 4,2,1)."),
-        click.option("--prices", metavar="FILE|azure-d", help="Acquire VMs of a price list."),
-        click.option(
-            "--mix", type=click.Choice(list(MIXES)), help="How to acquire (exact; of a list: cheapest)."
-        ),
-        click.option(
-            "--vms", metavar="4,4@r2:1000", help="Fixed VMs: slots of each, @ its rack, : Mbit/s of its link."
-        ),
-        click.option("--slots", type=click.IntRange(1, SLOTS_MOST), help="So many fixed slots."),
-        click.option("--max-usd-per-hour", type=float, metavar="X", help="Exit 4 if it costs more."),
-    )
-
-
-def planner_options(command: F) -> F:
-    """All of them but `--rate`."""
-    return _all(command, topology_options, trace_option, pair_options, routing_options, cluster_options)
-
-
 # ── what they come to ───────────────────────────────────────────────────────────────────────────
 
 
 def asked(options: Mapping[str, Any]) -> PlanWanted:
-    """The question behind the options of `planner_options` (and `rate`; a command may leave some out).
+    """The question behind the options of `headgate plan`, of which a caller may leave some out.
 
     Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
     from headgate.controller.plan.mappers.free_slots import TopologySpread, Weights
@@ -358,7 +244,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
 
     if options.get("planner"):
         if options.get("mapper") or options.get("allocator") not in (None, "mba", options["planner"]):
-            raise UsageError("--planner is allocator and mapper in one: give it, or these")
+            raise UsageError("--planner excludes --allocator and --mapper", hint="leave out one or the other")
         options = {**options, "allocator": options["planner"], "mapper": options["planner"]}
     refuse_unknown_choices(options)
     rate_tps = rate_of(options.get("rate"), 1.0)
@@ -366,7 +252,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
     if cap is not None and not (math.isfinite(cap) and cap >= 0):
         raise InvalidInput(f"--max-usd-per-hour: expected a finite price of at least 0, got {cap:g}")
     weights = weights_of(options["rsm_weights"]) if options.get("rsm_weights") else Weights()
-    vms_asked(options)  # what is wrong with it is told before anything is read
+    vms_asked(options)  # faults in it come before anything is read
     topology, models = topology_and_models(options)
     refuse_below_floor(topology, models)
     vms, sizes, acquire = vms_asked(options, slot_cores_of(topology, models))
@@ -400,10 +286,10 @@ def certainty_asked(
     looked at. Raises UsageError."""
     probability = options.get("sure")
     if probability is not None and options.get("margin") is not None:
-        raise UsageError("--sure finds its margin by itself: give it, or --margin")
+        raise UsageError("--sure and --margin exclude each other", hint="leave one of them out")
     if probability is None:
         if options.get("ledger") is not None:
-            raise UsageError("--ledger is for --sure", hint="--sure 0.95")
+            raise UsageError("--ledger needs --sure", hint="add --sure 0.95")
         return None, models
     if not PROBABILITIES[0] <= probability <= PROBABILITIES[1]:
         low, high = PROBABILITIES
@@ -411,8 +297,8 @@ def certainty_asked(
     from headgate.controller.models.plans import Sure
     from headgate.controller.planning_commands.past_runs import learned_for
 
-    models, spread, told = learned_for(topology, models, options.get("ledger"))
-    for line in told:
+    models, spread, notes = learned_for(topology, models, options.get("ledger"))
+    for line in notes:
         click.echo(line, err=True)
     return Sure(probability, spread), models
 
@@ -446,7 +332,7 @@ def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
         if options.get(name) is not None and options[name] not in words
     ]
     if faults:
-        raise InvalidInput("there is no such choice", faults=faults)
+        raise InvalidInput("unknown choice", faults=faults)
 
 
 def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str, Model]]:
@@ -462,8 +348,8 @@ def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str,
         click.echo(f"models: those measured on this machine, {folder}", err=True)
     if folder is None:
         if example(options["topology"]) is None:
-            hint = "--models DIR; only the shipped examples have models of their own"
-            raise UsageError("which folder has the models of its tasks?", hint=hint)
+            hint = "add --models DIR; only the shipped examples have models of their own"
+            raise UsageError("no folder of models given", hint=hint)
         folder = str(MODELS)
         click.echo(f"models: the published ones, {folder}", err=True)
     return topology, read_models(folder)
@@ -476,8 +362,8 @@ def measured_of(topology: Topology) -> str:
 
     folder = model_store.folder(topology, (), SLOT_CORES, SLOT_MEMORY_BYTES)
     if model_store.missing(topology, folder):
-        hint = "`headgate up` once measures them; or --models DIR"
-        raise UsageError("the demo's tasks were not measured on this machine yet", hint=hint)
+        hint = "run `headgate up` once, or add --models DIR"
+        raise UsageError("demo not measured on this machine yet", hint=hint)
     return str(folder)
 
 
@@ -489,10 +375,10 @@ def weights_of(text: str) -> Weights:
         memory, cpu, network = (float(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(
-            f"--rsm-weights: {text!r} is not three numbers", hint="--rsm-weights 1,1,1"
+            f"invalid --rsm-weights: {text!r} is not three numbers", hint="give --rsm-weights 1,1,1"
         ) from error
     if not all(math.isfinite(weight) and weight >= 0 for weight in (memory, cpu, network)):
-        raise UsageError(f"--rsm-weights: {text!r} has a weight that is not finite and at least 0")
+        raise UsageError(f"invalid --rsm-weights: {text!r} has a weight that is not finite and at least 0")
     return Weights(memory, cpu, network)
 
 
@@ -504,10 +390,10 @@ def spread_of(text: str) -> TopologySpread:
         alpha, beta = (float(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(
-            f"--topology-spread: {text!r} is not two numbers", hint="--topology-spread 0,0.5"
+            f"invalid --topology-spread: {text!r} is not two numbers", hint="give --topology-spread 0,0.5"
         ) from error
     if not (0 <= alpha <= 1 and 0 <= beta <= 1):
-        raise UsageError(f"--topology-spread: {text!r} has a number that is not from 0 to 1")
+        raise UsageError(f"invalid --topology-spread: {text!r} has a number that is not from 0 to 1")
     return TopologySpread(alpha, beta)
 
 

@@ -223,7 +223,7 @@ class ReplayResult:
 
         account = self.account
         if not account.counted_ns:
-            raise InvalidInput("nothing was offered in this run, so there is nothing to try a policy with")
+            raise InvalidInput("nothing offered in this run: no policy can be tried with it")
         usual = Delays()
         delays = Delays(
             median(account.enacted_s) if account.enacted_s else usual.enact_s,
@@ -283,7 +283,7 @@ def replayed(
     if speed is None:
         moments = again.moments(recording.lines(with_progress_bar(recording.pieces, "replaying")))
     else:
-        moments = told(again.moments(recording.lines()), speed, output)
+        moments = with_lines(again.moments(recording.lines()), speed, output)
     run_ns = first_ns = last_ns = 0
     for moment in moments:
         account.see(moment)
@@ -295,7 +295,7 @@ def replayed(
     return ReplayResult(recording, again, account, time.perf_counter() - began_s, run_ns / 1e9)
 
 
-def told(moments: Iterable[Moment], speed: float, output: Format) -> Iterator[Moment]:
+def with_lines(moments: Iterable[Moment], speed: float, output: Format) -> Iterator[Moment]:
     """The moments at this pace; what is worth a line is printed (as JSON lines, or for people)."""
 
     for moment in paced(moments, speed):
@@ -398,7 +398,7 @@ def different(comparison: PolicyComparison, recording: Recording) -> CheckFailed
     )
 
 
-# ── Moments at a multiple of real time, and what people are told of one ─────────────────────────────────
+# ── Moments at a multiple of real time, and what people see of one ─────────────────────────────────
 
 NS = 1_000_000_000
 SLEEP_MOST_S = 3600.0

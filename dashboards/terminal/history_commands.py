@@ -103,7 +103,7 @@ LAST_PLANS = 30
 
 
 @click.command()
-@click.argument("plan", required=False)
+@click.argument("plan", metavar="[ID]", required=False)
 @click.option(
     "--traces",
     type=click.Path(path_type=Path),
@@ -115,32 +115,72 @@ LAST_PLANS = 30
 @click.option(
     "--last", type=click.IntRange(1, 100_000), default=LAST_PLANS, show_default=True, help="So many plans."
 )
+@click.option("--predictions", is_flag=True, help="What plans were predicted to do, beside what they did.")
+@click.option("--model-errors", is_flag=True, help="By how much models and VMs were off, over all runs.")
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Draw --predictions: FILE.svg, .png or .pdf.",
+)
 @format_options
-def history(plan: str | None, traces: Path, topology: str | None, last: int, output: Format) -> None:
+def history(
+    plan: str | None,
+    traces: Path,
+    topology: str | None,
+    last: int,
+    predictions: bool,
+    model_errors: bool,
+    plot: Path | None,
+    output: Format,
+) -> None:
     """List the plans of all runs below the folder of traces, the newest last: when, why, for what rate.
 
-    With PLAN, the beginning of an id, each decision for that plan with its evidence and what was rejected.
-    """
-    if plan is not None and len(plan) < ID_LEAST:
-        raise InvalidInput(f"{plan!r} names no plan", cause=f"give at least {ID_LEAST} letters of its id")
-    found = list(plans_of(traces, topology))
-    if plan is not None:
-        found = [row for row in found if row["plan"].startswith(plan)]
-        if not found:
-            raise InvalidInput(f"no plan begins with {plan!r}", hint="`headgate history` lists them all")
-        if output == "table":
-            for row in found[-last:]:
-                click.echo(f"run {row['run']} of {row['topology']}")
-                click.echo(words_of(row["decision"]))
-            return
-    rows = found[-last:]
+    With ID, the first 4 letters of a plan's id or more: each decision for that plan with its evidence and what was
+    rejected, and what it was predicted to carry and use beside what it did."""
+    if (predictions and model_errors) or (plan is not None and (predictions or model_errors)):
+        raise UsageError("--predictions, --model-errors and ID exclude each other", hint="give one of them")
+    if plot is not None and not predictions:
+        raise UsageError("--plot needs --predictions", hint="leave it out, or add --predictions")
+    if predictions or model_errors:
+        _of_predictions("show")("models" if model_errors else "plans", traces, topology, last, plot, output)
+    elif plan is not None:
+        _show_plan(plan, traces, topology, last, output)
+    else:
+        _list_plans(list(plans_of(traces, topology))[-last:], traces, output)
+
+
+def _of_predictions(what: str) -> Any:
+    from headgate.dashboards.headgate_command import PREDICTIONS, imported
+
+    return imported(PREDICTIONS[what])
+
+
+def _list_plans(rows: list[Document], traces: Path, output: Format) -> None:
     if output != "table":
         emit(output, {"schema": HISTORY_SCHEMA, "plans": rows}, [without_decision(row) for row in rows])
-        return
-    if not rows:
+    elif not rows:
         click.echo(f"no plan was made in any run below {traces}")
+    else:
+        write_table([shown(row) for row in rows])
+
+
+def _show_plan(plan: str, traces: Path, topology: str | None, last: int, output: Format) -> None:
+    if len(plan) < ID_LEAST:
+        raise InvalidInput(f"plan id {plan!r} is too short", hint=f"give at least {ID_LEAST} letters of it")
+    rows = [row for row in plans_of(traces, topology) if row["plan"].startswith(plan)][-last:]
+    predicted = _of_predictions("of_plan")(plan, traces, topology)[-last:]
+    if not rows and not predicted:
+        raise InvalidInput(f"no plan begins with {plan!r}", hint="list them all with `headgate history`")
+    if output != "table":
+        document = {"schema": HISTORY_SCHEMA, "plans": rows, "predictions": predicted}
+        emit(output, document, [without_decision(row) for row in rows])
         return
-    write_table([shown(row) for row in rows])
+    for row in rows:
+        click.echo(f"run {row['run']} of {row['topology']}")
+        click.echo(words_of(row["decision"]))
+    for entry in predicted:
+        _of_predictions("print_plan")(entry)
 
 
 def plans_of(traces: Path, topology: str | None = None) -> Iterator[dict[str, Any]]:
@@ -391,8 +431,8 @@ def explain(
     """Say why the plan is what it is: each decision, what triggered it, its evidence, what was rejected.
 
     Without a running controller: from the newest trace below ./traces. With an ID (4 letters of a plan's id are
-    enough, `headgate history` lists them): all about that plan, in all runs. With a TOPOLOGY and options of
-    `headgate plan` (see `headgate explain linear --help`) it explains a plan, without any run.
+    enough, `headgate history` lists them): all about that plan, in all runs. For a plan that is not made yet see
+    `headgate plan TOPOLOGY --rate R --explain`.
     """
     if plan is not None:
         if trace is not None:

@@ -404,7 +404,9 @@ def root_of(reference: str) -> Path | None:
 @setting("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
 @code_options
 @setting("--save-models", type=click.Path(path_type=Path), metavar="DIR", help="What was measured, too.")
-@setting("--measure-side-effects", is_flag=True, help="Run tasks with side effects on samples, where models lack.")
+@setting(
+    "--measure-side-effects", is_flag=True, help="Run tasks with side effects on samples, where models lack."
+)
 @controller_option
 @format_options
 def submit(

@@ -53,13 +53,17 @@ LIMIT_S = 60.0  # planning a thousand tasks takes a second; imports come on top
 
 def capacity_tps(settings: UpSettings, topology: Path, models: Path) -> float:
     """The highest input rate that fits all VMs there may be. Raises what the planner says."""
-    command = headgate_command("controller", "capacity", str(topology), "--models", str(models))
+    command = headgate_command(
+        "plan", str(topology), "--models", str(models), "--max-rate", "--rate-step", "fine"
+    )
     command += ["--vms", ",".join(str(vm.slots) for vm in settings.all_vms)]
     command += ["--allocator", settings.allocator, "--mapper", settings.mapper, "--routing", settings.routing]
+    command += ["-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode != 0:
         raise ChildRefused("the planner", done.returncode, done.stderr.splitlines())
-    return float(done.stdout)
+    rate_tps: float = json.loads(done.stdout)["rate_tps"]
+    return rate_tps
 
 
 # ── What `up` prints at its end: the run in numbers, and where to look next ─────────────────────────────

@@ -82,7 +82,7 @@ TRIGGERS, KNOWN = "controller/core/plan_triggers.py", "controller/models/plans.p
 TRACE, SLOTS, PLANNER = (
     "controller/planning_commands/past_runs.py",
     "controller/plan/mappers/free_slots.py",
-    "controller/plan/planner.py",
+    "controller/plan/plan_steps.py",
 )
 LOOP_TEST, MEASURED = "tests/decisions/test_traffic_triggers.py", "tests/analysis/test_traffic_measured.py"
 MAPPED, PLANNED = (
@@ -192,8 +192,8 @@ OF_TRAFFIC: tuple[Plant, ...] = (
     one(
         "what fits nowhere by measured CPU fits nowhere",
         PLANNER,
-        "        except Infeasible:\n            return _within(request, allocation, room)",
-        "        except ZeroDivisionError:\n            return _within(request, allocation, room)",
+        "        except Infeasible:\n            return _in_few_slots(request, allocation, room)",
+        "        except ZeroDivisionError:\n            return _in_few_slots(request, allocation, room)",
         test=MAPPED,
     ),
     one(

@@ -394,12 +394,12 @@ def test_every_scheduler_is_compared_as_the_command_compares_it(page, tmp_path, 
         "prices.toml",
         "--rates",
         "300",
-        "--pairs",
+        "--compare",
         "all",
     ]
     words += ["--base", "base.json", "--search-seconds", "600", "-o", "json"]
     with contextlib.chdir(tmp_path):
-        assert cli.main(["compare", *words]) == 0
+        assert cli.main(["plan", *words]) == 0
     told = {row["pair"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     with opened(page):
         open_tab(page, "whatif")

@@ -340,9 +340,7 @@ def test_what_two_tasks_share_is_measured_once_by_one_that_samples_may_be_run_on
     )
     topology = replace(CHAIN, tasks=tuple(replace(t, side_effects=t.name == "c") for t in shared))
     assert profiling.unmodelled(topology, ()) == {"a": "a"}
-    assert profiling.unmodelled(replace(CHAIN, tasks=(Task("a", model="m"),), edges=()), ()) == {
-        "m": "a"
-    }
+    assert profiling.unmodelled(replace(CHAIN, tasks=(Task("a", model="m"),), edges=()), ()) == {"m": "a"}
 
 
 # ── whatever happens ────────────────────────────────────────────────────────────────────────────

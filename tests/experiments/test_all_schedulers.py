@@ -73,7 +73,7 @@ def test_plans_have_the_figures_of_compare(capsys: pytest.CaptureFixture[str]) -
         row["pair"]: row for row in a.plans("linear", (USUAL, "mba+traffic"), 1) if row["rate_tps"] == 100.0
     }
     capsys.readouterr()
-    words = ["compare", "linear", "--rates", "100", "--pairs", f"{USUAL},mba+traffic", "-o", "json"]
+    words = ["plan", "linear", "--rates", "100", "--compare", f"{USUAL},mba+traffic", "-o", "json"]
     assert cli.main(words) == 0
     for told in json.loads(capsys.readouterr().out)["rows"]:
         row = rows[told["pair"]]

@@ -19,8 +19,7 @@ from headgate.controller.knowledge.run_view import RunView
 from headgate.controller.monitor.sample_intake import TaskLatency
 from headgate.controller.plan.planner import PlanRequest
 from headgate.controller.plan.schedulers import each_once
-from headgate.controller.planning_commands.rate_comparison import compare as compare_command
-from headgate.controller.planning_commands.rate_comparison import whatif as whatif_command
+from headgate.controller.planning_commands.plan_command import plan as plan_command
 from headgate.controller.views.run_documents import RateRows, explain, status, summary
 from headgate.controller.views.run_snapshots import SnapshotMaker
 from headgate.topology_runtime.api.cluster import Slot
@@ -234,7 +233,7 @@ def test_what_if_says_what_one_slot_more_would_buy() -> None:
 
 def test_what_if_of_a_run_and_of_a_command_have_one_shape() -> None:
     told = CliRunner().invoke(
-        whatif_command, ["linear", "--rates", "50,100", "-o", "json"], standalone_mode=False
+        plan_command, ["linear", "--rates", "50,100", "-o", "json"], standalone_mode=False
     )
     command, live = json.loads(told.stdout), whatif(request(), (50.0, 100.0), full=True)
     assert shape(live) == shape(command)
@@ -243,8 +242,8 @@ def test_what_if_of_a_run_and_of_a_command_have_one_shape() -> None:
 
 def test_every_scheduler_is_compared_for_a_run_as_the_command_does() -> None:
     """One shape, and of what runs already nothing moves; a slow clock tells what each plan took."""
-    words = ["linear", "--rates", "100", "--pairs", ",".join(each_once()), "-o", "json"]
-    told = CliRunner().invoke(compare_command, words, standalone_mode=False)
+    words = ["linear", "--rates", "100", "--compare", ",".join(each_once()), "-o", "json"]
+    told = CliRunner().invoke(plan_command, words, standalone_mode=False)
     command = json.loads(told.stdout)
     world = World(rate_tps=100.0).start()
     world.run(30)

@@ -410,6 +410,6 @@ def test_options_of_other_systems_go_with_them(scene: Scene) -> None:
     models, to = str(scene.folder / "models"), str(scene.folder / "made")
     for words in (("--task", "parse"), ("--thread-cpu", "0.5"), ("--thread-memory", "0.5")):
         scene.headgate("model", "import", models, "--output", to, *words, code=2)
-        assert f"{words[0]} goes with --from" in scene.err
+        assert f"{words[0]} needs --from" in scene.err
     imported(scene, "flink", flink_job(), "--task", "=x", code=2)
     imported(scene, "flink", flink_job(), "--thread-cpu", "0", code=2)

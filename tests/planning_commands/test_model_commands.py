@@ -267,7 +267,7 @@ def test_nothing_is_imported_when_one_model_is_not_sound_and_every_fault_is_list
     target = scene.folder / "taken"
     sources = [models_dir(scene), str(scene.folder / "bad.json"), str(scene.folder / "absent")]
     scene.headgate("model", "import", *sources, "--output", str(target), code=3)
-    for fault in ("count.json: points", "bad.json: schema", "there is no", "nothing was imported"):
+    for fault in ("count.json: points", "bad.json: schema", "no file or folder", "nothing was imported"):
         assert fault in scene.err
     assert not target.exists()
 

@@ -14,19 +14,25 @@ from msgspec.structs import replace
 
 from headgate.controller.files.planning_inputs import read_models
 from headgate.controller.models.task_models import Model, ModelSlot, Point, Spread
-from headgate.controller.pictures import (
-    comparison_picture,
-    drawing,
-    format_of,
-    model_pairs_picture,
-    model_picture,
+from headgate.controller.pictures import drawing
+from headgate.controller.pictures.drawing import format_of
+from headgate.controller.pictures.model_pictures import model_pairs_picture, model_picture
+from headgate.controller.pictures.plan_picture import (
+    EACH_SLOT,
+    MAP_IN,
+    MOST_KINDS,
+    SMALL_PT,
+    carried,
+    headline,
     plan_picture,
+    slot_map,
+)
+from headgate.controller.pictures.rate_pictures import (
+    comparison_picture,
+    pairs_headline,
+    rates_headline,
     whatif_picture,
 )
-from headgate.controller.pictures import plan_picture as plan_pictures
-from headgate.controller.pictures import rate_pictures as comparison
-from headgate.controller.pictures import rate_pictures as whatif
-from headgate.controller.pictures.plan_picture import EACH_SLOT, MAP_IN, MOST_KINDS, SMALL_PT, slot_map
 from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.loading import load
@@ -104,7 +110,7 @@ def test_a_picture_that_cannot_be_written_leaves_nothing_behind(tmp_path):
 def test_matplotlib_comes_when_a_picture_is_drawn_and_pyplot_never(tmp_path):
     code = f"""
 import sys
-from headgate.controller.pictures import comparison_picture
+from headgate.controller.pictures.rate_pictures import comparison_picture
 assert "matplotlib" not in sys.modules
 row = {{"pair": "mba+sam", "rate_tps": 5.0, "slots": {{"total": 2}}, "weighted_tps": 5.0, "shuffle_tps": 4.0}}
 comparison_picture([row], {str(tmp_path / "p.svg")!r})
@@ -128,7 +134,7 @@ def test_a_plan_shows_its_threads_what_fills_a_slot_and_what_limits(tmp_path):
 
 def test_the_headline_says_what_is_taken_carried_and_limiting():
     plan = make_plan(PlanRequest(LINEAR, MODELS, 60.0, FIVE, allocator="lsa", mapper="dsm", fixed=True))
-    words = plan_pictures.headline(plan)
+    words = headline(plan)
     assert words.startswith("linear at 60 tuples/s: 20 slots on 5 VMs, predicted ")
     assert words.endswith(f"limited by {plan.prediction.limited_by} in {plan.prediction.limited_by_slot}")
 
@@ -172,7 +178,7 @@ def test_a_vm_with_many_slots_goes_over_several_rows(tmp_path):
 
 def test_the_task_that_limits_carries_what_is_predicted():
     plan = make_plan(PlanRequest(LINEAR, MODELS, 60.0, FIVE, interference="none", routing="shuffle"))
-    rows = plan_pictures.carried(plan, LINEAR, MODELS)
+    rows = carried(plan, LINEAR, MODELS)
     assert [row.task for row in rows] == ["blob", "table", "pi", "xml", "file"]
     limiting = next(row for row in rows if row.limits)
     assert limiting.rate_tps == pytest.approx(plan.prediction.rate_tps)
@@ -191,7 +197,7 @@ def test_a_task_limited_by_its_neighbours_is_said_to_share(tmp_path):
     models = {**MODELS, "blob": Model("blob", ModelSlot(), (Point(1, 1000.0, 0.9, 0.1),))}
     models |= {"table": Model("table", ModelSlot(), (Point(1, 1000.0, 0.9, 0.1),))}
     plan = make_plan(replace(request, models=models, rate_tps=300.0, vms=(Vm("vm1", 5),)))
-    limiting = next(row for row in plan_pictures.carried(plan, LINEAR, models) if row.limits)
+    limiting = next(row for row in carried(plan, LINEAR, models) if row.limits)
     assert limiting.rate_tps > plan.prediction.rate_tps
     plan_picture(plan, LINEAR, models, tmp_path / "shared.svg")
     words = f"limits: shares the CPU of {plan.prediction.limited_by_slot}"
@@ -272,14 +278,14 @@ def test_a_comparison_prefers_what_carries_most_and_says_what_does_not_fit(tmp_p
         compared("mba+sam", 100.0, 8, 100.0),
         compared("mba+sam", 200.0, None, None),
     ]
-    words = comparison.pairs_headline(rows)
+    words = pairs_headline(rows)
     assert words == (
         "At 100 tuples/s mba+sam takes 8 slots and carries 100 %, lsa+rsm takes 13 slots and carries 50 %"
     )
     comparison_picture(rows, tmp_path / "c.svg")
     text = drawn_text(tmp_path / "c.svg")
     assert {"lsa+rsm", "mba+dsm", "mba+sam", "13"} <= set(text) and " no plan" in text
-    assert comparison.pairs_headline(rows[-1:]) == "No pair has a plan that fits"
+    assert pairs_headline(rows[-1:]) == "No pair has a plan that fits"
 
 
 def test_a_pair_without_a_row_at_a_rate_is_not_said_to_have_no_plan(tmp_path):
@@ -302,10 +308,10 @@ def asked(rate_tps, slots, usd, predicted_tps, other=None):
 def test_whatif_tells_slots_and_cost_over_rates(tmp_path):
     rows = [asked(100.0, 7, 0.7, 100.0, 13), asked(50.0, 4, 0.4, 50.0, 7), asked(200.0, 15, 1.5, 180.0)]
     ordered = sorted(rows, key=lambda row: row["rate_tps"])
-    assert whatif.rates_headline(ordered) == (
+    assert rates_headline(ordered) == (
         "From 50 to 200 tuples/s it takes 4 to 15 slots, $0.4 to $1.5 per hour"
     )
-    assert whatif.rates_headline(ordered[:1]) == "At 50 tuples/s it takes 4 slots, $0.4 per hour"
+    assert rates_headline(ordered[:1]) == "At 50 tuples/s it takes 4 slots, $0.4 per hour"
     whatif_picture(rows, tmp_path / "w.svg")
     assert {"$ per hour", "lsa+rsm", "falls short"} <= set(drawn_text(tmp_path / "w.svg"))
 

@@ -137,7 +137,7 @@ def test_storm_gets_the_executors_and_a_worker_for_each_slot(scene: Scene) -> No
 def test_what_is_lost_is_told_with_the_rate_that_is_left(scene: Scene) -> None:
     plan, found = for_target(scene, "storm")
     written = scene.write("plan.json", plan)
-    rate = json.loads(scene.run("predict", "--placement", written, "--routing", "shuffle", "-o", "json"))
+    rate = json.loads(scene.run("plan", "--placement", written, "--routing", "shuffle", "-o", "json"))
     told = "\n".join(found["not_expressed"])
     assert rate["rate_tps"] < plan["prediction"]["rate_tps"]
     assert f"they would carry {rate['rate_tps']:.4g} tuples/s" in told
@@ -236,14 +236,14 @@ def test_every_thread_and_every_slot_leaves(request, pair):
     flink = for_flink(plan, request.topology, 1.0)
     assert {one["task"]: one["parallelism"] for one in flink.rows} == threads
     assert len({one["vertex_id"] for one in flink.rows}) == len(threads)
-    assert flink.told["task_managers"] == plan.placement.slots_used()
-    held = flink.told["task_managers"] * flink.told["settings"]["taskmanager.numberOfTaskSlots"]
+    assert flink.data["task_managers"] == plan.placement.slots_used()
+    held = flink.data["task_managers"] * flink.data["settings"]["taskmanager.numberOfTaskSlots"]
     assert held >= sum(threads.values())
     storm = for_storm(plan, 1.0)
-    words = shlex.split(storm.told["rebalance"])
+    words = shlex.split(storm.data["rebalance"])
     assert words[3:5] == ["-n", str(plan.placement.slots_used())]
     assert {word for word in words if "=" in word} == {f"{task}={count}" for task, count in threads.items()}
     kubernetes = for_kubernetes(plan)
     assert sum(one["replicas"] * one["slots"] for one in kubernetes.rows) == sum(vm.slots for vm in plan.vms)
-    assert len(set(kubernetes.told["pods"])) == len(plan.vms)
+    assert len(set(kubernetes.data["pods"])) == len(plan.vms)
     assert all(found.lost and found.blocks for found in (flink, storm, kubernetes))

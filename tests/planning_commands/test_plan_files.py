@@ -187,7 +187,7 @@ def test_what_is_no_json(text, tmp_path):
 
 
 def test_files_are_of_limited_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan_files, "MAX_BYTES", 100)
+    monkeypatch.setattr(plan_files, "PLAN_MOST_BYTES", 100)
     path = tmp_path / "plan.json"
     path.write_text(json.dumps("x" * 100))
     with pytest.raises(InvalidInput, match="larger than 100 bytes"):
@@ -239,7 +239,7 @@ def test_a_task_without_a_model_gets_the_nearest_name(scene):
     scene.model("parser", PARSE)
     scene.run("plan", "--rate", "100", code=3)
     assert "task 'parse': no model 'parse'; did you mean 'parser'?" in scene.err
-    scene.run("predict", "--placement", scene.write("p.json", {"placement": []}), code=3)
+    scene.run("plan", "--placement", scene.write("p.json", {"placement": []}), code=3)
 
 
 def test_a_folder_of_models_that_is_not_there(scene):

@@ -68,7 +68,9 @@ def test_a_model_that_promises_three_times_the_rate_is_named_and_corrected(proje
     assert kept["points"][0]["rate_tps"] == pytest.approx(TRUE_TPS, rel=0.2)
     assert summary["plans"][0]["slots"] == 1
     assert (project / "models" / "work.json").read_bytes() == given, "what was given is never written to"
-    listed = subprocess.run([*HEADGATE, "ledger", "models", "-o", "json"], capture_output=True, check=True)
+    listed = subprocess.run(
+        [*HEADGATE, "history", "--model-errors", "-o", "json"], capture_output=True, check=True
+    )
     (row,) = json.loads(listed.stdout)["learned"]
     assert row["name"] == "work" and row["off"] and row["runs"] == 1
     with open(project / "traces" / "works" / "ledger.jsonl", "ab") as file:

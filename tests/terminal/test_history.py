@@ -6,18 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from click import Command
 from click.testing import CliRunner, Result
 from enactment_world import World
 
-from headgate.controller.model_commands.prediction_history import list_models, list_plans, show_plan
 from headgate.controller.models.plan_data import plan_data
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.prediction_ledger import LedgerEntry, RateKept, SlotKept, TaskKept
 from headgate.controller.planning_commands.diff_command import diff
 from headgate.controller.recording.prediction_ledger_file import LedgerFile
 from headgate.controller.recording.recorder import Recorder
-from headgate.dashboards.headgate_command import explains_a_plan
 from headgate.dashboards.terminal.history_commands import explain, history
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.platform.clock import wall_ns
@@ -75,7 +72,7 @@ def test_one_plan_with_its_reasons(traces: Path) -> None:
     assert len(json.loads(asked(traces, "aaaa", "-o", "json").stdout)["plans"]) == 2, "every one that fits"
 
 
-@pytest.mark.parametrize(("words", "what"), [(["zzzz"], "no plan begins with"), (["aa"], "names no plan")])
+@pytest.mark.parametrize(("words", "what"), [(["zzzz"], "no plan begins with"), (["aa"], "is too short")])
 def test_what_names_no_plan_is_told(traces: Path, words: list[str], what: str) -> None:
     assert what in str(asked(traces, *words).exception)
 
@@ -96,7 +93,7 @@ def test_a_spoiled_run_hides_no_other_and_a_torn_line_is_none(traces: Path) -> N
     assert "because of second 6" in CliRunner().invoke(explain, ["--trace", str(torn.parent)]).stdout
 
 
-# ── `headgate ledger`: predicted beside measured, of all runs; a spoiled line hides no other ────────────
+# ── `history --predictions`: predicted beside measured, of all runs; a spoiled line hides no other ────────────
 
 DAY_NS = 86_400 * 10**9
 
@@ -127,74 +124,74 @@ def ledger_traces(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked_ledger(command: Command, ledger_traces: Path, *words: str) -> Result:
-    return CliRunner().invoke(command, [*words, "--traces", str(ledger_traces)])
+def asked_ledger(traces: Path, *words: str) -> Result:
+    return asked(traces, "--predictions", *words)
 
 
 def test_plans_of_all_topologies_by_their_time(ledger_traces: Path) -> None:
-    found = json.loads(asked_ledger(list_plans, ledger_traces, "-o", "json").stdout)
+    found = json.loads(asked_ledger(ledger_traces, "-o", "json").stdout)
     assert found["schema"] == "headgate/ledger-list/v1" and found["faults"] == []
     assert [row["plan"][:4] for row in found["plans"]] == ["aaaa", "bbbb", "cccc"]
     first = found["plans"][0]
     assert (first["offered_tps"], first["carried_tps"], first["predicted_tps"]) == (150.0, 100.0, 160.0)
     assert first["cpu"] == pytest.approx(0.8) and first["predicted_cpu"] == pytest.approx(0.3)
-    one = json.loads(asked_ledger(list_plans, ledger_traces, "-o", "json", "--topology", "b").stdout)
+    one = json.loads(asked_ledger(ledger_traces, "-o", "json", "--topology", "b").stdout)
     assert [row["plan"][:4] for row in one["plans"]] == ["cccc"]
 
 
 def test_a_table_says_which_rates_were_tested_and_what_is_no_entry(ledger_traces: Path) -> None:
     with open(ledger_traces / "a" / "ledger.jsonl", "ab") as file:
         file.write(b"torn")
-    found = asked_ledger(list_plans, ledger_traces)
+    found = asked_ledger(ledger_traces)
     assert found.exit_code == 0 and "falls short" in found.stdout
     assert len(found.stdout.splitlines()) == 4, "a head and three plans"
     assert "a/ledger.jsonl:3: no entry, left out" in found.stderr
 
 
 def test_all_about_one_plan(ledger_traces: Path) -> None:
-    text = asked_ledger(show_plan, ledger_traces, "aaaa").stdout
+    text = asked(ledger_traces, "aaaa").stdout
     assert "predicted to carry 160 tuples/s, 150 were offered; it did not keep up and carried 100" in text
     assert "parse" in text and "vm1/1" in text
-    (plan,) = json.loads(asked_ledger(show_plan, ledger_traces, "aaaa1111", "-o", "json").stdout)["plans"]
+    (plan,) = json.loads(asked(ledger_traces, "aaaa1111", "-o", "json").stdout)["predictions"]
     assert plan["tasks"][0]["vms"] == {"vm1": [1.5, 0.5]} and plan["schema"] == "headgate/ledger/v1"
 
 
 def test_a_picture_of_predicted_and_measured(ledger_traces: Path) -> None:
-    assert asked_ledger(list_plans, ledger_traces, "--plot", str(ledger_traces / "a.svg")).exit_code == 0
+    assert asked_ledger(ledger_traces, "--plot", str(ledger_traces / "a.svg")).exit_code == 0
     drawn = (ledger_traces / "a.svg").read_text()
     assert drawn.startswith("<?xml") and drawn.count("<use ") > 6, (
         "three plans of two slots each, and one short"
     )
-    asked_ledger(list_plans, ledger_traces, "--plot", str(ledger_traces / "b.svg"))
+    asked_ledger(ledger_traces, "--plot", str(ledger_traces / "b.svg"))
     assert (ledger_traces / "b.svg").read_text() == drawn
-    assert (
-        asked_ledger(list_plans, ledger_traces / "a", "--plot", str(ledger_traces / "c.svg")).exit_code == 0
-    ), "of nothing, too"
-    assert asked_ledger(list_plans, ledger_traces, "--plot", "x.bmp").exit_code != 0
+    assert asked_ledger(ledger_traces / "a", "--plot", str(ledger_traces / "c.svg")).exit_code == 0, (
+        "of nothing, too"
+    )
+    assert asked_ledger(ledger_traces, "--plot", "x.bmp").exit_code != 0
 
 
 def test_by_how_much_models_were_off(ledger_traces: Path) -> None:
     """Rows of xml took 1.5 slots where 0.5 were predicted, in every plan."""
-    found = json.loads(asked_ledger(list_models, ledger_traces, "-o", "json").stdout)
+    found = json.loads(asked(ledger_traces, "--model-errors", "-o", "json").stdout)
     (row,) = found["learned"]
     assert (row["what"], row["name"], row["version"], row["plans"]) == ("model", "xml", "v1", 3)
     assert row["measured"] == pytest.approx(3.0) and row["off"] and not row["bounded"]
-    assert "off" in asked_ledger(list_models, ledger_traces).stdout
+    assert "off" in asked(ledger_traces, "--model-errors").stdout
     (ledger_traces / "a" / "ledger.jsonl").unlink()
     (ledger_traces / "b" / "ledger.jsonl").unlink()
-    assert "nothing is known yet" in asked_ledger(list_models, ledger_traces).stderr
+    assert "nothing is known yet" in asked(ledger_traces, "--model-errors").stderr
 
 
-@pytest.mark.parametrize(("plan", "words"), [("dddd", "no plan that begins"), ("a", "names no plan")])
+@pytest.mark.parametrize(("plan", "words"), [("dddd", "no plan begins"), ("a", "is too short")])
 def test_a_plan_that_is_not_there_is_named(ledger_traces: Path, plan: str, words: str) -> None:
-    error = asked_ledger(show_plan, ledger_traces, plan).exception
+    error = asked(ledger_traces, plan).exception
     assert isinstance(error, InvalidInput) and words in str(error)
 
 
 def test_without_traces_it_says_who_writes_them(tmp_path: Path) -> None:
-    error = asked_ledger(list_plans, tmp_path / "none").exception
+    error = asked_ledger(tmp_path / "none").exception
     assert isinstance(error, InvalidInput) and "headgate up" in str(error.hint)
-    assert "no plan was in force for long enough" in asked_ledger(list_plans, tmp_path).stderr
+    assert "no plan was in force for long enough" in asked_ledger(tmp_path).stderr
 
 
 # ── Plans named by the beginning of their ids: `explain ID` and `diff ID ID`, over all recorded runs ────
@@ -335,10 +332,8 @@ def test_a_run_without_plans_file_is_explained_without_its_placement(
     assert "start → plan" in said and "its placement is not kept" in said
 
 
-def test_ids_and_topologies_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert not explains_a_plan(["ab12cd34", "-o", "json"])
-    assert explains_a_plan(["linear", "--rate", "100"])
-    assert explains_a_plan(["ab12cd34", "--rate", "100"])
-    (tmp_path / "ab12").write_text("{}")
-    assert explains_a_plan(["ab12"]), "what is a file is a topology"
+@pytest.mark.parametrize(
+    "words", [["--predictions", "--model-errors"], ["aaaa", "--predictions"], ["--plot", "x.svg"]]
+)
+def test_options_that_do_not_go_together_are_refused(ledger_traces: Path, words: list[str]) -> None:
+    assert isinstance(asked(ledger_traces, *words).exception, UsageError)

@@ -409,8 +409,8 @@ def without_places(words: Sequence[str]) -> list[str]:
 
 
 def plans(shape: str, pairs: Sequence[str], turns: int) -> list[Row]:
-    """A row per rate and pair, as `headgate compare` has them, and the CPU time that a plan took: wall-clock time would
-    tell of whoever keeps the machine busy."""
+    """A row per rate and pair, as `headgate plan --compare` has them, and the CPU time that a plan took:
+    wall-clock time would tell of whoever keeps the machine busy."""
     supply = supply_of(asked({"topology": shape}))
     rows = []
     for rate_tps in RATES_TPS:

@@ -17,7 +17,8 @@ from headgate.controller.models.task_models import Model, Point, Spread, peak, p
 from headgate.controller.plan.allocators.allocation_rules import slots_for
 from headgate.controller.plan.allocators.lsa import lsa
 from headgate.controller.plan.allocators.mba import bundles_for, mba
-from headgate.controller.plan.planner import MOST, PlanRequest, by_spread, carrying_plan, make_plan
+from headgate.controller.plan.plan_steps import MOST, by_spread
+from headgate.controller.plan.planner import PlanRequest, carrying_plan, make_plan
 from headgate.controller.plan.verifier import faults_of
 from headgate.dashboards import headgate_command as cli
 from headgate.topology_runtime.api.cluster import Vm

@@ -12,7 +12,6 @@ from headgate.controller.plan.planner import PlanRequest, make_plan
 from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS, mapper_for, pair_faults, pair_of, pairs
 from headgate.controller.plan.verifier import faults_of
 from headgate.controller.planning_commands.plan_command import plan
-from headgate.controller.planning_commands.rate_comparison import compare
 from headgate.controller.replay.replay_policies import policies_of
 from headgate.dashboards.runs import up_settings as settings
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -61,8 +60,8 @@ def test_help_and_completion_name_them_all():
     assert [item.value for item in found] == [name for name in MAPPERS if name.startswith("r")]
 
 
-def test_compare_takes_all_pairs_by_one_word():
-    done = CliRunner().invoke(compare, ["linear", "--rates", "50", "--pairs", "all", "-o", "csv"])
+def test_comparing_takes_all_pairs_by_one_word():
+    done = CliRunner().invoke(plan, ["linear", "--rates", "50", "--compare", "all", "-o", "csv"])
     assert done.exit_code == 0, done.output
     rows = [line.split(",")[0] for line in done.stdout.splitlines() if "+" in line.split(",")[0]]
     assert rows == list(pairs())

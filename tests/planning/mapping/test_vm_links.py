@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from headgate.controller.models.plan_data import plan_data, plan_of, read_back
 from headgate.controller.models.plans import MeasuredTraffic, Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point
-from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, room_of
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan
+from headgate.controller.plan.planning_request import room_of
 from headgate.controller.plan.predict.prediction import predict
 from headgate.controller.plan.predict.vm_links import NarrowLinks, links_of, overfull
 from headgate.controller.plan.schedulers import MAPPERS

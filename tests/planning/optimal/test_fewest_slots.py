@@ -266,7 +266,7 @@ def test_a_gap_says_why_it_is_left_in_the_plan_and_beside_what_is_compared(capsy
     assert data["gap"] == pytest.approx(0.2)
     assert data["gap_words"].endswith("; at most 1 slot fewer is possible")
     assert plan_data(*read_back(data)) == data
-    assert cli.main(["compare", *line, "--rates", "50", "--pairs", "optimal+optimal"]) == 0
+    assert cli.main(["plan", *line, "--rates", "50", "--compare", "optimal+optimal"]) == 0
     assert f"optimal+optimal: {data['gap_words']}" in capsys.readouterr().out
     assert cli.main(["plan", *line, "--rate", "50", "--planner", "optimal"]) == 0
     assert (

@@ -145,8 +145,8 @@ PLANTED = {
     "an idle VM not counted": (lambda: replace(PLAN, vms=(*PLAN.vms, Vm("vm9", 1))), "are used, has"),
     "a VM twice": (lambda: replace(PLAN, vms=(*PLAN.vms, PLAN.vms[0])), "'vm1' is listed 2 times"),
     "slots misjudged": (lambda: replace(PLAN, slots=replace(PLAN.slots, estimated=1)), "says 1 are estimated"),
-    "an unknown routing": (lambda: replace(PLAN, routing="wighted"), "routing 'wighted' is none of"),
-    "an unknown interference": (lambda: replace(PLAN, interference="gpu"), "interference 'gpu' is none of"),
+    "an unknown routing": (lambda: replace(PLAN, routing="wighted"), "unknown routing 'wighted'"),
+    "an unknown interference": (lambda: replace(PLAN, interference="gpu"), "unknown interference 'gpu'"),
     "another allocator": (lambda: replace(PLAN, allocator="lsa"), "allocation is by mba"),
     "a prediction too good": (lambda: with_prediction(rate_tps=400.0), "predicted are 400 tuples/s"),
     "a slot said to idle": (

@@ -18,7 +18,8 @@ from headgate.controller.models.plan_data import plan_data, plan_of
 from headgate.controller.models.plans import Bundle, ErrorSpread, Placement, Plan, Sure
 from headgate.controller.models.prediction_ledger import LedgerEntry, RateKept, TaskKept, version_of
 from headgate.controller.models.task_models import Model
-from headgate.controller.plan.planner import PlanRequest, make_plan, model_names, plan_acquiring
+from headgate.controller.plan.plan_steps import model_names
+from headgate.controller.plan.planner import PlanRequest, make_plan, plan_acquiring
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.prediction import certain_rate, chance_of
 from headgate.controller.plan.verifier import faults_of

@@ -1,38 +1,17 @@
-"""`headgate compare`: pairs of allocator and mapper side by side, at given rates or at the highest."""
+"""`headgate plan` with `--compare` and `--rates`: pairs side by side, and what rates take and cost."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.controller.planning_commands.plan_request import (
-    flat,
-    pairs_of,
-    refuse_picture,
-    short_sizes,
-    supply_of,
-)
+from headgate.controller.planning_commands.plan_request import flat, short_sizes, supply_of
 from headgate.controller.planning_commands.plan_sentences import sentences_of
-from headgate.controller.planning_commands.planning_options import (
-    STEP_TPS,
-    asked,
-    cluster_options,
-    margin_option,
-    planner_options,
-    rate_of,
-    rates_of,
-    routing_options,
-    search_option,
-    topology_options,
-    weights_option,
-    with_progress_bar,
-)
-from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
-from headgate.topology_runtime.errors import UsageError
+from headgate.controller.planning_commands.planning_options import rate_of, rates_of, with_progress_bar
+from headgate.topology_runtime.commands.output import Format, emit, write_table
 from headgate.topology_runtime.platform.planning_time import clocked
 from headgate.topology_runtime.wording import significant
 
@@ -43,53 +22,7 @@ if TYPE_CHECKING:
 SPARE = ("limited_by", "extra", "estimated", "vms")  # what a narrow terminal leaves out
 
 
-@click.command()
-@topology_options
-@click.option("--rates", metavar="R,R,…", help="Input rates in tuples/s: 50,100,200 or 100:600:50.")
-@click.option("--max-rate", is_flag=True, help="Instead: the highest rate that plans on fixed VMs.")
-@click.option("--rate-step", type=float, metavar="S", help=f"… in steps of S (default: {STEP_TPS:g}).")
-@click.option(
-    "--pairs", metavar="A+M,…", help="Pairs of allocator and mapper (default: the paper's five; all)."
-)
-@click.option("--base", metavar="PLAN.json", help="The plan in force: count the threads that start and end.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg or .png.")
-@search_option
-@margin_option
-@weights_option
-@routing_options
-@cluster_options
-@format_options
-def compare(output: Format, plot: Path | None, base: str | None, **options: Any) -> None:
-    """Compare pairs of allocator and mapper: slots, VMs, cost, and what they would carry.
-
-    With --rates a row per pair and rate; with --max-rate and fixed VMs (--vms, --slots) a row per pair at
-    the highest rate it plans. What no plan fits is a row with its reason. With --base also how many threads start and
-    end from that plan to each (moves). planned_s (s): how long the plans took.
-    """
-    rates = _rates(options)
-    pairs = pairs_of(options["pairs"])
-    from headgate.controller.files.planning_inputs import read_base
-    from headgate.controller.plan.scaling import comparison_document
-
-    refuse_picture(plot)
-    step_tps = rate_of(options["rate_step"], STEP_TPS, "--rate-step")
-    question = asked(options)
-    if options["max_rate"]:
-        question = replace(question, step_tps=step_tps)
-    in_force = read_base(base, question.topology) if base is not None else None
-    rows = rows_of(question, pairs, rates, in_force)
-    document = comparison_document(question.request, rows, question.acquire is None, question.step_tps)
-    if output == "table":
-        print_rows(rows)
-    else:
-        emit(output, document, [flat(row) for row in rows] if output == "csv" else rows)
-    if plot is not None:
-        from headgate.controller.pictures import comparison_picture
-
-        comparison_picture(rows, plot)
-
-
-def rows_of(
+def compared_rows(
     question: PlanWanted,
     pairs: tuple[str, ...],
     rates: tuple[float | None, ...],
@@ -106,6 +39,21 @@ def rows_of(
         for rate, pair in with_progress_bar(cells, "comparing"):
             rows.append(comparison_row(compared(supply, pair, rate)))
     return rows
+
+
+def rates_asked(options: Mapping[str, Any]) -> tuple[float, ...]:
+    """Of `--rates` or `--rate`. Raises as `rates_of`."""
+    return rates_of(options["rates"]) if options["rates"] is not None else (rate_of(options["rate"], 1.0),)
+
+
+def write_comparison(output: Format, question: PlanWanted, rows: list[Row]) -> None:
+    from headgate.controller.plan.scaling import comparison_document
+
+    if output == "table":
+        print_rows(rows)
+    else:
+        document = comparison_document(question.request, rows, question.acquire is None, question.step_tps)
+        emit(output, document, [flat(row) for row in rows] if output == "csv" else rows)
 
 
 def print_rows(rows: list[Row]) -> None:
@@ -147,47 +95,23 @@ def _crossing(row: Row) -> str | None:
     return "/".join(f"{row[name] / row['rows_tps']:.0%}" for name in ("between_slots_tps", "between_vms_tps"))
 
 
-def _rates(options: dict[str, Any]) -> tuple[float | None, ...]:
-    if (options["rates"] is None) != options["max_rate"]:
-        raise UsageError("either --rates or --max-rate must be given", hint="--rates 50,100,200")
-    if options["rate_step"] is not None and not options["max_rate"]:
-        raise UsageError("--rate-step is for --max-rate")
-    if options["max_rate"] and options["vms"] is None and options["slots"] is None:
-        raise UsageError("--max-rate needs fixed VMs", hint="headgate compare … --slots 20 --max-rate")
-    return (None,) if options["max_rate"] else rates_of(options["rates"])
+# ── `--rates`: what a rate needs, what it costs, what breaks first, and where the next step is ──────────
 
 
-# ── `headgate whatif`: what a rate needs, what it costs, what breaks first, and where the next step is ───
-
-
-@click.command()
-@planner_options
-@click.option("--rates", metavar="FROM:TO:STEP", help="Input rates in tuples/s; also a list: 50,100,200.")
-@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg or .png.")
-@format_options
-def whatif(output: Format, plot: Path | None, **options: Any) -> None:
-    """What do I need, what will it cost, what breaks first? For each of some input rates.
-
-    Without --rates: ten rates, up to what about 40 slots carry.
-    """
+def answer(output: Format, question: PlanWanted, rates: tuple[float, ...] | None) -> list[Row]:
+    """Print what each of these rates takes (None: ten, up to what about 40 slots carry); the rows that it prints."""
     from headgate.controller.plan.scaling import scaling_analysis, scaling_row, usual_rates, whatif_document
 
-    given = rates_of(options["rates"]) if options["rates"] is not None else None
-    refuse_picture(plot)
-    question = asked(options)
     supply, fixed = supply_of(question), question.acquire is None
-    rates = given or usual_rates(supply)
-    rows = [scaling_row(scaling_analysis(supply, rate)) for rate in with_progress_bar(rates, "planning")]
+    each = with_progress_bar(rates or usual_rates(supply), "planning")
+    rows = [scaling_row(scaling_analysis(supply, rate)) for rate in each]
     document = whatif_document(question.request, rows, fixed, sentences_of(rows, fixed))
     shown = {"table": rates_for_people, "csv": flat}.get(output)
     emit(output, document, [shown(row) for row in rows] if shown else rows)
     if output == "table":
         for sentence in document["answers"]:
             click.echo(f"\n{sentence}")
-    if plot is not None:
-        from headgate.controller.pictures import whatif_picture
-
-        whatif_picture(rows, plot)
+    return rows
 
 
 def rates_for_people(row: Row) -> Row:

@@ -1,4 +1,4 @@
-"""`headgate predict`: the rate a placement carries, at which usage, and placements that cannot be."""
+"""`headgate plan --placement`: the rate a placement carries, at which usage, and placements that cannot be."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def placed(scene):
 
 
 def predicted(scene, placed, *words):
-    return json.loads(scene.run("predict", "--placement", placed, *words, "-o", "json"))
+    return json.loads(scene.run("plan", "--placement", placed, *words, "-o", "json"))
 
 
 def test_it_is_the_prediction_of_the_contract(scene, placed):
@@ -55,7 +55,7 @@ def test_usage_at_a_rate_and_at_peak(scene, placed):
 
 def test_a_rate_beyond_is_said_to_be(scene, placed):
     assert predicted(scene, placed, "--rate", "300")["at_rate_tps"] == pytest.approx(150.0)
-    text = scene.run("predict", "--placement", placed, "--rate", "300")
+    text = scene.run("plan", "--placement", placed, "--rate", "300")
     assert "flow: carries 150 tuples/s, limited by parse in slot vm1/" in text
     assert "it cannot carry 300 tuples/s: 50% of them" in text
 
@@ -82,37 +82,37 @@ def test_faults_of_a_placement_end_3_with_their_places(scene):
     bad[0]["threads"] = {"source": 1, "prase": 1}
     bad[2]["slot"] = 7
     data = {"placement": bad, "vms": [{"vm": "vm1", "slots": 2}, {"vm": "vm2", "slots": 1}]}
-    scene.run("predict", "--placement", scene.write("bad.json", data), code=3)
+    scene.run("plan", "--placement", scene.write("bad.json", data), code=3)
     assert "placement[2].slot: vm2 has 1 slot, so there is no vm2/7" in scene.err
     assert "has no task 'prase'; did you mean 'parse'?" in scene.err
 
 
 def test_files_that_are_no_placement_end_3(scene):
-    scene.run("predict", "--placement", str(scene.folder / "none.json"), code=3)
+    scene.run("plan", "--placement", str(scene.folder / "none.json"), code=3)
     os.mkfifo(scene.folder / "pipe.json")
-    scene.run("predict", "--placement", str(scene.folder / "pipe.json"), code=3)
+    scene.run("plan", "--placement", str(scene.folder / "pipe.json"), code=3)
     assert "pipe.json is not a regular file" in scene.err
-    scene.run("predict", "--placement", scene.write("n.json", 3), code=3)
-    scene.run("predict", "--placement", str(scene.folder), code=3)
+    scene.run("plan", "--placement", scene.write("n.json", 3), code=3)
+    scene.run("plan", "--placement", str(scene.folder), code=3)
 
 
 @pytest.mark.parametrize(
     "words", [["--usage", "peek"], ["--routing", "x"], ["--rate", "0"], ["--rate", "nan"]]
 )
 def test_choices_and_rates_that_are_none(scene, placed, words):
-    scene.run("predict", "--placement", placed, *words, code=3)
+    scene.run("plan", "--placement", placed, *words, code=3)
 
 
 def test_without_any_model_a_rate_must_be_given(scene):
     lone = {**FLOW, "tasks": FLOW["tasks"][:1], "edges": []}
     scene.topology(lone)
     placed = scene.write("p.json", {"placement": [{"vm": "vm1", "slot": 0, "threads": {"source": 1}}]})
-    scene.run("predict", "--placement", placed, code=2)
+    scene.run("plan", "--placement", placed, code=2)
     assert "nothing limits the rate" in scene.err
     assert predicted(scene, placed, "--rate", "10")["limited_by"] is None
 
 
-# ── `plan --sure P` and `predict --sure P`, without a prediction ledger and with one ────────────────────
+# ── `plan --sure P`, also of a placement, without a prediction ledger and with one ────────────────────
 
 
 def kept(scene: Scene, costs: list[float]) -> Path:
@@ -145,13 +145,11 @@ def test_a_placement_is_asked_how_surely_it_carries_a_rate_and_what_it_carries_s
     scene: Scene,
 ) -> None:
     placed = scene.write("plan.json", scene.plan("--rate", "1000", "--sure", "0.95"))
-    at = json.loads(
-        scene.run("predict", "--placement", placed, "--rate", "1000", "--sure", "0.9", "-o", "json")
-    )
+    at = json.loads(scene.run("plan", "--placement", placed, "--rate", "1000", "--sure", "0.9", "-o", "json"))
     assert at["sure"]["rate_tps"] == 1000.0 and at["sure"]["chance"] >= 0.95
-    most = json.loads(scene.run("predict", "--placement", placed, "--sure", "0.9", "-o", "json"))["sure"]
+    most = json.loads(scene.run("plan", "--placement", placed, "--sure", "0.9", "-o", "json"))["sure"]
     assert 1000.0 < most["rate_tps"] < at["rate_tps"] and most["chance"] == pytest.approx(0.9, abs=1e-3)
-    assert "sure" not in json.loads(scene.run("predict", "--placement", placed, "-o", "json"))
+    assert "sure" not in json.loads(scene.run("plan", "--placement", placed, "-o", "json"))
 
 
 def test_what_the_ledger_has_learned_counts_once_it_is_enough(scene: Scene) -> None:
@@ -180,8 +178,8 @@ def test_a_model_that_is_surely_off_is_corrected_first(scene: Scene) -> None:
         (("--sure", "0.3"), 2, "a probability from 0.5"),
         (("--sure", "1"), 2, "a probability from 0.5"),
         (("--sure", "nan"), 2, "a probability from 0.5"),
-        (("--ledger", "x"), 2, "--ledger is for --sure"),
-        (("--sure", "0.9", "--ledger", "none.jsonl"), 3, "there is no prediction ledger"),
+        (("--ledger", "x"), 2, "--ledger needs --sure"),
+        (("--sure", "0.9", "--ledger", "none.jsonl"), 3, "no prediction ledger"),
     ],
 )
 def test_what_cannot_be_is_refused(scene: Scene, words: tuple[str, ...], code: int, says: str) -> None:
@@ -202,4 +200,4 @@ def test_where_no_plan_is_so_sure_that_is_said(scene: Scene) -> None:
 
 def test_a_highest_rate_is_not_sought_so(scene: Scene) -> None:
     scene.plan("--max-rate", "--vms", "4,4", "--sure", "0.9", code=2)
-    assert "not for --max-rate" in scene.err
+    assert "--sure needs a --rate" in scene.err

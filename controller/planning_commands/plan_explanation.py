@@ -1,24 +1,16 @@
-"""`headgate explain TOPOLOGY`: why a plan has these threads, these slots, this limit, and not another."""
+"""`headgate plan --explain`: why a plan has these threads, these slots, this limit, and not another."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 
 from headgate.controller.models.plans import usd_per_hour
 from headgate.controller.plan.acquire import MIXES
 from headgate.controller.planning_commands.plan_request import supply_of
-from headgate.controller.planning_commands.plan_sentences import text_of, traffic_data
-from headgate.controller.planning_commands.planning_options import (
-    asked,
-    planner_options,
-    rate_option,
-    with_progress_bar,
-)
-from headgate.topology_runtime.commands.output import Format, emit, format_options
-from headgate.topology_runtime.errors import UsageError
+from headgate.controller.planning_commands.plan_sentences import traffic_data
+from headgate.controller.planning_commands.planning_options import with_progress_bar
 
 if TYPE_CHECKING:
     from headgate.controller.models.plans import Plan
@@ -29,26 +21,8 @@ if TYPE_CHECKING:
 SCHEMA = "headgate/explanation/v1"
 
 
-@click.command()
-@planner_options
-@rate_option
-@format_options
-def explain(output: Format, **options: Any) -> None:
-    """Say why the plan for TOPOLOGY is as it is: threads, slots, limits, and what was rejected.
-
-    The plan is the one `headgate plan` makes of the same options.
-    """
-    if options["rate"] is None:
-        raise UsageError("--rate is missing: the plan for which input rate?", hint="--rate 100")
-    document = explanation(asked(options))
-    if output == "table":
-        click.echo(text_of(document))
-    else:
-        emit(output, document, document["threads"])
-
-
-def explanation(question: PlanWanted) -> Row:
-    """All reasons as data (`headgate/explanation/v1`). Raises Infeasible when there is no plan."""
+def explanation(question: PlanWanted, plan: Plan) -> Row:
+    """All reasons for the plan that answers the question, as data (`headgate/explanation/v1`)."""
     from headgate.controller.plan.plan_reasons import ceilings, limit_reason, threads_reasons
     from headgate.controller.plan.scaling import (
         reach_row,
@@ -58,7 +32,7 @@ def explanation(question: PlanWanted) -> Row:
         step_for,
     )
 
-    plan, topology, models = question.plan(), question.topology, question.models
+    topology, models = question.topology, question.models
     found = scaling_analysis(supply_of(question), plan.rate_tps)
     threads = threads_reasons(plan.allocation, topology, models)
     return {

@@ -1,4 +1,4 @@
-"""`headgate compare`: pairs side by side on the shipped examples."""
+"""`headgate plan` with `--compare`, `--rates` and `--explain` on the shipped examples."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PATIENT = ("--search-seconds", "600")  # however busy this machine is
 
 
 def compare(scene, *words):
-    return json.loads(scene.headgate("compare", *words, "-o", "json"))
+    return json.loads(scene.headgate("plan", *words, "-o", "json"))
 
 
 def test_a_row_per_rate_and_pair_in_that_order(scene):
-    found = compare(scene, "linear", "--rates", "50,100,200", "--pairs", "lsa+dsm,mba+sam")
+    found = compare(scene, "linear", "--rates", "50,100,200", "--compare", "lsa+dsm,mba+sam")
     assert (found["schema"], found["topology"], found["routing"]) == (
         "headgate/comparison/v1", "linear", "weighted",
     )  # fmt: skip
@@ -41,7 +41,7 @@ def test_a_row_per_rate_and_pair_in_that_order(scene):
 
 
 def test_the_papers_five_pairs_on_twenty_slots(scene):
-    found = compare(scene, "linear", "--slots", "20", "--max-rate", "--rate-step", "10")
+    found = compare(scene, "linear", "--compare", "paper", "--slots", "20", "--max-rate", "--rate-step", "10")
     assert [row["pair"] for row in found["rows"]] == ["lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm", "mba+sam"]
     planned = {row["pair"]: row["rate_tps"] for row in found["rows"]}
     assert (planned["lsa+dsm"], planned["mba+dsm"], planned["mba+sam"]) == (160, 280, 280)
@@ -52,25 +52,27 @@ def test_the_papers_five_pairs_on_twenty_slots(scene):
 
 
 def test_what_does_not_fit_is_a_row_with_its_reason(scene):
-    rows = compare(scene, "star", "--rates", "50,900", "--slots", "12", "--pairs", "mba+dsm,mba+sam")["rows"]
+    rows = compare(scene, "star", "--rates", "50,900", "--slots", "12", "--compare", "mba+dsm,mba+sam")[
+        "rows"
+    ]
     assert [row["reason"] is None for row in rows] == [True, True, False, False]
     assert "fits into 12 slots" in rows[3]["reason"]
     assert (rows[3]["rate_tps"], rows[3]["slots"], rows[3]["weighted_tps"]) == (900, None, None)
-    table = scene.headgate("compare", "star", "--rates", "900", "--slots", "12", "--pairs", "mba+sam")
+    table = scene.headgate("plan", "star", "--rates", "900", "--slots", "12", "--compare", "mba+sam")
     assert "N/A" in table and "fits into 12 slots" in table
-    never = compare(scene, "star", "--slots", "1", "--max-rate", "--rate-step", "500", "--pairs", "mba+sam")
+    never = compare(scene, "star", "--slots", "1", "--max-rate", "--rate-step", "500", "--compare", "mba+sam")
     assert never["rows"][0]["rate_tps"] is None and never["rows"][0]["reason"]
 
 
 def test_a_plan_that_costs_too_much_is_a_row_with_its_reason(scene):
-    found = compare(scene, "linear", "--rates", "50,200", "--pairs", "mba+sam", "--max-usd-per-hour", "1")
+    found = compare(scene, "linear", "--rates", "50,200", "--compare", "mba+sam", "--max-usd-per-hour", "1")
     cheap, dear = found["rows"]
     assert cheap["usd_per_hour"] < 1
     assert "more than the $1 allowed" in dear["reason"]
 
 
 def test_csv_of_pairs_has_numbers_in_columns(scene):
-    text = scene.headgate("compare", "linear", "--rates", "50:100:50", "--pairs", "mba+sam", "-o", "csv")
+    text = scene.headgate("plan", "linear", "--rates", "50:100:50", "--compare", "mba+sam", "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [(row["rate_tps"], row["slots_total"], row["vms"]) for row in rows] == [
         ("50.0", "4", "4"), ("100.0", "7", "4,2,1"),
@@ -78,7 +80,7 @@ def test_csv_of_pairs_has_numbers_in_columns(scene):
 
 
 def test_every_wrong_pair_is_named(scene):
-    scene.headgate("compare", "linear", "--rates", "50", "--pairs", "lsa+rms,mba,lsa+sam,mab+sam", code=2)
+    scene.headgate("plan", "linear", "--rates", "50", "--compare", "lsa+rms,mba,lsa+sam,mab+sam", code=2)
     for fault in ("'lsa+rms': no mapper 'rms'", "'mba' is not ALLOCATOR+MAPPER", "'lsa+sam': sam maps",
                   "did you mean 'mba'?"):  # fmt: skip
         assert fault in scene.err
@@ -87,11 +89,11 @@ def test_every_wrong_pair_is_named(scene):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "--rates or --max-rate"),
-        (("--rates", "5", "--max-rate", "--slots", "4"), 2, "--rates or --max-rate"),
+        ((), 2, "no input rate given"),
+        (("--rates", "5", "--max-rate", "--slots", "4"), 2, "--rates and --max-rate exclude each other"),
         (("--max-rate",), 2, "--max-rate needs fixed VMs"),
         (("--max-rate", "--slots", "4", "--rate-step", "0"), 3, "--rate-step"),
-        (("--rates", "50", "--rate-step", "5"), 2, "--rate-step is for --max-rate"),
+        (("--rates", "50", "--rate-step", "5"), 2, "--rate-step needs --max-rate"),
         (("--rates", "1e-322"), 3, "'1e-322': expected 1e-06"),
         (("--rates", "1e-10:2e-10:1e-10"), 3, "expected 1e-06"),
         (("--rates", "5,1e300"), 3, "'1e300': expected 1e-06 to 1e+12 tuples/s, got 1e+300"),
@@ -105,25 +107,25 @@ def test_every_wrong_pair_is_named(scene):
     ],
 )
 def test_pairs_that_make_no_sense_are_refused(scene, words, code, said):
-    scene.headgate("compare", "linear", *words, code=code)
+    scene.headgate("plan", "linear", "--compare", "paper", *words, code=code)
     assert said in scene.err
 
 
 def test_too_fine_a_step_is_refused(scene):
-    scene.run("compare", "--max-rate", "--slots", "4", "--rate-step", "1e-4", code=3)
+    scene.run("plan", "--compare", "paper", "--max-rate", "--slots", "4", "--rate-step", "1e-4", code=3)
     assert "rate step: 0.0001 tuples/s is too fine" in scene.err
     assert "a step of 0.5 gives three digits" in scene.err
 
 
 def test_missing_models_are_named_not_a_row(scene):
     (scene.folder / "models/count.json").unlink()
-    scene.run("compare", "--rates", "50", code=3)
+    scene.run("plan", "--compare", "paper", "--rates", "50", code=3)
     assert "task 'count': no model 'count'" in scene.err
 
 
 def test_a_picture_of_pairs_is_written(scene):
     path = scene.folder / "pairs.svg"
-    scene.headgate("compare", "linear", "--rates", "50,100", "--plot", str(path))
+    scene.headgate("plan", "linear", "--compare", "paper", "--rates", "50,100", "--plot", str(path))
     assert path.read_text().lstrip().startswith("<?xml")
 
 
@@ -134,21 +136,21 @@ def test_moves_are_the_threads_that_start_and_end_from_the_plan_in_force(scene, 
     )
     chosen = ("mba+sam", "optimal+optimal")
     rows = compare(
-        scene, "linear", "--rates", "100", "--pairs", ",".join(chosen), "--base", str(base), *PATIENT
+        scene, "linear", "--rates", "100", "--compare", ",".join(chosen), "--base", str(base), *PATIENT
     )["rows"]
     for pair, row in zip(chosen, rows, strict=True):
         allocator, mapper = pair.split("+")
         words = ("--allocator", allocator, "--mapper", mapper, "--base", str(base), *PATIENT, "-o", "json")
         threads = json.loads(scene.headgate("plan", "linear", "--rate", "100", *words))["changes"]["threads"]
         assert row["moves"] == threads["start"] + threads["stop"] + 2 * threads["move"] > 0
-    assert compare(scene, "linear", "--rates", "100", "--pairs", "mba+sam")["rows"][0]["moves"] is None
+    assert compare(scene, "linear", "--rates", "100", "--compare", "mba+sam")["rows"][0]["moves"] is None
     table = scene.headgate(
-        "compare", "linear", "--rates", "90", "--pairs", "optimal+optimal", "--base", str(base), *PATIENT
+        "plan", "linear", "--rates", "90", "--compare", "optimal+optimal", "--base", str(base), *PATIENT
     )
     (line,) = [line for line in table.splitlines() if line.startswith("optimal+optimal")]
     assert line.split()[table.splitlines()[1].split().index("moves")] == "0", "it is in force already"
     of_another = ("--models", str(MODELS), "--base", str(base))
-    scene.headgate("compare", "star", "--rates", "90", *of_another, code=3)
+    scene.headgate("plan", "star", "--compare", "paper", "--rates", "90", *of_another, code=3)
     assert "is a plan of 'linear', not of 'star'" in scene.err
 
 
@@ -157,11 +159,11 @@ def test_all_pairs_stand_whole_on_eighty_columns(scene, tmp_path, monkeypatch):
     base.write_text(scene.headgate("plan", "linear", "--rate", "90", "-o", "json"))
     monkeypatch.setenv("COLUMNS", "80")
     lines = scene.headgate(
-        "compare",
+        "plan",
         "linear",
         "--rates",
         "100",
-        "--pairs",
+        "--compare",
         "all",
         "--base",
         str(base),
@@ -174,11 +176,11 @@ def test_all_pairs_stand_whole_on_eighty_columns(scene, tmp_path, monkeypatch):
     assert "limited_by" in lines[-1] and "-o json" in lines[-1]
 
 
-# ── `headgate whatif` reads like an answer: what do I need, what will it cost, what breaks first? ───────
+# ── `plan --rates` reads like an answer: what do I need, what will it cost, what breaks first? ───────
 
 
 def whatif(scene, *words):
-    return json.loads(scene.headgate("whatif", *words, "-o", "json"))
+    return json.loads(scene.headgate("plan", *words, "-o", "json"))
 
 
 def test_each_rate_says_what_it_needs_costs_and_what_breaks_first(scene):
@@ -198,7 +200,7 @@ def test_each_rate_says_what_it_needs_costs_and_what_breaks_first(scene):
 
 
 def test_the_sentences_follow_the_table(scene):
-    text = scene.headgate("whatif", "linear", "--rates", "100,200")
+    text = scene.headgate("plan", "linear", "--rates", "100,200")
     assert "From 100 to 200 tuples/s it takes 7 to 15 slots, $0.69 to $1.47 an hour" in text
     assert "At 100 tuples/s you need 7 slots (VMs of 4,2,1), $0.69 an hour, $500.78 a month" in text
     assert "The first thing to break is task blob on vm1/1: above 100 tuples/s" in text
@@ -228,7 +230,7 @@ def test_fixed_vms_are_paid_for_anyhow(scene):
 
 
 def test_without_rates_ten_rising_ones_are_chosen(scene):
-    rates = [row["rate_tps"] for row in whatif(scene, "diamond", "--slots", "6")["rows"]]
+    rates = [row["rate_tps"] for row in whatif(scene, "diamond", "--rates", "auto", "--slots", "6")["rows"]]
     assert len(rates) == 10
     assert rates == pytest.approx([rates[0] * n for n in range(1, 11)])
 
@@ -259,10 +261,12 @@ def test_a_baseline_without_a_plan_is_said_with_its_reason(scene):
 def test_spread_of_the_models_shows_as_an_interval(scene):
     spread = {"rate_tps": 5.0, "cpu": 0.01, "memory": 0.01}
     scene.model("parse", [{"threads": 1, "rate_tps": 50.0, "cpu": 0.3, "memory": 0.1, "spread": spread}])
-    row = json.loads(scene.run("whatif", "--rates", "50", "-o", "json"))["rows"][0]
+    row = json.loads(scene.run("plan", "--rates", "50", "-o", "json"))["rows"][0]
     assert row["predicted_low_tps"] < row["predicted_tps"] < row["predicted_high_tps"]
-    assert "between_tps" in scene.run("whatif", "--rates", "50")
-    assert "predicted to carry 50 tuples/s (between 45 and 55)" in scene.run("explain", "--rate", "50")
+    assert "between_tps" in scene.run("plan", "--rates", "50")
+    assert "predicted to carry 50 tuples/s (between 45 and 55)" in scene.run(
+        "plan", "--explain", "--rate", "50"
+    )
 
 
 def test_slots_that_buy_nothing_are_said():
@@ -285,17 +289,17 @@ def test_slots_that_buy_nothing_are_said():
     ("words", "code", "said"),
     [
         (("--rates", "0"), 3, "expected 1e-06 to 1e+12 tuples/s"),
-        (("--mapper", "sma"), 3, "did you mean 'sam'"),
-        (("--plot", "picture"), 2, "no picture can be written"),
+        (("--rates", "5", "--mapper", "sma"), 3, "did you mean 'sam'"),
+        (("--rates", "5", "--plot", "picture"), 2, "no picture can be written"),
     ],
 )
 def test_what_makes_no_sense_is_refused(scene, words, code, said):
-    scene.headgate("whatif", "linear", *words, code=code)
+    scene.headgate("plan", "linear", *words, code=code)
     assert said in scene.err
 
 
 def test_csv_has_numbers_in_columns(scene):
-    text = scene.headgate("whatif", "linear", "--rates", "100", "-o", "csv")
+    text = scene.headgate("plan", "linear", "--rates", "100", "-o", "csv")
     head, line = text.splitlines()
     cells = dict(zip(head.split(","), line.replace('"4,2,1"', "x").split(","), strict=False))
     assert cells["slots_total"] == "7" and cells["limit_task"] == "blob" and "{" not in line
@@ -303,7 +307,7 @@ def test_csv_has_numbers_in_columns(scene):
 
 def test_a_picture_is_written(scene):
     path = scene.folder / "rates.png"
-    scene.headgate("whatif", "linear", "--rates", "50,100", "--plot", str(path))
+    scene.headgate("plan", "linear", "--rates", "50,100", "--plot", str(path))
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
@@ -330,6 +334,167 @@ def test_a_bar_is_for_those_who_wait_at_a_terminal(monkeypatch, stream, patience
 
 def test_what_more_slots_would_buy_is_told_whatever_it_costs(scene):
     words = ("--rates", "100", "--max-usd-per-hour", "0.7", "-o", "json")
-    row = json.loads(scene.headgate("whatif", "linear", *words))["rows"][0]
+    row = json.loads(scene.headgate("plan", "linear", *words))["rows"][0]
     assert row["reason"] is None and row["usd_per_hour"] <= 0.7
     assert row["more_slots"]["usd_per_hour"] > 0.7
+
+
+# ── `plan --explain`: threads, slots, limit, one more slot and what was rejected, with reasons ──────────
+
+
+PUBLISHED = ("linear", "--models", str(MODELS))
+
+
+def explain(scene, *words):
+    return json.loads(scene.headgate("plan", "--explain", *words, "-o", "json"))
+
+
+def test_it_explains_the_plan_that_plan_makes(scene):
+    words = ("diamond", "--rate", "100", "--routing", "shuffle", "--vm-sizes", "8,1")
+    plan = json.loads(scene.headgate("plan", *words, "-o", "json"))
+    found = explain(scene, *words)
+    assert found["schema"] == "headgate/explanation/v1"
+    assert (found["plan"], found["slots"]) == (plan["id"], plan["slots"])
+    assert {why["task"]: why["threads"] for why in found["threads"]} == {
+        task["task"]: task["threads"] for task in plan["allocation"]
+    }
+    assert found["limit"]["slot"] == plan["prediction"]["limited_by_slot"]
+    placed = {}
+    for row in found["placement"]:
+        placed.setdefault((row["vm"], row["slot"]), {})[row["task"]] = row["threads"]
+    assert placed == {(row["vm"], row["slot"]): row["threads"] for row in plan["placement"]}
+
+
+def test_why_so_many_threads(scene):
+    text = scene.headgate("plan", "--explain", "diamond", "--rate", "100")
+    assert (
+        "table sees 100 tuples/s; one slot carries at most 40 with 60 threads (ω̂, τ̂); 2 full bundles carry 80; "
+        "the remaining 20 need 40 threads (T(20), which can do 20): 160 threads."
+    ) in text
+    assert "source is of fixed size: 1 thread, CPU 0.10 and memory 0.15 of a slot" in text
+    linear = scene.headgate(
+        "plan", "--explain", "linear", "--rate", "50", "--allocator", "lsa", "--mapper", "dsm"
+    )
+    assert (
+        "blob sees 50 tuples/s; as often as one thread, which carries 2 (I(1)), goes into that: 25" in linear
+    )
+
+
+def test_why_this_slot(scene):
+    text = scene.headgate("plan", "--explain", "linear", "--rate", "250")
+    assert "vm1/1: 50 threads of blob, a full bundle: alone in the next empty slot." in text
+    told = [line.split(" of ")[1].split(",")[0] for line in text.splitlines() if "vm1/0: " in line]
+    assert told == ["source", "xml", "file", "sink", "table"]  # as they came
+    assert (
+        "vm1/0: 10 threads of table, in all CPU 0.112 and memory 0.035: best fit, the fullest slot with room "
+        "(CPU 0.115 and memory 0.362 free); the next fullest was vm3/1 (CPU 0.736 and memory 0.994 free)."
+    ) in text
+    assert (
+        "1 thread of pi, in all CPU 0.264 and memory 0.006: the next empty slot, since too little was free"
+        in text
+    )
+
+
+def test_choices_are_numbered_as_they_were_made(scene):
+    found = explain(scene, "linear", "--rate", "250")
+    steps = sorted(choice["step"] for row in found["placement"] for choice in row["choices"])
+    assert steps == list(range(1, len(found["placement"]) + 1))
+    rest = next(row for row in found["placement"] if row["task"] == "table" and not row["full"])
+    assert [slot["slot"] for slot in rest["choices"][0]["runners_up"]] == ["vm3/1"]
+
+
+def test_many_full_bundles_are_told_in_one_line(scene):
+    text = scene.headgate("plan", "--explain", "linear", "--rate", "600")
+    assert "slots more: a full bundle alone in each, in the next empty slot." in text
+    assert text.count("a full bundle: alone") == 0
+
+
+def test_other_mappers_are_told_by_their_rule(scene):
+    text = scene.headgate("plan", "--explain", "linear", "--rate", "50", "--mapper", "dsm")
+    assert "DSM deals the threads out to the slots in turn" in text
+    assert explain(scene, "linear", "--rate", "50", "--mapper", "dsm")["placement"][0]["choices"] == []
+
+
+def test_what_one_more_slot_would_buy(scene):
+    found = explain(scene, "linear", "--rate", "250")
+    same, more = found["same_slots"], found["more_slots"]
+    assert (same["slots"], same["rate_tps"], more["slots"]) == (18, 250, 19)
+    again = json.loads(
+        scene.headgate("plan", "linear", "--rate", f"{more['rate_tps']}", "--slots", "19", "-o", "json")
+    )
+    assert again["slots"]["total"] == 19
+    beyond = more["rate_tps"] + found["rate_step_tps"]
+    scene.headgate("plan", *PUBLISHED, "--rate", f"{beyond}", "--slots", "19", code=4)
+
+
+def test_what_was_rejected(scene):
+    found = explain(scene, "linear", "--rate", "250")
+    pairs = {row["pair"]: row for row in found["rejected"]["pairs"]}
+    assert list(pairs) == ["lsa+dsm", "lsa+rsm", "mba+dsm", "mba+rsm"]
+    assert pairs["lsa+dsm"]["slots"]["total"] == 32
+    mixes = {mix["mix"]: mix for mix in found["rejected"]["mixes"]}
+    assert set(mixes) == {"exact", "cheapest", "covering"}
+    assert mixes["exact"]["chosen"] and mixes["exact"]["slots"] == 18
+    text = scene.headgate("plan", "--explain", "linear", "--rate", "250")
+    assert (
+        "LSA+DSM: 32 slots, $3.14 an hour, would carry 119.7 tuples/s (blob on vm1/0 limits it): 14 slots more"
+        in text
+    )
+
+
+def test_mixes_have_the_slots_that_the_mapper_needed(scene):
+    found = explain(scene, "linear", "--rate", "200")
+    assert found["slots"] == {"estimated": 14, "extra": 1, "total": 15, "used": 15}
+    slots = {mix["mix"]: (mix["slots"], mix["vms"]) for mix in found["rejected"]["mixes"]}
+    assert (slots["exact"], slots["covering"]) == ((15, "4,4,4,2,1"), (16, "4,4,4,4"))
+
+
+def test_fixed_vms_have_no_other_mixes(scene):
+    found = explain(scene, "linear", "--rate", "100", "--vms", "4,4")
+    assert found["fixed"] and found["rejected"]["mixes"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "no input rate given"),
+        (("--rate", "500", "--slots", "4"), 4, "no plan for 500 tuples/s fits into 4 slots"),
+        (("--rate", "nan"), 3, "--rate"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(scene, words, code, said):
+    scene.headgate("plan", "--explain", *PUBLISHED, *words, code=code)
+    assert said in scene.err
+
+
+# ── an option that says nothing about the question is refused ───────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rates", "5", "--rate", "5"), "--rates does not take --rate"),
+        (("--rates", "5", "--max-rate"), "--rates does not take --max-rate"),
+        (("--compare", "paper", "--rate", "5", "--mapper", "sam"), "--compare does not take --mapper"),
+        (("--explain", "--rate", "5", "--for", "flink"), "--explain does not take --for"),
+        (("--placement", "x", "--vms", "4", "--base", "b"), "--placement does not take --base, --vms"),
+        (("--rate", "5", "--usage", "peak"), "--rate does not take --usage"),
+        (("--max-rate", "--slots", "4", "--rate-step", "often"), "invalid --rate-step 'often'"),
+    ],
+)
+def test_options_of_another_question_are_refused(scene, words, said):
+    scene.headgate("plan", "linear", *words, code=2)
+    assert said in scene.err
+
+
+def test_one_rate_is_compared_too(scene):
+    one, other = (
+        compare(scene, "linear", word, "50", "--compare", "mba+sam")["rows"] for word in ("--rate", "--rates")
+    )
+    assert [{**row, "planned_s": 0} for row in one] == [{**row, "planned_s": 0} for row in other]
+
+
+def test_the_explained_plan_is_drawn(scene):
+    path = scene.folder / "plan.svg"
+    scene.headgate("plan", "linear", "--rate", "50", "--explain", "--plot", str(path))
+    assert "<svg" in path.read_text()

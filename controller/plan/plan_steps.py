@@ -1,0 +1,230 @@
+"""The steps of a plan, each a value made of those before: request → allocation → placement → prediction, plan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from headgate.controller.models.plan_data import models_digest, with_id
+from headgate.controller.models.plans import Allocation, Placement, Plan, Prediction, SlotCount
+from headgate.controller.models.task_models import Model, at_worst, has_spread, peak
+from headgate.controller.plan.mappers.free_slots import Room
+from headgate.controller.plan.plan_moves import alternatives, rank
+from headgate.controller.plan.planning_request import PlanRequest, flows_measured
+from headgate.controller.plan.predict.placement_load import load_of
+from headgate.controller.plan.predict.prediction import predict, with_certainty
+from headgate.controller.plan.predict.vm_links import overfull, refuse_narrow
+from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.wording import counted, significant
+
+NEARBY = 16  # as many slots are added one by one, before larger strides
+
+# ── allocation: how many threads each task gets, and the slots that they need ───────────────────────────
+
+
+def allocation_in(request: PlanRequest, room: Room) -> Allocation:
+    """Raises Infeasible when it needs more slots than there are in the room."""
+    allocation, usable = allocated(request), len(room.slots())
+    if allocation.slots > usable:
+        raise too_much(request, usable, needed(allocation))
+    return allocation
+
+
+def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
+    """Its allocation; None when ρ is more than `usable`."""
+    try:
+        allocation = allocated(request)
+    except Infeasible:  # a task of one thread cannot carry its rate
+        return None
+    return allocation if allocation.slots <= usable else None
+
+
+def allocated(request: PlanRequest) -> Allocation:
+    """Its allocation; raises Infeasible when no number of slots carries the rate."""
+    try:
+        allocator, sure = ALLOCATORS[request.allocator], request.sure
+        brims = allocator.brims and sure is None  # a plan that is to be sure has the margin that this takes
+        margin, why = margin_of(request.topology, request.models, request.margin, brims)
+        rate_tps = request.rate_tps * margin * (sure.margin if sure is not None else 1.0)
+        found = allocator.allocate(request.topology, request.models, rate_tps)
+        return replace(found, margin=margin, margin_why=why)
+    except OverflowError as error:
+        raise Infeasible(
+            f"no slots carry {significant(request.rate_tps, 6)} tuples/s",
+            cause="a task would see more tuples/s than can be counted",
+            hint="plan for a lower rate",
+        ) from error
+
+
+def with_rising_needs(request: PlanRequest) -> PlanRequest:
+    """The request with models by which ρ is no more than by its own, and never less at a higher rate: where
+    that is more than the slots there are, no higher rate fits either, so bisection finds where it begins."""
+    rising = ALLOCATORS[request.allocator].rising
+    if rising is None:
+        return request
+    return replace(request, models={name: rising(model) for name, model in request.models.items()})
+
+
+def too_much(request: PlanRequest, usable: int, cause: str) -> Infeasible:
+    return Infeasible(
+        f"no plan for {significant(request.rate_tps, 6)} tuples/s fits into {counted(usable, 'slot')}",
+        cause=cause,
+        hint="allow more VMs, or plan for a lower rate",
+    )
+
+
+def needed(allocation: Allocation) -> str:
+    slots = allocation.slots
+    return f"{allocation.allocator} needs {counted(slots, 'slot') if slots < 1e12 else f'{slots:.3g} slots'}"
+
+
+# ── How much more than the rate is planned for where nobody says so: what the models' spread may take away.
+# Pure
+#
+# Mixes fill slots to the brim, so what a model promises too much is missing at once. The rule: the rate times
+# the largest ratio, of all tasks' models, between the peak of a slot and that peak with every point at the
+# low end of its spread. No spread, no margin.
+
+MOST = 1.5  # a model that may be off by more should be measured again
+DIGITS = 4
+NO_SPREAD = "the models have no spread"
+ASKED = "it was asked for"
+
+
+def margin_of(
+    topology: Topology, models: Mapping[str, Model], asked: float | None, brims: bool
+) -> tuple[float, str]:
+    """(times the rate, why): what was asked for, or by the models' spread where slots are filled to the brim."""
+    if asked is not None:
+        return asked, ASKED
+    return by_spread(topology, models) if brims else (1.0, "")
+
+
+def by_spread(topology: Topology, models: Mapping[str, Model]) -> tuple[float, str]:
+    """(times the rate, why)."""
+    largest, why = 1.0, NO_SPREAD
+    for name in dict.fromkeys(task.model_name for task in topology.tasks if task.static is None):
+        model = models[name]
+        if model.unmeasured or not has_spread(model):
+            continue
+        high, low = peak(model)[0], peak(at_worst(model))[0]
+        ratio = min(MOST, high / low if low > 0 else MOST)
+        if why == NO_SPREAD or ratio > largest:
+            largest = ratio
+            why = f"by its spread a slot of {name} may carry {1 - low / high:.1%} less than its model says"
+    return round(largest, DIGITS), why
+
+
+# ── placement: the slot of each thread ──────────────────────────────────────────────────────────────────
+
+
+def placement_in(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
+    """Raises Infeasible, for people, when the threads do not fit one by one."""
+    try:
+        return mapped(request, allocation, room)
+    except Infeasible as error:
+        raise too_much(request, len(room.slots()), error.what) from error
+
+
+def mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
+    """By what was measured of the tasks' CPU; where that fits nowhere, by the models alone."""
+    if request.traffic is not None:
+        try:
+            works = request.traffic.works(request.rate_tps)
+            return _in_few_slots(request, allocation, replace(room, works=works))
+        except Infeasible:
+            return _in_few_slots(request, allocation, room)
+    return _in_few_slots(request, allocation, room)
+
+
+def _in_few_slots(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
+    """A mapper that uses every slot it is given is given no more than it needs, unless all are paid for anyhow."""
+    mapper = MAPPERS[request.mapper]
+    if not mapper.spreads or request.fixed:
+        return mapper.place(allocation, room)
+    slots, usable = max(1, allocation.slots), len(room.slots())
+    while slots < usable:
+        try:
+            return mapper.place(allocation, room.first(slots))
+        except Infeasible:
+            slots += max(1, slots // NEARBY)
+    return mapper.place(allocation, room)
+
+
+# ── prediction and plan ─────────────────────────────────────────────────────────────────────────────────
+
+
+def planned(
+    request: PlanRequest, allocation: Allocation, placement: Placement, extra: int | None = None
+) -> Plan:
+    """`extra`: slots acquired beyond ρ; None: those used beyond it."""
+    carrying = {bundle.slot.vm for bundle in placement.bundles}
+    given = (*request.vms, *request.may_add)
+    vms = given if request.fixed else tuple(vm for vm in given if vm.vm in carrying)
+    place = {vm.vm: number for number, vm in enumerate(vms)}
+    bundles = sorted(placement.bundles, key=lambda b: (place[b.slot.vm], b.slot.number))
+    placement = Placement(tuple(bundles))
+    used = placement.slots_used()
+    total = sum(vm.slots for vm in vms)
+    if extra is None:
+        extra = 0 if MAPPERS[request.mapper].heedless else max(0, used - allocation.slots)
+    count = SlotCount(allocation.slots, extra, total, used)
+    plan = Plan(
+        id="",
+        topology=request.topology.name,
+        rate_tps=request.rate_tps,
+        allocator=request.allocator,
+        mapper=request.mapper,
+        routing=request.routing,
+        topology_digest=request.topology.digest,
+        models_digest=models_digest(request.topology, request.models),
+        allocation=replace(allocation, mixes=()),
+        slots=count,
+        vms=vms,
+        placement=placement,
+        prediction=_prediction(request, placement, vms),
+        interference=request.interference,
+        base_epoch=request.base_epoch,
+    )
+    return with_id(plan)
+
+
+def _prediction(request: PlanRequest, placement: Placement, vms: Sequence[Vm]) -> Prediction:
+    topology, models = request.topology, request.models
+    found = predict(
+        topology,
+        models,
+        placement,
+        vms,
+        request.rate_tps,
+        routing=request.routing,
+        interference=request.interference,
+    )
+    if request.sure is not None:
+        load = load_of(topology, models, placement, vms, request.interference == "cpu")
+        found = with_certainty(found, load, request.rate_tps, request.sure, model_names(topology))
+    return replace(found, flows=flows_measured(request))
+
+
+def model_names(topology: Topology) -> dict[str, str]:
+    """Task → its model."""
+    return {task.name: task.model_name for task in topology.tasks}
+
+
+def steady_plan(request: PlanRequest, allocation: Allocation, plan: Plan, room: Room) -> Plan:
+    """The plan, or another one in no more slots that is better by its rank beside what is in force.
+
+    Raises NarrowLinks."""
+    there = request.in_force
+    if there is None or not MAPPERS[request.mapper].steady:
+        return refuse_narrow(plan, request.topology)
+    topology = request.topology
+    others = alternatives(topology, request.models, allocation, room, there)
+    plans = [plan, *(planned(request, other, placement, plan.slots.extra) for other, placement in others)]
+    wide = [one for one in plans if not overfull(one, topology)]
+    best = min(wide or [plan], key=lambda one: rank(one, topology, there, room))
+    return refuse_narrow(best, topology)
