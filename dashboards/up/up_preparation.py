@@ -182,8 +182,8 @@ def say_side_effects(
     elif names:
         say(
             f"not run on sample rows, since they may have effects: {names}. Without a model each gets one thread in a "
-            "slot of its own until its first rows have been measured (--measure-effects measures now, --models DIR "
-            "gives models)"
+            "slot of its own until its first rows have been measured (--set measure-effects=yes measures now, "
+            "--models DIR gives models)"
         )
 
 

@@ -86,7 +86,7 @@ def test_help_shows_groups_of_few_commands(words, capsys):
     text = capsys.readouterr().out
     assert all(f"\n{heading}:\n" in text for heading in ("Run", "Look", "Operate", "Plan", "Data", "Lab"))
     listed = [line.split()[0] for line in text.splitlines() if line.startswith("  ") and line[2].islower()]
-    commands = listed[: listed.index("package") + 1]
+    commands = listed[listed.index("up") : listed.index("package") + 1]
     assert commands == [name for names in cli.SHOWN.values() for name in names] and len(commands) <= 30
     assert all(len(line) <= 110 for line in text.splitlines())
 
@@ -344,6 +344,15 @@ def test_no_rows_is_no_error(capsys):
 # ── One spelling per option, few options, and those that few need out of the way ────────────────────────
 
 OPTIONS_MOST, UP_MOST = 300, 20
+REPLACED = (
+    "predict",
+    "compare",
+    "whatif",
+    "controller capacity",
+    "ledger list",
+    "ledger models",
+    "ledger show",
+)
 COMMANDS = {name: cli.load(name) for name in cli.COMMANDS}
 
 
@@ -352,7 +361,7 @@ def options_of(command: click.Command) -> list[click.Option]:
 
 
 def test_there_are_few_options():
-    assert sum(len(options_of(command)) for command in COMMANDS.values()) <= OPTIONS_MOST
+    assert sum(len(options_of(one)) for name, one in COMMANDS.items() if name not in REPLACED) <= OPTIONS_MOST
 
 
 def test_an_option_has_one_kind_of_value_everywhere():

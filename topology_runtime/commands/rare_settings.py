@@ -19,6 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ALL_WORDS = "--help-all"
 SET = "set_words"
+UNSET = getattr(click.core, "UNSET", None)  # what click 8.3 has where nothing was given; None before
 
 
 class Setting(click.Option):
@@ -115,7 +116,9 @@ class SettingsCommand(click.Command):
         for name, one in known.items():
             told = given.get(name)
             value = {} if told is None else {one.name: tuple(told) if one.multiple else told[-1]}
-            one.handle_parse_result(ctx, value, [])
+            taken, _ = one.handle_parse_result(ctx, value, [])
+            if taken is UNSET:  # as click does at the end of its own parsing
+                ctx.params[one.name] = None
 
 
 def setting_words(values: dict[str, Any]) -> list[str]:

@@ -101,8 +101,8 @@ SHOWN = (
     metavar="S",
     help="To get a VM, besides.",
 )
-@click.option("--season", type=click.Path(path_type=Path), metavar="FILE", help="Hand foresight this season.")
-@click.option("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
+@setting("--season", type=click.Path(path_type=Path), metavar="FILE", help="Hand foresight this season.")
+@setting("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
 @click.option(
     "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the first series: .svg or .png."
 )
