@@ -25,7 +25,7 @@ from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
     "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models",
-    "allocator", "mapper", "mode", "plan", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
+    "allocator", "mapper", "mode", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
     "output", SET,
 )  # fmt: skip
 

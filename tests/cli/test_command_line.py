@@ -395,7 +395,7 @@ def test_what_prints_data_has_its_formats():
 def test_up_shows_its_usual_options_and_help_all_the_others(capsys):
     assert cli.main(["up", "--help"]) == 0
     short = capsys.readouterr().out
-    assert sum(line.startswith("  -") for line in short.splitlines()) <= UP_MOST + 2  # and the two helps
+    assert sum(line.startswith("  -") for line in short.splitlines()) <= UP_MOST
     assert cli.main(["up", "--help-all"]) == 0
     long = capsys.readouterr().out
     up = COMMANDS["up"]
@@ -447,3 +447,8 @@ def test_settings_are_given_as_name_and_value(words, expected):
 def test_a_wrong_setting_is_named(word, said):
     told = CliRunner().invoke(settings_command(), ["--set", word])
     assert told.exit_code == 2 and said in told.output
+
+
+def test_a_setting_that_is_given_as_an_option_is_explained():
+    told = CliRunner().invoke(settings_command(), ["--gap", "1"])
+    assert told.exit_code == 2 and "gap is a setting: write --set gap=VALUE" in told.output

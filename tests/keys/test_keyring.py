@@ -144,7 +144,7 @@ def test_what_the_commands_print_holds_no_secret(tmp_path: Path) -> None:
         [command.export, ["agent", "vm1", "--output", out, "--keys", folder]],
         [command.rotate, ["agent", "vm1", "--keys", folder]],
         [command.list_keys, ["--keys", folder]],
-        [command.list_keys, ["--keys", folder, "--output", "json"]],
+        [command.list_keys, ["--keys", folder, "-o", "json"]],
         [command.revoke, ["agent", "vm1", "--keys", folder]],
     ):
         done = CliRunner().invoke(*words)  # type: ignore[arg-type]
@@ -153,7 +153,7 @@ def test_what_the_commands_print_holds_no_secret(tmp_path: Path) -> None:
     files = [Path(out), *(tmp_path / "k").glob("*.key")]
     secrets = {json.loads(path.read_text())["secret"] for path in files}
     assert len(secrets) == 4 and not any(secret in said for secret in secrets)
-    listed = json.loads(CliRunner().invoke(command.list_keys, ["--keys", folder, "--output", "json"]).output)
+    listed = json.loads(CliRunner().invoke(command.list_keys, ["--keys", folder, "-o", "json"]).output)
     assert [bool(key["revoked"]) for key in listed["keys"]] == [False, True, True]
     assert stat.S_IMODE(Path(out).stat().st_mode) == 0o600
 
