@@ -159,7 +159,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.command(cls=SettingsCommand)
 @click.option("--topology", type=click.Path(path_type=Path), help="The topology, as JSON; none: `submit`.")
 @click.option("--models", type=click.Path(path_type=Path), help="Folder of its models.")
-@click.option("--schedule", type=click.Path(path_type=Path), help='Offered load: {"steps": [[0, 100]]}.')
+@setting("--schedule", type=click.Path(path_type=Path), help='Offered load: {"steps": [[0, 100]]}.')
 @click.option("--rate", type=click.FloatRange(0, 1e9), help="Offered load: one rate in rows/s.")
 @click.option(
     "--vms", "initial_vms", default="", help="VMs that shall be there and their slots: vm1=4,vm2=4."

@@ -45,7 +45,7 @@ REPORT = "report.html"
 @setting("--memory", default="2g", show_default=True, help="Memory of Spark's driver.")
 @setting("--spark", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it.")
 @setting("--strict", is_flag=True, help="End with 3 when any file cannot be used.")
-@click.option("--again", is_flag=True, help="Aggregate and answer anew, also if nothing has changed.")
+@setting("--again", is_flag=True, help="Aggregate and answer anew, also if nothing has changed.")
 @click.option(
     "-f",
     "--follow",
@@ -53,7 +53,7 @@ REPORT = "report.html"
     is_flag=True,
     help="Keep the analysis of a run up to date until it is over.",
 )
-@click.option(
+@setting(
     "--against",
     metavar="TRACE",
     help="The run to compare with (default: the one of the same topology before it; none: not at all).",

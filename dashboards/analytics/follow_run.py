@@ -348,7 +348,9 @@ def follow_traces(
 ) -> dict[str, Any]:
     """Follow the only run in these traces, into `output`; what it teaches is offered to the controller there."""
     if settings.strict:
-        raise UsageError("--strict and --follow exclude each other: a run that goes on has unfinished files")
+        raise UsageError(
+            "--set strict and --follow exclude each other: a run that goes on has unfinished files"
+        )
     if settings.master.startswith(spark_connect.SCHEME):
         raise UsageError(
             "--follow works in a session of Spark's own, not on a Connect server",

@@ -64,7 +64,9 @@ def built_wheel(wheelhouse: Path | None) -> Path:
     """Of the source tree; built once for each state that it is in. Raises InvalidInput, HeadgateError."""
     root = source_tree()
     if root is None:
-        raise InvalidInput("this headgate does not run from its source tree", hint="--wheel headgate-….whl")
+        raise InvalidInput(
+            "this headgate does not run from its source tree", hint="give it: --set wheel=headgate-….whl"
+        )
     kept = cache_folder() / digest_of_tree(root)
     found = next(kept.glob("headgate-*.whl"), None)
     return found or build(root, kept, wheelhouse)
@@ -95,7 +97,7 @@ def build(root: Path, into: Path, wheelhouse: Path | None) -> Path:
         if done.returncode:
             cause = done.stderr.strip()[-500:]
             raise HeadgateError(
-                "headgate's wheel cannot be built", cause=cause, hint="--wheel headgate-….whl"
+                "headgate's wheel cannot be built", cause=cause, hint="give it: --set wheel=headgate-….whl"
             )
         if not into.exists():
             os.replace(new, into)

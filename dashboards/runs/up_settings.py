@@ -122,11 +122,11 @@ def check(settings: UpSettings) -> UpSettings:
     """The same settings; raises UsageError with everything that does not go together."""
     faults = []
     if settings.peak_tps is not None and settings.rate_scale is not None:
-        faults.append("--peak and --rate-scale both scale the rates: give one")
+        faults.append("--set peak and --rate-scale both scale the rates: give one")
     if not 0 < settings.slot_cores <= 1:
         faults.append(f"--slot-cores: {settings.slot_cores:g} is not above 0 and at most 1")
     if settings.dashboard_port and not settings.dashboard:
-        faults.append("--dashboard-port: there is no page without --dashboard")
+        faults.append("--set dashboard-port: there is no page without --dashboard")
     if settings.max_vms is not None and settings.max_vms < len(settings.slots):
         faults.append(f"--max-vms: {settings.max_vms} is less than the {len(settings.slots)} of --vms")
     if faults:

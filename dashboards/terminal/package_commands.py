@@ -25,7 +25,7 @@ READ_BYTES = 256 * 1024
 
 
 def signing_key_option(command: Any) -> Any:
-    return click.option(
+    return setting(
         "--sign",
         "signing_key",
         type=click.Path(path_type=Path),

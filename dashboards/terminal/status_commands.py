@@ -30,7 +30,7 @@ from headgate.topology_runtime.wire.messages import Request
 from headgate.topology_runtime.wire.wire_version import REMEDY
 
 # Columns of the tasks' table that a narrow terminal does without, the first one first
-SPARE = ("of slot", "load", "off model", "cores", "out t/s", "busy")
+SPARE = ("of slot", "load", "off model", "cores", "busy")
 
 
 @click.command()

@@ -24,8 +24,8 @@ from headgate.topology_runtime.wire import run_options as trigger_options
 from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
-    "input", "rates", "peak_tps", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models",
-    "allocator", "mapper", "mode", "plan", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
+    "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models",
+    "allocator", "mapper", "mode", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
     "output", SET,
 )  # fmt: skip
 
@@ -47,7 +47,7 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @click.option(
     "--time-scale", type=click.FloatRange(0, min_open=True), help="Divides the times of a rates file."
 )
-@click.option("--peak", "peak_tps", type=click.FloatRange(0, min_open=True), metavar="R",
+@setting("--peak", "peak_tps", type=click.FloatRange(0, min_open=True), metavar="R",
               help="Scales the rates so that the highest is R tuples/s.")  # fmt: skip
 @click.option(
     "--seconds",
@@ -68,9 +68,7 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @click.option(
     "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
 )
-@click.option(
-    "--measure-side-effects", is_flag=True, help="Run sinks and tasks with side effects on sample rows, too."
-)
+@setting("--measure-side-effects", is_flag=True, help="Run sinks and tasks with side effects on sample rows, too.")
 @click.option("--allocator", metavar="|".join(ALLOCATORS), default="mba", show_default=True,
               help="How threads and slots are counted.")  # fmt: skip
 @click.option("--mapper", metavar="|".join(MAPPERS), default="sam", show_default=True,

@@ -182,9 +182,9 @@ def say_side_effects(
         )
     elif names:
         say(
-            f"not run on sample rows, since they may have side effects: {names}. Without a model each gets one "
-            "thread in a slot of its own until its first rows have been measured (--measure-side-effects measures "
-            "now, --models DIR gives models)"
+            f"not run on sample rows, since they may have side effects: {names}. Without a model each gets one thread in a "
+            "slot of its own until its first rows have been measured (--set measure-side-effects=yes measures now, "
+            "--models DIR gives models)"
         )
 
 

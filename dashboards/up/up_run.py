@@ -46,6 +46,7 @@ from headgate.topology_runtime.traces.trace_tables import CORRECTED
 # ── What the machines can carry, asked of the planner in a process of its own (`--rate-scale auto`) ─────
 
 HANDED_ON = (  # settings of `up` that are the controller's own
+    "mode", "allocator", "mapper", "plan", "season",
     "traffic_triggers", "routing", "trace_keep", "margin", "sure", "chaining", "hide_keys", "gap", "profile_spare",
 )  # fmt: skip
 LIMIT_S = 60.0  # planning a thousand tasks takes a second; imports come on top
@@ -323,26 +324,20 @@ def controller_options(
     options = {
         "topology": topology,
         "models": models,
-        "schedule": write_rates(places, rates),
         "vms": vms,
         "slot-cores": settings.slot_cores,
-        "slot-memory": settings.slot_memory_bytes,
         "max-vms": settings.most_vms,
-        "mode": settings.mode,
-        "allocator": settings.allocator,
-        "mapper": settings.mapper,
         "state-dir": places.state,
         "trace-dir": places.trace(work.topology.name),
         "run": places.run,
         "port": places.control_port,
         "command-port": places.command_port,
-        "seconds": settings.ends_after_s,
-        "plan": settings.plan,
-        "season": settings.season,
         "metrics-port": settings.metrics_port,
     }
     words = [
         word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))
     ]
+    rare = {"schedule": write_rates(places, rates), "seconds": settings.ends_after_s}
+    words += setting_words({**rare, "slot-memory": settings.slot_memory_bytes})
     words += setting_words({name.replace("_", "-"): getattr(settings, name) for name in HANDED_ON})
     return words + [word for path in work.user_paths for word in ("--path", path)]

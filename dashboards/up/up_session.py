@@ -33,6 +33,7 @@ from headgate.dashboards.up.child_processes import (
 )
 from headgate.dashboards.up.local_machines import LocalMachines, want
 from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.commands.rare_settings import setting_words
 from headgate.topology_runtime.errors import HeadgateError, Unreachable
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.keys.keyring import LOCAL, Keyring
@@ -171,7 +172,7 @@ class LivePage:
         self._token_file = places.state / "page-token"
         key = Keyring.at(places.keys).path("operator", LOCAL)
         words = ["--controller", places.commands, "--key", str(key), "--port", str(self._port)]
-        words += ["--token-file", str(self._token_file), *owner_option()]
+        words += [*setting_words({"token-file": self._token_file}), *owner_option()]
         self.child = Child("the page", headgate_command("dashboard", "run", *words), places.log("page"))
 
     def start(self) -> str:

@@ -177,7 +177,7 @@ def test_a_large_run_is_analysed_only_if_it_is_named(traces: Traces, monkeypatch
     monkeypatch.setattr(earlier, "QUICK_ROWS", 100)
     assert traces.ask(3) == [] == traces.analysed
     assert traces.said == [
-        "not compared with made/run-2, the run before: it was not analysed (--against does it)"
+        "not compared with made/run-2, the run before: it was not analysed (--set against does it)"
     ]
     assert traces.ask(3, traces.run(2)) == ["made/run-2"] == traces.analysed
 

@@ -70,9 +70,9 @@ def test_a_table_for_people_and_a_row_each_as_csv(rates: str) -> None:
 
 
 def test_a_curve_over_one_constant(rates: str) -> None:
-    shares = told(rates, "--vary", "short_share=0.5")["curve"]
+    shares = told(rates, "--set", "vary=short_share=0.5")["curve"]
     assert shares[0]["value"] == 0.5 and shares[0]["short_share"] < 0.5, "what is varied and what came of it"
-    found = told(rates, "--vary", "headroom=1,1.5")
+    found = told(rates, "--set", "vary=headroom=1,1.5")
     assert (found["schema"], found["constant"], found["series"]) == (
         "headgate/backtest-curve/v1",
         "headroom",
@@ -97,11 +97,11 @@ def test_a_picture(rates: str, tmp_path: Path) -> None:
         (("nowhere.csv",), InvalidInput, "nowhere.csv"),
         (("RATES", "--policy", "hpaa,foresite"), UsageError, "'hpaa'"),
         (("RATES", "--set", "peak=10", "--set", "rate-scale=2"), UsageError, "give one"),
-        (("RATES", "--headroom", "0.5"), InvalidInput, "--headroom"),
-        (("RATES", "--cut", "nan"), InvalidInput, "--cut"),
+        (("RATES", "--set", "headroom=0.5"), InvalidInput, "--headroom"),
+        (("RATES", "--set", "cut=nan"), InvalidInput, "--cut"),
         (("RATES", "--time-scale", "fast"), UsageError, "--time-scale"),
-        (("RATES", "--vary", "wings=2"), UsageError, "no constant 'wings'"),
-        (("RATES", "--vary", "quiet_s=soon"), UsageError, "no list of numbers"),
+        (("RATES", "--set", "vary=wings=2"), UsageError, "no constant 'wings'"),
+        (("RATES", "--set", "vary=quiet_s=soon"), UsageError, "no list of numbers"),
         (("RATES", "--plot", "x.gif"), UsageError, "x.gif"),
         (("100",), InvalidInput, "has no end"),
         (("RATES", "--topology", "nothing.yaml"), HeadgateError, "nothing.yaml"),

@@ -90,7 +90,8 @@ def test_handed_over_it_is_foreseen_before_three_periods_were_seen(before: str, 
     later = rates_file(tmp_path / "later.csv", 12 * PERIOD_S + 31, 5 * PERIOD_S)
     asked = (later, "--policy", "foresight")
     without, handed = (
-        told(backtest, *asked, *more)["series"][0]["policies"][0] for more in ((), ("--season", season))
+        told(backtest, *asked, *more)["series"][0]["policies"][0]
+        for more in ((), ("--set", f"season={season}"))
     )
     assert handed["of_static"] < without["of_static"] - 0.05
     assert handed["short_share"] <= max(0.01, without["short_share"])
@@ -101,7 +102,8 @@ def test_a_season_of_something_else_does_no_harm(before: str, tmp_path: Path) ->
     told(learn, before, "--output", season)
     asked = ("made:steps-by-chance", "--policy", "foresight")
     without, handed = (
-        told(backtest, *asked, *more)["series"][0]["policies"][0] for more in ((), ("--season", season))
+        told(backtest, *asked, *more)["series"][0]["policies"][0]
+        for more in ((), ("--set", f"season={season}"))
     )
     assert handed["short_share"] <= without["short_share"] + 0.002
     assert handed["of_static"] <= without["of_static"] + 0.01
@@ -139,7 +141,7 @@ def test_a_truncated_file_another_topologys_and_none_are_refused(before: str, tm
     with pytest.raises(InvalidInput, match="another topology's"):
         season_of(path, "night")
     with pytest.raises(InvalidInput, match="another topology's"):
-        told(backtest, "made:step-up", "--season", path, "--topology", "diamond")
+        told(backtest, "made:step-up", "--set", f"season={path}", "--topology", "diamond")
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(InvalidInput, match="cut off"):
         read_season(path)
@@ -150,7 +152,7 @@ def test_a_truncated_file_another_topologys_and_none_are_refused(before: str, tm
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [
-        (("RATES",), UsageError, "--out FILE is missing"),
+        (("RATES",), UsageError, "--output FILE is missing"),
         (("--output", "OUT"), UsageError, "which rates?"),
         (("nowhere.csv", "--output", "OUT"), InvalidInput, "nowhere.csv"),
         (("100", "--output", "OUT"), InvalidInput, "has no end"),

@@ -13,13 +13,13 @@ from headgate.lab.simulation import simulated_seeds as runs
 from headgate.lab.simulation.simulated_seeds import Sum
 from headgate.topology_runtime.worker.sources.source_ledger import Ledger
 
-FEW = ["lab", "sim", "--shape", "line", "--first-seed", "1", "--seeds", "3", "-o", "json"]
+FEW = ["lab", "sim", "--set", "shape=line", "--first-seed", "1", "--seeds", "3", "-o", "json"]
 
 
 def test_the_document_has_the_hash_of_all_seeds_whoever_runs_them(capsys):
-    assert main([*FEW, "--jobs", "1"]) == 0
+    assert main([*FEW, "--set", "jobs=1"]) == 0
     alone = json.loads(capsys.readouterr().out)
-    assert main([*FEW, "--jobs", "2"]) == 0
+    assert main([*FEW, "--set", "jobs=2"]) == 0
     assert json.loads(capsys.readouterr().out) == alone
     assert alone["schema"] == "headgate/sim/v1" and alone["seeds"] == 3 and alone["violations"] == []
     assert set(coverage.EXPECTED) <= set(alone["coverage"])
@@ -28,14 +28,14 @@ def test_the_document_has_the_hash_of_all_seeds_whoever_runs_them(capsys):
             [
                 "lab",
                 "sim",
-                "--shape",
-                "line",
+                "--set",
+                "shape=line",
                 "--first-seed",
                 "2",
                 "--seeds",
                 "3",
-                "--jobs",
-                "1",
+                "--set",
+                "jobs=1",
                 "-o",
                 "json",
             ]
@@ -47,16 +47,18 @@ def test_the_document_has_the_hash_of_all_seeds_whoever_runs_them(capsys):
 
 def test_a_violation_is_told_with_the_command_that_shows_it_again(capsys, monkeypatch):
     monkeypatch.setattr(Ledger, "acked", property(lambda self: self.position))
-    assert main([*FEW[:3], "--first-seed", "4", *FEW[5:], "--jobs", "1"]) == 8
+    assert main([*FEW[:4], "--first-seed", "4", *FEW[6:], "--set", "jobs=1"]) == 8
     told = capsys.readouterr()
     violation = json.loads(told.out)["violations"][0]
     assert "saved as acked" in violation["message"] and violation["shape"] == "line"
-    assert violation["again"] == f"headgate lab sim --first-seed {violation['seed']} --shape 'line' --steps"
+    assert (
+        violation["again"] == f"headgate lab sim --first-seed {violation['seed']} --set shape='line' --steps"
+    )
     assert "error[HG-CHECK]" in told.err and violation["again"] in told.err
 
 
 def test_the_trace_of_a_seed_tells_what_happened(capsys):
-    assert main(["lab", "sim", "--shape", "line", "--first-seed", "1", "--steps"]) == 0
+    assert main(["lab", "sim", "--set", "shape=line", "--first-seed", "1", "--steps"]) == 0
     told = capsys.readouterr()
     assert "controller starts" in told.out and "all is as it must be" in told.err
 
@@ -70,17 +72,17 @@ def test_interrupted_it_says_how_far_it_came(capsys, monkeypatch):
         return real(seed, options)
 
     monkeypatch.setattr(runs, "run", until_three)
-    assert main([*FEW, "--jobs", "1"]) == 130
+    assert main([*FEW, "--set", "jobs=1"]) == 130
     assert "interrupted after 2 of 3 seeds: 0 violations" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--shape", "cube"], "there is no topology 'cube'"),
-        (["--steps", "--seeds", "2"], "--trace tells of one seed"),
+        (["--set", "shape=cube"], "there is no topology 'cube'"),
+        (["--steps", "--seeds", "2"], "--steps shows one seed only"),
         (["--seeds", "0"], "--seeds"),
-        (["--jobs", "0"], "--jobs"),
+        (["--set", "jobs=0"], "--set jobs"),
     ],
 )
 def test_what_makes_no_sense_is_refused(words, said, capsys):

@@ -88,7 +88,7 @@ def test_what_was_begun_ahead_is_a_childs_first_process_and_no_other_one(begun):
     one.start()
     assert one.pid == first.pid
     until(lambda: not one.running)
-    here = f"['--begin-ahead', '--run', 'r', '--owner', '{os.getpid()}'] ['--all', 'words']"
+    here = f"['--set', 'begin-ahead=yes', '--run', 'r', '--owner', '{os.getpid()}'] ['--all', 'words']"
     assert one.last_lines()[0] == here and one.last_lines()[-1].startswith("EOFError")
     assert one.look(monotonic_ns()).endswith(f"started again as process {one.pid}") and one.pid != first.pid
     until(lambda: not one.running)

@@ -279,7 +279,7 @@ def test_bad_input_says_what_and_leaves_nothing(
     (project / "faulty" / "double.json").write_text(model("double", -1.0))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        one = up(*(port if word == "BUSY" else word for word in words))
+        one = up(*(word.replace("BUSY", port) for word in words))
         out, _ = one.process.communicate(timeout=START_S)
     assert (one.process.returncode, out) == (code, ""), one.says()
     assert said in one.says()

@@ -141,7 +141,7 @@ def test_what_the_commands_print_holds_no_secret(tmp_path: Path) -> None:
     for words in (
         [command.init, [folder]],
         [command.add, ["agent", "vm1", "--keys", folder]],
-        [command.export, ["agent", "vm1", "-o", out, "--keys", folder]],
+        [command.export, ["agent", "vm1", "--output", out, "--keys", folder]],
         [command.rotate, ["agent", "vm1", "--keys", folder]],
         [command.list_keys, ["--keys", folder]],
         [command.list_keys, ["--keys", folder, "-o", "json"]],

@@ -114,7 +114,7 @@ def left_over(tmp_path: Path) -> list[str]:
 
 @pytest.mark.alone
 def test_a_users_function_gets_a_model_that_can_be_read(tmp_path, tasks):
-    quick = ("--quick", "--set", "probe-seconds=1", "--threads", "1,2")
+    quick = ("--set", "quick=yes", "--set", "probe-seconds=1", "--threads", "1,2")
     code, document, _ = profile(tmp_path, f"{tasks}:spin", *quick)
     assert code == 0
     assert document is not None and document["schema"] == "headgate/profile/v1"
@@ -139,7 +139,9 @@ def test_a_users_function_gets_a_model_that_can_be_read(tmp_path, tasks):
     ],
 )
 def test_a_task_that_cannot_work_is_said_in_words(tmp_path, tasks, name, words):
-    code, document, stderr = profile(tmp_path, f"{tasks}:{name}", "--quick", "--set", "probe-seconds=1")
+    code, document, stderr = profile(
+        tmp_path, f"{tasks}:{name}", "--set", "quick=yes", "--set", "probe-seconds=1"
+    )
     assert code == 1
     assert document is None
     assert words in stderr
@@ -158,7 +160,7 @@ def test_one_task_that_fails_stops_no_other_and_keeps_what_was_measured(tmp_path
 
 
 def test_slow_and_leaking_tasks_get_a_model_and_a_word(tmp_path, tasks):
-    words = ("--quick", "--set", "probe-seconds=2", "--threads", "1")
+    words = ("--set", "quick=yes", "--set", "probe-seconds=2", "--threads", "1")
     code, document, stderr = profile(tmp_path, f"{tasks}:slow", f"{tasks}:leaks", *words)
     assert code == 0
     assert document is not None and len(document["models"]) == 2
@@ -168,7 +170,7 @@ def test_slow_and_leaking_tasks_get_a_model_and_a_word(tmp_path, tasks):
 
 def test_a_batched_task_is_measured_with_calls_as_large_as_a_run_makes_them(tmp_path, tasks):
     """Five ms a call, whatever is in it: 190 rows/s one by one."""
-    words = ("--quick", "--set", "probe-seconds=1", "--threads", "1")
+    words = ("--set", "quick=yes", "--set", "probe-seconds=1", "--threads", "1")
     code, document, _ = profile(tmp_path, f"{tasks}:asks_for_many", *words)
     assert code == 0 and document is not None
     (point,) = document["models"][0]["points"]
@@ -178,7 +180,7 @@ def test_a_batched_task_is_measured_with_calls_as_large_as_a_run_makes_them(tmp_
 @pytest.mark.alone
 def test_a_quick_task_is_measured_with_frames_that_it_gets_at_its_rate(tmp_path, tasks):
     """Single rows are some thousand a second, whatever the task does, and make frames of some rows."""
-    words = ("--quick", "--set", "probe-seconds=1", "--threads", "1", "--slot-cores", "1")
+    words = ("--set", "quick=yes", "--set", "probe-seconds=1", "--threads", "1", "--slot-cores", "1")
     code, document, _ = profile(tmp_path, f"{tasks}:quick", *words)
     assert code == 0 and document is not None
     (point,) = document["models"][0]["points"]
@@ -202,7 +204,9 @@ def test_one_that_is_stopped_leaves_no_process_and_the_next_profile_goes_on(tmp_
     assert "Traceback" not in stderr
     assert_nothing_is_left(tmp_path)
     before = record.read_bytes().splitlines()
-    code, _, _ = profile(tmp_path, f"{tasks}:spin", "--set", "probe-seconds=1", "--threads", "1,2", "--quick")
+    code, _, _ = profile(
+        tmp_path, f"{tasks}:spin", "--set", "probe-seconds=1", "--threads", "1,2", "--set", "quick=yes"
+    )
     assert code == 0
     after = record.read_bytes().splitlines()
     assert after[: len(before)] == before

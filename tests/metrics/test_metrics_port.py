@@ -129,11 +129,11 @@ PLACES = (
 def test_off_loopback_they_are_told_by_https_or_by_a_flag(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for options, what in (
-        (["--metrics-host", "10.0.0.5"], "unencrypted"),
-        (["--metrics-host", "::"], "no address that others could connect to"),
-        (["--metrics-host", "10.0.0.5", "--metrics-certificate", "x"], "go together"),
-        (["--metrics-tls", "--metrics-plain"], "goes with no certificate"),
-        (["--metrics-host", "no host"], "these addresses cannot be"),
+        (["--set", "metrics-host=10.0.0.5"], "unencrypted"),
+        (["--set", "metrics-host=::"], "no address that others could connect to"),
+        (["--set", "metrics-host=10.0.0.5", "--set", "metrics-certificate=x"], "go together"),
+        (["--set", "metrics-tls=yes", "--set", "metrics-plain=yes"], "goes with no certificate"),
+        (["--set", "metrics-host=no host"], "these addresses cannot be"),
     ):
         with pytest.raises(UsageError, match=what) as refused:
             run([*words, "--metrics-port", "0", *options])

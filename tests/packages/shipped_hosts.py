@@ -144,7 +144,7 @@ class Hosts:
     def packed(self) -> Path:
         """The code and its topology, signed by ann."""
         made, topology = self.root / "made.package", self.code / "shipped_flow.py:flow"
-        sign = ("--sign", self.root / "ann" / "signing.key", "--set", "on-every-host=note.folder")
+        sign = ("--set", f"sign={self.root / 'ann' / 'signing.key'}", "--set", "on-every-host=note.folder")
         words = headgate("package", "build", self.code, "--topology", topology, "--output", made, *sign)
         subprocess.run(words, cwd=self.elsewhere, check=True, capture_output=True, timeout=60)
         return made

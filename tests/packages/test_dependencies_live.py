@@ -61,7 +61,7 @@ DEP = {"shipped_dep/__init__.py": b"def loud(text):\n    return text.upper()\n"}
 def submitted(hosts: Hosts, path: Path):
     hosts.start_agent("vm1", "--trust-signer", hosts.root / "ann" / "signing.pub")
     hosts.wait(lambda: "vm1" in hosts.vms())
-    signed = ("--ship", "--sign", hosts.root / "ann" / "signing.key")
+    signed = ("--ship", "--set", f"sign={hosts.root / 'ann' / 'signing.key'}")
     return hosts.submit(hosts.code / "shipped_flow.py:flow", *signed, path=path)
 
 
@@ -108,7 +108,7 @@ def test_an_agent_that_is_killed_leaves_no_installing_process(hosts: Hosts) -> N
         signer = hosts.root / "ann" / "signing.pub"
         process = hosts.start_agent("vm1", "--trust-signer", signer, "--set", f"package-index={index}")
         hosts.wait(lambda: "vm1" in hosts.vms())
-        signed = ("--ship", "--sign", hosts.root / "ann" / "signing.key")
+        signed = ("--ship", "--set", f"sign={hosts.root / 'ann' / 'signing.key'}")
         client = hosts.start_submit(hosts.code / "shipped_flow.py:flow", *signed, path=path)
 
         def pips() -> list[int]:

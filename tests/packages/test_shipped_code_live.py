@@ -60,7 +60,7 @@ def test_a_host_that_does_not_trust_the_signer_runs_nothing_and_is_named(hosts: 
     hosts.start_agent("vm2", "--trust-signer", hosts.root / "eve" / "signing.pub")
     hosts.start_agent("vm3")
     hosts.wait(lambda: set(hosts.vms()) >= {"vm1", "vm2", "vm3"})
-    signed = ("--ship", "--sign", hosts.root / "ann" / "signing.key")
+    signed = ("--ship", "--set", f"sign={hosts.root / 'ann' / 'signing.key'}")
     done = hosts.submit(hosts.code / "shipped_flow.py:flow", *signed)
     assert done.returncode == 3
     assert "- vm2 does not take package" in done.stderr and "- vm3 does not take package" in done.stderr
@@ -72,7 +72,7 @@ def test_a_host_that_does_not_trust_the_signer_runs_nothing_and_is_named(hosts: 
 
 
 def test_what_would_not_be_found_on_other_hosts_is_refused_before_anything_is_sent(hosts: Hosts) -> None:
-    signed = ("--ship", "--sign", hosts.root / "ann" / "signing.key")
+    signed = ("--ship", "--set", f"sign={hosts.root / 'ann' / 'signing.key'}")
     (hosts.code / "data" / "lines.txt").rename(hosts.elsewhere / "lines.txt")
     text = (hosts.code / "shipped_flow.py").read_text()
     (hosts.code / "shipped_flow.py").write_text(
@@ -162,7 +162,7 @@ def test_to_a_controller_on_another_address_code_is_shipped_without_being_asked(
         hosts.wait(lambda: "vm1" in hosts.vms())
         reply = hosts.ask("submit", topology={}, models=[], steps=[], user_paths=[str(hosts.code)])
         assert reply.error is not None and "not from folders" in reply.error[2]
-        signed = ("--sign", hosts.state / "keys" / "signing.key")
+        signed = ("--set", f"sign={hosts.state / 'keys' / 'signing.key'}")
         done = hosts.submit(hosts.code / "shipped_flow.py:flow", *signed)
         assert done.returncode == 0 and "packed" in done.stderr, done.stderr
         shutil.rmtree(hosts.code)
@@ -228,7 +228,7 @@ def test_a_strangers_package_changes_nothing(hosts: Hosts) -> None:
     hosts.wait(lambda: len(hosts.noted()) >= 20)
     assert "what runs already" in replaced(hosts, "--package", made).stderr
     (hosts.code / "shipped_words.py").write_text("def loud(text):\n    return 'eve was here'\n")
-    signed = ("--sign", hosts.root / "eve" / "signing.key", "--set", "on-every-host=note.folder")
+    signed = ("--set", f"sign={hosts.root / 'eve' / 'signing.key'}", "--set", "on-every-host=note.folder")
     done = replaced(hosts, hosts.code / "shipped_flow.py:flow", "--ship", *signed)
     assert done.returncode == 3 and "vm1 does not take package" in done.stderr, done.stderr
     unsigned = hosts.ask(

@@ -394,7 +394,7 @@ def test_it_fits_any_terminal(size):
 
 def test_off_a_terminal_it_says_what_to_use_instead(capsys):
     assert cli.main(["top"]) == errors.UsageError.exit_code
-    assert "headgate watch" in capsys.readouterr().err
+    assert "headgate status --watch" in capsys.readouterr().err
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,7 +439,7 @@ def test_at_80_columns_every_task_has_a_line_with_all_its_figures(monkeypatch, c
     print_status(STABLE.status)
     lines = capsys.readouterr().out.splitlines()
     head = next(n for n, line in enumerate(lines) if line.startswith("task "))
-    assert " ".join(lines[head].split()) == "task threads in/s out/s queue busy p50 ms p99 ms cores"
+    assert " ".join(lines[head].split()) == "task threads in t/s out t/s queue busy p50 ms p99 ms cores"
     for number, task in enumerate(STABLE.status["tasks"], start=1):
         words = lines[head + number].split()
         assert words[0] == task["task"]
@@ -463,9 +463,9 @@ def completed(monkeypatch, capsys, words: str) -> str:
         ("headgate to", "plain,top"),
         ("headgate top --contr", "plain,--controller"),
         ("headgate status --ch", "plain,--check"),
-        ("headgate up --metr", "plain,--metrics"),
+        ("headgate up --metri", "plain,--metrics-port"),
         ("headgate controller run --metrics-p", "plain,--metrics-port"),
-        ("headgate agent run --metrics-h", "plain,--metrics-host"),
+        ("headgate agent run --state", "plain,--state-dir"),
     ],
 )
 def test_a_shell_completes_commands_and_options(monkeypatch, capsys, words, found):

@@ -74,8 +74,8 @@ def test_a_port_that_somebody_has_is_refused_before_anything_starts(tmp_path: Pa
                 [
                     "up",
                     "--dashboard",
-                    "--dashboard-port",
-                    str(port),
+                    "--set",
+                    f"dashboard-port={str(port)}",
                     "--state-dir",
                     str(state),
                     "--seconds",

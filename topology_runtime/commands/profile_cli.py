@@ -67,7 +67,7 @@ def _counts(context: click.Context, option: click.Parameter, value: str | None) 
     show_default=True,
     help="Of a probe, at least.",
 )
-@click.option("--quick", is_flag=True, help="One probe per count, no open-loop trials: half a minute a task.")
+@setting("--quick", is_flag=True, help="One probe per count, no open-loop trials: half a minute a task.")
 @click.option("--input", "events", type=click.Path(path_type=Path), help="Sample events, one per line.")
 @setting(
     "--param",
@@ -76,9 +76,9 @@ def _counts(context: click.Context, option: click.Parameter, value: str | None) 
     metavar="KEY=VALUE",
     help="For every TASK; may be repeated.",
 )
-@click.option("--key-by", "key", help="Of keyed tasks: a position, a field or module:function.")
+@setting("--key-by", "key", help="Of keyed tasks: a position, a field or module:function.")
 @setting("--at-once", type=click.IntRange(1), help="Tasks side by side (default: what leaves room).")
-@click.option("--again", is_flag=True, help="Forget what was measured before.")
+@setting("--again", is_flag=True, help="Forget what was measured before.")
 @format_options
 def profile(tasks: tuple[str, ...], of: str | None, folder: Path, output: Format, **options: Any) -> None:
     """Measure how each TASK behaves with more threads in one slot, and write its model.

@@ -19,6 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ALL_WORDS = "--help-all"
 SET = "set_words"
+UNSET = getattr(click.core, "UNSET", None)  # what click 8.3 has where nothing was given; None before
 
 
 class Setting(click.Option):
@@ -94,7 +95,13 @@ class SettingsCommand(click.Command):
         return "\n" + formatter.getvalue()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        left = super().parse_args(ctx, args)
+        try:
+            left = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name.removeprefix("--")
+            if any(one.key == name for one in self.settings):
+                raise click.UsageError(f"{name} is a setting: write --set {name}=VALUE", ctx) from error
+            raise
         if self.settings:
             self._take(ctx, ctx.params.pop(SET, ()))
         return left
@@ -114,8 +121,14 @@ class SettingsCommand(click.Command):
             given.setdefault(name, []).append(value)
         for name, one in known.items():
             told = given.get(name)
-            value = {} if told is None else {one.name: tuple(told) if one.multiple else told[-1]}
-            one.handle_parse_result(ctx, value, [])
+            taken, _ = one.handle_parse_result(ctx, _as_given(one, told), [])
+            if taken is UNSET:  # as click does at the end of its own parsing
+                ctx.params[str(one.name)] = None
+
+
+def _as_given(one: click.Option, told: list[str] | None) -> dict[str, Any]:
+    """As the parser hands it on."""
+    return {} if told is None else {str(one.name): tuple(told) if one.multiple else told[-1]}
 
 
 def setting_words(values: dict[str, Any]) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,23 +14,16 @@ from headgate.topology_runtime.wording import counted
 if TYPE_CHECKING:
     from headgate.topology_runtime.api.topology import Edge, Topology
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _options(command: F) -> F:
-    path = click.option("--path", "paths", multiple=True, help="A folder to import user code from first.")
-    return click.argument("topology", metavar="TOPOLOGY")(path(command))
-
 
 @click.command()
-@_options
+@click.argument("topology", metavar="TOPOLOGY")
 @format_options
 @click.option("--runs", is_flag=True, help="Can it be run? Import every task's `run` and check it.")
-def validate(topology: str, paths: tuple[str, ...], output: Format, runs: bool) -> None:
+def validate(topology: str, output: Format, runs: bool) -> None:
     """List every fault of a topology (exit code 3), or say that there is none."""
     from headgate.topology_runtime.api.loading import load
 
-    found = load(topology, paths, runs=runs).topology
+    found = load(topology, runs=runs).topology
     row = {
         "topology": found.name,
         "valid": True,
@@ -49,16 +42,16 @@ def validate(topology: str, paths: tuple[str, ...], output: Format, runs: bool) 
 
 
 @click.command()
-@_options
+@click.argument("topology", metavar="TOPOLOGY")
 @format_options
 @click.option("--rate", type=float, default=1.0, help="Input rate in tuples/s (default: 1).")
-def show(topology: str, paths: tuple[str, ...], output: Format, rate: float) -> None:
+def show(topology: str, output: Format, rate: float) -> None:
     """Tasks and edges with their rates at an input rate (GetRate)."""
     from headgate.topology_runtime.api.loading import load
 
     if not (math.isfinite(rate) and rate > 0):
         raise click.BadParameter(f"{rate:g} is not a finite rate above 0", param_hint="--rate")
-    found = load(topology, paths).topology
+    found = load(topology).topology
     rates = found.rates(rate)
     tasks, edges = task_rows(found, rates), edge_rows(found, rates)
     document = {"schema": "headgate/topology-rates/v1", "topology": found.name, "rate_tps": rate}
@@ -70,12 +63,12 @@ def show(topology: str, paths: tuple[str, ...], output: Format, rate: float) -> 
 
 
 @click.command()
-@_options
-def dot(topology: str, paths: tuple[str, ...]) -> None:
+@click.argument("topology", metavar="TOPOLOGY")
+def dot(topology: str) -> None:
     """The topology as Graphviz text: `headgate topology dot T | dot -Tsvg > t.svg`."""
     from headgate.topology_runtime.api.loading import load
 
-    click.echo(dot_text(load(topology, paths).topology))
+    click.echo(dot_text(load(topology).topology))
 
 
 def task_rows(topology: Topology, rates: Mapping[str, float]) -> list[dict[str, Any]]:

@@ -60,7 +60,9 @@ def compared_with(traces: Sequence[str], against: str | None, analyse: Analyse, 
         return ComparedWith()
     try:
         if known(found) is None and not is_small(found):
-            tell(f"not compared with {found.key}, the run before: it was not analysed (--against does it)")
+            tell(
+                f"not compared with {found.key}, the run before: it was not analysed (--set against does it)"
+            )
             return ComparedWith()
         return ComparedWith((_figures(found, analyse, tell),))
     except HeadgateError as error:

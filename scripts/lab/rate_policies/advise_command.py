@@ -84,7 +84,7 @@ NS = 1e9
     metavar="S",
     help="To get a VM, besides.",
 )
-@click.option("--season", type=click.Path(path_type=Path), metavar="FILE", help="A season that was learned.")
+@setting("--season", type=click.Path(path_type=Path), metavar="FILE", help="A season that was learned.")
 @format_options
 def advise(output: Format, **options: Any) -> None:
     """Say when and what headgate would plan for a deployment that it does not run, and why; nothing is run or changed.

@@ -1,8 +1,8 @@
 """What the controller would plan, and why, second by second of a rate that somebody else's deployment takes in. Pure.
 
 The rules are the controller's own, as `headgate lab backtest` tries them: forecast, `demand`, `diagnose`, `choose`.
-It is reckoned as if each plan were brought into force when it is advised. Of a time of which nothing is known nothing is
-advised.
+It is reckoned as if each plan were brought into force when it is advised. Of a time of which nothing is known
+nothing is advised.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ SHOWN = (
     metavar="S",
     help="To get a VM, besides.",
 )
-@click.option("--season", type=click.Path(path_type=Path), metavar="FILE", help="Hand foresight this season.")
-@click.option("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
+@setting("--season", type=click.Path(path_type=Path), metavar="FILE", help="Hand foresight this season.")
+@setting("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
 @click.option(
     "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the first series: .svg or .png."
 )
@@ -160,7 +160,7 @@ def curve_of(text: str) -> tuple[str, tuple[float, ...]]:
     """`NAME=X,Y` → the constant and its values. Raises UsageError."""
 
     name, _, values = text.partition("=")
-    hint = "--vary quiet_s=5,10,20"
+    hint = "--set vary=quiet_s=5,10,20"
     if name not in CONSTANTS:
         known = f"there are {', '.join(CONSTANTS)}{did_you_mean(name, CONSTANTS)}"
         raise UsageError(f"--vary: there is no constant {name!r}", cause=known, hint=hint)
@@ -208,7 +208,7 @@ def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]
     peak_tps = options["peak"] or (PEAK_TPS if options["rate_scale"] is None else None)
     cut = [one.cut(options["cut"]) for one in found]
     if faults := [f"{one.name}: nothing is offered" for one in cut if one.peak_tps <= 0]:
-        raise InvalidInput("there are rates that cannot be followed", faults=faults, hint="--cut 100")
+        raise InvalidInput("there are rates that cannot be followed", faults=faults, hint="--set cut=100")
     return [one.scaled(peak_tps) if peak_tps is not None else one for one in cut]
 
 

@@ -32,7 +32,7 @@ SHOWN = (
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
 @click.option("--policy", "policies", multiple=True, metavar="P", help="Only these (default: all).")
 @click.option("-f", "--follow", is_flag=True, help="Go on while the run does; the table again and again.")
-@click.option(
+@setting(
     "--every", type=click.FloatRange(1.0), default=10.0, show_default=True, metavar="S", help="… so often."
 )
 @setting(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import CheckFailed, UsageError
 
 if TYPE_CHECKING:
@@ -18,16 +19,14 @@ SCHEMA = "headgate/sim/v1"
 SHOWN_MOST = 20  # violations told in words; all are in the JSON
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.option("--seeds", default=None, type=click.IntRange(1), metavar="N", help="How many (default: 200).")
 @click.option(
     "--first-seed", "first", default=0, type=click.IntRange(0), metavar="S", help="The first (default: 0)."
 )
-@click.option("--shape", metavar="NAME", help="Only this topology (default: the seed says).")
+@setting("--shape", metavar="NAME", help="Only this topology (default: the seed says).")
 @click.option("--steps", "trace", is_flag=True, help="Tell what happens in one seed.")
-@click.option(
-    "--jobs", default=None, type=click.IntRange(1), metavar="J", help="Processes (default: all cores)."
-)
+@setting("--jobs", default=None, type=click.IntRange(1), metavar="J", help="Processes (default: all cores).")
 @format_options
 def sim(
     seeds: int | None, first: int, shape: str | None, trace: bool, jobs: int | None, output: Format
@@ -40,7 +39,7 @@ def sim(
 
     if shape is not None and shape not in SHAPES:
         raise UsageError(
-            f"--shape: there is no topology {shape!r}", hint=f"one of {', '.join(sorted(SHAPES))}"
+            f"--set shape: there is no topology {shape!r}", hint=f"one of {', '.join(sorted(SHAPES))}"
         )
     if trace:
         if seeds not in (None, 1):

@@ -99,7 +99,7 @@ def run(seed: int, options: Options, whole: bool = False) -> Outcome:
         error = str(found) if isinstance(found, AssertionError) else f"{type(found).__name__}: {found}"
         error = error or "an assertion without words"
     trail = tuple(world.clock.trail)
-    again = f"headgate lab sim --first-seed {seed}{f' --shape {options.shape!r}' if options.shape else ''} --steps"
+    again = f"headgate lab sim --first-seed {seed}{f' --set shape={options.shape!r}' if options.shape else ''} --steps"
     faults = tuple(world.faults.done)
     return Outcome(seed, world.name, world.clock.hash, faults, error, world.met, trail, again)
 

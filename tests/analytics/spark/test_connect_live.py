@@ -90,7 +90,9 @@ def test_a_connect_server_gives_the_results_of_a_session_of_ones_own(server: str
     assert here.returncode == 0, here.stderr
     assert list(differences(results(tmp_path / "there"), results(tmp_path / "here"))) == []
     assert results(tmp_path / "there")["analysis.json"]["rows"] > 29_000
-    again = analyze(tmp_path / "made", "--output", tmp_path / "there", "--master", server, "--again")
+    again = analyze(
+        tmp_path / "made", "--output", tmp_path / "there", "--master", server, "--set", "again=yes"
+    )
     assert again.returncode == 0, "the server serves the next session: " + again.stderr
 
 
