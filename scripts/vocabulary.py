@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Words that this project does not use, found in documents, comments, docstrings and messages.
+"""Words that this project does not use, found where people read them.
 
-    python scripts/vocabulary.py             README, docs, the packages
-    python scripts/vocabulary.py PATHS       these files and folders
-    python scripts/vocabulary.py --count     a line for each word, with how often it was found
+    python scripts/vocabulary.py                  the documents, and what commands print (--shown of the packages)
+    python scripts/vocabulary.py PATHS            these files and folders; of Python comments, docstrings, other strings
+    python scripts/vocabulary.py --shown PATHS    of Python what users see: no comments, of docstrings those of commands
+    python scripts/vocabulary.py --count …        a line for each word, with how often it was found
 
 The words stand in docs/glossary.md, in the table under "Words we do not use": `| not | use |`, several in a cell
 separated by commas. A word is looked for as a whole word in any case; a space in it matches any white space. It is
 right where it is part of what the table says to use ("letters" in "dead letters"), in code of a document (fenced or in
-backticks) and in the target of a link. Of Python files comments are read, and strings that hold a space: docstrings,
-help, messages. Exit code 1 when anything is found.
+backticks) and in the target of a link. Of strings of Python files those count that hold a space. Exit code 1 when
+anything is found.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 GLOSSARY = ROOT / "docs" / "glossary.md"
 HEADING = "## Words we do not use"
-PATHS = (
-    "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "agent",
-    "controller", "dashboards", "topology_runtime",
+DOCUMENTS = (
+    "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md", "docs",
+    "examples",
 )  # fmt: skip
+PACKAGES = ("agent", "controller", "dashboards", "topology_runtime", "scripts/lab")
 SUFFIXES = (".md", ".py")
 SKIPPED = (
     "docs/decisions/[0-9]*",
@@ -40,6 +42,7 @@ SKIPPED = (
 ALLOWED = frozenset({  # (path, word) where the word is right; keep it tiny
     ("docs/explanation/protocol.md", "tuples"),  # a section that code cites by its name
 })  # fmt: skip
+DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 CODE = re.compile(r"^```.*?^```|``.+?``|`[^`\n]+`|\]\([^)\n]+\)", re.MULTILINE | re.DOTALL)
 
 
@@ -89,9 +92,9 @@ def _pattern(words: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w-]){spaced}(?![\w-])", re.IGNORECASE)
 
 
-def findings(path: Path, rules: Iterable[Rule]) -> Iterator[Finding]:
+def findings(path: Path, rules: Iterable[Rule], shown: bool = False) -> Iterator[Finding]:
     name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
-    for first, text in _passages(path):
+    for first, text in _passages(path, shown):
         taken: list[tuple[int, int]] = []  # by longer words, which come first
         for rule in rules:
             right = [match.span() for match in rule.right.finditer(text)] if rule.right else []
@@ -103,11 +106,11 @@ def findings(path: Path, rules: Iterable[Rule]) -> Iterator[Finding]:
                     yield Finding(name, line, " ".join(match[0].split()), rule.use)
 
 
-def _passages(path: Path) -> Iterator[tuple[int, str]]:
+def _passages(path: Path, shown: bool) -> Iterator[tuple[int, str]]:
     """Text for people, with the number of its first line; code in it is blank."""
     text = path.read_text("utf-8")
     if path.suffix == ".py":
-        yield from ((line, _without_code(passage)) for line, passage in _of_python(text))
+        yield from ((line, _without_code(passage)) for line, passage in _of_python(text, shown))
     else:
         yield 1, _without_code(text)
 
@@ -116,18 +119,27 @@ def _without_code(text: str) -> str:
     return CODE.sub(lambda match: re.sub(r"\S", " ", match[0]), text)
 
 
-def _of_python(text: str) -> Iterator[tuple[int, str]]:
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
+def _of_python(text: str, shown: bool) -> Iterator[tuple[int, str]]:
+    if not shown:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
     waiting: list[ast.AST] = [ast.parse(text)]
     while waiting:
         node = waiting.pop()
+        if shown and isinstance(node, DOCUMENTED) and ast.get_docstring(node) and not _is_command(node):
+            del node.body[0]
         said = _said(node)
         if " " in said.strip():
             yield node.lineno, said  # type: ignore[attr-defined]  # a constant or an f-string has a line
         parts = ast.iter_child_nodes(node)
         waiting += [part for part in parts if not (said and isinstance(part, ast.Constant))]
+
+
+def _is_command(node: ast.AST) -> bool:
+    """A function whose docstring is the help of a command."""
+    marks = node.decorator_list if isinstance(node, ast.FunctionDef) else []
+    return any("command" in ast.unparse(mark) or "group" in ast.unparse(mark) for mark in marks)
 
 
 def _said(node: ast.AST) -> str:
@@ -152,11 +164,13 @@ def main(words: list[str] | None = None) -> int:
     )
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATHS")
     parser.add_argument("--count", action="store_true", help="a line for each word instead of each place")
+    parser.add_argument("--shown", action="store_true", help="of Python only what users see")
     given = parser.parse_args(words)
-    asked = [path.resolve() for path in given.paths] or [ROOT / path for path in PATHS]
+    asked = [path.resolve() for path in given.paths] or [ROOT / path for path in (*DOCUMENTS, *PACKAGES)]
+    shown = given.shown or not given.paths
     rules = rules_of(GLOSSARY.read_text("utf-8"))
     there = files(path for path in asked if path.exists() or given.paths)
-    found = sorted({finding for file in there for finding in findings(file, rules)})
+    found = sorted({finding for file in there for finding in findings(file, rules, shown)})
     if given.count:
         for (word, use), times in Counter((each.word.lower(), each.use) for each in found).most_common():
             print(f"{times:>6}  {word} -> {use}")

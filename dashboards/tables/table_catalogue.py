@@ -35,9 +35,9 @@ thread | bigint |  | number of the thread, its own in the whole run
 cpu_s | double | s | CPU time of the thread
 run_delay_s | double | s | time in which it could have run and no core was free
 memory_bytes | bigint | bytes | memory of its worker
-tuples_in | bigint | tuples | rows that it took in and finished
-tuples_out | bigint | tuples | rows that it sent on
-queue | bigint | tuples | rows that waited for it at the end of the window
+tuples_in | bigint | rows | rows that it took in and finished
+tuples_out | bigint | rows | rows that it sent on
+queue | bigint | rows | rows that waited for it at the end of the window
 latency_mean_s | double | s | mean time from a row's arrival in its queue to completion
 latency_p50_s | double | s | median of it
 latency_p99_s | double | s | 99th percentile of it
@@ -58,17 +58,17 @@ predicted_memory | double | slots | what the plan foresaw for memory""",
 
 {BLOCK}
 source | string |  | source
-offered_tps | double | tuples/s | offered, mean over window_s
-emitted_tps | double | tuples/s | emitted, mean over window_s
-acked_tps | double | tuples/s | processed whole, mean over window_s
-planned_tps | double | tuples/s | rate that the plan is for
-predicted_tps | double | tuples/s | rate that the plan was predicted to carry
+offered_tps | double | rows/s | offered, mean over window_s
+emitted_tps | double | rows/s | emitted, mean over window_s
+acked_tps | double | rows/s | processed whole, mean over window_s
+planned_tps | double | rows/s | rate that the plan is for
+predicted_tps | double | rows/s | rate that the plan was predicted to carry
 source_kind | string |  | paced: by a schedule, arriving: rows come by themselves
-lag_rows | bigint | tuples | rows that came and were not read yet (arriving sources)
+lag_rows | bigint | rows | rows that came and were not read yet (arriving sources)
 lag_s | double | s | for how long the oldest of these has waited
-offered | bigint | tuples | offered since the row before
-emitted | bigint | tuples | emitted since the row before
-acked | bigint | tuples | done: processed whole, or a dead letter, since the row before""",
+offered | bigint | rows | offered since the row before
+emitted | bigint | rows | emitted since the row before
+acked | bigint | rows | done: processed whole, or a dead letter, since the row before""",
     "latency": f"""An even sample of the rows that reached a sink; each stands for `tuples` of them.
 
 {RUN}
@@ -78,7 +78,7 @@ source | string |  | where the rows came from
 sink | string |  | where they arrived
 latency_s | double | s | from the intended emit time at the source to completion at the sink
 error_s | double | s | half the width of the histogram's bucket that it comes from
-tuples | double | tuples | rows that this one stands for""",
+tuples | double | rows | rows that this one stands for""",
     "links": f"""What went from one thread to another in one window.
 
 {BLOCK}
@@ -86,7 +86,7 @@ from_task | string |  | task that sent
 from_thread | bigint |  | its thread
 to_task | string |  | task that received
 to_thread | bigint |  | its thread
-tuples | bigint | tuples | rows
+tuples | bigint | rows | rows
 bytes | bigint | bytes | content of the rows, where they went over a channel
 frames | bigint | frames | frames in which they went
 buffer_latency_s | double | s | mean time of a frame in the sender's buffer
@@ -123,7 +123,7 @@ task | string |  | task
 kind | string |  | source, map, hold, …; sink where nothing follows and nothing else is said
 code | string |  | what runs
 static | boolean |  | its size is fixed
-weight | double | tuples/tuple | rows that it takes in per row of each source, by the selectivities of the edges
+weight | double | rows/row | rows that it takes in per row of each source, by the selectivities of the edges
 is_source | boolean |  | nothing leads to it
 is_sink | boolean |  | nothing follows it""",
     "edges": f"""Edges of the topology.
@@ -132,13 +132,13 @@ is_sink | boolean |  | nothing follows it""",
 from_task | string |  | sender
 to_task | string |  | receiver
 grouping | string |  | how rows are shared out
-selectivity | double | tuples/tuple | rows per row that the sender takes in""",
+selectivity | double | rows/row | rows per row that the sender takes in""",
     "models": f"""Points of the models that the run began with.
 
 {RUN}
 task | string |  | task
 threads | bigint | threads | of the task, alone in a slot
-rate_tps | double | tuples/s | most that they carry together
+rate_tps | double | rows/s | most that they carry together
 cpu | double | slots | CPU at that rate, as a fraction of the slot
 memory | double | slots | memory at that rate, as a fraction of the slot""",
     "decisions": f"""Every decision, those that led to nothing too (decisions.jsonl).
@@ -153,8 +153,8 @@ action | string |  | plan: there is a new one; none: nothing to do
 text | string |  | in a sentence
 evidence | string |  | the numbers it stands on, as JSON
 plan | string |  | id of its plan
-rate_tps | double | tuples/s | rate that the plan is for
-predicted_tps | double | tuples/s | rate that it is predicted to carry
+rate_tps | double | rows/s | rate that the plan is for
+predicted_tps | double | rows/s | rate that it is predicted to carry
 limited_by | string |  | task that saturates first
 limited_by_slot | string |  | where
 slots | bigint | slots | slots with threads in it
@@ -170,19 +170,19 @@ vm | string |  | VM
 slot | bigint |  | number of the slot on its VM
 task | string |  | task
 threads | bigint | threads | of the task in this slot""",
-    "counts": f"""Tuples since the run began, whenever the controller said so (views.jsonl).
+    "counts": f"""Rows since the run began, whenever the controller said so (views.jsonl).
 
 {RUN}
 number | bigint |  | from 1 in the order of the file
 time | timestamp |  | when (UTC)
-offered | bigint | tuples | due by the schedule, or arrived
-emitted | bigint | tuples | distinct source positions that were emitted
-acked | bigint | tuples | of these processed whole
-in_flight | bigint | tuples | on their way
-lost | bigint | tuples | neither processed nor on their way
-dead_lettered | bigint | tuples | that a task failed on three times
-replayed | bigint | tuples | sent once more
-duplicates | bigint | tuples | rows at sinks more than once, at least""",
+offered | bigint | rows | due by the schedule, or arrived
+emitted | bigint | rows | distinct source positions that were emitted
+acked | bigint | rows | of these processed whole
+in_flight | bigint | rows | on their way
+lost | bigint | rows | neither processed nor on their way
+dead_lettered | bigint | rows | that a task failed on three times
+replayed | bigint | rows | sent once more
+duplicates | bigint | rows | rows at sinks more than once, at least""",
     "left_out": f"""Files, or parts of them, that no table has a row of.
 
 {RUN}

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
-from headgate.dashboards.tables.table_catalogue import TraceTable, tables
+from headgate.dashboards.tables.table_catalogue import TableColumn, TraceTable, tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
 BEGINS = "<!-- from here on written by scripts/makers/write_tables_page.py -->\n"
 WIDTH = 100
+RAW = "As recorded, a row for each line of a file of the trace; `--tables` has their columns: "
 
 
 def written(text: str) -> str:
@@ -22,19 +24,28 @@ def written(text: str) -> str:
         raise SystemExit(f"{PAGE} has no line {BEGINS!r}")
     every = sorted(tables().values(), key=lambda table: table.name)
     views, raw = [table for table in every if table.sql], [table for table in every if not table.sql]
-    parts = [by_hand + mark, "## Views\n", *map(listed, views), "\n## Raw tables\n", *map(told, raw)]
+    parts = [
+        by_hand + mark,
+        "## Views\n",
+        *map(listed, views),
+        "\n## Raw tables\n",
+        wrapped(RAW + named(raw) + "."),
+    ]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def listed(table: TraceTable) -> str:
-    """One table: what a row is, and its columns. Their meaning is told by `headgate sql TRACE --tables`."""
-    names = ", ".join(f"`{column.name}`" for column in table.columns if column.name != "run")
-    return told(table, f" {names}")
+    """One view: what a row is, and its columns. `headgate sql TRACE --tables` says what they mean."""
+    columns = [column for column in table.columns if column.name != "run"]
+    return wrapped(f"- **{table.name}**: {table.about} {named(columns)}", "  ")
 
 
-def told(table: TraceTable, more: str = "") -> str:
-    text = f"- **{table.name}**: {table.about}{more}"
-    return fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+def named(things: Sequence[TraceTable] | Sequence[TableColumn]) -> str:
+    return ", ".join(f"`{thing.name}`" for thing in things)
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    return fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,23 @@ def test_links_and_anchors_lead_somewhere(path: Path) -> None:
     assert broken == []
 
 
+MADE = {"controller/plan/mappers/in_order.py", "tests/FOLDER"}  # what the reader makes or chooses
+
+
+@pytest.mark.parametrize("path", [*FRONT, *PAGES], ids=names)
+def test_files_that_are_named_exist(path: Path) -> None:
+    """Paths from the root of the repository, patterns included; in tests/README.md from its folder too."""
+    folders = "agent|controller|dashboards|topology_runtime|tests|scripts|docs"
+    named = re.findall(rf"[` (]((?:{folders})/[\w./*-]+)", path.read_text("utf-8"))
+    roots = (ROOT, path.parent) if path.parent.name == "tests" else (ROOT,)
+    missing = [
+        name
+        for name in named
+        if name not in MADE and not any(any(root.glob(name.rstrip("./"))) for root in roots)
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize("path", [*FRONT, *PAGES], ids=names)
 def test_lines_are_short(path: Path) -> None:
     assert [line for line in prose(path.read_text("utf-8")) if len(line) > MAX_WIDTH] == []

@@ -65,6 +65,21 @@ def test_what_is_found_in_code(tmp_path):
     assert found(tmp_path, "code.py", text) == [(1, "letters"), (2, "letters"), (3, "effects")]
 
 
+def test_of_what_is_shown_are_messages_and_the_help_of_commands_but_no_comments(tmp_path):
+    path = tmp_path / "code.py"
+    text = (
+        '"""Of letters."""\n'
+        "@click.command()\n"
+        "def show():  # letters\n"
+        '    """Show letters."""\n'
+        "def told():\n"
+        '    """Of letters."""\n'
+        '    print("some letters")\n'
+    )
+    path.write_text(text, "utf-8")
+    assert sorted(each.line for each in vocabulary.findings(path, RULES, shown=True)) == [4, 7]
+
+
 def test_a_glossary_without_the_table_is_refused():
     with pytest.raises(SystemExit, match="no heading"):
         vocabulary.rules_of("# Words\n")

@@ -12,7 +12,7 @@ from headgate.topology_runtime.traces.trace_tables import TABLES
 from made_traces.generate_trace import Wanted, generate
 from makers.write_tables_page import PAGE, written
 
-UNITS = {"_s": "s", "_bytes": "bytes", "_tps": "tuples/s", "_ms": "ms"}
+UNITS = {"_s": "s", "_bytes": "bytes", "_tps": "rows/s", "_ms": "ms"}
 
 
 def test_the_page_is_what_the_code_says() -> None:

@@ -63,10 +63,9 @@ def page(data: Data) -> str:
 def _head(data: Data) -> str:
     rates = ", ".join(f"{rate:g}" for rate in data["rates"])
     setting = (
-        f"Pairs of allocator and mapper on six topologies with the published models at {rates} tuples/s, on VMs of "
-        "4, 2 and 1 slots at $0.098 an hour for a slot; placers on random graphs of paper 2's class; and two of the "
-        "pairs run. Made from [all-schedulers.json](all-schedulers.json), which also has the rows that leave slots "
-        "and VMs, and the time each plan took."
+        f"Pairs of allocator and mapper on six topologies with the published models at {rates} rows/s, on VMs of "
+        "4, 2 and 1 slots at $0.098 an hour for a slot; placers on random graphs of paper 2's class; and two pairs "
+        "run. [all-schedulers.json](all-schedulers.json) has all figures."
     )
     machine = (
         f"Machine: {data['machine']}, {data['when']}, with {data['load']}. Times are CPU time, medians of "
@@ -87,10 +86,10 @@ def _table(title: str, words: str, columns: Sequence[str], rows: Sequence[Sequen
         "",
         _wrapped(words),
         "",
-        "| " + " | ".join(columns) + " |",
+        f"|{'|'.join(columns)}|",
         "|" + "---|" * len(columns),
     ]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+    return "\n".join(lines + [f"|{'|'.join(row)}|" for row in rows])
 
 
 def _by_topology(plans: Sequence[Data], cell: Callable[[Data], str]) -> tuple[list[str], list[list[str]]]:
@@ -124,7 +123,7 @@ def _slots(data: Data) -> str:
     ]
     shown = "/".join(f"{rate:g}" for rate in rates)
     words = (
-        f"Acquired for {shown} tuples/s, and what all six cost an hour at {SHOWN_TPS:g}. –: no plan. Fewer slots are "
+        f"Acquired for {shown} rows/s, and what all six cost an hour at {SHOWN_TPS:g}. –: no plan. Fewer slots are "
         "only better where the plan also carries its rate (next table)."
     )
     return _table("Slots and cost", words, ["pair", *names, f"$ per hour at {SHOWN_TPS:g}"], rows)
@@ -142,7 +141,7 @@ def _rates(at: Sequence[Data]) -> str:
             f"{_part(plan['weighted_tps'], plan['rate_tps'])}/{_part(plan['shuffle_tps'], plan['rate_tps'])}"
         ),
     )
-    words = f"Predicted, in % of {SHOWN_TPS:g} tuples/s (100 at most): weighted/shuffled routing."
+    words = f"Predicted, in % of {SHOWN_TPS:g} rows/s (100 at most): weighted/shuffled routing."
     return _table("What the plans carry", words, columns, rows)
 
 
@@ -199,14 +198,13 @@ def _runs(data: Data) -> str:
     words = (
         "The highest rate that each plan has on the same fixed slots (models measured on this machine; median), and "
         "the part of it that a run kept up with, led up a stair of rates. < a part: even the lowest step was too "
-        "high; such a run is not in the median. Rates are planned in steps, so a plan may be predicted to carry more. "
-        "Runs alternate; what else the machine does takes from all of them."
+        "high; such a run is not in the median. Runs alternate."
     )
     columns = [
         "shape",
         "pair",
         "slots",
-        "planned tuples/s",
+        "planned rows/s",
         "predicted / planned",
         "achieved / planned, each run",
         "median",
@@ -257,7 +255,7 @@ def _loses(data: Data) -> str:
         f"- **Time**: a plan takes {_times(ours, usual)} as long as by `{USUAL}` (median of the topologies).",
     ]
     lines += [line for line in (_graphs_lost(data), _runs_lost(data)) if line]
-    head = f"`{OURS}` beside plans that are predicted to carry {SHOWN_TPS:g} tuples/s with weighted routing:"
+    head = f"`{OURS}` beside plans that are predicted to carry {SHOWN_TPS:g} rows/s with weighted routing:"
     return "\n".join(["## Where ours loses", "", _wrapped(head), "", *map(_wrapped, lines)])
 
 

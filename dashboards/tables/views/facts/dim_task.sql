@@ -5,11 +5,11 @@
 -- kind | string |  | source, map, hold, sink, …
 -- code | string |  | what runs
 -- static | boolean |  | its size is fixed
--- weight | double | tuples/tuple | rows that it takes in per row of each source, by selectivities
+-- weight | double | rows/row | rows that it takes in per row of each source, by selectivities
 -- is_source | boolean |  | nothing leads to it
 -- is_sink | boolean |  | nothing follows it
--- thread_tps | double | tuples/s | most that one thread alone in a slot carries, by its model
--- slot_tps | double | tuples/s | most that a slot of its threads carries, by its model
+-- thread_tps | double | rows/s | most that one thread alone in a slot carries, by its model
+-- slot_tps | double | rows/s | most that a slot of its threads carries, by its model
 select
   t.run,
   t.task,

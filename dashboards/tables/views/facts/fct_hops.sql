@@ -5,10 +5,10 @@
 -- from_task | string |  | sender
 -- to_task | string |  | receiver; the same task: rows that it hands on when its keys move
 -- pairs | bigint | pairs | of threads between which anything went
--- tuples | bigint | tuples | rows
+-- tuples | bigint | rows | rows
 -- bytes | bigint | bytes | content of the rows, where they went over a channel
 -- frames | bigint | frames | frames in which they went
--- tuples_tps | double | tuples/s | rows over the seconds of the epoch in which anything went over any edge
+-- tuples_tps | double | rows/s | rows over the seconds of the epoch in which anything went over any edge
 -- buffer_s | double | s | in the sender's buffer, mean over frames
 -- channel_s | double | s | from there into the receiver's queue, mean over frames
 -- task_s | double | s | from the queue to completion at the receiver, mean over the rows of its threads

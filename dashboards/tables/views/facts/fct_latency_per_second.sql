@@ -1,4 +1,4 @@
--- Latency from a source to a sink in one second, weighted by the tuples that each sampled row stands for.
+-- Latency from a source to a sink in one second, weighted by the rows that each sampled row stands for.
 --
 -- run | string |  | topology/run
 -- source | string |  | where the rows came from
@@ -6,7 +6,7 @@
 -- second | timestamp |  | second in which they arrived (UTC)
 -- at_s | double | s | since the run's first window
 -- epoch | bigint |  | number of the plan that was in force
--- tuples | double | tuples | rows that arrived
+-- tuples | double | rows | rows that arrived
 -- mean_s | double | s | mean latency
 -- p50_s | double | s | median
 -- p95_s | double | s | 95th percentile

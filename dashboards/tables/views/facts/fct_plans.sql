@@ -6,8 +6,8 @@
 -- decided | timestamp |  | when it was decided on (UTC)
 -- at_s | double | s | since the run's first window
 -- reason | string |  | the rule that applied
--- rate_tps | double | tuples/s | rate that it is for
--- predicted_tps | double | tuples/s | rate that it was predicted to carry
+-- rate_tps | double | rows/s | rate that it is for
+-- predicted_tps | double | rows/s | rate that it was predicted to carry
 -- limited_by | string |  | task that was predicted to saturate first
 -- moves | bigint | threads | threads that start or leave
 -- enacted_s | double | s | from the decision until it was in force

@@ -5,12 +5,12 @@
 -- second | timestamp |  | begin of the second in which the controller counted (UTC)
 -- at_s | double | s | since the run's first window
 -- epoch | bigint |  | number of the plan that was in force
--- offered | bigint | tuples | due by the schedule, or arrived
--- emitted | bigint | tuples | emitted
--- acked | bigint | tuples | done: processed whole, or a dead letter
--- behind | bigint | tuples | offered and not yet done at the end of the second
--- planned_tps | double | tuples/s | rate that the plan is for
--- predicted_tps | double | tuples/s | rate that it was predicted to carry
+-- offered | bigint | rows | due by the schedule, or arrived
+-- emitted | bigint | rows | emitted
+-- acked | bigint | rows | done: processed whole, or a dead letter
+-- behind | bigint | rows | offered and not yet done at the end of the second
+-- planned_tps | double | rows/s | rate that the plan is for
+-- predicted_tps | double | rows/s | rate that it was predicted to carry
 -- lag_s | double | s | for how long the oldest row waits to be read (arriving sources)
 with seconds as (
   select

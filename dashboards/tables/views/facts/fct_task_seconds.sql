@@ -6,9 +6,9 @@
 -- at_s | double | s | since the run's first window
 -- epoch | bigint |  | number of the plan that was in force
 -- threads | bigint | threads | that were sampled
--- tuples_in | bigint | tuples | rows taken in and finished
--- tuples_out | bigint | tuples | rows sent on
--- queue | bigint | tuples | rows that waited
+-- tuples_in | bigint | rows | rows taken in and finished
+-- tuples_out | bigint | rows | rows sent on
+-- queue | bigint | rows | rows that waited
 -- cpu_cores | double | cores | CPU time per second of all of them
 -- busy_share | double |  | share of the threads' time in the task's logic
 -- run_delay_share | double |  | share of the threads' time in which no core was free for them

@@ -7,13 +7,13 @@
 -- vm | string |  | VM
 -- slot | bigint |  | number of the slot on its VM
 -- threads | bigint | threads | different ones that were sampled
--- tuples_in | bigint | tuples | rows taken in; of a source, rows sent on
+-- tuples_in | bigint | rows | rows taken in; of a source, rows sent on
 -- busy_share | double |  | share of the threads' time in the task's logic (not of a source)
 -- cpu_share | double | slots | CPU of the whole slot while they were there, as a fraction of it
 -- own_cpu | double | slots | CPU of these threads alone, as a fraction of the slot
 -- load | double |  | the higher of busy_share and cpu_share; of those as near (to 0.01) the one with most own_cpu is first
--- queue_mean | double | tuples | rows that waited for all of them, mean
--- queue_growth_tps | double | tuples/s | least-squares slope of it
+-- queue_mean | double | rows | rows that waited for all of them, mean
+-- queue_growth_tps | double | rows/s | least-squares slope of it
 -- grows | boolean |  | by over 2 % of what they take in, and by half a second of it in the epoch
 with blocks as (
   select

@@ -9,7 +9,7 @@
 -- vms | bigint | VMs | with held slots
 -- vm_hours | double | VM·h | VMs over time
 -- usd | double | USD | what the VMs cost; null: the price of one is not known
--- acked | bigint | tuples | done: processed whole, or a dead letter; by the counts in rates
+-- acked | bigint | rows | done: processed whole, or a dead letter; by the counts in rates
 -- unexplained_cpu | double | slots | mean CPU of a held slot that no task thread explains
 -- usd_per_million | double | USD | for a million of these
 with blocks as (

@@ -5,12 +5,12 @@
 -- reason | string |  | why it was made
 -- from_s | double | s | its first second, since the run's first window
 -- to_s | double | s | its last second
--- offered | bigint | tuples | due by the schedule, or arrived
--- acked | bigint | tuples | done: processed whole, or a dead letter
--- fell_behind | bigint | tuples | offered − acked: what waits longer at its end than at its begin
--- offered_tps | double | tuples/s | mean
--- acked_tps | double | tuples/s | mean
--- predicted_tps | double | tuples/s | rate that the plan was predicted to carry
+-- offered | bigint | rows | due by the schedule, or arrived
+-- acked | bigint | rows | done: processed whole, or a dead letter
+-- fell_behind | bigint | rows | offered − acked: what waits longer at its end than at its begin
+-- offered_tps | double | rows/s | mean
+-- acked_tps | double | rows/s | mean
+-- predicted_tps | double | rows/s | rate that the plan was predicted to carry
 -- p50_s | double | s | median latency
 -- p95_s | double | s | 95th percentile of it
 -- max_s | double | s | longest

@@ -4,7 +4,7 @@
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan that was in force
 -- task | string |  | task
--- peak_tps | double | tuples/s | rows that it would take in at that rate; of a source, send on
+-- peak_tps | double | rows/s | rows that it would take in at that rate; of a source, send on
 -- cpu_s_per_tuple | double | s | CPU time of a row, as measured
 -- busy_s_per_tuple | double | s | time in the task's logic of a row, as measured (not of a source)
 -- slots_used | double | slots | CPU that it used, in slots

@@ -4,13 +4,13 @@
 -- topology | string |  | topology
 -- started | timestamp |  | when it began (UTC)
 -- seconds | double | s | from the end of the first window to that of the last
--- offered_tps | double | tuples/s | mean of the counts of its seconds
--- acked_tps | double | tuples/s | mean of acked
--- acked | bigint | tuples | done: processed whole, or a dead letter; by the counts in rates
--- lost | bigint | tuples | neither processed nor on their way at its end
--- dead_lettered | bigint | tuples | that a task failed on three times
--- replayed | bigint | tuples | sent once more
--- duplicates | bigint | tuples | rows at sinks more than once, at least
+-- offered_tps | double | rows/s | mean of the counts of its seconds
+-- acked_tps | double | rows/s | mean of acked
+-- acked | bigint | rows | done: processed whole, or a dead letter; by the counts in rates
+-- lost | bigint | rows | neither processed nor on their way at its end
+-- dead_lettered | bigint | rows | that a task failed on three times
+-- replayed | bigint | rows | sent once more
+-- duplicates | bigint | rows | rows at sinks more than once, at least
 -- p50_s | double | s | median latency
 -- p95_s | double | s | 95th percentile of it
 -- p99_s | double | s | 99th percentile of it

@@ -8,8 +8,8 @@
 -- slot | bigint |  | number of the slot on its VM
 -- threads | bigint | threads | of the task in this epoch
 -- seconds | double | s | for which it was there
--- tuples_in | bigint | tuples | rows that it took in
--- tuples_tps | double | tuples/s | while it was there
+-- tuples_in | bigint | rows | rows that it took in
+-- tuples_tps | double | rows/s | while it was there
 -- share | double |  | of the task's rows
 -- skew | double |  | its tuples_tps over the mean of all threads of the task; 1: like the others
 -- busy_share | double |  | share of its time in the task's logic

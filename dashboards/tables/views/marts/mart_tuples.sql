@@ -1,17 +1,17 @@
--- What became of the tuples of a run: the controller's last word, and beside it what the tables of the trace add up to.
+-- What became of the rows of a run: the controller's last word, and beside it what the tables of the trace add up to.
 --
 -- run | string |  | topology/run
--- offered | bigint | tuples | due by the schedule, or arrived
--- emitted | bigint | tuples | distinct source positions that were emitted
--- acked | bigint | tuples | of these processed whole
--- in_flight | bigint | tuples | on their way at the end
--- lost | bigint | tuples | neither processed nor on their way
--- dead_lettered | bigint | tuples | that a task failed on three times
--- replayed | bigint | tuples | sent once more
--- duplicates | bigint | tuples | rows at sinks more than once, at least
--- counted_emitted | bigint | tuples | sum of the counts in rates
--- counted_done | bigint | tuples | sum of the counts in rates: acked and dead_lettered
--- finished | double | tuples | rows that arrived at sinks, by the latency table
+-- offered | bigint | rows | due by the schedule, or arrived
+-- emitted | bigint | rows | distinct source positions that were emitted
+-- acked | bigint | rows | of these processed whole
+-- in_flight | bigint | rows | on their way at the end
+-- lost | bigint | rows | neither processed nor on their way
+-- dead_lettered | bigint | rows | that a task failed on three times
+-- replayed | bigint | rows | sent once more
+-- duplicates | bigint | rows | rows at sinks more than once, at least
+-- counted_emitted | bigint | rows | sum of the counts in rates
+-- counted_done | bigint | rows | sum of the counts in rates: acked and dead_lettered
+-- finished | double | rows | rows that arrived at sinks, by the latency table
 with last as (
   select c.*
   from counts c
