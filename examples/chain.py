@@ -22,7 +22,9 @@ class Frames(Source):
     def read(self, position: int, limit: int) -> list[Row]:
         if position >= FRAMES:
             raise Exhausted
-        return [{"frame": n, "camera": f"c{n % CAMERAS}"} for n in range(position, min(position + limit, FRAMES))]
+        return [
+            {"frame": n, "camera": f"c{n % CAMERAS}"} for n in range(position, min(position + limit, FRAMES))
+        ]
 
 
 @flat_map

@@ -16,7 +16,13 @@ PACKS = 1_000
 
 def pack(number: int) -> str:
     """The number-th pack: the temperature and the humidity of one of ten rooms."""
-    temperature = {"bn": f"room{number % 10}/", "bt": number, "n": "celsius", "u": "Cel", "v": 20 + number % 7}
+    temperature = {
+        "bn": f"room{number % 10}/",
+        "bt": number,
+        "n": "celsius",
+        "u": "Cel",
+        "v": 20 + number % 7,
+    }
     humidity = {"n": "humidity", "u": "%RH", "v": 40 + number % 11}
     return json.dumps([temperature, humidity])
 

@@ -13,7 +13,8 @@ from headgate.dashboards.runs.up_settings import DEMO_SECONDS, UpSettings
 from headgate.dashboards.up.child_processes import Child
 
 WHEN = 0.5  # of the run
-STATEFUL = "mean"  # the task whose worker is killed: what it knows of its sensors must come back too
+QUIET = ("committed", "probation")
+VICTIM = "score"  # the task whose worker is killed
 
 
 class DemoKill:
@@ -24,13 +25,13 @@ class DemoKill:
         self.killed = ""
 
     def due(self, status: Mapping[str, Any]) -> bool:
-        """Is it time, and is no plan being enacted?"""
+        """Is it time, and is no plan just being put in force?"""
         seconds = status.get("seconds") or 0.0
-        return not self.killed and seconds >= self._at_s and status.get("enactment") is None
+        return not self.killed and seconds >= self._at_s and status.get("stage") in QUIET
 
     def kill(self, status: Mapping[str, Any], agents: Iterable[Child]) -> str:
         """The line that says what was killed; empty when there is nobody to kill just now."""
-        found = slot_of(status, STATEFUL)
+        found = slot_of(status, VICTIM)
         agent = next((agent for agent in agents if found and agent.name == found[0]), None)
         pid = worker_of(agent.pid, found[1]) if agent and found else None
         if pid is None or found is None:

@@ -52,7 +52,9 @@ from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
     "--max-vms", type=click.IntRange(1, 256), help="At most so many VMs [default: as --vms; the demo: 2]."
 )
 @click.option(
-    "--slot-cores", type=float, help=f"Cores of a slot, at most 1 [{SLOT_CORES:g}; the demo: {DEMO_SLOT_CORES:g}]."
+    "--slot-cores",
+    type=float,
+    help=f"Cores of a slot, at most 1 [{SLOT_CORES:g}; the demo: {DEMO_SLOT_CORES:g}].",
 )
 @click.option("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
               show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip

@@ -67,7 +67,9 @@ def sample(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [row] if row["id"] % SAMPLE == 0 else []
 
 
-def topology(service: str, input: str | None, directory: str, slot_cores: float = DEMO_SLOT_CORES) -> Topology:
+def topology(
+    service: str, input: str | None, directory: str, slot_cores: float = DEMO_SLOT_CORES
+) -> Topology:
     """The demo's topology. service: "host:port" of the look-up service. input: a file of events, one
     per line, or None for made readings. directory: where the archive goes. slot_cores: size of the slots
     that the source and the archive reserve a part of."""
@@ -78,9 +80,16 @@ def topology(service: str, input: str | None, directory: str, slot_cores: float 
         tasks=(
             _readings(input, _static(SOURCE_CORES, slot_cores)),
             Task("parse", run=f"{HERE}.parsers:parse"),
-            Task("mean", "keyed", f"{HERE}.stateful:SlidingMean", {"field": "celsius"}, state="keyed", effects=False),
+            Task(
+                "mean",
+                "keyed",
+                f"{HERE}.stateful:SlidingMean",
+                {"field": "celsius"},
+                state="keyed",
+                effects=False,
+            ),
             Task("sample", "flat_map", f"{HERE}.demo:sample"),
-            Task("score", run=f"{HERE}.computing:Score", params={"steps": SCORE_STEPS}),
+            Task("score", run=f"{HERE}.computing:Score", params={"steps": SCORE_STEPS}, exclusive=True),
             Task("lookup", run=f"{HERE}.waiting:Lookup", params={"service": service}),
             Task("archive", "hold", f"{HERE}.sinks:Archive", archive, static=sink),
         ),
