@@ -345,7 +345,7 @@ def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str,
     folder = options.get("models")
     if folder is None and options["topology"] == DEMO:
         folder = measured_of(topology)
-        click.echo(f"models: those measured on this machine, {folder}", err=True)
+        click.echo(f"models: {folder}", err=True)
     if folder is None:
         if example(options["topology"]) is None:
             hint = "add --models DIR; only the shipped examples have models of their own"
@@ -356,15 +356,13 @@ def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str,
 
 
 def measured_of(topology: Topology) -> str:
-    """The models that `headgate up` measured of the demo, for slots of its own size. Raises UsageError."""
+    """The models of the demo that are corrected for this machine, else those that came with headgate."""
     from headgate.topology_runtime.measuring import model_store
-    from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
+    from headgate.topology_runtime.tasks.demo import DEMO_SLOT_CORES, SLOT_MEMORY_BYTES
+    from headgate.topology_runtime.tasks.demo import MODELS as SHIPPED
 
-    folder = model_store.folder(topology, (), SLOT_CORES, SLOT_MEMORY_BYTES)
-    if model_store.missing(topology, folder):
-        hint = "run `headgate up` once, or add --models DIR"
-        raise UsageError("demo not measured on this machine yet", hint=hint)
-    return str(folder)
+    folder = model_store.folder(topology, (), DEMO_SLOT_CORES, SLOT_MEMORY_BYTES)
+    return str(SHIPPED if model_store.missing(topology, folder) else folder)
 
 
 def weights_of(text: str) -> Weights:

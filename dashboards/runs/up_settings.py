@@ -15,7 +15,7 @@ from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP
 
 DEMO_SLOTS = (4,)  # the demo begins on one VM …
 DEMO_VMS = 2  # … and may have a second
-DEMO_SECONDS = 125.0  # its day lasts two minutes
+DEMO_SECONDS = 75.0  # as long as its rates
 SLOTS_MOST, VMS_MOST = 256, 256
 METRICS_MOST = 65535 - VMS_MOST  # each VM has a port after this one
 
@@ -43,6 +43,7 @@ class UpSettings:
     slot_memory_bytes: int = SLOT_MEMORY_BYTES
     workers_as: str = "agent"  # whoever runs `up`
     models: Path | None = None
+    kill: bool = True  # the demo kills one of its own workers once
     measure_side_effects: bool = False  # run tasks with side effects on sample rows, too
     allocator: str = "mba"
     mapper: str = "sam"
@@ -73,7 +74,7 @@ class UpSettings:
 
     @property
     def ends_after_s(self) -> float | None:
-        """How long the run lasts; None: until Ctrl-C. The demo lasts its day, unless told otherwise."""
+        """How long the run lasts; None: until Ctrl-C. The demo lasts as long as its rates, unless told otherwise."""
         demo = self.topology is None and self.rates is None
         seconds = DEMO_SECONDS if demo and self.seconds is None else self.seconds
         return None if seconds is None or math.isinf(seconds) else seconds

@@ -19,7 +19,7 @@ from headgate.dashboards.runs.up_settings import (
 from headgate.topology_runtime.api.shipped_examples import DEMO
 from headgate.topology_runtime.commands.output import Format, format_options
 from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
-from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
+from headgate.topology_runtime.tasks.demo import DEMO_SLOT_CORES, SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.wire import run_options as trigger_options
 from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
 
@@ -52,14 +52,16 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
-    help="End so long after the first tuple [the demo: 125; inf: never].",
+    help="End so long after the first tuple [the demo: 75; inf: never].",
 )
 @click.option("--vms", "slots", default="4", show_default=True, metavar="4,4", help="Slots of each VM.")
 @click.option(
     "--max-vms", type=click.IntRange(1, 256), help="At most so many VMs [default: as --vms; the demo: 2]."
 )
 @click.option(
-    "--slot-cores", type=float, default=SLOT_CORES, show_default=True, help="Cores of a slot, at most 1."
+    "--slot-cores",
+    type=float,
+    help=f"Cores of a slot, at most 1 [{SLOT_CORES:g}; the demo: {DEMO_SLOT_CORES:g}].",
 )
 @setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
               show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
@@ -68,7 +70,11 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @click.option(
     "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
 )
-@setting("--measure-side-effects", is_flag=True, help="Run sinks and tasks with side effects on sample rows, too.")
+@setting(
+    "--measure-side-effects", is_flag=True, help="Run sinks and tasks with side effects on sample rows, too."
+)
+@setting("--demo-kill", "kill", type=bool, default=True, show_default=True,
+              help="The demo kills one of its own workers once, to show that no row is lost.")  # fmt: skip
 @click.option("--allocator", metavar="|".join(ALLOCATORS), default="mba", show_default=True,
               help="How threads and slots are counted.")  # fmt: skip
 @click.option("--mapper", metavar="|".join(MAPPERS), default="sam", show_default=True,
@@ -119,7 +125,7 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @click.pass_context
 def up(context: click.Context, /, output: Format, **options: Any) -> None:
     """Run TOPOLOGY on this machine until Ctrl-C (or --seconds; the demo
-    ends after its day of two minutes): controller, agents, workers.
+    ends after 75 s): controller, agents, workers.
 
     TOPOLOGY is FILE.json|yaml|toml, file.py:attribute or module:attribute; without it the built-in demo
     runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.
@@ -139,6 +145,8 @@ def settings_of(options: dict[str, Any]) -> UpSettings:
     given = {name: value for name, value in options.items() if value is not None}
     if given.get("topology") == DEMO:  # the same as none
         del given["topology"]
+    if "topology" not in given:
+        given.setdefault("slot_cores", DEMO_SLOT_CORES)
     given["slots"] = parse_slots(options["slots"])
     trigger_options.parse_triggers(options["traffic_triggers"])
     parse_keep(options["trace_keep"])  # so that what is wrong with it is said at once

@@ -75,6 +75,8 @@ def demo_service(places: Places) -> Child:
         "headgate.topology_runtime.tasks.lookup_service",
         "--port",
         str(places.service_port),
+        "--latency-ms",
+        str(demo.LOOKUP_MS),
     ]
     return Child("the look-up service", [*words, *owner_option()], places.log("service"))
 
@@ -116,7 +118,7 @@ def _replaced(topology: Topology, source: Task, path: str) -> Topology:
 
 
 def rates_of(settings: UpSettings, capacity_tps: Capacity, topology: Topology | None = None) -> Rates:
-    """The offered load: what was asked for, or what comes, or the demo's day. Raises InvalidInput with every fault,
+    """The offered load: what was asked for, or what comes, or the demo's rates. Raises InvalidInput with every fault,
     UsageError when it has to be given."""
     scale, time_scale = settings.rate_scale, settings.time_scale
     what = settings.rates
@@ -125,8 +127,7 @@ def rates_of(settings: UpSettings, capacity_tps: Capacity, topology: Topology | 
     if what is None:
         what = demo.RATES_FILE
         if scale is None and settings.peak_tps is None:
-            scale = min(demo.RATE_SCALE, rates.AUTO_SHARE * capacity_tps() / rates.read(what).max_tps)
-        time_scale = demo.TIME_SCALE if time_scale is None else time_scale
+            scale = min(1.0, rates.AUTO_SHARE * capacity_tps() / rates.read(what).max_tps)
     if settings.peak_tps is not None:
         scale = settings.peak_tps / rates.read(what).max_tps
     found = rates.read(what, scale or 1.0, time_scale or 1.0, capacity_tps)
@@ -134,15 +135,15 @@ def rates_of(settings: UpSettings, capacity_tps: Capacity, topology: Topology | 
 
 
 def demo_scaled(settings: UpSettings, found: Rates) -> str:
-    """That the demo's day was made to fit what was measured here; empty when it was not."""
+    """That the demo's rates were made to fit what was measured here; empty when they were not."""
     ours = settings.topology is None and settings.rates is None
     if not ours or settings.rate_scale is not None or settings.peak_tps is not None:
         return ""
-    usual = demo.RATE_SCALE * rates.read(demo.RATES_FILE).max_tps
+    usual = rates.read(demo.RATES_FILE).max_tps
     if found.max_tps > DEMO_LESS * usual:
         return ""
     return (
-        f"the demo's day has at most {significant(found.max_tps, 3)} tuples/s here, {rates.AUTO_SHARE:.0%} of what "
+        f"the demo has at most {significant(found.max_tps, 3)} tuples/s here, {rates.AUTO_SHARE:.0%} of what "
         f"these slots carry (elsewhere up to {significant(usual, 3)}; --peak R asks for others)"
     )
 
@@ -153,6 +154,8 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
         return settings.models
     from headgate.topology_runtime.measuring.calibrate import models_for
 
+    if settings.topology is None and settings.slot_cores == demo.DEMO_SLOT_CORES:
+        begin_with_shipped(settings, work, say)
     say_side_effects(settings.measure_side_effects, work.topology, say)
     with PreparationProgress(say) as progress:
         folder, fresh = models_for(
@@ -166,6 +169,22 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
     if fresh:
         say(f"models measured; kept for next time in {folder}")
     return folder
+
+
+def begin_with_shipped(settings: UpSettings, work: Work, say: Say) -> None:
+    """The demo's models that came with headgate where this machine has none yet: its first run starts at once."""
+    from headgate.topology_runtime.measuring import model_store as store
+
+    folder = store.folder(work.topology, work.user_paths, settings.slot_cores, settings.slot_memory_bytes)
+    shipped = {path.stem: path for path in demo.MODELS.glob("*.json")}
+    taken = [name for name in store.missing(work.topology, folder) if name in shipped]
+    for name in taken:
+        store.save(folder, msgspec.json.decode(shipped[name].read_bytes()))
+    if taken:
+        say(
+            f"models that came with headgate: {', '.join(taken)}. What rows really cost here corrects them; "
+            "--models DIR gives others"
+        )
 
 
 def say_side_effects(
@@ -182,9 +201,9 @@ def say_side_effects(
         )
     elif names:
         say(
-            f"not run on sample rows, since they may have side effects: {names}. Without a model each gets one thread in a "
-            "slot of its own until its first rows have been measured (--set measure-side-effects=yes measures now, "
-            "--models DIR gives models)"
+            f"not run on sample rows, since they may have side effects: {names}. Without a model each gets one "
+            "thread in a slot of its own until its first rows have been measured (--set measure-side-effects=yes "
+            "measures now, --models DIR gives models)"
         )
 
 

@@ -42,6 +42,7 @@ from headgate.topology_runtime.commands.rare_settings import setting_words
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError
 from headgate.topology_runtime.rates.offered_rates import of_arrivals, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
+from headgate.topology_runtime.wording import counted
 
 # ── What the machines can carry, asked of the planner in a process of its own (`--rate-scale auto`) ─────
 
@@ -143,6 +144,16 @@ def next_steps(trace: Path, dead: int) -> list[str]:
         f"the trace is in {trace}: samples, slots, rates, latency, links, decisions, views",
         f"why each plan: headgate explain --trace {trace}",
     ]
+
+
+def demo_sentence(summary: Summary, killed: str) -> str:
+    """What the demo has shown, in one sentence."""
+    tuples, plans, p99 = summary["tuples"], len(summary["plans"]) - 1, summary["latency_ms"]["p99"]
+    shown = [f"{tuples['acked']:,} rows at {summary['achieved_tps']:,.0f} a second"]
+    shown += [f"99 % of them within {p99:.0f} ms"] * (p99 is not None)
+    shown.append(f"planned again {counted(plans, 'time')}")
+    shown += [f"{killed} killed"] * bool(killed)
+    return f"the demo: {', '.join(shown)}, {tuples['lost']:,} rows lost"
 
 
 def check_dead(summary: Summary, most: float) -> None:
@@ -254,6 +265,8 @@ def run_to_its_end(session: Session, work: Work, output: Format) -> None:
         session.run()
         summary = read_summary(places.summary)
         print_summary(summary, output)
+        if settings.topology is None:
+            shown.say(demo_sentence(summary, session.demo_kill.killed if session.demo_kill else ""))
         check_lost(summary)
         check_dead(summary, settings.max_dead)
         check_state(summary)

@@ -31,6 +31,7 @@ from headgate.dashboards.up.child_processes import (
     owner_option,
     stop_all,
 )
+from headgate.dashboards.up.demo_kill import DemoKill
 from headgate.dashboards.up.local_machines import LocalMachines, want
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.commands.rare_settings import setting_words
@@ -257,6 +258,7 @@ class Session:
         self.machines = LocalMachines(self.places.machines, self.agent_for)
         settings = self.settings
         self.page = LivePage(self.places, settings.dashboard_port) if settings.dashboard else None
+        self.demo_kill = DemoKill(settings) if settings.topology is None and settings.kill else None
         self.keys = Keyring.at(self.places.keys)
         self.feed = StatusFeed(self.keys.key("operator", LOCAL).contact(self.places.commands))
 
@@ -331,6 +333,8 @@ class Session:
             self.first_tuple_ns = monotonic_ns()
             self.screen.say(self.stamped(f"the first tuples are through, {alive_s():.1f} s after the start"))
         self.screen.show(status)
+        if self.demo_kill is not None and (said := self.demo_kill.kill_if_due(status, self.machines.agents)):
+            self.screen.say(self.stamped(said))
 
     def say_event(self, event: dict[str, Any]) -> None:
         if event["kind"] in QUIET_KINDS:

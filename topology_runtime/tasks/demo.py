@@ -1,74 +1,114 @@
-"""The built-in demo: events → parse → score and look-up → join → tag → archive.
+"""The built-in demo: readings → parse → a mean of each sensor; of one reading in fifty also a score and a look-up.
 
-    events ── parse ─┬─ score ───┬─ join ── tag ── archive
-                     └─ lookup ──┘
+    readings ── parse ─┬─ mean
+                       └─ sample ── score ── lookup ── archive
 
-`events` is this machine's own process telemetry, or a file of events. `score` computes, `lookup` waits
-for a service (`tasks.service`), `join` brings an event's two rows together by its id.
+`readings` are made, or are the lines of a file. `mean` keeps state per sensor. `score` computes, `lookup` waits for a
+service (`tasks.lookup_service`).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from headgate.topology_runtime.api.logic import Context, Source, flat_map
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 
 HERE = "headgate.topology_runtime.tasks"
-RATES_FILE = os.path.join(
-    os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "examples", "taxi_day.csv"
-)
-RATE_SCALE = 0.006  # the day's most, 25,838 passengers a half hour, becomes 155 events/s
-TIME_SCALE = 720.0  # a day becomes 120 s
+SHIPPED = Path(__file__).resolve().parents[1] / "examples"
+RATES_FILE = str(SHIPPED / "demo_rates.csv")
+MODELS = SHIPPED / "demo_models"  # for slots of DEMO_SLOT_CORES
 
-SLOT_CORES, SLOT_MEMORY_BYTES = 0.12, 512 * 1024**2  # of its slots, unless told otherwise
-SCORE_STEPS = 20_000  # about 2 ms of CPU
-ARCHIVE_ROWS, ARCHIVE_S = 100, 0.5
-# CPU that the tasks of fixed size need at the day's most, with a third to spare: 400 µs an event of
-# telemetry (its spool included), 230 µs a line of a file, 85 µs a row archived, measured in a slot of 0.12
-TELEMETRY_CORES, FILE_CORES, ARCHIVE_CORES = 0.08, 0.05, 0.02
+SLOT_CORES, SLOT_MEMORY_BYTES = 0.12, 512 * 1024**2  # of a run's slots, unless told otherwise
+DEMO_SLOT_CORES = 0.25  # of the demo's: smaller ones wait longer for their next share of the CPU
+SENSORS, LINES = 500, 4096
+SAMPLE = 50  # one reading in so many is scored and looked up
+SCORE_STEPS = 4_000  # about 0.4 ms of CPU
+LOOKUP_MS = 5.0
+ARCHIVE_ROWS, ARCHIVE_S = 10, 0.02
+# CPU that the tasks of fixed size need at the highest rate, with a third to spare
+SOURCE_CORES, ARCHIVE_CORES = 0.10, 0.02
 MEMORY = 0.05  # of a slot, above the bare worker
 
 
-def topology(service: str, input: str | None, directory: str, slot_cores: float = SLOT_CORES) -> Topology:
+class Readings(Source):
+    """(number, JSON text) of made readings of `SENSORS` sensors; the same number is always the same reading."""
+
+    def __init__(self) -> None:
+        self._first, self._stride = 0, 1
+
+    def open(self, context: Context) -> None:
+        self._first, self._stride = context.partition, context.partitions
+
+    def read(self, position: int, limit: int) -> Sequence[tuple[int, str]]:
+        lines = texts()
+        first = self._first + position * self._stride
+        numbers = range(first, first + limit * self._stride, self._stride)
+        return [(number, lines[number % LINES]) for number in numbers]
+
+
+@cache
+def texts() -> list[str]:
+    """What the readings say: each sensor swings slowly around a level of its own."""
+    return [
+        f'{{"sensor":"s{n * 7 % SENSORS:03d}","celsius":{15 + n * 7 % SENSORS % 20 + n * 31 % 97 / 40:.2f},'
+        f'"humidity":{40 + n * 13 % 41}}}'
+        for n in range(LINES)
+    ]
+
+
+@flat_map
+def sample(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row in `SAMPLE`."""
+    return [row] if row["id"] % SAMPLE == 0 else []
+
+
+def topology(
+    service: str, input: str | None, directory: str, slot_cores: float = DEMO_SLOT_CORES
+) -> Topology:
     """The demo's topology. service: "host:port" of the look-up service. input: a file of events, one
-    per line, or None for telemetry. directory: where the archive goes. slot_cores: size of the slots
+    per line, or None for made readings. directory: where the archive goes. slot_cores: size of the slots
     that the source and the archive reserve a part of."""
-    by_id: dict[str, Any] = {"grouping": "fields", "key": "id"}
-    source = _static(TELEMETRY_CORES if input is None else FILE_CORES, slot_cores)
+    archive = {"directory": os.path.abspath(directory), "rows": ARCHIVE_ROWS, "seconds": ARCHIVE_S}
     sink = _static(ARCHIVE_CORES, slot_cores)
     return Topology(
         name="demo",
         tasks=(
-            _events(input, source),
+            _readings(input, _static(SOURCE_CORES, slot_cores)),
             Task("parse", run=f"{HERE}.parsers:parse"),
-            Task("score", run=f"{HERE}.computing:Score", params={"steps": SCORE_STEPS}),
+            Task(
+                "mean",
+                "keyed",
+                f"{HERE}.stateful:SlidingMean",
+                {"field": "celsius"},
+                state="keyed",
+                side_effects=False,
+            ),
+            Task("sample", "flat_map", f"{HERE}.demo:sample"),
+            Task("score", run=f"{HERE}.computing:Score", params={"steps": SCORE_STEPS}, exclusive=True),
             Task("lookup", run=f"{HERE}.waiting:Lookup", params={"service": service}),
-            Task("join", "hold", f"{HERE}.stateful:Join", {"fields": ["score", "weight"]}),
-            Task("tag", run=f"{HERE}.computing:tag"),
-            Task("archive", "hold", f"{HERE}.sinks:Archive", _archive(directory), static=sink),
+            Task("archive", "hold", f"{HERE}.sinks:Archive", archive, static=sink),
         ),
         edges=(
-            Edge("events", "parse"),
-            Edge("parse", "score"),
-            Edge("parse", "lookup"),
-            Edge("score", "join", **by_id),
-            Edge("lookup", "join", **by_id),
-            Edge("join", "tag", selectivity=0.5),  # two rows of an event become one
-            Edge("tag", "archive"),
+            Edge("readings", "parse"),
+            Edge("parse", "mean", grouping="fields", key="subject"),
+            Edge("parse", "sample"),
+            Edge("sample", "score", selectivity=1 / SAMPLE),
+            Edge("score", "lookup"),
+            Edge("lookup", "archive"),
         ),
     )
 
 
-def _events(input: str | None, static: Static) -> Task:
+def _readings(input: str | None, static: Static) -> Task:
     if input is None:
-        return Task("events", "source", f"{HERE}.machine_telemetry:Telemetry", static=static)
+        return Task("readings", "source", f"{HERE}.demo:Readings", static=static)
     path = os.path.abspath(input)
-    return Task("events", "source", f"{HERE}.row_sources:FileLines", {"path": path}, static=static)
-
-
-def _archive(directory: str) -> dict[str, Any]:
-    return {"directory": os.path.abspath(directory), "rows": ARCHIVE_ROWS, "seconds": ARCHIVE_S}
+    return Task("readings", "source", f"{HERE}.row_sources:FileLines", {"path": path}, static=static)
 
 
 def _static(cores: float, slot_cores: float) -> Static:
