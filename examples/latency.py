@@ -2,9 +2,10 @@
 
     headgate up examples/latency.py:flow --rates 400 --seconds 30
 
-Buffers save CPU and cost time. With `flow.latency(…)` the runtime watches the path and makes its buffers smaller
-when the limit is not kept, as in the paper on Nephele's latency constraints; without it they stay as they are. `headgate status`
-shows the constraint and what was measured; latency.jsonl has the rows, each with its `level`.
+Buffers save CPU and cost time. With `flow.latency(…)` the runtime watches the path and makes its buffers
+smaller when the limit is not kept, as in the paper on Nephele's latency constraints; without it they stay
+as they are. `headgate status` shows the constraint and what was measured; latency.jsonl has the rows, each
+with its `level`.
 """
 
 import os
