@@ -329,7 +329,7 @@ def test_a_run_without_plans_file_is_explained_without_its_placement(
 ) -> None:
     (world_traces / "line" / "one" / "plans.jsonl").unlink()
     said = asked_plan(world.plans[0].id[:8]).stdout
-    assert "start → plan" in said and "its placement is not kept" in said
+    assert "start → plan" in said and "its placement is not recorded" in said
 
 
 @pytest.mark.parametrize(
