@@ -89,7 +89,7 @@ def test_a_spoiled_run_hides_no_other_and_a_torn_line_is_none(traces: Path) -> N
     torn.write_text(torn.read_text() + decision(7, "plan", "ffff0000aa")[:60])
     result = asked(traces, "-o", "json")
     assert len(json.loads(result.stdout)["plans"]) == 3
-    assert f"left out: {spoiled}" in result.stderr
+    assert f"left out: cannot read trace {spoiled}" in result.stderr
     assert "because of second 6" in CliRunner().invoke(explain, ["--trace", str(torn.parent)]).stdout
 
 
