@@ -15,7 +15,8 @@ from headgate.controller.planning_commands.planning_options import with_progress
 if TYPE_CHECKING:
     from headgate.controller.models.plans import Plan
     from headgate.controller.plan.mappers.sam import SlotChoice
-    from headgate.controller.planning_commands.plan_request import PlanWanted, Row
+    from headgate.controller.plan.scaling import Row
+    from headgate.controller.planning_commands.plan_request import PlanWanted
     from headgate.topology_runtime.api.cluster import Slot
 
 SCHEMA = "headgate/explanation/v1"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headgate.controller.plan.acquire import Acquire
     from headgate.controller.plan.planner import PlanRequest
     from headgate.controller.plan.predict.vm_links import NarrowLinks
-    from headgate.controller.plan.scaling import Supply
+    from headgate.controller.plan.scaling import Row, Supply
     from headgate.topology_runtime.api.topology import Topology
 
 CENT = 1e-6  # USD: sums of prices that differ by less are equal
@@ -164,8 +164,6 @@ def check(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> None:
 
 
 # ── Where the slots of several plans come from, and plans as rows ───────────────────────────────────────
-
-Row = dict[str, Any]
 
 OBJECTS = frozenset({"slots", "limit", "same_slots", "more_slots", "baseline"})  # parts of a row, or null
 

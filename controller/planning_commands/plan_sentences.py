@@ -18,7 +18,7 @@ from headgate.topology_runtime.wording import counted, significant
 if TYPE_CHECKING:
     from headgate.controller.models.plan_data import PlanTraffic
     from headgate.controller.models.plans import Plan
-    from headgate.controller.planning_commands.plan_request import Row
+    from headgate.controller.plan.scaling import Row
     from headgate.topology_runtime.api.topology import Topology
 
 

@@ -17,7 +17,8 @@ from headgate.topology_runtime.wording import significant
 
 if TYPE_CHECKING:
     from headgate.controller.models.plans import Plan
-    from headgate.controller.planning_commands.plan_request import PlanWanted, Row
+    from headgate.controller.plan.scaling import Row
+    from headgate.controller.planning_commands.plan_request import PlanWanted
 
 SPARE = ("limited_by", "extra", "estimated", "vms")  # what a narrow terminal leaves out
 

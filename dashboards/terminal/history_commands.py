@@ -1,4 +1,4 @@
-"""`headgate history`: the plans of all runs whose traces are kept, with their reasons; or all about one of them."""
+"""`headgate history`: the plans of all recorded runs, with their reasons; or all about one of them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ BROUGHT = ("plan", "adopt")  # actions that bring a plan into force
 
 
 def decisions_of(folder: Path) -> list[Decision]:
-    """All decisions of a trace; what a kill left half written is none. Raises InvalidInput."""
+    """All decisions of a trace; a line that a kill left half written does not count. Raises InvalidInput."""
     try:
         whole, _, _ = (folder / DECISIONS).read_text("utf-8").rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{folder} is no trace that can be read", cause=str(error)) from error
+        raise InvalidInput(f"cannot read trace {folder}", cause=str(error)) from error
 
 
 def with_unsaid(decisions: list[Decision]) -> list[Decision]:
@@ -187,7 +187,7 @@ def plans_of(traces: Path, topology: str | None = None) -> Iterator[dict[str, An
     """The plans of all runs, by their time. Raises InvalidInput."""
     if not traces.is_dir():
         raise InvalidInput(
-            f"there are no traces in {traces}", hint="`headgate up` writes some; --traces names others"
+            f"no traces in {traces}", hint="record some with `headgate up`, or name others with --traces"
         )
     runs = [path.parent for path in traces.glob(f"{topology or '*'}/*/{DECISIONS}")]
     rows: list[dict[str, Any]] = []
@@ -275,7 +275,7 @@ def explained_plan(beginning: str, traces: Path, controller: str | None) -> Docu
 
 
 def _runs_of_traces(beginning: str, traces: Path) -> list[Document]:
-    """The runs in whose decisions these letters are; one that cannot be read is told."""
+    """The runs in whose decisions these letters are; one that cannot be read is named."""
     runs = []
     for file in sorted(traces.glob(f"*/*/{DECISIONS}")):
         folder = file.parent
@@ -356,7 +356,7 @@ def print_explained(found: Document) -> None:
                 click.echo(f"    came of it: {_came_words(decision['came'])}")
     if plan is None:
         click.echo(
-            "\nits placement is not kept: this run was recorded by an older version, or its trace is elsewhere"
+            "\nits placement is not recorded: an older version recorded this run, or its trace is elsewhere"
         )
         return
     predicted = plan["prediction"]

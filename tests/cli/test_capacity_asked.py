@@ -9,7 +9,9 @@ import pytest
 from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.controller.plan.planner import PlanRequest, make_plan
 from headgate.controller.plan.scaling import nearly_highest_plan
-from headgate.dashboards import headgate_command as cli
+from headgate.dashboards.runs.up_settings import UpSettings
+from headgate.dashboards.up.child_processes import ChildRefused
+from headgate.dashboards.up.up_run import capacity_tps
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 
@@ -25,30 +27,28 @@ def test_the_highest_rate_fits_and_little_more_does_not(slots):
     make_plan(PlanRequest(FLOW, {"work": MODEL}, found, (Vm("vm1", slots),)))
 
 
-def test_the_command_plans_for_it(tmp_path, capsys):
+@pytest.fixture
+def flow(tmp_path):
+    """A topology in a file, and its models in a folder."""
     points = [{"threads": 1, "rate_tps": 100.0, "cpu": 1.0, "memory": 0.1}]
     model = {"schema": "headgate/model/v1", "task": "work", "points": points}
-    (tmp_path / "work.json").write_text(json.dumps(model))
-    flow = {
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "work.json").write_text(json.dumps(model))
+    data = {
         "schema": "headgate/topology/v1", "name": "flow",
         "tasks": [{"name": "source", "kind": "source", "static": {}}, {"name": "work"}],
         "edges": [{"from": "source", "to": "work"}],
     }  # fmt: skip
-    (tmp_path / "flow.json").write_text(json.dumps(flow))
-    words = [
-        "plan",
-        str(tmp_path / "flow.json"),
-        "--vms",
-        "1,1",
-        "--max-rate",
-        "--rate-step",
-        "fine",
-        "-o",
-        "json",
-    ]
-    (tmp_path / "models").mkdir()
-    (tmp_path / "work.json").rename(tmp_path / "models" / "work.json")
-    assert cli.main([*words, "--models", str(tmp_path / "models")]) == 0
-    assert 198.0 <= json.loads(capsys.readouterr().out)["rate_tps"] <= 200.0
-    assert cli.main([*words, "--models", str(tmp_path / "nowhere")]) == 3
-    assert "error[HG-INVALID]" in capsys.readouterr().err
+    (tmp_path / "flow.json").write_text(json.dumps(data))
+    return tmp_path / "flow.json", tmp_path / "models"
+
+
+def test_up_asks_it_for_all_vms_there_may_be(flow):
+    found = capacity_tps(UpSettings(topology=str(flow[0]), slots=(1,), max_vms=2), *flow)
+    assert 198.0 <= found <= 200.0
+
+
+def test_up_passes_on_what_the_planner_says(flow, tmp_path):
+    with pytest.raises(ChildRefused) as refused:
+        capacity_tps(UpSettings(topology=str(flow[0])), flow[0], tmp_path / "nowhere")
+    assert "HG-INVALID" in "\n".join(refused.value.lines())

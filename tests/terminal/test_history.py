@@ -89,7 +89,7 @@ def test_a_spoiled_run_hides_no_other_and_a_torn_line_is_none(traces: Path) -> N
     torn.write_text(torn.read_text() + decision(7, "plan", "ffff0000aa")[:60])
     result = asked(traces, "-o", "json")
     assert len(json.loads(result.stdout)["plans"]) == 3
-    assert f"left out: {spoiled}" in result.stderr
+    assert f"left out: cannot read trace {spoiled}" in result.stderr
     assert "because of second 6" in CliRunner().invoke(explain, ["--trace", str(torn.parent)]).stdout
 
 
@@ -329,7 +329,7 @@ def test_a_run_without_plans_file_is_explained_without_its_placement(
 ) -> None:
     (world_traces / "line" / "one" / "plans.jsonl").unlink()
     said = asked_plan(world.plans[0].id[:8]).stdout
-    assert "start → plan" in said and "its placement is not kept" in said
+    assert "start → plan" in said and "its placement is not recorded" in said
 
 
 @pytest.mark.parametrize(
