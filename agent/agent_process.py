@@ -40,6 +40,7 @@ from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.service_notify import ServiceNotes
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.channels import ServerChannel, Waiter, Waker
+from headgate.topology_runtime.wire.dead_letter_spool import left_before, left_by
 from headgate.topology_runtime.wire.messages import (
     ClockOff,
     DesiredState,
@@ -137,7 +138,7 @@ class Agent:
         self.spare = ProfileSlots(config, self.binding, self.worker_user)
         undo.callback(self.spare.close)
         hello = agent_startup.hello(config, boot, self.binding, self.packages.only_signed, self.worker_user)
-        self.state = AgentState(hello, now_ns, self.supervisor.dead_letters_before())
+        self.state = AgentState(hello, now_ns, left_before(config.work, config.run))
         self.state.failures.take_up(agent_files.load_failures(config.directory, config.run))
         if config.metrics is not None:
             self.metrics = AgentMetricsPort(config.vm, config.metrics)
@@ -289,7 +290,7 @@ class Agent:
         calls = self.supervisor.under_way(worker, self._names, self._sources)
         state, left = self.state.slots[worker.slot], (calls, worker.reader.unlogged)
         rest = (
-            self.supervisor.dead_letters_left(worker, state.letters),
+            left_by(self.config.work, worker.slot, worker.incarnation, state.letters),
             agent_files.left_over(self.config.work),
         )
         self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, *rest))

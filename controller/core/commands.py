@@ -437,10 +437,6 @@ def _summary(run: Run, turn: Turn, arguments: Arguments) -> Any:
     return summary(run.view(turn.now))
 
 
-def _explain(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    return explain(run.view(turn.now), whole(arguments, "last", 10, 1, 1000))
-
-
 def _events(run: Run, turn: Turn, arguments: Arguments) -> Any:
     since, view = whole(arguments, "since", 0, 0, 1 << 62), run.view(turn.now)
     found = [event for event in view.events if event["number"] > since]
@@ -517,10 +513,6 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
         return {**answer, **take(turn, submitted, given.by, models_of(given.known))}
     run.submit(turn, submitted)
     return answer
-
-
-def _submission(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    return submission(run.knowledge, run.view(turn.now), arguments)
 
 
 def _replace(run: Run, turn: Turn, arguments: Arguments) -> Any:
@@ -607,14 +599,16 @@ COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "ping": _ping,
     "status": _status,
     "summary": _summary,
-    "explain": _explain,
+    "explain": lambda run, turn, arguments: explain(
+        run.view(turn.now), whole(arguments, "last", 10, 1, 1000)
+    ),
     "events": _events,
     "whatif": _whatif,
     "rate_set": _rate_set,
     "stop": _stop,
     "submit": _submit,
     "replace": _replace,
-    "submission": _submission,
+    "submission": lambda run, turn, arguments: submission(run.knowledge, run.view(turn.now), arguments),
     "withdraw": lambda run, turn, arguments: withdraw(turn, arguments),
     "plan": _plan,
     "apply": _apply,
