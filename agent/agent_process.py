@@ -175,7 +175,7 @@ class Agent:
         if self.uplink.refresh(now_ns):
             self._watch_all()
         for slot in self.peers if self.uplink.correct_clock() else ():
-            self._tell(slot, ClockOff(self.uplink.told_ns))
+            self._send_worker(slot, ClockOff(self.uplink.told_ns))
 
     def shutdown(self) -> None:
         """Undo what startup did, as far as it came."""
@@ -264,7 +264,7 @@ class Agent:
         if worker.slot in self.peers or isinstance(message, WorkerHello):
             self.peers[worker.slot] = peer  # its link may be a new one
         if isinstance(message, WorkerHello):
-            self._tell(worker.slot, ClockOff(self.uplink.told_ns))
+            self._send_worker(worker.slot, ClockOff(self.uplink.told_ns))
             try:
                 self.supervisor.bind(worker)
             except OSError as error:
@@ -353,13 +353,13 @@ class Agent:
             case e.SpawnWorker():
                 return self._spawn(instruction)
             case e.ForwardWanted(slot, _, data):
-                self._tell(slot.number, data)
+                self._send_worker(slot.number, data)
             case e.SendQuit(slot, _, reason):
-                self._tell(slot.number, Quit(reason))
+                self._send_worker(slot.number, Quit(reason))
             case e.SendLease(slot, _, until_ns):
-                self._tell(slot.number, Lease(until_ns))
+                self._send_worker(slot.number, Lease(until_ns))
             case e.SendPoisoned(slot, _, message) | e.PassOn(slot, _, message):
-                self._tell(slot.number, message)
+                self._send_worker(slot.number, message)
             case e.SaveFailures(struck):
                 with self.disk.writing("what failed", self.config.directory):
                     agent_files.save_failures(self.config.directory, self.config.run, struck)
@@ -416,7 +416,7 @@ class Agent:
         self._watch_all()
         return ended
 
-    def _tell(self, slot: int, message: FromAgentToWorker | bytes) -> None:
+    def _send_worker(self, slot: int, message: FromAgentToWorker | bytes) -> None:
         """To the slot's worker, if it has said hello (else it gets it when it does)."""
         if slot in self.peers:
             self.workers_channel.send(self.peers[slot], message)

@@ -80,7 +80,7 @@ class FromTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
 
-def _told(letters: DeadLetterQueue) -> dict[str, Any]:
+def _counts(letters: DeadLetterQueue) -> dict[str, Any]:
     """How many rows died, in all (distinct source positions) and by task, and of how many the dead letter is kept."""
     kept = Counter(letter.task for letter in letters.of())
     rows = dict.fromkeys(kept, 0) | letters.counts()
@@ -112,7 +112,7 @@ def listed(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
     after, most = whole(arguments, "after", 0, 0, 1 << 62), whole(arguments, "most", 500, 1, 500)
     letters, task = run.knowledge.counts.letters, arguments.get("task")
     found = [letter for letter in letters.of(task) if letter.number > after]
-    return {**_told(letters), "letters": [_row(letters, one) for one in found[:most]]}
+    return {**_counts(letters), "letters": [_row(letters, one) for one in found[:most]]}
 
 
 def shown(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
@@ -128,7 +128,7 @@ def drop(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
     dropped = sum(letters.drop(letter.number) for letter in _chosen(letters, arguments))
     make_room(run, letters)
     turn.event("dead_letters_dropped", f"an operator dropped {dropped:,} dead letters")
-    return {"dropped": dropped, **_told(letters)}
+    return {"dropped": dropped, **_counts(letters)}
 
 
 def make_room(run: DeadLetterRun, letters: DeadLetterQueue) -> None:
