@@ -40,6 +40,7 @@ from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.service_notify import ServiceNotes
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.channels import ServerChannel, Waiter, Waker
+from headgate.topology_runtime.wire.dead_letter_spool import left_before, left_by
 from headgate.topology_runtime.wire.messages import (
     ClockOff,
     DesiredState,
@@ -137,7 +138,7 @@ class Agent:
         self.spare = ProfileSlots(config, self.binding, self.worker_user)
         undo.callback(self.spare.close)
         hello = agent_startup.hello(config, boot, self.binding, self.packages.only_signed, self.worker_user)
-        self.state = AgentState(hello, now_ns, self.supervisor.dead_letters_before())
+        self.state = AgentState(hello, now_ns, left_before(config.work, config.run))
         self.state.failures.take_up(agent_files.load_failures(config.directory, config.run))
         if config.metrics is not None:
             self.metrics = AgentMetricsPort(config.vm, config.metrics)
@@ -174,7 +175,7 @@ class Agent:
         if self.uplink.refresh(now_ns):
             self._watch_all()
         for slot in self.peers if self.uplink.correct_clock() else ():
-            self._tell(slot, ClockOff(self.uplink.told_ns))
+            self._send_worker(slot, ClockOff(self.uplink.told_ns))
 
     def shutdown(self) -> None:
         """Undo what startup did, as far as it came."""
@@ -263,7 +264,7 @@ class Agent:
         if worker.slot in self.peers or isinstance(message, WorkerHello):
             self.peers[worker.slot] = peer  # its link may be a new one
         if isinstance(message, WorkerHello):
-            self._tell(worker.slot, ClockOff(self.uplink.told_ns))
+            self._send_worker(worker.slot, ClockOff(self.uplink.told_ns))
             try:
                 self.supervisor.bind(worker)
             except OSError as error:
@@ -289,7 +290,7 @@ class Agent:
         calls = self.supervisor.under_way(worker, self._names, self._sources)
         state, left = self.state.slots[worker.slot], (calls, worker.reader.unlogged)
         rest = (
-            self.supervisor.dead_letters_left(worker, state.letters),
+            left_by(self.config.work, worker.slot, worker.incarnation, state.letters),
             agent_files.left_over(self.config.work),
         )
         self.do(e.WorkerExited(state.slot, worker.incarnation, *end, *left, *rest))
@@ -352,13 +353,13 @@ class Agent:
             case e.SpawnWorker():
                 return self._spawn(instruction)
             case e.ForwardWanted(slot, _, data):
-                self._tell(slot.number, data)
+                self._send_worker(slot.number, data)
             case e.SendQuit(slot, _, reason):
-                self._tell(slot.number, Quit(reason))
+                self._send_worker(slot.number, Quit(reason))
             case e.SendLease(slot, _, until_ns):
-                self._tell(slot.number, Lease(until_ns))
+                self._send_worker(slot.number, Lease(until_ns))
             case e.SendPoisoned(slot, _, message) | e.PassOn(slot, _, message):
-                self._tell(slot.number, message)
+                self._send_worker(slot.number, message)
             case e.SaveFailures(struck):
                 with self.disk.writing("what failed", self.config.directory):
                     agent_files.save_failures(self.config.directory, self.config.run, struck)
@@ -415,7 +416,7 @@ class Agent:
         self._watch_all()
         return ended
 
-    def _tell(self, slot: int, message: FromAgentToWorker | bytes) -> None:
+    def _send_worker(self, slot: int, message: FromAgentToWorker | bytes) -> None:
         """To the slot's worker, if it has said hello (else it gets it when it does)."""
         if slot in self.peers:
             self.workers_channel.send(self.peers[slot], message)

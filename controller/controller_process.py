@@ -168,7 +168,7 @@ class Controller:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._do(t.Started(self._journal.records, self._store.read(), os.getpid(), self._letters.read()))
-        self._tell_endpoint()
+        self._write_endpoint()
         self._machines.start()
         ahead = threading.Timer(IMPORT_AHEAD_S, importlib.import_module, ["scipy.optimize"])
         ahead.daemon = True
@@ -255,7 +255,7 @@ class Controller:
                 self._machines_seen = seen
                 self._do(t.MachinesSeen(seen.desired, seen.running, seen.trouble))
 
-    def _tell_endpoint(self) -> None:
+    def _write_endpoint(self) -> None:
         """Where clients find this controller; tried again until the disk takes it."""
         if not self._endpoint_told:
             with self._disk.writing("the endpoint", self._endpoint):
@@ -264,7 +264,7 @@ class Controller:
 
     def _look_at_disk(self) -> None:
         """What it did not take is tried again; whoever decides hears what it still does not take."""
-        self._tell_endpoint()
+        self._write_endpoint()
         if self._disk.has(JOURNAL):
             with self._disk.writing(JOURNAL, self._journal.path):
                 self._journal.append(())

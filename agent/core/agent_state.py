@@ -200,11 +200,11 @@ class RunningProfile:
 
 @dataclass(slots=True)
 class ProfileState:
-    """Of VM `vm`. running: by number. told: how those ended that are still named."""
+    """Of VM `vm`. running: by number. results: how those ended that are still named."""
 
     vm: str
     running: dict[int, RunningProfile] = field(default_factory=dict)
-    told: dict[int, Profiled] = field(default_factory=dict)
+    results: dict[int, Profiled] = field(default_factory=dict)
 
     @property
     def ends_ns(self) -> list[int]:
@@ -223,12 +223,12 @@ class ProfileState:
         beside = (desired.profile,) if desired.profile is not None else ()
         specs = (*desired.profiles, *beside)
         named = {spec.number for spec in specs}
-        self.told = {number: said for number, said in self.told.items() if number in named}
+        self.results = {number: said for number, said in self.results.items() if number in named}
         wanted = {spec.number: spec for spec in specs if spec.slot in free}
         out = [self._end(number) for number in sorted(self.running.keys() - wanted.keys())]
         for number, spec in sorted(wanted.items()):
-            if number in self.told:
-                out.append(e.SendProfiled(self.told[number]))
+            if number in self.results:
+                out.append(e.SendProfiled(self.results[number]))
             elif number not in self.running and not self.uses(spec.slot):
                 self.running[number] = RunningProfile(spec, now_ns + int(spec.budget_s * NS))
                 out.append(e.StartProfile(spec, desired.topology, desired.user_paths))
@@ -258,7 +258,7 @@ class ProfileState:
         if self.running.pop(event.number, None) is None:
             return []
         said = Profiled(self.vm, event.number, event.model, event.error, event.of_task)
-        self.told[event.number] = said
+        self.results[event.number] = said
         return [e.SendProfiled(said)]
 
 
@@ -624,7 +624,7 @@ class AgentState:
         unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
         report = Report(
             self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.positions.now(),
-            self._disk(), unlogged, self.spools_left, self.failures.told, profiles=self.profile.at(),
+            self._disk(), unlogged, self.spools_left, self.failures.counts, profiles=self.profile.at(),
             keys=tuple(seen for state in self.slots.values() for seen in state.keys),
         )  # fmt: skip
         return e.SendReport(report)
@@ -640,7 +640,7 @@ class AgentState:
         """What of a report is worth a report at once (counts are not)."""
         workers = tuple(state.now() for state in self.slots.values())
         standing = tuple((s.thread, s.stopped, s.exhausted) for s in self.positions.now())
-        return self.token, workers, standing, self._disk(), self.failures.told
+        return self.token, workers, standing, self._disk(), self.failures.counts
 
     def _end(self, now_ns: int) -> list[e.Instruction]:
         """The last words, once no worker lives (or cannot be ended)."""

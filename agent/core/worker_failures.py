@@ -94,7 +94,7 @@ class WorkerFailures:
         return tuple(one for one in map(self._in_all, names) if one.times >= FAILURES_MOST)
 
     @property
-    def told(self) -> VmStrikes:
+    def counts(self) -> VmStrikes:
         """For the other VMs."""
         if not self.struck and not self._slots:
             return NOTHING

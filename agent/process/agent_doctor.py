@@ -121,7 +121,9 @@ def checks() -> list[Check]:
     binding, _ = choose(_size())
     binding.cleanup()
     contained = containment_checks(binding.name)
-    return [*slots, *contained, _files(), _memfd(), _pidfd(), _schedstat(), _shell()]
+    shared = _try("shared memory", "memfd_create", lambda: os.memfd_create("headgate-doctor"))
+    ends = _try("ends of processes", "pidfd_open", lambda: os.pidfd_open(os.getpid()))
+    return [*slots, *contained, _files(), shared, ends, _schedstat(), _shell()]
 
 
 def _size() -> SlotSize:
@@ -168,14 +170,6 @@ def _try(name: str, what: str, make: Callable[[], int]) -> Check:
     except (OSError, AttributeError) as error:
         return Check(name, False, f"{what} is not there: {error}")
     return Check(name, True, f"{what} works")
-
-
-def _memfd() -> Check:
-    return _try("shared memory", "memfd_create", lambda: os.memfd_create("headgate-doctor"))
-
-
-def _pidfd() -> Check:
-    return _try("ends of processes", "pidfd_open", lambda: os.pidfd_open(os.getpid()))
 
 
 def _schedstat() -> Check:

@@ -30,8 +30,8 @@ from headgate.topology_runtime.platform.containment import NOT_CONTAINED, Worker
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.process_logs import open_log, trim
 from headgate.topology_runtime.platform.slot_binding import SlotBinding
-from headgate.topology_runtime.wire.dead_letter_spool import forget, left_before, left_by
-from headgate.topology_runtime.wire.messages import DeadLetter, WorkerHello, WorkerReport
+from headgate.topology_runtime.wire.dead_letter_spool import forget
+from headgate.topology_runtime.wire.messages import WorkerHello, WorkerReport
 from headgate.topology_runtime.worker.meters import meter
 
 LAST_WORDS_BYTES = 256 * 1024  # of a worker's log are read at its end, for the stacks in them
@@ -212,14 +212,6 @@ class Supervisor:
         del self.workers[worker.slot]
         self._keep_keys()
         return self._end(worker, code)
-
-    def dead_letters_left(self, worker: WorkerProcess, told: int) -> tuple[DeadLetter, ...]:
-        """Dead letters that it had kept and, after so many, not reported."""
-        return left_by(self._config.work, worker.slot, worker.incarnation, told)
-
-    def dead_letters_before(self) -> tuple[DeadLetter, ...]:
-        """Those that workers of an earlier life of this agent had kept."""
-        return left_before(self._config.work, self._config.run)
 
     def drop_dead_letters(self) -> None:
         """Of workers that are no more. Raises OSError."""

@@ -80,7 +80,7 @@ class FromTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
 
-def _told(letters: DeadLetterQueue) -> dict[str, Any]:
+def _counts(letters: DeadLetterQueue) -> dict[str, Any]:
     """How many rows died, in all (distinct source positions) and by task, and of how many the dead letter is kept."""
     kept = Counter(letter.task for letter in letters.of())
     rows = dict.fromkeys(kept, 0) | letters.counts()
@@ -112,7 +112,7 @@ def listed(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
     after, most = whole(arguments, "after", 0, 0, 1 << 62), whole(arguments, "most", 500, 1, 500)
     letters, task = run.knowledge.counts.letters, arguments.get("task")
     found = [letter for letter in letters.of(task) if letter.number > after]
-    return {**_told(letters), "letters": [_row(letters, one) for one in found[:most]]}
+    return {**_counts(letters), "letters": [_row(letters, one) for one in found[:most]]}
 
 
 def shown(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
@@ -128,7 +128,7 @@ def drop(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
     dropped = sum(letters.drop(letter.number) for letter in _chosen(letters, arguments))
     make_room(run, letters)
     turn.event("dead_letters_dropped", f"an operator dropped {dropped:,} dead letters")
-    return {"dropped": dropped, **_told(letters)}
+    return {"dropped": dropped, **_counts(letters)}
 
 
 def make_room(run: DeadLetterRun, letters: DeadLetterQueue) -> None:
@@ -437,10 +437,6 @@ def _summary(run: Run, turn: Turn, arguments: Arguments) -> Any:
     return summary(run.view(turn.now))
 
 
-def _explain(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    return explain(run.view(turn.now), whole(arguments, "last", 10, 1, 1000))
-
-
 def _events(run: Run, turn: Turn, arguments: Arguments) -> Any:
     since, view = whole(arguments, "since", 0, 0, 1 << 62), run.view(turn.now)
     found = [event for event in view.events if event["number"] > since]
@@ -517,10 +513,6 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
         return {**answer, **take(turn, submitted, given.by, models_of(given.known))}
     run.submit(turn, submitted)
     return answer
-
-
-def _submission(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    return submission(run.knowledge, run.view(turn.now), arguments)
 
 
 def _replace(run: Run, turn: Turn, arguments: Arguments) -> Any:
@@ -607,14 +599,16 @@ COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
     "ping": _ping,
     "status": _status,
     "summary": _summary,
-    "explain": _explain,
+    "explain": lambda run, turn, arguments: explain(
+        run.view(turn.now), whole(arguments, "last", 10, 1, 1000)
+    ),
     "events": _events,
     "whatif": _whatif,
     "rate_set": _rate_set,
     "stop": _stop,
     "submit": _submit,
     "replace": _replace,
-    "submission": _submission,
+    "submission": lambda run, turn, arguments: submission(run.knowledge, run.view(turn.now), arguments),
     "withdraw": lambda run, turn, arguments: withdraw(turn, arguments),
     "plan": _plan,
     "apply": _apply,

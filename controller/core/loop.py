@@ -171,7 +171,7 @@ def unread_spools_found(turn: Turn, members: Membership) -> Diagnosis | None:
         return None
     k.spools_again_ns = turn.now.mono_ns + SPOOL_AGAIN_NS
     evidence = {f"{task} {partition} on {vm}": rows for ((task, partition), vm), rows in waiting.items()}
-    text = f"accepted and not read: {_told(waiting)}"
+    text = f"accepted and not read: {_listed(waiting)}"
     return Diagnosis("replan", "events_unread", text, k.plan.rate_tps, evidence, ())
 
 
@@ -179,13 +179,13 @@ def _alarm(turn: Turn, stuck: Unread) -> None:
     """Of events on VMs none of whose slots can be used."""
     if stuck:
         raise_alarm(
-            turn, "unread", f"accepted and not read until the VM has a slot again: {_told(stuck)}", "error"
+            turn, "unread", f"accepted and not read until the VM has a slot again: {_listed(stuck)}", "error"
         )
     else:
         clear_alarm(turn, "unread", "all events that were accepted can be read")
 
 
-def _told(waiting: Unread) -> str:
+def _listed(waiting: Unread) -> str:
     return ", ".join(f"{counted(n, 'event')} of {task} on {vm}" for ((task, _), vm), n in waiting.items())
 
 
@@ -372,7 +372,7 @@ class Loop:
     def _go_on(self, turn: Turn, event: t.Event) -> None:
         """Whatever happened: enact, end, publish."""
         k = self.knowledge
-        told = k.desired
+        desired = k.desired
         adopted(turn, self.members)
         profiling.watch(turn, self.members, self.ending.stage)
         profiling.go_on(turn, event, self.members, self.ending.stage, self.submit)
@@ -385,8 +385,8 @@ class Loop:
             view = self._show(turn)
             turn.do(t.Finish(summary(view) if k.durable.run else None))
         elif self.ending.stage == "leaving":
-            self.ending.tell(turn, self.members)
-        elif isinstance(event, t.FromVm) and k.desired is told:
+            self.ending.order_end(turn, self.members)
+        elif isinstance(event, t.FromVm) and k.desired is desired:
             publish(turn, self.members, event.message.vm)
         else:
             publish(turn, self.members)

@@ -43,7 +43,7 @@ def cordon(run: CordonRun, turn: Turn, arguments: Arguments) -> Any:
     vms = _named(run, arguments)
     cordoned = run.knowledge.durable.cordoned
     _set(turn, cordoned | {vm: cordoned.get(vm, False) for vm in vms})
-    return _told(run, vms)
+    return _answer(run, vms)
 
 
 def drain(run: CordonRun, turn: Turn, arguments: Arguments) -> Any:
@@ -57,14 +57,14 @@ def drain(run: CordonRun, turn: Turn, arguments: Arguments) -> Any:
     if not arguments.get("check"):
         _set(turn, k.durable.cordoned | dict.fromkeys(vms, True))
         k.next_turn_ns = 0
-    return _told(run, vms)
+    return _answer(run, vms)
 
 
 def uncordon(run: CordonRun, turn: Turn, arguments: Arguments) -> Any:
     """Plan with these VMs again."""
     vms = _named(run, arguments)
     _set(turn, {vm: drains for vm, drains in run.knowledge.durable.cordoned.items() if vm not in vms})
-    return _told(run, vms)
+    return _answer(run, vms)
 
 
 CORDON_COMMANDS: dict[str, Callable[[Any, Turn, Arguments], Any]] = {
@@ -127,7 +127,7 @@ def _fits_without(run: CordonRun, turn: Turn, plan: Plan, vms: frozenset[str]) -
         )
 
 
-def _told(run: CordonRun, vms: tuple[str, ...]) -> dict[str, Any]:
+def _answer(run: CordonRun, vms: tuple[str, ...]) -> dict[str, Any]:
     k, members = run.knowledge, run.members
     return {"vms": [{"vm": vm, "cordon": cordon_of(k, members.members[vm])} for vm in vms]}
 

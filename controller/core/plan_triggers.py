@@ -55,7 +55,7 @@ class PathWatch:
             same = number < len(before) and before[number].standing == path.standing
             self._for[number] = self._for.get(number, 0) + 1 if same else 0
             if not same:
-                self._tell(turn, path)
+                self._report(turn, path)
         self._alarm(turn)
         patient = {
             path.path: path
@@ -67,7 +67,7 @@ class PathWatch:
             for one in violations(topology, window_of)
         )
 
-    def _tell(self, turn: Turn, path: PathStanding) -> None:
+    def _report(self, turn: Turn, path: PathStanding) -> None:
         if path.standing == "adapting":
             turn.event("latency", f"{_name(path)}: {_doing(path)}", path=list(path.path))
         elif path.standing == "held" and (path.shortened or path.chained):
@@ -295,16 +295,16 @@ def _for_traffic(turn: Turn, members: Membership, window: MeasuredWindow, diagno
     else:
         now, then, unit = before.between_vms_tps, after.between_vms_tps, "rows/s"
     saved = 1 - then / now if now > 0 else 0.0
-    told = f"of {now:,.0f} {unit} between VMs {then:,.0f} are left, {saved:.0%} less"
+    change = f"of {now:,.0f} {unit} between VMs {then:,.0f} are left, {saved:.0%} less"
     measured = sum(edge.between_vms_bytes_per_s for edge in window.edges.values())
     evidence = {"before": asdict(before), "after": asdict(after), "saved": round(saved, 4)}
     evidence |= {"saves": triggers.saves, "measured_bytes_per_s": round(measured, 1)}
     if saved <= triggers.saves:
-        return _rejected(diagnosis, text, f"{told}; more than {triggers.saves:.0%} is worth a move")
+        return _rejected(diagnosis, text, f"{change}; more than {triggers.saves:.0%} is worth a move")
     return Diagnosis(
         "replan",
         "traffic_saved",
-        f"by a plan for the traffic that was measured {told}",
+        f"by a plan for the traffic that was measured {change}",
         k.plan.rate_tps,
         {**diagnosis.evidence, "traffic": evidence},
         diagnosis.alternatives,

@@ -108,7 +108,7 @@ def answering(
     return tuple(found[vm] for vm in sorted(found))
 
 
-def told(keepers: Iterable[Keepers], desired: set[int], vms: set[str]) -> tuple[Keepers, ...]:
+def named_keepers(keepers: Iterable[Keepers], desired: set[int], vms: set[str]) -> tuple[Keepers, ...]:
     """As agents get it: `homes` only of threads that are not desired any more, on VMs that can answer."""
     return tuple(
         replace(h, homes=tuple((t, vm) for t, vm in h.homes if t not in desired and vm in vms))
@@ -279,7 +279,7 @@ def _keepers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ..
     if not (keepers := keepers_now(d, k.topology)):
         return ()
     can_answer = {vm.vm for vm in d.joined} - set(d.held_dead) - sight.lost
-    return told(keepers, {thread.thread for thread in threads}, can_answer)
+    return named_keepers(keepers, {thread.thread for thread in threads}, can_answer)
 
 
 def _workers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.WorkerAt]:

@@ -109,7 +109,7 @@ class Ending:
         self.intake_ended_ns = self.intake_ended_ns or turn.now.wall_ns
         self._go(turn, "leaving")
 
-    def tell(self, turn: Turn, members: Membership) -> None:
+    def order_end(self, turn: Turn, members: Membership) -> None:
         """While leaving, every VM still there is ordered to shut down with every turn that has the time."""
         k = turn.knowledge
         if self.stage != "leaving":

@@ -17,7 +17,7 @@ from headgate.controller.knowledge.dead_letters import DeadLetterQueue
 from headgate.controller.knowledge.diagnoses import Diagnosis
 from headgate.controller.knowledge.journal_records import Durable, HandedOver, Record, fold
 from headgate.controller.knowledge.loop_events import Command, Instruction, Now, Persist, Say, Trace
-from headgate.controller.knowledge.offered_load import OfferedLoad, PartitionArrivals
+from headgate.controller.knowledge.offered_load import PartitionArrivals, SourceLoad
 from headgate.controller.knowledge.run_tallies import FinishedTally, SourceTally, Tallies
 from headgate.controller.knowledge.run_view import HotKey, PlanProposal
 from headgate.controller.models.plans import MeasuredTraffic, Plan
@@ -408,9 +408,9 @@ class Knowledge:
         return self.durable.run.topology if self.durable.run else None
 
     @property
-    def load(self) -> OfferedLoad:
+    def load(self) -> SourceLoad:
         arrivals = tuple((task, known.arrivals) for (task, _), known in self.counts.sources.items())
-        return OfferedLoad(self.topology, self.durable.schedule, arrivals)
+        return SourceLoad(self.topology, self.durable.schedule, arrivals)
 
     @property
     def models(self) -> dict[str, Model]:

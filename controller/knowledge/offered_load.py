@@ -87,7 +87,7 @@ class PartitionArrivals:
         return (last.arrived - first.arrived) * NS / (last.at_ns - first.at_ns)
 
 
-class OfferedLoad(NamedTuple):
+class SourceLoad(NamedTuple):
     """What is offered to the sources of a topology: by the schedule where they are paced, by arrivals where they take
     rows as they come. arrivals: (source, of one of its partitions)."""
 

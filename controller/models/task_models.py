@@ -74,7 +74,7 @@ EPSILON = 1e-9
 
 def peak_rate(model: Model, threads: int) -> float:
     """I(q): the peak stable rate in rows/s of `threads` threads in one slot."""
-    return _interpolated(model, threads, _rate_of)
+    return _interpolated(model, threads, lambda point: point.rate_tps)
 
 
 def cpu(model: Model, threads: int) -> float:
@@ -82,12 +82,12 @@ def cpu(model: Model, threads: int) -> float:
 
     Above the largest point whole largest bundles add up and the rest interpolates (paper 0, section
     8.5). A measured 1.01 is taken as it is: then the slot carries its threads at 1 / 1.01 of their peak."""
-    return _added_up(model, threads, _cpu_of)
+    return _added_up(model, threads, lambda point: point.cpu)
 
 
 def memory(model: Model, threads: int) -> float:
     """M(q): fraction of the slot's memory at the peak rate of `threads` threads; sums as `cpu` does."""
-    return _added_up(model, threads, _memory_of)
+    return _added_up(model, threads, lambda point: point.memory)
 
 
 def threads_for(model: Model, rate_tps: float) -> int | None:
@@ -98,7 +98,9 @@ def threads_for(model: Model, rate_tps: float) -> int | None:
 
 def peak(model: Model) -> tuple[float, int]:
     """(ω̂, τ̂): the highest peak rate of one slot in rows/s, and the fewest threads that reach it."""
-    best = max(model.points, key=_rate_of)  # of equals the first, which has the fewest threads
+    best = max(
+        model.points, key=lambda point: point.rate_tps
+    )  # of equals the first, which has the fewest threads
     return best.rate_tps, best.threads
 
 
@@ -148,28 +150,12 @@ def missing_models(topology: Topology, models: Mapping[str, Model]) -> list[str]
     ]
 
 
-def _rate_of(point: Point) -> float:
-    return point.rate_tps
-
-
-def _cpu_of(point: Point) -> float:
-    return point.cpu
-
-
-def _memory_of(point: Point) -> float:
-    return point.memory
-
-
-def _threads_of(point: Point) -> int:
-    return point.threads
-
-
 def _interpolated(model: Model, threads: int, value_of: Callable[[Point], float]) -> float:
     """Linear between points, from nothing at no threads to the first point, flat above the last."""
     points = model.points
     if threads >= points[-1].threads:
         return value_of(points[-1])
-    above = bisect_right(points, threads, key=_threads_of)
+    above = bisect_right(points, threads, key=lambda point: point.threads)
     high = points[above]
     if above == 0:
         return value_of(high) * max(0, threads) / high.threads

@@ -344,7 +344,7 @@ def dead_letters(turn: Turn, members: Membership, message: m.DeadLetters) -> Non
     counts = turn.knowledge.counts
     for letter in message.letters:
         if counts.letters.add(letter, turn.now.wall_ns):
-            _tell(turn, letter, counts.letters.count)
+            _report(turn, letter, counts.letters.count)
     for task in {letter.task for letter in message.letters if not counts.letters.keeps(letter.task)}:
         _full(turn, task)
     boot, below = counts.dead_letters_heard.get(message.vm, (0, 0))
@@ -355,7 +355,7 @@ def dead_letters(turn: Turn, members: Membership, message: m.DeadLetters) -> Non
         counts.dead_letters_heard[message.vm] = message.boot, below
 
 
-def _tell(turn: Turn, letter: m.DeadLetter, count: int) -> None:
+def _report(turn: Turn, letter: m.DeadLetter, count: int) -> None:
     """The first ones one by one, then only how many there are."""
     if count <= LETTERS_SAID:
         text = (

@@ -136,10 +136,6 @@ def bottleneck_now(plan: s.PlanNow | None) -> s.Bottleneck | None:
     return s.Bottleneck(task=plan.limited_by, slot=plan.limited_by_slot, at_tps=plan.predicted_tps)
 
 
-def tuples_now(view: RunView) -> s.TuplesNow:
-    return msgspec.convert(view.tuples, s.TuplesNow, from_attributes=True)
-
-
 # ── Of a snapshot: tasks, edges, slots, VMs. Pure ───────────────────────────────────────────────────────
 
 
@@ -556,7 +552,7 @@ def snapshot_of(view: RunView, turn: int | None = None) -> Snapshot:
         vms={} if turn == TASKS else vms_now(view),
         rates=rates_now(view),
         latency_ms=latency_now(view),
-        tuples=tuples_now(view),
+        tuples=msgspec.convert(view.tuples, s.TuplesNow, from_attributes=True),
         history=History(),
         seconds=round(view.seconds, 1),
         mode=view.mode,

@@ -106,7 +106,7 @@ def test_the_list_is_bounded() -> None:
 
 def exchange(*vms: WorkerFailures, at_s: int = 0) -> None:
     for vm in vms:
-        vm.hear(tuple(other.told for other in vms if other is not vm), at_s * NS)
+        vm.hear(tuple(other.counts for other in vms if other is not vm), at_s * NS)
 
 
 def test_a_row_that_goes_from_vm_to_vm_takes_three_workers_in_all() -> None:
@@ -131,7 +131,7 @@ def test_a_loss_that_was_not_known_counts_on_another_vm_for_one_row_and_has_all_
     another = lost(other, row(6))
     assert another is not None and another.times == 1
     exchange(one, other)
-    assert one.told.unknown == 0, "it was that row's doing"
+    assert one.counts.unknown == 0, "it was that row's doing"
     late = lost(one, row(7))
     assert late is not None and late.times == 1
 
@@ -142,14 +142,14 @@ def test_what_is_heard_again_counts_once() -> None:
     for _ in range(5):
         exchange(one, other)
     assert [struck.times for struck in other.elsewhere.values()] == [1] and not other.poison
-    assert not other.hear((one.told,), 0), "nothing new"
+    assert not other.hear((one.counts,), 0), "nothing new"
 
 
 def test_what_is_told_to_others_is_bounded() -> None:
     failures = WorkerFailures()
     for position in range(2 * TOLD_MOST):
         lost(failures, row(position))
-    told = failures.told.struck
+    told = failures.counts.struck
     assert [one.position for one in told] == list(range(TOLD_MOST, 2 * TOLD_MOST))
     assert not any(one.traceback for one in told)
 
@@ -232,7 +232,7 @@ def test_an_agents_next_life_goes_on_counting(tmp_path: Path) -> None:
     failures = WorkerFailures()
     failures.take_up((struck,))
     assert not failures.poison
-    assert [one.times for one in failures.told.struck] == [2]
+    assert [one.times for one in failures.counts.struck] == [2]
     lost(failures, row(5))
     assert failures.poison
     (tmp_path / agent_files.STRUCK_FILE).write_text("{")

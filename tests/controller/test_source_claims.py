@@ -202,7 +202,7 @@ def test_of_a_vm_that_this_controller_never_heard_it_is_said_that_nobody_knows()
     assert [event["events"] for event in gone] == [None] and "no report said" in gone[0]["text"]
 
 
-# ── A VM whose clock is set: what was measured before is let go, and said; by one that lies about it, not
+# ── A VM whose clock is set: what was measured before is dropped, and said; by one that lies about it, not
 # for ever
 
 NS, MS = 1_000_000_000, 1_000_000
@@ -228,7 +228,7 @@ def test_a_clock_that_is_set_lets_the_window_go() -> None:
     tell(world, 3600 * NS, MS)
     assert world.loop.intake is not before
     assert steps(world) == [
-        "the clock of vm1 was set by -3600.000 s, or the controller's: what was measured before is let go"
+        "the clock of vm1 was set by -3600.000 s, or the controller's: what was measured before is dropped"
     ]
 
 

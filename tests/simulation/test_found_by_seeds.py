@@ -212,7 +212,7 @@ def test_a_controller_started_on_a_full_disk_begins_when_the_disk_heals() -> Non
     world.controller.kill("kill -9")
     world.clock.run_until(7 * S)
     reply = world.controller.ask("status")
-    assert reply is not None and reply.error is not None and "not begun" in reply.error[2]
+    assert reply is not None and reply.error is not None and "not started" in reply.error[2]
     world.disk.fails = False
     world.clock.run_until(9 * S)
     durable = world.controller.loop.knowledge.durable
