@@ -30,7 +30,7 @@ def plugin(kind: str, name: str) -> Any:
         raise InvalidInput(
             f"broken plug-in {name!r} of {package}: {error.what}",
             cause=error.cause,
-            hint=f"mend or uninstall {package}; its entry point is {point.value!r} in headgate.{kind}",
+            hint=f"fix or uninstall {package}; its entry point is {point.value!r} in headgate.{kind}",
         ) from error
 
 
