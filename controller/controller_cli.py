@@ -49,6 +49,7 @@ def machine_options(command: F) -> F:
     seconds = click.FloatRange(0, 7 * 86400)
     for option in reversed((
         setting("--machines-command", metavar="COMMAND", help="Has VMs beyond the first, and gives them back."),
+        setting("--machines", metavar="NAME", help="The same by a plug-in (entry point headgate.machines)."),
         setting("--machines-timeout", type=click.FloatRange(1, 3600), default=CALL_S, show_default=True,
                      metavar="S", help="Of each call of it."),
         setting("--machines-wait", type=seconds, default=WAIT_S, show_default=True, metavar="S",
@@ -68,7 +69,9 @@ def check_machines(options: dict[str, Any], grows: bool) -> None:
     faults = []
     if not grows:
         given = [
-            name for name in ("machines_command", "prices", "max_usd_per_hour") if options[name] is not None
+            name
+            for name in ("machines", "machines_command", "prices", "max_usd_per_hour")
+            if options[name] is not None
         ]
         faults += [
             f"--set {name.replace('_', '-')} goes with --max-vms above the number of VMs" for name in given
@@ -77,6 +80,8 @@ def check_machines(options: dict[str, Any], grows: bool) -> None:
         faults.append("--set machine-size goes with --set prices")
     if options["max_usd_per_hour"] is not None and options["prices"] is None:
         faults.append("--set max-usd-per-hour goes with --set prices: what a VM costs is not known without")
+    if options["machines"] is not None and options["machines_command"] is not None:
+        faults.append("--set machines and --set machines-command both have VMs: give one")
     if options["machines_command"] is not None and not words_of(options["machines_command"]):
         faults.append("--set machines-command names no command")
     if faults:
@@ -109,12 +114,29 @@ def priced(options: dict[str, Any], spare: Vm) -> Vm:
     return sizes[name] if name is not None else next(iter(sizes.values()))
 
 
+def installed_machines(name: str, directory: Path) -> Machines:
+    """The provider that a package registers in `headgate.machines`: called with a folder for its notes. Raises
+    InvalidInput, UsageError."""
+    from headgate.topology_runtime.api.plugins import plugin
+
+    provider = plugin("machines", name)
+    if provider is None:
+        raise UsageError(
+            f"--machines {name!r}: no such plug-in",
+            hint="install a package with an entry point in headgate.machines",
+        )
+    machines: Machines = provider(directory)
+    return machines
+
+
 def machines_of(options: dict[str, Any], state: Path, ring: Keyring, grows: bool) -> Machines:
     """The provider."""
     from headgate.controller.files.machine_providers import FileMachines, NoMachines
 
     if not grows:
         return NoMachines()
+    if options["machines"] is not None:
+        return installed_machines(options["machines"], state / MACHINES)
     if options["machines_command"] is None:
         return FileMachines(state / MACHINES)
     from headgate.controller.files.machine_providers import CommandMachines, MachinesCall
@@ -238,6 +260,7 @@ def start(options: dict[str, Any]) -> None:
     """Build the controller from its options and run it. Raises HeadgateError."""
     from headgate.controller.controller_process import Controller, ControllerPlace
     from headgate.controller.core.loop import Loop
+    from headgate.controller.files.installed_schedulers import add_installed
     from headgate.topology_runtime.keys.keyring import KEYS, Keyring
     from headgate.topology_runtime.platform.process_logs import hold_out
     from headgate.topology_runtime.platform.processes import die_with
@@ -252,6 +275,7 @@ def start(options: dict[str, Any]) -> None:
     state = options["state_dir"] or Path(".headgate") / name
     grows = options["max_vms"] > len(initial)
     check_machines(options, grows)
+    add_installed(allocator=options["allocator"], mapper=options["mapper"])
     submitted = submitted_of(options)
     settings = settings_of(options, submitted, initial, grows)
     metrics = metrics_at(options)

@@ -203,6 +203,7 @@ def refuse_picture(path: Path | None) -> None:
 
 def pairs_of(text: str) -> tuple[str, ...]:
     """`lsa+rsm,mba+sam` → each pair once; `paper`: those of paper 0; `all`: every one. Raises UsageError."""
+    from headgate.controller.files.installed_schedulers import add_installed
     from headgate.controller.plan.schedulers import PAIRS, pair_of, pairs
 
     if text == "paper":
@@ -213,6 +214,8 @@ def pairs_of(text: str) -> tuple[str, ...]:
     faults: list[str] = []
     for pair in chosen:
         try:
+            allocator, _, mapper = pair.partition("+")
+            add_installed(allocator=allocator, mapper=mapper)
             pair_of(pair)
         except InvalidInput as error:
             faults += error.faults

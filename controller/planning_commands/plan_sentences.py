@@ -379,7 +379,8 @@ def _bundle_words(reason: Row) -> str:
 
 
 def _slots(document: Row) -> list[str]:
-    rule = [MAPPERS[document["mapper"]].words]
+    mapper = MAPPERS.get(document["mapper"])  # none: of a plug-in that is not installed here
+    rule = [mapper.words] if mapper is not None else []
     if document["mapper"] != "sam":
         return [*rule, *_tally(document)]
     by_slot = [

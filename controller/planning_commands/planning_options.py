@@ -316,9 +316,11 @@ def rate_of(given: float | None, otherwise: float, option: str = "--rate") -> fl
 def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
     """`--allocator`, `--mapper`, `--routing`, `--interference`, `--usage`, as far as the command has them.
     Raises InvalidInput with every fault."""
+    from headgate.controller.files.installed_schedulers import add_installed
     from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS, USAGES
     from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
 
+    add_installed(allocator=options.get("allocator"), mapper=options.get("mapper"))
     known: dict[str, Iterable[str]] = {
         "allocator": ALLOCATORS,
         "mapper": MAPPERS,

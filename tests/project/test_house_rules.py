@@ -39,6 +39,7 @@ def test_only_what_was_asked_for_stands_at_the_top():
         "SECURITY.md",
         "docs",
         "examples",
+        "findings",
     }
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"],

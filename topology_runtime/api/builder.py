@@ -35,6 +35,7 @@ from headgate.topology_runtime.api.logic import (
     kind_of,
     side_effects_of,
 )
+from headgate.topology_runtime.api.plugins import reference_of_plugin
 from headgate.topology_runtime.api.references import reference_of
 from headgate.topology_runtime.api.task_functions import call_faults, state_faults, type_faults
 from headgate.topology_runtime.api.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
@@ -252,6 +253,7 @@ class Builder:
 
     def _add(self, task: Task, run: Run | None) -> End:
         if isinstance(run, str):
+            run = run if ":" in run else reference_of_plugin(run)
             task, run = msgspec.structs.replace(task, run=run), None
         self.tasks.append((task, run))
         return End(self, task.name)

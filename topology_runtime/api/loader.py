@@ -18,6 +18,7 @@ import msgspec
 
 from headgate.topology_runtime.api.builder import Builder
 from headgate.topology_runtime.api.drafts import draft_of, topology_from
+from headgate.topology_runtime.api.plugins import with_references
 from headgate.topology_runtime.api.references import (
     import_module,
     import_too_slow,
@@ -98,7 +99,7 @@ def _give_up(answer: _Answer, options: argparse.Namespace, thread: int) -> None:
 def loaded(reference: str, paths: Sequence[str], runs: bool) -> Topology:
     """The topology of a reference, its code imported and checked. Raises InvalidInput with every fault."""
     use_paths(paths)
-    draft, faults = draft_of(_data(reference))
+    draft, faults = draft_of(with_references(_data(reference)))
     draft, more = filled(draft)
     faults += rule_faults(draft) + more
     raise_if_any(faults, "topology" if reference == "-" else reference)

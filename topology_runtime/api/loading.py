@@ -24,6 +24,7 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.topology_runtime.api.plugins import with_references
 from headgate.topology_runtime.api.references import import_too_slow, module_of_file
 from headgate.topology_runtime.api.shipped_examples import DEMO, NAMES, example
 from headgate.topology_runtime.api.task_functions import build, key_function
@@ -60,7 +61,7 @@ def load(
     if place.file is None or runs:
         topology = _in_loader(place.target, user_paths, runs, limit_s, b"", reference)
     else:
-        topology, _ = topology_of(read_data(place.file), reference)
+        topology, _ = topology_of(with_references(read_data(place.file)), reference)
     return Loaded(topology, user_paths)
 
 

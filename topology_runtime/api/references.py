@@ -127,7 +127,7 @@ def _is_at(value: Any, module: str, path: str) -> bool:
     found: Any = sys.modules.get(module)
     for part in path.split("."):
         found = getattr(found, part, None)
-    return found is value or (inspect.ismethod(found) and found == value)  # a class method is made anew
+    return found is value or (inspect.ismethod(found) and found == value)  # a class method is made again
 
 
 def _importable_name(module: str) -> str:

@@ -5,7 +5,6 @@ The struct fields are those of the file format `headgate/topology/v1`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, Literal
@@ -193,6 +192,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 def digest_of(*parts: bytes) -> str:
     """Sixteen hex digits that name these bytes."""
+    import hashlib  # 3.5 MB, which a worker does without
+
     h = hashlib.sha256()
     for part in parts:
         h.update(len(part).to_bytes(8, "big") + part)

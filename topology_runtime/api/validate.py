@@ -1,4 +1,4 @@
-"""Every fault of a topology, each with its place, so that one reading mends them all. Pure.
+"""Every fault of a topology, each with its place, so that one reading fixes them all. Pure.
 
     faults/drafts.py   types: unknown keys, missing keys, values of the wrong type
     faults/tasks.py    names, numbers, state and params of tasks

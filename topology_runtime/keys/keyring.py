@@ -301,7 +301,7 @@ class Trust:
             return
         try:
             known = self._read()
-        except InvalidInput as error:  # a broken file lets nobody in anew and throws nobody out
+        except InvalidInput as error:  # a broken file lets nobody in again and throws nobody out
             self.trouble = str(error)
             return
         self._gone = self._gone or bool(self._known.keys() - known.keys())

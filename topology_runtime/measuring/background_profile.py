@@ -43,7 +43,7 @@ from headgate.topology_runtime.worker.meters.row_copies import mirrored
 
 NICEST = 19
 PROBE_S = 2.0
-PROBE_ENDS_S = 2 * PROBE_S  # no probe is begun that would hardly end within the budget
+PROBE_ENDS_S = 2 * PROBE_S  # no probe is started that would hardly end within the budget
 ROWS_S, LOOK_S = 15.0, 0.1
 WISH = replace(QUICK, threads_most=16)
 FIRST_WISH = replace(QUICK, derate=DERATE)  # before a run
@@ -110,7 +110,7 @@ def run(order: ProfileOrder, quotas: Quotas) -> None:
     if record.failed is not None:
         raise record.failed
     if record.probes and next_step(record.probes, record.trials, wish) is None:
-        Path(order.output, RECORDS, f"{record.task}.jsonl").unlink(missing_ok=True)  # the next one is anew
+        Path(order.output, RECORDS, f"{record.task}.jsonl").unlink(missing_ok=True)  # the next one is new
 
 
 def _get_rows(order: ProfileOrder) -> None:
@@ -143,7 +143,7 @@ def _tell(order: ProfileOrder, done: int, of: int) -> None:
 
 
 def stands_in(directory: Path) -> tuple[int, int] | None:
-    """How far the profile in this directory is; None before it has begun, and of what makes no sense: the task's code
+    """How far the profile in this directory is; None before it has started, and of what makes no sense: the task's code
     can write there, too."""
     try:
         with open_plain(Path(directory, STANDS)) as file:

@@ -2,7 +2,7 @@
 
     feeder worker (no limit): sample rows → [task's worker in its slot] → sinks in the feeder worker
 
-The task runs in the very worker a run uses, so frames, acks, kept rows and the sockets cost what they
+The task runs in the very worker a run uses, so frames, acks, buffered rows and the sockets cost what they
 cost there. The feeder's window keeps rows waiting at the task all the time.
 """
 

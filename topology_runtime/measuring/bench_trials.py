@@ -113,7 +113,7 @@ class OfferedLoad:
 def run_trial(
     bench: WatchedRig, rate_tps: float, longest_s: float, waits: bool, look: Callable[[], None] = lambda: None
 ) -> TrialResult:
-    """One trial on a bench that has begun. `waits`: the task waits for a service, which may be throttled
+    """One trial on a bench that has started. `waits`: the task waits for a service, which may be throttled
     and hide an overload for seconds: longer until it is called stable. `look` is called with every reading: once at
     the beginning, then at the end of each of the result's `bins`. Raises as `WatchedRig.watch` does."""
     offer = OfferedLoad(bench, rate_tps)

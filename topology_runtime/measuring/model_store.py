@@ -20,7 +20,7 @@ import msgspec
 from headgate.topology_runtime.api.topology import Task, Topology, digest_of
 
 UNLIMITED_TPS = 1e9
-METHOD = 4  # raise it when the way of measuring changes: older models are measured anew
+METHOD = 4  # raise it when the way of measuring changes: older models are measured again
 NO_SPEED = frozenset({"address", "directory", "endpoint", "host", "port", "service", "url"})  # parameters
 _address = re.compile(r"(\w+://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z][\w.\-]*|\d+(\.\d+){3}):\d{1,5}")
 _slug = re.compile(r"[^A-Za-z0-9.]+")

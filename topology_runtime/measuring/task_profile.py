@@ -65,7 +65,7 @@ class ProfileRecord:
 
 
 class RecordFile:
-    """`head`: what this is a record of; one with another head is begun anew."""
+    """`head`: what this is a record of; one with another head is started again."""
 
     def __init__(self, folder: Path, task: str, head: dict[str, Any]) -> None:
         self._path, self._head = folder / RECORDS / f"{task}.jsonl", head

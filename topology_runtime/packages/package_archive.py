@@ -32,7 +32,6 @@ from headgate.topology_runtime.wording import shown
 MANIFEST, SIGNATURE, CODE = "manifest.json", "signature.json", "code/"
 BLOCK = 512
 END = bytes(2 * BLOCK)
-ARCHIVE_MOST_BYTES = 72 * 1024 * 1024  # files, their headers, manifest and signature
 _SIZE = slice(124, 136)  # of a header: the member's size in octal digits
 
 Steps = Generator[int, memoryview, None]

@@ -2,7 +2,7 @@
 
 One's own is signed by itself: who opens the page compares its fingerprint with the one that was printed. It is kept in
 the settings folder, certificate and key in one file that its owner alone may read, one for each first name; it is made
-anew when it will soon have ended, or when it has to hold other names.
+again when it will soon have ended, or when it has to hold other names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.platform.addresses import is_address
 
-DAYS, RENEWED_DAYS = 397, 30  # how long one of ours holds; it is made anew when less than so long is left
+DAYS, RENEWED_DAYS = 397, 30  # how long one of ours holds; it is made again when less than so long is left
 FILE_MOST_BYTES = 256 * 1024
 FOLDER = "tls"  # in the settings folder
 

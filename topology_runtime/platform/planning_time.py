@@ -60,5 +60,5 @@ def ends_s(usual_s: float) -> float:
 
 
 def waited_s() -> float:
-    """Seconds since the plan was begun; 0 where nobody waits."""
+    """Seconds since the plan was started; 0 where nobody waits."""
     return now_s() - _began_s.get()

@@ -23,7 +23,7 @@ class ServiceNotes:
         self._due_ns = 0
 
     def ready(self) -> None:
-        """It has begun."""
+        """It has started."""
         self._tell("READY=1")
 
     def alive(self, now_ns: int) -> None:
@@ -37,5 +37,5 @@ class ServiceNotes:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
             to.setblocking(False)
-            with contextlib.suppress(OSError):  # systemd that is started anew hears the next word
+            with contextlib.suppress(OSError):  # systemd that is started again hears the next word
                 to.sendto(what.encode(), self._where)

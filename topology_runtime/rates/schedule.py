@@ -25,7 +25,7 @@ def _cut(schedule: Schedule | None, depth: int) -> Schedule | None:
 class Schedule(msgspec.Struct, frozen=True, dict=True):
     """From `start_ns` on: `steps` of (seconds after start, tuples/s), repeating after `period_s`
     (0: the last rate goes on for ever). Steps ascend and begin at 0. `base` positions are offered
-    before `start_ns` (used when the rate is set anew in a running topology).
+    before `start_ns` (used when the rate is set again in a running topology).
 
     `end_ns` > 0 ends the offer. `earlier` is what was offered before a change of rate. To sources whose rows are
     taken as they come the rates are a cap; `uncapped`: not even that."""

@@ -17,15 +17,15 @@ from headgate.topology_runtime.api.cluster import Slot
 
 AGAIN_PARTITION = 1 << 20
 ROW_BYTES_MOST = 16 * 1024  # of a larger row there is the text alone
-MESSAGE_BYTES = 512 * 1024  # letters of one message together, as `weight` has it
-AGAIN_MOST = 512  # letters that a source thread has at a time
+MESSAGE_BYTES = 512 * 1024  # dead letters of one message together, as `weight` has it
+AGAIN_MOST = 512  # dead letters that a source thread has at a time
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
     """A row whose task raised three times: identity, the row as JSON-like text, the traceback.
 
     data: the row as bytes of shape `shape` (worker/rows.py), empty when it is too large or no row that the task was
-    given; feeder: the task that it came from. again: the letter of this task whose row has died once more."""
+    given; feeder: the task that it came from. again: the dead letter of this task whose row has died once more."""
 
     task: str
     thread: int
@@ -43,7 +43,7 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def of(self) -> int:
-        """The letter whose row, sent again, this one is or comes of; 0: none."""
+        """The dead letter whose row, sent again, this one is or comes of; 0: none."""
         return self.position if self.partition >= AGAIN_PARTITION else 0
 
     @property
@@ -57,7 +57,7 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DeadLetters(msgspec.Struct, frozen=True, tag="dead_letters"):
-    """Letters number `first` … of the agent's life `boot`; said again until they are taken, as those below
+    """Dead letters number `first` … of the agent's life `boot`; said again until they are taken, as those below
     `waiting` are."""
 
     vm: str
@@ -75,7 +75,7 @@ class LettersTaken(msgspec.Struct, frozen=True, tag="letters_taken"):
 
 
 class LetterRow(msgspec.Struct, frozen=True, array_like=True):
-    """The row of letter `number`, for `task` as if it came from `feeder`. thread: where it died. serial: what a
+    """The row of dead letter `number`, for `task` as if it came from `feeder`. thread: where it died. serial: what a
     controller's life calls this sending of it; none is used twice."""
 
     serial: int
@@ -126,7 +126,7 @@ CallKind = Literal["row", "bucket", "read", "open", "close"]  # what user code i
 
 class Struck(msgspec.Struct, frozen=True, array_like=True):
     """Calls of user code during which a worker hung or died, `times` times: the row with this identity
-    (kind "bucket": rows kept together, named after the first; "read": a source at this position).
+    (kind "bucket": rows buffered together, named after the first; "read": a source at this position).
     error: what happened and where; traceback: the thread's stack."""
 
     task: str
@@ -149,7 +149,7 @@ class VmStrikes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Poisoned(msgspec.Struct, frozen=True, tag="poisoned"):
-    """All of these that were struck too often: rows that are buried before user code meets them again,
+    """All of these that were struck too often: rows that are dead-lettered before user code meets them again,
     sources that wait before they read again."""
 
     struck: tuple[Struck, ...]

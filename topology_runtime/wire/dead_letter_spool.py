@@ -3,7 +3,7 @@ there, so a worker that is killed then takes none along, and an agent neither: w
 controller has it.
 
 The page cache keeps what was written, whoever is killed. Letters are numbered from 0 on in a worker's life. Two files
-at most: another is begun when one is large enough, and what was in the one before was told long ago.
+at most: another is started when one is large enough, and what was in the one before was told long ago.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from headgate.topology_runtime.platform.disk import DiskTroubles, open_plain, te
 from headgate.topology_runtime.wire.dead_letter_messages import DeadLetter, weighed
 
 FOLDER = "letters"
-RUN_NOTE = "run"  # holds the name of the run whose letters are here
-FILE_NAME = re.compile(r"(\d+)-(\d+)-(\d+)")  # slot, incarnation, number of the first letter in it
+RUN_NOTE = "run"  # holds the name of the run whose dead letters are here
+FILE_NAME = re.compile(r"(\d+)-(\d+)-(\d+)")  # slot, incarnation, number of the first dead letter in it
 PART_BYTES = 1 << 20
 WHOLE_MOST = 1000  # that wait to be told; of more only what they are of
 
@@ -127,7 +127,7 @@ def _left(directory: str, who: tuple[int, int], told: int) -> tuple[DeadLetter, 
 
 
 def _files(directory: str) -> list[re.Match[str]]:
-    """By the numbers of their first letters."""
+    """By the numbers of their first dead letters."""
     folder = os.path.join(directory, FOLDER)
     names = os.listdir(folder) if os.path.isdir(folder) else []
     return sorted(filter(None, map(FILE_NAME.fullmatch, names)), key=lambda match: int(match[3]))

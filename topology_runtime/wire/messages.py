@@ -230,8 +230,8 @@ class WorkerAt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SourceStart(msgspec.Struct, frozen=True, array_like=True):
-    """A source thread that starts anew reads from `position`: below it all is acked; while the run drains,
-    up to `until` (it was read before). `thread` ≥ 0: for that leaving thread alone; started anew, it reads again
+    """A source thread that starts again reads from `position`: below it all is acked; while the run drains,
+    up to `until` (it was read before). `thread` ≥ 0: for that leaving thread alone; started again, it reads again
     what it had open when its successor began, up to `until`. Believed only if the same desired state names the
     worker's own incarnation, so that it is fresh; ignored by a thread that reads already."""
 

@@ -55,6 +55,9 @@ class RaisingKeyed(Keyed):
     def new(self, key: Hashable) -> Any:
         raise ValueError("no")
 
+    def process(self, key: Hashable, row: Any, state: Any) -> tuple[Any, Iterable[Any]]:
+        return state, []
+
 
 def code(kind: str, logic: Any) -> UserCode:
     return UserCode(Results(AROUND, outputs()), kind, logic, lambda _: None)

@@ -22,7 +22,7 @@ from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Struck
 #
 # A pass over rows runs at the speed of C, so nothing is noted row by row: how far it has come shows in the
 # length of what has come of it, and another thread may look at that at any time. Only after a worker was
-# lost in user code are rows named before they are begun, one at a time in the whole worker (`careful`).
+# lost in user code are rows named before they are started, one at a time in the whole worker (`careful`).
 
 Identity = tuple[int, int, int, int, CallKind]  # source number, partition, position, variant, kind of call
 Verdict = tuple[str, str]  # error, traceback

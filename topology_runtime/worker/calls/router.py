@@ -170,7 +170,7 @@ def unrolled(runs: Iterable[tuple[int, int]]) -> list[int]:
 
 
 class Router:
-    """Splits the rows of one edge among the receiving threads; made anew for each set of routes. `sender`:
+    """Splits the rows of one edge among the receiving threads; made again for each set of routes. `sender`:
     number of the thread it is for."""
 
     def __init__(

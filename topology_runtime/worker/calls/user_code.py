@@ -29,7 +29,7 @@ from headgate.topology_runtime.worker.rows.row_values import RowChecks
 # but for its clock and its log, which the caller gives.
 #
 # What a sink did before its rows were in the log of finished rows, nobody can count. So a slow sink logs row
-# by row, a fast one as many as it takes in a millisecond, and how many are begun and not logged yet is in the
+# by row, a fast one as many as it takes in a millisecond, and how many are started and not logged yet is in the
 # worker's meter: its agent counts those of a killed worker as not logged.
 
 PIECE_NS = 1_000_000
@@ -42,7 +42,7 @@ class PieceLog(Protocol):
     """Where the finished rows of one thread are kept (records.py)."""
 
     def begun(self, rows: int) -> None:
-        """So many are begun and not logged."""
+        """So many are started and not logged."""
 
     def log(self, finished: list[Finished]) -> None: ...
 
@@ -70,7 +70,7 @@ class Pieces:
             start = stop
 
     def begin(self, rows: int = 1) -> None:
-        """So many rows are begun."""
+        """So many rows are started."""
         if not self._begun:
             self._since_ns = self._clock()
         self._begun += rows
@@ -78,7 +78,7 @@ class Pieces:
 
     @property
     def long(self) -> bool:
-        """Has what is begun taken so long that it is to be logged?"""
+        """Has what is started taken so long that it is to be logged?"""
         return self._begun > 0 and self._clock() - self._since_ns > PIECE_NS
 
     def log(self, finished: list[Finished]) -> None:
@@ -103,7 +103,7 @@ class ToRecord(msgspec.Struct):
 @dataclass
 class Results:
     """Of one thread. pieces: of a sink whose rows are logged. edge: by which the rows came that the task has now.
-    refused: roots of letters that died again, which are not to be acked."""
+    refused: roots of dead letters that died again, which are not to be acked."""
 
     around: Around
     outputs: Outputs
@@ -163,7 +163,7 @@ class Results:
     # ── dead letters ────────────────────────────────────────────────────────────────────────────
 
     def bury(self, batch: Batch, failures: Iterable[Failure], shown: Sequence[Any] = ()) -> Batch:
-        """Dead letters for the rows that failed for good; they count as done, but for letters of this task that
+        """Dead letters for the rows that failed for good; they count as done, but for dead letters of this task that
         were sent again: the controller hears of it and asks for them no more. Returns the others."""
         singles, healthy = list(r.single(batch.runs)), [True] * len(batch.rows)
         for failed in failures:
@@ -242,7 +242,7 @@ class UserCode:
     def _each(
         self, function: Callable[[Any], Any], values: Sequence[Any], batch: Batch
     ) -> tuple[Sequence[Any], Batch]:
-        """The function over these values, one for each row; the rows for which it fails are buried."""
+        """The function over these values, one for each row; the rows for which it fails are dead-lettered."""
         results, failures = self.each(function, values, batch)
         return (results, self.results.bury(batch, failures)) if failures else (results, batch)
 
@@ -261,7 +261,7 @@ class UserCode:
         return self._each(function, batch.rows, batch)
 
     def _together(self, call: BatchCall, batch: Batch) -> tuple[Sequence[Any], Batch]:
-        """The batched function over these rows; those for which it fails are buried."""
+        """The batched function over these rows; those for which it fails are dead-lettered."""
         calls, failures = attempts.together(call, batch.rows, self.pause, self.watch)
         results = joined(calls)
         batch = self.results.bury(batch, failures) if failures else batch

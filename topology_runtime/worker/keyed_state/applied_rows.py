@@ -5,7 +5,7 @@ Identities go wherever the state goes: into snapshots, and along with a range. S
 makes a row count twice. What is forgotten for lack of room is counted from above.
 
 What came of a row is kept until all of its roots are done, as later roots of their sources tell: it may be large. That
-the row was applied is known for longer, for a source that is started anew begins from what the controller last heard;
+the row was applied is known for longer, for a source that is started again begins from what the controller last heard;
 what came of a row that is done went all its way, and need not go again.
 
 Rows are remembered by the frame, in generations of which the oldest is forgotten as a whole. Whether a row is known

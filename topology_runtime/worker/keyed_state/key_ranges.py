@@ -124,7 +124,7 @@ class Ranges:
         return thread not in self.now.living and (thread not in self.now.homes or thread in self._unreadable)
 
     def _waiting(self) -> dict[int, set[int]]:
-        """For every missing range; looked up anew only when something was heard."""
+        """For every missing range; looked up again only when something was heard."""
         if self._waits is None:
             self._waits = {key_range: self.waits_for(key_range) for key_range in sorted(self.missing)}
         return self._waits

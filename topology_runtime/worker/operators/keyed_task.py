@@ -133,7 +133,7 @@ class KeyedTask(Behaviour):
         return self.rows.ranges.changes != self._saved_changes
 
     def _save(self, now_ns: int) -> None:
-        """A durable snapshot; the rows it covers are let go. When it cannot be written, nothing is."""
+        """A durable snapshot; the rows it covers are released. When it cannot be written, nothing is."""
         self._snapshot_ns = now_ns
         try:
             change = None if self._moved or self.store.whole_due else self.rows.change()

@@ -70,7 +70,7 @@ class Behaviour:
 
     @property
     def holding(self) -> int:
-        """Rows kept now."""
+        """Rows buffered now."""
         return 0
 
     @property
@@ -221,7 +221,7 @@ class ThreadCore:
     # ── orders ──────────────────────────────────────────────────────────────────────────────────
 
     def obey(self, orders: Orders, now_ns: int) -> bool:
-        """New orders: new routes (what was for the old ones goes first), barriers, kept rows that move.
+        """New orders: new routes (what was for the old ones goes first), barriers, buffered rows that move.
 
         True when there is something to report."""
         before, self.orders = self.orders, orders

@@ -1,5 +1,5 @@
 """A task that keeps rows in window panes (`logic.Window`) until one is ready or old enough to fire. Pure but for the
-user's code. Which rows a pane has is in panes.py, what kept rows do to acks in acks.py.
+user's code. Which rows a pane has is in panes.py, what buffered rows do to acks in acks.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headgate.topology_runtime.worker.rows.acks import (
 
 # ── Rows that a task keeps, in window panes: which of them belong together, and which have to go. Pure ───
 #
-# What kept rows do to acks is in acks.py. Two hazards decide the shape of this file:
+# What buffered rows do to acks is in acks.py. Two hazards decide the shape of this file:
 #
 # 1. A pane must never mix rows of one source position from different *generations* (replays, restarted or
 # moved sources): a join would pair an old half with a new one and the other new half would wait for ever. The
@@ -188,7 +188,7 @@ class Panes:
         return pane
 
     def release(self, pane: Pane) -> list[BufferedRow]:
-        """The rows of a pane, which are kept no more: they are to be let go."""
+        """The rows of a pane, which are kept no more: they are to be released."""
         if self.by_key.get(pane.key) is pane:
             del self.by_key[pane.key]
             self.rows -= pane.size
@@ -381,7 +381,7 @@ class WindowTask(Behaviour):
         self.on_barriers(now_ns)
 
     def on_barriers(self, now_ns: int) -> None:
-        """Kept rows whose keeper is another thread now go there, once all barriers are in."""
+        """Buffered rows whose keeper is another thread now go there, once all barriers are in."""
         core, orders = self.core, self.core.orders
         if orders is None or not self.holding or not orders.switched or core.marked < orders.number:
             return

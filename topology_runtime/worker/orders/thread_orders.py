@@ -88,7 +88,7 @@ class Orders:
         return None
 
     def gap_of(self, thread: int) -> SourceStart | None:
-        """What this leaving thread is to read again if it was started anew."""
+        """What this leaving thread is to read again if it was started again."""
         return next((start for start in self.desired.starts if start.thread == thread >= 0), None)
 
     def may_run(self, thread: int) -> bool:

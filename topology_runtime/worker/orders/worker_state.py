@@ -130,7 +130,7 @@ class WorkerState:
     round: int = 0  # of our questions
     asked: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → the last round it asked
     seen: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → the last round it answered
-    emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round begun when it was empty
+    emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round started when it was empty
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
     _others: frozenset[Slot] = frozenset()  # slots of the workers that it waits for

@@ -83,7 +83,7 @@ class LatencyWatch:
         self._look_ns = self._again_ns = 0
 
     def obey(self, orders: Orders, now_ns: int) -> None:
-        """New orders: with later routes everything begins anew, but for the gaps that were needed."""
+        """New orders: with later routes everything begins again, but for the gaps that were needed."""
         if orders.number <= self._number:
             return
         self._orders, self._number, self._slot_of = orders, orders.number, orders.slot_of
@@ -214,7 +214,7 @@ class LatencyWatch:
             self._board.out.put((slot, word))
 
     def _take(self, word: LatencyReport | Paces, now_ns: int) -> None:
-        """By routes that are not ours any more: its sender makes it anew. By later ones: it waits for them."""
+        """By routes that are not ours any more: its sender makes it again. By later ones: it waits for them."""
         if word.number > self._number:
             self._early.append(word)
         elif word.number == self._number and isinstance(word, LatencyReport):

@@ -101,7 +101,7 @@ class SourceWork(ThreadWork):
                 self._spool.close()
 
     def turn(self) -> None:
-        """One look round: orders, acks, replays, what is due, flush."""
+        """One look around: orders, acks, replays, what is due, flush."""
         thread, source = self.thread, self.source
         thread.look_round()
         self._hear()

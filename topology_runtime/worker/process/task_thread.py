@@ -75,7 +75,7 @@ class HeldLease:
             self._armed = True
 
     def look(self, working: bool, now_ns: int) -> None:
-        """Near the end nothing is begun any more; if nothing is under way either, there is nothing to end."""
+        """Near the end nothing is started any more; if nothing is under way either, there is nothing to end."""
         if self._armed and not working and not may_begin(now_ns, self.until_ns):
             signal.setitimer(signal.ITIMER_REAL, 0)
             self._armed = False
@@ -83,7 +83,7 @@ class HeldLease:
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-IDLE_S = 1.0  # a thread with nothing to do by the clock looks round so often: what concerns it wakes it
+IDLE_S = 1.0  # a thread with nothing to do by the clock looks around so often: what concerns it wakes it
 KEYS_EVERY_NS = 1_000_000_000
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
 
@@ -108,7 +108,7 @@ class Host:
 class ThreadWork:
     """What a thread does, turn after turn; made with its thread."""
 
-    again: SentAgain | None = None  # what became of letters that it sends again; read by the main thread
+    again: SentAgain | None = None  # what became of dead letters that it sends again; read by the main thread
 
     def __init__(self, thread: TaskThread) -> None:
         self.thread, self.core = thread, thread.core
@@ -127,7 +127,7 @@ class ThreadWork:
         """New ones are obeyed."""
 
     def close(self) -> None:
-        """It ends, and its task's object was let go."""
+        """It ends, and its task's object was released."""
 
     def source_now(self) -> SourceStatus | None:
         """How the source is that it reads, if it is one; called by the main thread."""
@@ -336,7 +336,7 @@ class FrameWork(ThreadWork):
         self._gathers = bool(batched_of(logic)) and not self.thread.task.exclusive
 
     def turn(self) -> None:
-        """One look round: orders, one item, time, flush."""
+        """One look around: orders, one item, time, flush."""
         thread = self.thread
         with thread.lock:
             thread.look_round()
@@ -475,7 +475,7 @@ class FrameWork(ThreadWork):
         if (waited_ns := busy_ns - (now_ns - cpu_ns)) > 0:
             words[at + mt.WAIT_NS] += waited_ns
         for arrived_ns, one, wire_bytes in came:
-            rows, one.rows = len(one.rows), []  # let go before those that take what came of them take it
+            rows, one.rows = len(one.rows), []  # released before those that take what came of them take it
             if wire_bytes:
                 words[at + mt.BYTES_IN] += wire_bytes
             latency_ns = end_ns - arrived_ns
@@ -510,7 +510,7 @@ class FrameWork(ThreadWork):
                 words[link + mt.L_CHANNEL_NS] += spent_ns(frame.flushed_ns, arrived_ns)
 
     def on_orders(self, orders: Orders) -> None:
-        """Senders that are no more, and those without a record, are looked at anew."""
+        """Senders that are no more, and those without a record, are looked at again."""
         known = orders.task_of
         for sender in self._taken.keys() - known.keys():
             del self._taken[sender]

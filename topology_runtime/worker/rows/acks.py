@@ -10,15 +10,15 @@ what is in it (protocol: Tuples; Tasks that keep rows):
     it; so shares, and ids, are never shared between input frames [A1].
  3. A row that is kept adds its share when it is taken up, and cancels it when it is let go: because its pane fires, it
     goes to another thread, a snapshot covers it, or it is a dead letter. Nothing else cancels it [A2]. Rows of a frame
-    and a root that are let go together, by the same snapshot, have one share together.
+    and a root that are released together, by the same snapshot, have one share together.
  4. A row that is refused, since its position is there in a newer attempt, adds a share that nobody ever cancels: were
     its own attempt done, the ledger would forget the newer one's rows, which wait here.
  5. A row that is given up, since a newer attempt replaces it or nobody waits for it, cancels nothing either. Its
     ledger hears only that one row fewer is kept.
  6. A row counts for every root that it has: the one that it is named after and those that go along. What comes of a
     pane has all roots of the pane's rows, and keeps all of them open.
- 7. A dead letter has no term: its row is done. The row of a letter that was sent again and died again is refused.
- 8. The terms of an event are added up before anybody hears of them: what is taken up and let go in between is not
+ 7. A dead letter has no term: its row is done. The row of a dead letter that was sent again and died again is refused.
+ 8. The terms of an event are added up before anybody hears of them: what is taken up and released in between is not
     told. They leave once what was finished is recorded (thread_core.py).
 """
 
@@ -59,7 +59,7 @@ def summed(acks: Iterable[Addressed]) -> Iterator[Addressed]:
 
 @dataclass(slots=True)
 class BufferedRow:
-    """A row that may be kept: what it is, whence it came, and the share that keeps its roots open: the one it is
+    """A row that may be kept: what it is, from where it came, and the share that keeps its roots open: the one it is
     named after and those that go along."""
 
     row: Any
@@ -135,7 +135,7 @@ def passed_on(
 def left_open(
     acks: Iterable[Addressed], refused: Collection[RootKey], random64: Callable[[], int]
 ) -> list[Addressed]:
-    """These acks, and a share that nobody cancels in those of letters that died again (rule 7)."""
+    """These acks, and a share that nobody cancels in those of dead letters that died again (rule 7)."""
     return [
         (home, replace(ack, value=ack.value ^ random64()) if ack.key in refused else ack)
         for home, ack in acks
@@ -183,7 +183,7 @@ class AckSums:
             self._add(root, row.share, -1)
 
     def keep_together(self, roots: Iterable[RootPart], share: int, rows: int) -> None:
-        """So many rows of these roots are taken up under one share, or (a negative number) let go (rule 3)."""
+        """So many rows of these roots are taken up under one share, or (a negative number) released (rule 3)."""
         for root in roots:
             self._add(root, share, rows)
 

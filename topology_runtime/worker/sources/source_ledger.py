@@ -37,7 +37,7 @@ STANDS_NS, STANDS_DOUBLED = 20 * S, 8  # the same when nothing was done in STUCK
 MEASURED_BEFORE_LEARNING = 100
 LATENCIES_KEPT = 1024
 LEARN_EVERY = 50  # roots measured between two looks at the 99th percentile
-KEPT_ROWS_MOST = 200_000  # kept rows a ledger may hold beside the window
+KEPT_ROWS_MOST = 200_000  # buffered rows a ledger may hold beside the window
 WINDOW_LEAST_ROWS = 64
 AT_FIRST_ROWS = 512  # in flight until it is known what becomes of them
 LARGEST_OF = 64  # roots, in the mean of what becomes of a row
@@ -46,7 +46,7 @@ MADE_MOST_BYTES = 1 << 40  # of a root: sums of what a peer tells stay numbers
 
 @dataclass(slots=True)
 class Root:
-    """An open root. Its rows stay here until it is done, or let go: then there are none."""
+    """An open root. Its rows stay here until it is done, or released: then there are none."""
 
     sequence: int
     position: int
@@ -83,7 +83,7 @@ class Ledger:
         self.replayed = 0
         self._open: OrderedDict[int, Root] = OrderedDict()
         self.sequence = first
-        self._kept = 0  # rows of roots with kept rows
+        self._kept = 0  # rows of roots with buffered rows
         self.held_bytes = 0  # of those of them that are here
         self.again: deque[int] = deque()
         self._replaying: dict[int, int] = {}  # roots sent again, neither done nor kept → their rows

@@ -7,7 +7,7 @@ disk is the stated exception. A row that was half written (a killed process, a f
 not accepted; rows missing between two segments are refused loudly.
 
 Positions are the thread's own: those of a thread that is no more may be another's by now, so what it left in its
-folder is accepted anew by whoever reads the partition on that VM (`Left`). A lock on the folder, which ends with
+folder is accepted again by whoever reads the partition on that VM (`Left`). A lock on the folder, which ends with
 its process, says that a thread still has it.
 
 A full disk: what was read of the source and not written waits in memory, and nothing more is read until it is
@@ -36,7 +36,9 @@ FOLDER = "spools"
 SEGMENT_ROWS = 4096
 ACKED_EVERY_NS = 200_000_000
 RESERVE_BYTES = 256 * 1024  # given back to the disk when it is full
-HELD_BYTES_MOST = 64 * 1024 * 1024  # rows kept in memory until they are acked; beyond it nothing more is read
+HELD_BYTES_MOST = (
+    64 * 1024 * 1024
+)  # rows buffered in memory until they are acked; beyond it nothing more is read
 _LENGTH, _TIME = 4, 8
 
 
@@ -73,7 +75,7 @@ class Spool:
     def __init__(self, folder: str, position: int = 0, until: int | None = None) -> None:
         """Opens the spool. All below `position` is known to be acked, whatever the file `acked` says;
         an empty spool begins there. OSError when rows that were accepted are missing, or somebody is taking
-        them. until: of a thread that leaves and was started anew: it reads again up to here; what follows,
+        them. until: of a thread that leaves and was started again: it reads again up to here; what follows,
         whose positions are its successor's, stays."""
         os.makedirs(folder, exist_ok=True)
         self._folder = folder
@@ -107,7 +109,7 @@ class Spool:
         return bad
 
     def take(self, left: Left) -> None:
-        """Accept anew, at positions of its own, what another thread left. OSError as `append`'s."""
+        """Accept again, at positions of its own, what another thread left. OSError as `append`'s."""
         self._waiting += left.rows
         left.rows = []
         self.accept()
@@ -258,7 +260,7 @@ class Left:
         self._lock.release()
 
     def forget(self) -> None:
-        """All of it has been accepted anew: remove the folder, segments first. Raises OSError."""
+        """All of it has been accepted again: remove the folder, segments first. Raises OSError."""
         for name in sorted(os.listdir(self._folder)):
             os.unlink(os.path.join(self._folder, name))
         os.rmdir(self._folder)
@@ -341,7 +343,7 @@ def left_over(directory: str) -> tuple[SpoolLeft, ...]:
 
 
 # ── Events that earlier source threads accepted on this VM and did not see done: whoever reads their
-# partition here accepts them anew, at positions of its own, since theirs may be another's by now
+# partition here accepts them again, at positions of its own, since theirs may be another's by now
 # (protocol: Sources).
 
 AGAIN_NS = 100_000_000  # until the next is tried, or one that somebody still has

@@ -43,11 +43,11 @@ from headgate.topology_runtime.worker.rows.row_runs import Batch
 from headgate.topology_runtime.worker.rows.row_values import RowSizes
 from headgate.topology_runtime.worker.sources.source_ledger import WINDOW_LEAST_ROWS, Ledger, Root
 
-# ── Dead letters that a source thread sends again, because an operator says that the cause is mended. Pure
+# ── Dead letters that a source thread sends again, because an operator says that the cause is fixed. Pure
 # but for the keys of user code.
 #
-# Each row is a root of its own in a ledger beside the source's (letters.py: how it is named), sent straight
-# to the letter's task, by the routes of the edge that it once came by. What is said of it is a state: the
+# Each row is a root of its own in a ledger beside the source's (named in dead_letter_messages.py), sent straight
+# to the dead letter's task, by the routes of the edge that it once came by. What is said of it is a state: the
 # serials of what is to be sent again; whose rows are here; which of those are done. A root whose row dies
 # again is never acked (burial.py): it stays open until the controller, which hears of that from the task,
 # asks for it no more.
@@ -57,7 +57,7 @@ SHARE, LEAST_TPS = (
     20.0,
 )  # of the rate that the source thread is modelled for; but so many rows/s at least
 BURST_NS = 100_000_000  # rows that are late by more than that are not made up for
-SEQUENCES = 1 << 61  # roots of letters are numbered from here on, far from those of positions
+SEQUENCES = 1 << 61  # roots of dead letters are numbered from here on, far from those of positions
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class DeadLetterReplays:
             self.ledger.give_up(sequence)
 
     def ack(self, ack: Ack, now_ns: int) -> bool:
-        """True when it was the ack of a letter's root."""
+        """True when it was the ack of a dead letter's root."""
         if ack.key.sequence < SEQUENCES:
             return False
         if self.ledger.ack(ack, now_ns):
@@ -144,7 +144,7 @@ class DeadLetterReplays:
 
 @dataclass(frozen=True)
 class Way:
-    """Where a letter's row goes: by this edge to this thread, and the row."""
+    """Where a dead letter's row goes: by this edge to this thread, and the row."""
 
     edge: int
     target: int
@@ -152,7 +152,7 @@ class Way:
 
 
 class Ways:
-    """The ways of letters by some orders; routers are made when they are needed."""
+    """The ways of dead letters by some orders; routers are made when they are needed."""
 
     def __init__(self, orders: Orders, thread: int, key_of: KeyOf) -> None:
         self.orders, self._thread, self._key_of = orders, thread, key_of
@@ -189,7 +189,7 @@ class Ways:
 
 
 def partition_of(task: int) -> int:
-    """The partition that letters of this task (its number in the topology) have when they are sent again."""
+    """The partition that dead letters of this task (its number in the topology) have when they are sent again."""
     return AGAIN_PARTITION + task
 
 
@@ -302,13 +302,13 @@ class SourceTask(Behaviour):
 
     @property
     def counts(self) -> tuple[int, int, int, int, int]:
-        """Once it has begun, of positions: read, acked, acked above that, in flight, sent again."""
+        """Once it has started, of positions: read, acked, acked above that, in flight, sent again."""
         ledger = self.ledger
         assert ledger is not None
         return ledger.position, ledger.acked, ledger.acked_above, ledger.in_flight, ledger.replayed
 
     def came(self, wall_ns: int) -> tuple[int, int, int] | None:
-        """Of rows that are accepted, once it has begun: how many were, when the oldest came that is not read (0: all
+        """Of rows that are accepted, once it has started: how many were, when the oldest came that is not read (0: all
         are), and when this was asked."""
         if self.spool is None or self.ledger is None:
             return None
@@ -317,18 +317,18 @@ class SourceTask(Behaviour):
 
     @property
     def again_until(self) -> int | None:
-        """A leaving thread that was started anew reads again up to here only."""
+        """A leaving thread that was started again reads again up to here only."""
         return self._gap_end if self.leaving else None
 
     @property
     def takes_over(self) -> bool:
-        """Is it the one that accepts anew what earlier threads of its partition left on this VM?"""
+        """Is it the one that accepts again what earlier threads of its partition left on this VM?"""
         return self.ledger is not None and not (self.leaving or self.stopped_reading)
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
     def on_word(self, word: Heard, now_ns: int) -> bool:
-        """Acks, and letters that are to be sent again from now on; those of a source that leaves are another's."""
+        """Acks, and dead letters that are to be sent again from now on; those of a source that leaves are another's."""
         if isinstance(word, list) and self.ledger is not None:
             for ack in word:
                 if not self.letters.ack(ack, now_ns):
@@ -466,7 +466,7 @@ class SourceTask(Behaviour):
             self._send(root, now_ns)
 
     def _whole(self, root: Root, now_ns: int, read: Read) -> bool:
-        """Rows that were let go are read again. False: not now. What is in a spool can be read at any time."""
+        """Rows that were released are read again. False: not now. What is in a spool can be read at any time."""
         if len(root.rows) == root.count:
             return True
         parts: list[Sequence[Any]] = []
