@@ -75,7 +75,7 @@ def test_a_port_that_somebody_has_is_refused_before_anything_starts(tmp_path: Pa
                     "up",
                     "--dashboard",
                     "--set",
-                    f"dashboard-port={port}",
+                    f"dashboard-port={port!s}",
                     "--state-dir",
                     str(state),
                     "--seconds",
