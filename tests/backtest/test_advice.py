@@ -221,7 +221,16 @@ def test_a_real_server_gives_what_a_backtest_plans(tmp_path: Path) -> None:
     samples = [(float(began_s + n + 1), repr(rate_at(series, n))) for n in range(LONG_S)]
     with real_server({"requests": [samples]}, tmp_path) as url:
         past_s = str(time.time() - began_s + 5)
-        words = ["linear", "--prometheus", url, "--query", "sum(requests)", "--set", f"past={past_s}", "--once"]
+        words = [
+            "linear",
+            "--prometheus",
+            url,
+            "--query",
+            "sum(requests)",
+            "--set",
+            f"past={past_s}",
+            "--once",
+        ]
         done = asked(*words, "-o", "json")
         assert done.exit_code == 0, done.exception
         told = json.loads(done.stdout)

@@ -358,4 +358,6 @@ def test_the_options_of_the_page_are_there() -> None:
         for who in ("controller", "agent")
     )
     asked = re.findall(r"--[a-z][a-z-]+", PAGE.read_text("utf-8").partition("## The command")[0])
-    assert {option for option in asked if option not in told and option.removeprefix("--") not in told} == set()
+    assert {
+        option for option in asked if option not in told and option.removeprefix("--") not in told
+    } == set()
