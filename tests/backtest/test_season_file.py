@@ -153,7 +153,7 @@ def test_a_truncated_file_another_topologys_and_none_are_refused(before: str, tm
     ("arguments", "kind", "text"),
     [
         (("RATES",), UsageError, "missing --output FILE"),
-        (("--output", "OUT"), UsageError, "which rates?"),
+        (("--output", "OUT"), UsageError, "missing rates"),
         (("nowhere.csv", "--output", "OUT"), InvalidInput, "nowhere.csv"),
         (("100", "--output", "OUT"), InvalidInput, "has no end"),
         (("RATES", "--output", "OUT", "--set", "take=150"), InvalidInput, "no season in"),
