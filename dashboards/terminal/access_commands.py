@@ -57,7 +57,7 @@ def init(directory: Path | None) -> None:
 @name_argument
 @keys_option
 def add(role: str, name: str, keys: Path | None) -> None:
-    """A key for ROLE NAME; prints the one file that he needs.
+    """A key for ROLE NAME; prints the one file that they need.
 
     \b
     agent VM        says hello, samples and reports as this VM only
@@ -125,7 +125,7 @@ def list_keys(keys: Path | None, output: Format) -> None:
 @click.option("--output", "to", type=click.Path(path_type=Path), required=True, help="Where it is written.")
 @keys_option
 def export(role: str, name: str, to: Path, keys: Path | None) -> None:
-    """Write the one file that ROLE NAME needs, readable by you alone. It holds his secret: bring it by ssh."""
+    """Write the one file that ROLE NAME needs, readable by you alone. It holds the secret key: copy it by ssh."""
     key: KeyFile = Keyring(keys or default_folder()).key(role, name)
     if to.exists():
         raise Conflict(f"{to} exists already", hint="choose another file")
