@@ -122,12 +122,12 @@ def history(plan: str | None, traces: Path, topology: str | None, last: int, out
     With PLAN, the beginning of an id, each decision for that plan with its evidence and what was rejected.
     """
     if plan is not None and len(plan) < ID_LEAST:
-        raise InvalidInput(f"invalid plan id {plan!r}", cause=f"give at least {ID_LEAST} letters of its id")
+        raise InvalidInput(f"{plan!r} names no plan", cause=f"give at least {ID_LEAST} letters of its id")
     found = list(plans_of(traces, topology))
     if plan is not None:
         found = [row for row in found if row["plan"].startswith(plan)]
         if not found:
-            raise InvalidInput(f"unknown plan {plan!r}", hint="list them all: `headgate history`")
+            raise InvalidInput(f"no plan begins with {plan!r}", hint="`headgate history` lists them all")
         if output == "table":
             for row in found[-last:]:
                 click.echo(f"run {row['run']} of {row['topology']}")

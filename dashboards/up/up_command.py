@@ -88,7 +88,7 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
               help="Run a computing thread inside the one thread that sends to it.")  # fmt: skip
 @setting("--hide-keys", is_flag=True, help="Report only the range of a hot key, not the key.")
 @setting("--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
-              help="How long rows may wait in a thread's buffers, unless a latency constraint says otherwise.")  # fmt: skip
+              help="How long rows may wait in a buffer, unless a latency constraint says otherwise.")  # fmt: skip
 @setting("--profile-spare", type=click.FloatRange(0, 60), default=0.0, metavar="MINUTES",
               help="Of each hour, to profile tasks in spare slots, on copies of rows [none].")  # fmt: skip
 @click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,
