@@ -270,7 +270,7 @@ def start(options: dict[str, Any]) -> None:
         die_with(options["owner"])
     name, initial, keep = options["run_name"], vms_of(options), parse_keep(options["trace_keep"])
     if not NAME.fullmatch(name):
-        raise UsageError(f"--run: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+        raise UsageError(f"invalid --run {name!r}: not a name of 1 to 64 letters, digits, '.', '_' and '-'")
     at = address_of(options)  # before there are any keys
     state = options["state_dir"] or Path(".headgate") / name
     grows = options["max_vms"] > len(initial)
@@ -435,7 +435,7 @@ def stale_of(submitted: Any) -> dict[str, str]:
 def offer_of(options: dict[str, Any]) -> ScheduleFile:
     """The offered load. Raises InvalidInput, UsageError."""
     if (options["schedule"] is None) == (options["rate"] is None):
-        raise UsageError("give either --schedule or --rate")
+        raise UsageError("missing offered load", hint="give either --rate R or --set schedule=FILE")
     if options["rate"] is not None:
         return ScheduleFile(((0.0, options["rate"]),))
     offer: ScheduleFile = read_json(options["schedule"], ScheduleFile, "schedule")
@@ -452,12 +452,12 @@ def read_json(path: Path, kind: type[Any], what: str) -> Any:
     try:
         data = path.read_bytes()
         if len(data) > FILE_MOST_BYTES:
-            raise InvalidInput(f"the {what} {path} is too large", cause=f"more than {FILE_MOST_BYTES} bytes")
+            raise InvalidInput(f"{what} too large: {path}", cause=f"more than {FILE_MOST_BYTES} bytes")
         return msgspec.json.decode(data, type=kind)
     except OSError as error:
-        raise InvalidInput(f"the {what} {path} cannot be read", cause=error.strerror) from error
+        raise InvalidInput(f"unreadable {what} {path}", cause=error.strerror) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is no {what}", cause=str(error)) from error
+        raise InvalidInput(f"invalid {what} {path}", cause=str(error)) from error
 
 
 # ── A controller that is started before it is known what it is to run: `up` begins it first, and reads the

@@ -119,7 +119,7 @@ def check_free(port: int, option: str) -> None:
         socket.create_server((HOST, port)).close()
     except OSError as error:
         raise Conflict(
-            f"{option} {port} cannot be had",
+            f"{option} {port} is taken",
             cause=error.strerror,
             hint=f"give another {option}, or leave it out: any",
         ) from error

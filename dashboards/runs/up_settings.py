@@ -100,7 +100,9 @@ def parse_slots(text: str) -> tuple[int, ...]:
     try:
         slots = tuple(int(part) for part in text.split(","))
     except ValueError as error:
-        raise UsageError(f"--vms: {text!r} is no list of slots", hint="say for example --vms 4,4") from error
+        raise UsageError(
+            f"--vms: invalid list of slots {text!r}", hint="write for example --vms 4,4"
+        ) from error
     if not all(1 <= n <= SLOTS_MOST for n in slots) or len(slots) > VMS_MOST:
         raise UsageError(f"--vms: {text!r}: from 1 to {SLOTS_MOST} slots each, at most {VMS_MOST} VMs")
     return slots

@@ -57,7 +57,7 @@ def init(directory: Path | None) -> None:
 @name_argument
 @keys_option
 def add(role: str, name: str, keys: Path | None) -> None:
-    """A key for ROLE NAME; prints the one file that he needs.
+    """A key for ROLE NAME; prints the one file that they need.
 
     \b
     agent VM        says hello, samples and reports as this VM only
@@ -125,10 +125,10 @@ def list_keys(keys: Path | None, output: Format) -> None:
 @click.option("--output", "to", type=click.Path(path_type=Path), required=True, help="Where it is written.")
 @keys_option
 def export(role: str, name: str, to: Path, keys: Path | None) -> None:
-    """Write the one file that ROLE NAME needs, readable by you alone. It holds his secret: bring it by ssh."""
+    """Write the one file that ROLE NAME needs, readable by you alone. It holds the secret key: copy it by ssh."""
     key: KeyFile = Keyring(keys or default_folder()).key(role, name)
     if to.exists():
-        raise Conflict(f"{to} is there already")
+        raise Conflict(f"{to} exists already", hint="choose another file")
     try:
         keep_whole(to, key)
     except OSError as error:
@@ -147,11 +147,11 @@ def export(role: str, name: str, to: Path, keys: Path | None) -> None:
 def add_context(name: str, address: str, key: Path, replace: bool) -> None:
     """Remember a controller under NAME, with the key, and use it from now on."""
     if faults := list(name_faults("NAME", name)):
-        raise InvalidInput("there is no such name of a context", faults=faults)
+        raise InvalidInput("invalid context", faults=faults)
     parted(address)
     found = read_key(key)
     if contexts.named(name) is not None and not replace:
-        raise Conflict(f"there is a context {name}", hint="--replace")
+        raise Conflict(f"context {name} exists already", hint="replace it: --force")
     contexts.remember(name, contexts.KnownController(address, found))
     click.echo(f"commands speak to {name} now: {address}, as {found.role} {found.name}")
 
@@ -163,7 +163,7 @@ def use(name: str) -> None:
     whole = contexts.read()
     if name not in whole.contexts:
         known = ", ".join(sorted(whole.contexts))
-        raise InvalidInput(f"there is no context {name}", hint=known or "headgate context add")
+        raise InvalidInput(f"unknown context {name}", hint=known or "headgate context add")
     contexts.write(msgspec.structs.replace(whole, use=name))
     click.echo(f"commands speak to {name} now: {whole.contexts[name].address}")
 

@@ -92,7 +92,7 @@ def length(spans: Iterable[tuple[int, int]]) -> int:
 def _records(folder: Path) -> list[Found]:
     file = folder / DEAD_LETTERS
     if not (folder / RUN_FILE).exists() and not file.exists():
-        raise InvalidInput(f"{folder} is no trace", hint="name a folder traces/TOPOLOGY/RUN")
+        raise InvalidInput(f"not a trace: {folder}", hint="name a folder traces/TOPOLOGY/RUN")
     try:
         lines = file.read_bytes().split(b"\n") if file.exists() else []
         return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines if line]
@@ -195,7 +195,7 @@ def _of_trace(folder: Path, number: int) -> dict[str, Any]:
         if letter["id"] == number:
             found: dict[str, Any] = letter
             return found
-    raise InvalidInput(f"there is no dead letter {number} in {folder}", hint="`headgate deadletter list`")
+    raise InvalidInput(f"unknown dead letter {number} in {folder}", hint="`headgate deadletter list`")
 
 
 @click.command()
@@ -212,7 +212,7 @@ def drop(
     Their rows stay counted as dead letters; they are only listed no more, which makes room for new ones.
     """
     if bool(numbers) + (task is not None) + everything != 1:
-        raise UsageError("say which dead letters to drop", hint="either their IDs, or --task TASK, or --all")
+        raise UsageError("no dead letters named", hint="give either their IDs, or --task TASK, or --all")
     done = asked(controller, "deadletter_drop", {"ids": list(numbers), "task": task, "all": everything})
     if output == "table":
         click.echo(f"{done['dropped']:,} dead letters are forgotten; {words_of({**done, 'dropped': 0})}")
@@ -259,7 +259,7 @@ def replay(
     named = bool(numbers) + (task is not None) + everything
     if named > 1 or (not named and trace is None):
         hint = "either their IDs, or --task TASK, or --all; of an earlier run: --from TRACE"
-        raise UsageError("say which dead letters to replay", hint=hint)
+        raise UsageError("no dead letters named", hint=hint)
     skip = flags["skip_unreadable"]
     parts, left_out = _parts_of(trace, numbers, task, skip) if trace is not None else ([], 0)
     contact = contact_of(controller)
@@ -283,7 +283,7 @@ def replay(
 
 def _confirm(count: int) -> None:
     if not sys.stdin.isatty():
-        raise UsageError(f"{count:,} rows would be processed again", hint="say so: --yes")
+        raise UsageError(f"{count:,} rows would be processed again", hint="confirm it: --yes")
     click.confirm(f"Process the rows of {count:,} dead letters again?", abort=True, err=True)
 
 
@@ -302,7 +302,7 @@ def _parts_of(
     missing = [number for number in numbers if number not in letters]
     if missing:
         hint = f"headgate deadletter list --trace {trace}"
-        raise InvalidInput(f"there is no dead letter {missing[0]} in {trace}", hint=hint)
+        raise InvalidInput(f"unknown dead letter {missing[0]} in {trace}", hint=hint)
     chosen = [
         x for x in letters.values() if (not numbers or x["number"] in numbers) and task in (None, x["task"])
     ]

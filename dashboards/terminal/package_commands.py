@@ -68,7 +68,9 @@ def build(
     contents = building.contents_of(place)
     if name is not None:
         if not NAME.fullmatch(name):
-            raise InvalidInput(f"--name: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+            raise InvalidInput(
+                f"invalid --name {name!r}: not a name of 1 to 64 letters, digits, '.', '_' and '-'"
+            )
         contents = replace(contents, name=name)
     if topology is not None:
         root = place.resolve() if place.is_dir() else Path.cwd()

@@ -422,7 +422,7 @@ def submit(
     Ctrl-C meanwhile withdraws the submission. What was measured is kept for the next time.
     """
     if (topology is None) == (options["package"] is None):
-        raise UsageError("give either TOPOLOGY or --package FILE")
+        raise UsageError("no topology named", hint="give either TOPOLOGY or --package FILE")
     contact = contact_of(options["controller"])
     with Shipment() as shipment:
         found = shipment.loaded(topology, contact, options)

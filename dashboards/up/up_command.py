@@ -83,7 +83,7 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
               help=trigger_options.TRIGGERS_HELP)  # fmt: skip
 @click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE",
-              help="Run this plan (`headgate plan -o json`), and never plan again.")  # fmt: skip
+              help="Run this plan (from `headgate plan -o json`), and never re-plan.")  # fmt: skip
 @click.option("--season", type=click.Path(path_type=Path), metavar="FILE",
               help="Foresee rises and falls by this season (`headgate lab season learn`).")  # fmt: skip
 @setting("--margin", type=click.FloatRange(0, 9), default=None, metavar="PART",
@@ -91,14 +91,14 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @setting("--sure", type=click.FloatRange(0.5, 0.9999), default=None, metavar="P",
               help="Plans shall hold with this probability (0.95), by what is known of their errors.")  # fmt: skip
 @setting("--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
-              help="Threads that compute are run by the one thread that sends to them.")  # fmt: skip
-@setting("--hide-keys", is_flag=True, help="Of a hot key tell only its range, not the key.")
+              help="Run a computing thread inside the one thread that sends to it.")  # fmt: skip
+@setting("--hide-keys", is_flag=True, help="Report only the range of a hot key, not the key.")
 @setting("--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
-              help="Rows wait so long at most in a thread's buffers, but for latency constraints.")  # fmt: skip
+              help="How long rows may wait in a buffer, unless a latency constraint says otherwise.")  # fmt: skip
 @setting("--profile-spare", type=click.FloatRange(0, 60), default=0.0, metavar="MINUTES",
               help="Of each hour, to profile tasks in spare slots, on copies of rows [none].")  # fmt: skip
 @click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,
-              help="Say what to plan, ask before, or do it.")  # fmt: skip
+              help="Only advise, ask before a re-plan, or re-plan by itself.")  # fmt: skip
 @setting("--max-dead", type=click.FloatRange(0, 1), default=1.0, show_default=True, metavar="SHARE",
               help="Exit code 8 when this share of the rows, or more, became dead letters.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Keep the run's state here.")

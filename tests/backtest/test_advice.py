@@ -196,7 +196,7 @@ def test_once_says_what_would_run_now() -> None:
     now_s = int(time.time())
     series: Any = {"rate": [[(now_s - 200 + n, "50" if n < 100 else "150") for n in range(205)]]}
     with made_server(series) as server:
-        words = ["linear", "--prometheus", server.url, "--query", "rate", "--past", "150"]
+        words = ["linear", "--prometheus", server.url, "--query", "rate", "--set", "past=150"]
         done = asked(*words, "--once", "-o", "json")
         told = json.loads(done.stdout)
         assert told["schema"] == "headgate/advised/v1" and told["topology"] == "linear"
@@ -221,7 +221,16 @@ def test_a_real_server_gives_what_a_backtest_plans(tmp_path: Path) -> None:
     samples = [(float(began_s + n + 1), repr(rate_at(series, n))) for n in range(LONG_S)]
     with real_server({"requests": [samples]}, tmp_path) as url:
         past_s = str(time.time() - began_s + 5)
-        words = ["linear", "--prometheus", url, "--query", "sum(requests)", "--past", past_s, "--once"]
+        words = [
+            "linear",
+            "--prometheus",
+            url,
+            "--query",
+            "sum(requests)",
+            "--set",
+            f"past={past_s}",
+            "--once",
+        ]
         done = asked(*words, "-o", "json")
         assert done.exit_code == 0, done.exception
         told = json.loads(done.stdout)

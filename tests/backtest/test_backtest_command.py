@@ -50,7 +50,7 @@ def test_json_has_a_schema_units_and_every_policy(rates: str) -> None:
 
 
 def test_one_policy_several_speeds_and_a_scale_of_ones_own(rates: str) -> None:
-    found = told(rates, "--policy", "foresight", "--time-scale", "1,2", "--set", "rate-scale=0.5")
+    found = told(rates, "--policy", "foresight", "--set", "time-scale=1,2", "--set", "rate-scale=0.5")
     assert [(one["name"], one["seconds"], one["peak_tps"]) for one in found["series"]] == [
         ("rates", 240.0, 150.0),
         ("rates/2", 120.0, 150.0),
@@ -92,14 +92,14 @@ def test_a_picture(rates: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [
-        ((), UsageError, "which rates?"),
+        ((), UsageError, "missing rates"),
         (("made:sin-60s",), InvalidInput, "did you mean"),
         (("nowhere.csv",), InvalidInput, "nowhere.csv"),
         (("RATES", "--policy", "hpaa,foresite"), UsageError, "'hpaa'"),
         (("RATES", "--set", "peak=10", "--set", "rate-scale=2"), UsageError, "give one"),
         (("RATES", "--set", "headroom=0.5"), InvalidInput, "--headroom"),
         (("RATES", "--set", "cut=nan"), InvalidInput, "--cut"),
-        (("RATES", "--time-scale", "fast"), UsageError, "--time-scale"),
+        (("RATES", "--set", "time-scale=fast"), UsageError, "--time-scale"),
         (("RATES", "--set", "vary=wings=2"), UsageError, "no constant 'wings'"),
         (("RATES", "--set", "vary=quiet_s=soon"), UsageError, "no list of numbers"),
         (("RATES", "--plot", "x.gif"), UsageError, "x.gif"),

@@ -152,8 +152,8 @@ def test_a_truncated_file_another_topologys_and_none_are_refused(before: str, tm
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [
-        (("RATES",), UsageError, "--output FILE is missing"),
-        (("--output", "OUT"), UsageError, "which rates?"),
+        (("RATES",), UsageError, "missing --output FILE"),
+        (("--output", "OUT"), UsageError, "missing rates"),
         (("nowhere.csv", "--output", "OUT"), InvalidInput, "nowhere.csv"),
         (("100", "--output", "OUT"), InvalidInput, "has no end"),
         (("RATES", "--output", "OUT", "--set", "take=150"), InvalidInput, "no season in"),
@@ -161,7 +161,7 @@ def test_a_truncated_file_another_topologys_and_none_are_refused(before: str, tm
         (("RATES", "--output", "OUT", "--set", "period=70"), InvalidInput, "the best period is 70 s"),
         (("RATES", "--output", "OUT", "--set", "period=20"), InvalidInput, "is none for a run"),
         (("RATES", "--output", "OUT", "--set", "skip=5000"), InvalidInput, "0 s to learn from"),
-        (("RATES", "--output", "OUT", "--time-scale", "0"), InvalidInput, "--time-scale"),
+        (("RATES", "--output", "OUT", "--set", "time-scale=0"), InvalidInput, "--time-scale"),
         (("RATES", "--output", "nowhere/season.json"), InvalidInput, "cannot be written"),
         (("RATES", "--output", "OUT", "--plot", "x.gif"), UsageError, "x.gif"),
     ],

@@ -166,7 +166,7 @@ def test_one_that_is_begun_ahead_runs_by_the_words_it_is_told(tmp_path: Path) ->
         (b"", 0, ""),
         (b"[1", 2, "no words came by standard input"),
         (b'["--ports", "1"]', 2, "No such option '--ports'"),
-        (b'["--run", "a b"]', 2, "is not a name"),
+        (b'["--run", "a b"]', 2, "not a name"),
     ],
 )
 def test_one_that_is_begun_ahead_and_told_nothing_good_ends(

@@ -122,7 +122,7 @@ def test_replay_wants_to_know_which() -> None:
 @pytest.mark.parametrize(
     ("words", "what", "hint"),
     [
-        (("9",), "there is no dead letter 9 in", "headgate deadletter list --trace"),
+        (("9",), "unknown dead letter 9 in", "headgate deadletter list --trace"),
         (("--task", "nobody"), "there is no dead letter of nobody in", "leave --task out"),
         ((), "dead letter 1 of", "--skip-unreadable"),
     ],

@@ -62,7 +62,7 @@ def test_what_is_no_trace_is_refused_before_anything_is_served(tmp_path: Path) -
 def test_a_port_without_a_page_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
         check(UpSettings(dashboard_port=8000))
-    assert any("--dashboard-port" in fault for fault in refused.value.faults)
+    assert any("dashboard-port" in fault for fault in refused.value.faults)
 
 
 def test_a_port_that_somebody_has_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ def place(
     The answer has its gap: by what part of the best it may be short, at most. Exit code 4 when tasks fit nowhere."""
     if (problem is None) == (generate is None):
         raise UsageError(
-            "which problem?", hint="headgate lab place PROBLEM.json, or --generate SEED to make one"
+            "missing problem to place",
+            hint="name one: headgate lab place PROBLEM.json, or make one: --generate SEED",
         )
     if generate is not None:
         from headgate.lab.placing.random_problems import random_problem

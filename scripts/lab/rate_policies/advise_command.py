@@ -114,7 +114,7 @@ def check(options: dict[str, Any]) -> None:
 
     if (options["from_prometheus"] is None) == (options["from_trace"] is None):
         raise UsageError(
-            "of what? one of --prometheus URL and --trace DIR", hint="headgate lab advise --help"
+            "missing source of rates: --prometheus URL or --trace DIR", hint="see headgate lab advise --help"
         )
     if options["from_prometheus"] is not None and (options["topology"] is None or not options["query"]):
         missing = "TOPOLOGY" if options["topology"] is None else "--query PROMQL"

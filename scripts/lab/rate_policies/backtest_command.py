@@ -63,9 +63,7 @@ SHOWN = (
 @click.option("--models", metavar="DIR", help="… by these models (default: those of an example).")
 @setting("--peak", type=float, metavar="R", help=f"Scale each series to this peak (default: {PEAK_TPS:g}).")
 @setting("--rate-scale", type=float, metavar="X", help="Instead: tuples/s = value × X.")
-@click.option(
-    "--time-scale", "time_scales", metavar="X,Y", default="1", help="Seconds = time / X; several: each."
-)
+@setting("--time-scale", "time_scales", metavar="X,Y", default="1", help="Seconds = time / X; several: each.")
 @setting(
     "--take", "seconds", type=float, metavar="S", help="Of each file only the first N (default: all of it)."
 )
@@ -128,7 +126,7 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
 
     \b
     headgate lab backtest made:all
-    headgate lab backtest rates.csv --time-scale 144,720 -o json
+    headgate lab backtest rates.csv --set time-scale=144,720 -o json
     headgate lab backtest made:all --vary short_share=0.001,0.003,0.01"""
     from headgate.controller.planning_commands.plan_request import refuse_picture
     from headgate.lab.rate_policies.backtest_inputs import question_of
@@ -193,7 +191,10 @@ def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]
     from headgate.topology_runtime.rates.offered_rates import read
 
     if not rates:
-        raise UsageError("which rates?", hint="headgate lab backtest FILE, or headgate lab backtest made:all")
+        raise UsageError(
+            "missing rates to try",
+            hint="name them: headgate lab backtest FILE, or headgate lab backtest made:all",
+        )
     scales = scales_of(options["time_scales"])
     found = []
     for what in rates:
@@ -218,7 +219,7 @@ def scales_of(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(
-            f"--time-scale: {text!r} is no list of factors", hint="--time-scale 144,720"
+            f"--time-scale: {text!r} is no list of factors", hint="--set time-scale=144,720"
         ) from error
 
 

@@ -31,7 +31,7 @@ SECONDS_MOST = 1_000_000
 )
 @click.option("--topology", metavar="NAME", help="Whose rates they are (default: the trace's topology).")
 @setting("--period", type=float, metavar="S", help="Of so many seconds (default: the best that is found).")
-@click.option("--time-scale", type=float, default=1.0, metavar="X", help="Seconds = time / X, as in the run.")
+@setting("--time-scale", type=float, default=1.0, metavar="X", help="Seconds = time / X, as in the run.")
 @setting("--rate-scale", type=float, default=1.0, metavar="X", help="Tuples/s = value × X.")
 @setting("--skip", type=float, default=0.0, metavar="S", help="Leave out the first S seconds of each.")
 @setting("--take", "seconds", type=float, metavar="S", help="Take only the next N of each.")
@@ -46,13 +46,14 @@ def learn(sources: tuple[str, ...], output: Format, **options: Any) -> None:
 
     \b
     headgate lab season learn traces/day/run1 traces/day/run2 --output season.json --plot season.svg
-    headgate lab season learn taxi.csv --time-scale 720 --skip 3600 --output season.json"""
+    headgate lab season learn taxi.csv --set time-scale=720 --set skip=3600 --output season.json"""
     from headgate.controller.files.season_files import write_season
     from headgate.controller.planning_commands.plan_request import refuse_picture
 
     if options["out"] is None:
         raise UsageError(
-            "where to? --output FILE is missing", hint="headgate lab season learn TRACE --output season.json"
+            "missing --output FILE",
+            hint="write it to a file: headgate lab season learn TRACE --output season.json",
         )
     check_numbers(options)
     refuse_picture(options["plot"])
@@ -102,7 +103,7 @@ def learned(sources: Sequence[str], options: dict[str, Any]) -> LearnedSeason:
 
     if not sources:
         hint = "headgate lab season learn TRACE --output season.json"
-        raise UsageError("which rates? a trace or a rates file is missing", hint=hint)
+        raise UsageError("missing rates: no trace and no file of rates", hint=hint)
     topology = topology_of(sources, options["topology"])
     series = [
         by_second(source, read(source, options["rate_scale"], options["time_scale"]), options)
@@ -155,7 +156,7 @@ def by_second(source: str, rates: Rates, options: dict[str, Any]) -> Floats:
         raise InvalidInput(
             f"{source} has {max(0, seconds)} s to learn from",
             cause=f"expected 1 to {SECONDS_MOST:,}",
-            hint="--time-scale, --skip, --seconds",
+            hint="change it by --set time-scale=, skip=, take=",
         )
     at_s = np.array([at_s for at_s, _ in rates.steps] + [rates.period_s])
     came = np.concatenate(([0.0], np.cumsum(np.diff(at_s) * np.array([tps for _, tps in rates.steps]))))
