@@ -2,8 +2,8 @@
 
     headgate up examples/orders.py:flow --rates 800 --seconds 6
 
-One sees orders.jsonl: each order with the amount that was paid. Payments come in another order than the orders do. `Join`
-keeps a row until the other one is there; the rows that wait are replayed if their worker dies.
+One sees orders.jsonl: each order with the amount that was paid. Payments come in another order than the orders do.
+`Join` keeps a row until the other one is there; the rows that wait are replayed if their worker dies.
 """
 
 import os

@@ -332,9 +332,9 @@ class Session:
             self.first_tuple_ns = monotonic_ns()
             self.screen.say(self.stamped(f"the first tuples are through, {alive_s():.1f} s after the start"))
         self.screen.show(status)
-        if self.demo_kill is not None and self.demo_kill.due(status):
-            if said := self.demo_kill.kill(status, self.machines.agents):
-                self.screen.say(self.stamped(said))
+        kill = self.demo_kill
+        if kill is not None and kill.due(status) and (said := kill.kill(status, self.machines.agents)):
+            self.screen.say(self.stamped(said))
 
     def say_event(self, event: dict[str, Any]) -> None:
         if event["kind"] in QUIET_KINDS:

@@ -1,4 +1,4 @@
-"""Every example by `headgate up`, as its docstring says: what comes out is what plain Python makes of the same input."""
+"""Every example by `headgate up`: what comes out is what plain Python makes of the same input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLOWS = {  # example: flow, rate, tasks that need a model
     "alerts": ("flow", 1000, ("alerts",)),
     "smooth": ("flow", 800, ("smooth",)),
     "chain": ("flow", 200, ("unpack", "brief", "count")),
-    "latency": ("flow", 400, ("decode", "level")),
+    "latency": ("flow", 600, ("decode", "level")),
     "micro": ("diamond", 100, ("blob", "table", "pi", "xml")),
 }
 EXTRA = {"chain": ("--mapper", "traffic", "--vms", "2,2")}
@@ -66,7 +66,8 @@ def run(name: str, folder: Path, port: int) -> dict[str, Any]:
     models = folder / "models"
     models.mkdir(parents=True)
     for task in tasks:
-        points = [{"threads": n, "rate_tps": 150.0 * n if name in ("enrich", "micro") else 4000.0, "cpu": 0.5, "memory": 0.05} for n in (1, 2, 4)]  # fmt: skip
+        tps = 150.0 if name in ("enrich", "micro") else 4000.0
+        points = [{"threads": n, "rate_tps": tps * n, "cpu": 0.5, "memory": 0.05} for n in (1, 2, 4)]
         slot = {"cores": 0.25, "memory_bytes": 536870912, "machine": "any"}
         model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": points}
         (models / f"{task}.json").write_text(json.dumps(model))
@@ -209,7 +210,7 @@ def check_chain(folder: Path) -> None:
 
 def check_latency(folder: Path) -> None:
     rows = sorted((row["id"], row["level"]) for row in rows_of(folder, "latency"))
-    assert rows == [(n, "dark" if n * 29 % 256 < 76.5 else "bright") for n in range(1000)]
+    assert rows == [(n, "dark" if n * 29 % 256 < 76.5 else "bright") for n in range(3000)]
 
 
 def check_micro(folder: Path) -> None:

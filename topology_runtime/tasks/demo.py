@@ -89,7 +89,7 @@ def topology(
                 effects=False,
             ),
             Task("sample", "flat_map", f"{HERE}.demo:sample"),
-            Task("score", run=f"{HERE}.computing:Score", params={"steps": SCORE_STEPS}, exclusive=True),
+            Task("score", run=f"{HERE}.computing:Score", params={"steps": SCORE_STEPS}),
             Task("lookup", run=f"{HERE}.waiting:Lookup", params={"service": service}),
             Task("archive", "hold", f"{HERE}.sinks:Archive", archive, static=sink),
         ),
