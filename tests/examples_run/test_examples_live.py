@@ -45,7 +45,7 @@ def rows_of(folder: Path, name: str) -> list[Any]:
 
 
 def test_every_example_gives_exact_results(tmp_path: Path) -> None:
-    with service() as port, ThreadPoolExecutor(3) as pool:
+    with service() as port, ThreadPoolExecutor(4) as pool:
         runs = {name: pool.submit(run, name, tmp_path / name, port) for name in FLOWS}
         found = {name: future.result() for name, future in runs.items()}
     assert {name: (t["lost"], t["dead_lettered"]) for name, t in found.items()} == dict.fromkeys(
@@ -89,7 +89,9 @@ def service() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, str(FOLDER / "enrich.py")], env={**os.environ, "ENRICH_PORT": str(port)}
+        [sys.executable, str(FOLDER / "enrich.py")],
+        env={**os.environ, "ENRICH_PORT": str(port)},
+        stderr=subprocess.DEVNULL,  # a line for each request
     )
     try:
         end_s = time.monotonic() + PATIENCE_S

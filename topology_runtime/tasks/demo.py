@@ -27,7 +27,7 @@ SLOT_CORES, SLOT_MEMORY_BYTES = 0.12, 512 * 1024**2  # of a run's slots, unless 
 DEMO_SLOT_CORES = 0.25  # of the demo's: smaller ones wait longer for their next share of the CPU
 SENSORS, LINES = 500, 4096
 SAMPLE = 50  # one reading in so many is scored and looked up
-SCORE_STEPS = 20_000  # about 2 ms of CPU
+SCORE_STEPS = 4_000  # about 0.4 ms of CPU
 LOOKUP_MS = 5.0
 ARCHIVE_ROWS, ARCHIVE_S = 10, 0.02
 # CPU that the tasks of fixed size need at the highest rate: 23 µs a reading, 170 µs a row archived
