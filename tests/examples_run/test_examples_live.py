@@ -154,7 +154,7 @@ def check_fraud(folder: Path) -> None:
 
 def check_enrich(folder: Path) -> None:
     rows = {row["order"]: (row["customer"], row["segment"]) for row in rows_of(folder, "enrich")}
-    assert rows == {n: (n * 3 % 50, ("new", "regular", "vip")[n * 3 % 50 % 3]) for n in range(400)}
+    assert rows == {n: (n * 3 % 50, ("new", "regular", "vip")[n * 3 % 50 % 3]) for n in range(200)}
 
 
 def check_dedup(folder: Path) -> None:
