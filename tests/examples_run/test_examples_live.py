@@ -83,6 +83,11 @@ def run(name: str, folder: Path, port: int) -> dict[str, Any]:
     return tuples
 
 
+def answers(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def service() -> Iterator[int]:
     """The web service that `enrich` asks."""
@@ -95,7 +100,7 @@ def service() -> Iterator[int]:
     )
     try:
         end_s = time.monotonic() + PATIENCE_S
-        while socket.socket().connect_ex(("127.0.0.1", port)):
+        while not answers(port):
             assert time.monotonic() < end_s and process.poll() is None
             time.sleep(0.1)
         yield port
