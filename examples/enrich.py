@@ -18,7 +18,7 @@ from headgate import Exhausted, Source, Static, no_side_effects, topology
 from headgate.tasks import CollectToFile
 
 PORT = int(os.environ.get("ENRICH_PORT", "8765"))
-ORDERS, WAIT_S = 400, 0.005
+ORDERS, WAIT_S = 200, 0.005
 SEGMENTS = ("new", "regular", "vip")
 
 
@@ -47,6 +47,7 @@ class Segment:
 
 class Service(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer leaves at once, as one piece
 
     def do_GET(self) -> None:
         time.sleep(WAIT_S)

@@ -1,11 +1,10 @@
 """A latency constraint: rows shall take at most 30 ms along a path, on average over 15 seconds.
 
-    headgate up examples/latency.py:flow --rates 400 --seconds 30
+    headgate up examples/latency.py:flow --rates 100 --seconds 30
 
-Buffers save CPU and cost time. With `flow.latency(…)` the runtime watches the path and makes its buffers
-smaller when the limit is not kept, as in the paper on Nephele's latency constraints; without it they stay
-as they are. `headgate status` shows the constraint and what was measured; latency.jsonl has the rows, each
-with its `level`.
+Buffers save CPU and cost time. With `flow.latency(…)` the runtime watches the path and makes its buffers smaller when
+the limit is not kept, as in the paper on Nephele's latency constraints; without it they stay as they are. `headgate
+status` shows the constraint and what was measured; latency.jsonl has the rows, each with its `level`.
 """
 
 import os
@@ -14,7 +13,7 @@ from typing import Any
 from headgate import Exhausted, Source, Static, topology
 from headgate.tasks import CollectToFile
 
-ROWS = 1_000
+ROWS = 3_000
 
 Row = dict[str, Any]
 

@@ -4,10 +4,10 @@ laptop.
     headgate up examples/micro.py:linear --rates 100 --seconds 6
     headgate plan examples/micro.py:diamond --models MODELS --rate 400
 
-`wait` stands for the paper's blob and table services. In the diamond, `pi` sees each row three times, once
-from each task before it; in the star, `xml` sees it twice. One sees it in `headgate plan`: the rate of a
-task decides how many threads it gets, and its model how many slots. Results are in linear.jsonl,
-diamond.jsonl and star.jsonl: the ids of the rows.
+`blob` and `table` only wait, as the paper's services make one wait. In the diamond, `pi` sees each row three times,
+once from each task before it; in the star, `xml` sees it twice. `headgate plan` shows what follows: a task's rate
+decides how many threads it gets, and its model how many slots. linear.jsonl, diamond.jsonl and star.jsonl have the ids
+of the rows.
 """
 
 import os

@@ -14,7 +14,6 @@ from headgate.dashboards.up.child_processes import Child
 
 WHEN = 0.5  # of the run
 QUIET = ("committed", "probation")
-VICTIM = "score"  # the task whose worker is killed
 
 
 class DemoKill:
@@ -29,13 +28,9 @@ class DemoKill:
         seconds = status.get("seconds") or 0.0
         return not self.killed and seconds >= self._at_s and status.get("stage") in QUIET
 
-    def kill_if_due(self, status: Mapping[str, Any], agents: Iterable[Child]) -> str:
-        """What was done, as a sentence; empty while there is nothing to do."""
-        return self.kill(status, agents) if self.due(status) else ""
-
     def kill(self, status: Mapping[str, Any], agents: Iterable[Child]) -> str:
         """The line that says what was killed; empty when there is nobody to kill just now."""
-        found = slot_of(status, VICTIM)
+        found = slot_of(status)
         agent = next((agent for agent in agents if found and agent.name == found[0]), None)
         pid = worker_of(agent.pid, found[1]) if agent and found else None
         if pid is None or found is None:
@@ -48,13 +43,20 @@ class DemoKill:
         )
 
 
-def slot_of(status: Mapping[str, Any], task: str) -> tuple[str, int] | None:
-    """(VM, slot) of the first running worker that has threads of this task."""
-    for vm in status.get("vms") or ():
-        for slot in vm.get("slots") or ():
-            if slot.get("state") == "running" and task in (slot.get("threads") or {}):
-                return vm["vm"], slot["slot"]
-    return None
+def slot_of(status: Mapping[str, Any]) -> tuple[str, int] | None:
+    """(VM, slot) of the running worker that has the fewest rows to do: fewest wait until it is back."""
+    each = {
+        task["task"]: (task.get("rate_in_tps") or task.get("rate_out_tps") or 0.0)
+        / (task.get("threads") or 1)
+        for task in status.get("tasks") or ()
+    }
+    found = [
+        (sum(each.get(task, 0.0) * count for task, count in slot["threads"].items()), vm["vm"], slot["slot"])
+        for vm in status.get("vms") or ()
+        for slot in vm.get("slots") or ()
+        if slot.get("state") == "running" and slot.get("threads")
+    ]
+    return min(found)[1:] if found else None
 
 
 def worker_of(agent: int, slot: int) -> int | None:

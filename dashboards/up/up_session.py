@@ -333,7 +333,8 @@ class Session:
             self.first_tuple_ns = monotonic_ns()
             self.screen.say(self.stamped(f"the first tuples are through, {alive_s():.1f} s after the start"))
         self.screen.show(status)
-        if self.demo_kill is not None and (said := self.demo_kill.kill_if_due(status, self.machines.agents)):
+        kill = self.demo_kill
+        if kill is not None and kill.due(status) and (said := kill.kill(status, self.machines.agents)):
             self.screen.say(self.stamped(said))
 
     def say_event(self, event: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ from headgate.dashboards.up.up_preparation import (
 )
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
-from headgate.topology_runtime.rates.offered_rates import FIRST_ARRIVALS_TPS, words_of
+from headgate.topology_runtime.rates.offered_rates import FIRST_ARRIVALS_TPS, read, words_of
 from headgate.topology_runtime.tasks import demo
 
 
@@ -80,17 +81,21 @@ def nothing_known() -> float:
     raise AssertionError("the capacity is asked for by `auto` only")
 
 
-def test_the_demo_runs_a_day_of_taxis_in_two_minutes():
-    found = rates_of(UpSettings(), lambda: 300.0)
-    assert found.period_s == pytest.approx(120.0)
-    assert found.max_tps == pytest.approx(25_838 * demo.RATE_SCALE)
+def test_the_demo_rises_and_falls_in_the_time_that_it_lasts():
+    found = rates_of(UpSettings(), lambda: 20_000.0)
+    usual = read(demo.RATES_FILE)
+    assert found.steps == usual.steps[:-1] and usual.steps[-1][0] == DEMO_SECONDS
+    assert found.steps[0][1] < found.max_tps and found.steps[-1][1] < found.max_tps
+    seconds = [end - at for (at, _), (end, _) in pairwise(usual.steps)]
+    rows = sum(rate * s for (_, rate), s in zip(usual.steps, seconds, strict=False))
+    assert rows / DEMO_SECONDS >= 5_000
     assert demo_scaled(UpSettings(), found) == ""
 
 
 def test_on_a_slow_machine_the_demo_has_what_its_slots_carry():
-    found = rates_of(UpSettings(), lambda: 100.0)
-    assert found.max_tps == pytest.approx(80.0)
-    assert "at most 80 tuples/s here, 80% of what these slots carry (elsewhere up to 155" in demo_scaled(
+    found = rates_of(UpSettings(), lambda: 5_000.0)
+    assert found.max_tps == pytest.approx(4_000.0)
+    assert "at most 4,000 tuples/s here, 80% of what these slots carry (elsewhere up to 6,500" in demo_scaled(
         UpSettings(), found
     )
     for asked in (UpSettings(peak_tps=50.0), UpSettings(rate_scale=0.001), UpSettings(rates="25")):
@@ -155,7 +160,7 @@ def test_a_source_that_is_read_at_a_rate_needs_one():
     assert refused.value.cause and refused.value.cause.startswith("in1:")
 
 
-# ── The demo ends after its day; other runs last until Ctrl-C unless told otherwise ─────────────────────
+# ── The demo ends with its rates; other runs last until Ctrl-C unless told otherwise ─────────────────────
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_the_cache_is_where_xdg_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_only_tasks_that_are_planned_from_models_are_measured() -> None:
     names = list(store.modelled(demo.topology("a:1", None, "x")))
-    assert names == ["parse", "score", "lookup", "join", "tag"]
+    assert names == ["parse", "mean", "sample", "score", "lookup"]
 
 
 def test_kept_models_are_used_and_broken_ones_are_missed(tmp_path: Path) -> None:

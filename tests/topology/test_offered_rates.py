@@ -196,8 +196,9 @@ def test_too_many_steps_for_an_endless_run_are_averaged_and_said_so() -> None:
 
 
 def test_the_shipped_day_is_a_whole_day_of_new_york() -> None:
-    assert "Taxi" in Path(demo.RATES_FILE).read_text("utf-8").splitlines()[1]
-    day = rates.read(demo.RATES_FILE, demo.RATE_SCALE, demo.TIME_SCALE)
+    file = Path(demo.RATES_FILE).with_name("taxi_day.csv")
+    assert "Taxi" in file.read_text("utf-8").splitlines()[1]
+    day = rates.read(str(file), 0.006, 720.0)
     assert len(day.steps) == 48
     assert day.period_s == pytest.approx(120.0)
     assert 150 < day.max_tps < 160 and 10 < day.min_tps < 20
