@@ -37,10 +37,10 @@ def examples(most: int) -> settings:
 
 
 def searching(most: int) -> settings:
-    """Another set of examples each run; a failing one is printed so that it can be repeated."""
+    """In `scripts/test full` other examples each run, printed so that they can be repeated; else the same ones."""
     return settings(
         max_examples=count_of(most),
-        derandomize=False,
+        derandomize=settings.default.max_examples < USUAL,
         print_blob=True,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

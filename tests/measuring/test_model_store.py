@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology, digest_of
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.measuring import model_store as store
 from headgate.topology_runtime.measuring.calibrate import models_for
-from headgate.topology_runtime.tasks import demo
+from headgate.topology_runtime.tasks import computing, demo
 
 MIB = 1 << 20
 
@@ -121,3 +121,9 @@ def test_corrected_models_take_the_place_of_those_before_which_stay(tmp_path: Pa
     store.save(fresh, {"task": "stranger", "points": []})
     (fresh / "broken.json").write_text("{")
     assert store.take_corrections(kept, fresh) == [] and not (kept / "stranger.json").exists()
+
+
+@pytest.mark.parametrize("run", ["headgate.tasks:Pi", "headgate.topology_runtime.tasks.computing:Pi"])
+def test_the_code_of_ready_made_tasks_counts_by_whichever_name(run: str) -> None:
+    code = Path(computing.__file__).read_bytes()
+    assert store.code_digest(Task("pi", run=run), ()) == digest_of(code)

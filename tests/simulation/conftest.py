@@ -1,6 +1,6 @@
-"""`pytest tests/simulation --seeds 17` runs seed 17 alone, `--seeds 200:2200` two thousand fresh ones. Without it,
-two hundred that are always the same and as many that are others every day. But for the first few they are marked
-`seeds`, which `scripts/test` runs as a part of its own; the second half of each set is for `scripts/test full`."""
+"""`pytest tests/simulation --seeds 17` runs seed 17 alone, `--seeds 200:2200` two thousand fresh ones. Without it, a
+hundred that are always the same; `scripts/test full` runs a hundred more and two hundred that are others every day. But
+for the first few they are marked `seeds`, which `scripts/test` runs as a part of its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-FIXED, QUICK = 200, 8
+FIXED, GATE, QUICK = 200, 100, 8
 TODAY = 1_000_000 + FIXED * datetime.now(UTC).toordinal()
 USUAL = f"0:{FIXED},{TODAY}:{TODAY + FIXED}"
 
@@ -34,7 +34,7 @@ def seeds_of(text: str) -> list[int]:
 
 def marks_of(place: int) -> tuple[pytest.MarkDecorator, ...]:
     """What the seed at this place of the list is marked with."""
-    late = (pytest.mark.full,) if place % FIXED >= FIXED // 2 else ()
+    late = (pytest.mark.full,) if place >= GATE else ()
     return (pytest.mark.seeds, *late) if place >= QUICK else ()
 
 

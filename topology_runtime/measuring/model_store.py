@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from headgate import tasks
 from headgate.topology_runtime.api.topology import Task, Topology, digest_of
 
 UNLIMITED_TPS = 1e9
@@ -24,7 +25,7 @@ METHOD = 4  # raise it when the way of measuring changes: older models are measu
 NO_SPEED = frozenset({"address", "directory", "endpoint", "host", "port", "service", "url"})  # parameters
 _address = re.compile(r"(\w+://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z][\w.\-]*|\d+(\.\d+){3}):\d{1,5}")
 _slug = re.compile(r"[^A-Za-z0-9.]+")
-RUNTIME = Path(__file__).resolve().parents[1]
+INSTALLED = str(Path(tasks.__file__).parents[1])  # the folder that has `headgate`: of a clone, links to it
 
 
 def machine() -> str:
@@ -87,8 +88,10 @@ def _is_address(value: Any) -> bool:
 
 def code_digest(task: Task, user_paths: Sequence[str]) -> str | None:
     """Of the file that holds the task's code, found without importing anything; None when not found."""
-    module, _, _ = (task.run or "").rpartition(":")
-    for path in _code_files(module, [*user_paths, str(RUNTIME.parent)]):
+    module, _, name = (task.run or "").rpartition(":")
+    if module == tasks.__name__:
+        module = tasks.PLACES.get(name, module)
+    for path in _code_files(module, [*user_paths, INSTALLED]):
         if path.is_file():
             return digest_of(path.read_bytes())
     return None

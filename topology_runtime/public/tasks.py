@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.tasks.waiting import Lookup as Lookup
     from headgate.topology_runtime.tasks.waiting import Wait as Wait
 
-_PLACES = {
+PLACES = {
     "Archive": "headgate.topology_runtime.tasks.sinks",
     "BlobDownload": "headgate.topology_runtime.tasks.service_calls",
     "CollectToFile": "headgate.topology_runtime.tasks.sinks",
@@ -60,12 +60,12 @@ _PLACES = {
     "tag": "headgate.topology_runtime.tasks.computing",
 }
 
-__all__ = list(_PLACES)
+__all__ = list(PLACES)
 
 
 def __getattr__(name: str) -> Any:
     """What is listed above, from where it is defined."""
-    place = _PLACES.get(name)
+    place = PLACES.get(name)
     if place is None:
         raise AttributeError(f"module 'headgate.tasks' has no attribute {name!r}")
     from importlib import import_module
