@@ -242,7 +242,12 @@ def test_a_command_that_is_not_there_or_reads_nothing(tmp_path: Path) -> None:
 
 def test_nothing_is_called_before_the_controller_has_its_state_directory_for_itself(tmp_path: Path) -> None:
     """Another controller may be at work there."""
-    given = {"machines_command": f"touch {tmp_path / 'called'}", "machines_timeout": 5.0, "run_name": "r1"}
+    given = {
+        "machines": None,
+        "machines_command": f"touch {tmp_path / 'called'}",
+        "machines_timeout": 5.0,
+        "run_name": "r1",
+    }
     state = tmp_path / "state"
     (state / "controller").mkdir(parents=True)
     (state / "controller" / "endpoint").write_text('{"control": "tcp://127.0.0.1:1"}')

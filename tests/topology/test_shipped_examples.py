@@ -15,7 +15,7 @@ from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.loading import load
 from headgate.topology_runtime.api.shipped_examples import DEMO, MODELS, NAMES, example, logic_alone
 from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.commands.topology_cli import topology as topology_commands
+from headgate.topology_runtime.commands.topology_cli import show
 from headgate.topology_runtime.errors import InvalidInput
 
 PUBLISHED = read_models(MODELS)
@@ -137,7 +137,7 @@ def test_no_example_has_another_name_than_its_file():
 
 
 def test_an_example_is_shown_with_its_rates():
-    shown = CliRunner().invoke(topology_commands, ["show", "diamond", "--rate", "50", "-o", "json"])
+    shown = CliRunner().invoke(show, ["diamond", "--rate", "50", "-o", "json"])
     assert shown.exit_code == 0
     tasks = {row["task"]: row["rate_tps"] for row in json.loads(shown.stdout)["tasks"]}
     assert (tasks["blob"], tasks["pi"], tasks["sink"]) == (50.0, 200.0, 200.0)

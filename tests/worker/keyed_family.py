@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.controller.execute.desired_state import keepers_next, keepers_now, told
+from headgate.controller.execute.desired_state import keepers_next, keepers_now, named_keepers
 from headgate.controller.knowledge.journal_records import Durable, RolloutStarted
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import Keyed
@@ -233,7 +233,9 @@ class Family:
         self._counter += 1
         threads = (*d.rollout.threads, ThreadSpec(SOURCE, "source", HOME))
         alive = {slot.vm for slot in self.places.values()} - self.dead_vms
-        keepers: tuple[Keepers, ...] = told(keepers_now(d, TOPOLOGY), {t.thread for t in threads}, alive)
+        keepers: tuple[Keepers, ...] = named_keepers(
+            keepers_now(d, TOPOLOGY), {t.thread for t in threads}, alive
+        )
         phases = {"prepared": "prepared", "switched": "switched", "probation": "switched"}
         self.desired = DesiredState(
             token=Token(1, d.rollout.epoch, self._counter),
