@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from headgate.controller.knowledge.controller_config import ControllerSettings, TrafficTriggers
     from headgate.controller.knowledge.journal_records import Submitted
     from headgate.topology_runtime.api.cluster import Vm
+    from headgate.topology_runtime.api.topology import Topology
 
 
 # ── Options of `headgate controller run` that say where more VMs come from, what they are and what they may
@@ -392,10 +393,9 @@ def submitted_of(options: dict[str, Any]) -> Any:
     from headgate.controller.files.planning_inputs import read_models
     from headgate.controller.knowledge.journal_records import Submitted
     from headgate.controller.plan.predict.slot_fit import fitted
-    from headgate.topology_runtime.api.topology import Topology
     from headgate.topology_runtime.platform.clock import wall_ns
 
-    topology = read_json(options["topology"], Topology, "topology")
+    topology = read_topology(options["topology"])
     offer = offer_of(options)
     measured = read_models(options["models"]).values()
     models = fitted(measured, topology, options["slot_cores"], options["slot_memory"])
@@ -445,6 +445,16 @@ def offer_of(options: dict[str, Any]) -> ScheduleFile:
     if not all(0 <= tps < float("inf") for _, tps in offer.steps) or not 0 <= offer.period_s < float("inf"):
         raise InvalidInput("invalid rate or period in the schedule", cause=str(options["schedule"]))
     return offer
+
+
+def read_topology(path: Path) -> Topology:
+    """What the loader made of a topology, as `up` wrote it. Raises InvalidInput."""
+    from headgate.topology_runtime.api.topology import topology_of_document
+
+    try:
+        return topology_of_document(read_json(path, dict, "topology"))
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"invalid topology {path}", cause=str(error)) from error
 
 
 def read_json(path: Path, kind: type[Any], what: str) -> Any:

@@ -10,8 +10,10 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from headgate.controller import controller_cli
 from headgate.dashboards.runs import run_places as places
 from headgate.dashboards.runs.run_places import Places
 from headgate.dashboards.runs.up_settings import (
@@ -34,7 +36,7 @@ from headgate.dashboards.up.up_preparation import (
     settings_now,
     with_input,
 )
-from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology, document_of
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
 from headgate.topology_runtime.rates.offered_rates import FIRST_ARRIVALS_TPS, read, words_of
 from headgate.topology_runtime.tasks import demo
@@ -276,3 +278,15 @@ def test_of_another_version_or_over(tmp_path: Path) -> None:
     (tmp_path / "summary.json").touch()
     with pytest.raises(Conflict, match="has ended"):
         resumable(tmp_path)
+
+
+def test_the_controller_reads_the_topology_that_up_writes(tmp_path: Path) -> None:
+    """With every field that has another name on the wire."""
+    tasks = (Task("a", "source", "m:A", static=Static()), Task("b", run="m:b", side_effects=True))
+    topology = Topology("t", tasks, (Edge("a", "b"),))
+    file = tmp_path / "topology.json"
+    file.write_bytes(msgspec.json.encode(document_of(topology)))
+    assert controller_cli.read_topology(file) == topology
+    file.write_text('{"name": "t", "tasks": 3}')
+    with pytest.raises(InvalidInput, match=r"invalid topology .*topology\.json"):
+        controller_cli.read_topology(file)

@@ -111,7 +111,7 @@ def test_a_run_goes_on_where_it_was_killed(killed: Path) -> None:
     up = start(killed, "second", "--resume", "--state-dir", "state")
     wait_for(killed, before + ENOUGH, up, "second.log")
     (controller,) = [line for line in alive(killed) if " controller run " in line]
-    assert " --begin-ahead " in controller, "it imported while what the run knows was read"
+    assert " --set begin-ahead=yes " in controller, "it imported while what the run knows was read"
     up.send_signal(signal.SIGINT)
     assert up.wait(60) == 0, (killed / "second.log").read_text()
     summary: dict[str, Any] = json.loads((killed / "second.json").read_text())

@@ -234,10 +234,13 @@ def test_without_java_it_says_what_to_install(made, tmp_path):
     assert "openjdk" in done.stderr
 
 
-def test_a_run_that_nobody_analysed_is_analysed_and_then_told(java, tmp_path):
+def test_a_run_is_analysed_and_reported_at_once_and_a_report_alone_needs_an_analysis(java, tmp_path):
     truth = generate(tmp_path / "traces", Wanted(12_000, threads=20, slots=8))["runs"][0]
     run = tmp_path / "traces" / "made" / "run-1"
-    done = headgate("analyze", run, "--report-only", "--report", tmp_path / "run.html", env=java)
+    refused = headgate("analyze", run, "--report-only", "--report", tmp_path / "run.html", env=java)
+    assert refused.returncode == 3 and f"run `headgate analyze {run}`" in refused.stderr
+    assert not (tmp_path / "run.html").exists()
+    done = headgate("analyze", run, "--report", tmp_path / "run.html", "--master", "local[2]", env=java)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "run.html").read_text("utf-8")
     found = re.search(r'<script type="application/json" id="summary">(.*?)</script>', page)
