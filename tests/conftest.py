@@ -53,6 +53,7 @@ FULL = {  # files that only `scripts/test full` runs, and why
         ("test_page_is_accessible.py", "test_page_keeps_up.py", "test_page_reads_alike.py"),
         "a longer look at the page that `test_live_page.py` opens",
     ),
+    "test_tables_recorded_live.py": "its worker must be killed while a row is between a sink and its ack",
     "test_machines_command_live.py": "VMs of a command, started for a minute",
     "test_flink_live.py": "needs Flink, in an environment of its own",
 }  # fmt: skip
