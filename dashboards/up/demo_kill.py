@@ -39,7 +39,7 @@ class DemoKill:
         os.kill(pid, signal.SIGKILL)
         return (
             f"the demo kills {self.killed} now (process {pid}, SIGKILL), to show that no row is lost "
-            "(--no-kill: not)"
+            "(--set demo-kill=no: not)"
         )
 
 
