@@ -222,7 +222,7 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     help="Of each hour, for profiles of tasks in spare slots [none].",
 )
 @click.option("--run", "run_name", default="local", show_default=True, help="The run's name.")
-@setting("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first tuple.")
+@setting("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first row.")
 @click.option("--path", "user_paths", multiple=True, help="A folder to import user code from first.")
 @setting(
     "--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,

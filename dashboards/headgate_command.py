@@ -32,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "status": (
         "headgate.dashboards.terminal.status_commands:status",
-        "what a running controller sees and wants; --watch: again and again",
+        "what a running controller sees and plans; --watch: again and again",
     ),
     "top": (
         "headgate.dashboards.terminal.status_commands:top",

@@ -160,15 +160,15 @@ def lowered(coming: Coming, planned_tps: float, horizon: Horizon, least_tps: flo
     if trough is None:
         return Lowering(0.0, "", f"no trough is long and deep enough to be worth it, {every}")
     if not trough.begins_s:
-        text = f"no more than {trough.needed_tps:,.1f} t/s is needed for {trough.ends_s} s, {every}"
+        text = f"no more than {trough.needed_tps:,.1f} rows/s is needed for {trough.ends_s} s, {every}"
         return Lowering(max(trough.needed_tps, least_tps), text, "")
     step = step_to(coming.needs, planned_tps, committed_s, trough)
     if step is not None and not step.begins_s and step.gain_s >= WORTH_S:
         way = f"on the way to {trough.needed_tps:,.1f}"
-        text = f"no more than {step.needed_tps:,.1f} t/s is needed for {step.ends_s} s, {way}, {every}"
+        text = f"no more than {step.needed_tps:,.1f} rows/s is needed for {step.ends_s} s, {way}, {every}"
         return Lowering(max(step.needed_tps, least_tps), text, "")
     soonest = trough if step is None or step.gain_s < WORTH_S else step
-    no = f"{soonest.needed_tps:,.1f} t/s is enough in {soonest.begins_s} s, {every}: it is waited for"
+    no = f"{soonest.needed_tps:,.1f} rows/s is enough in {soonest.begins_s} s, {every}: it is waited for"
     return Lowering(0.0, "", no)
 
 
@@ -242,7 +242,7 @@ def demand(
         rate_tps=seen.now_tps,
         target_tps=asked.lower_tps if direction == "down" else asked.goal_tps,
         direction=direction,
-        text=f"{seen.now_tps:,.1f} t/s {_come(seen.now_tps, offer)}: {reason}{_for(seen, asked.needed, forecast)}",
+        text=f"{seen.now_tps:,.1f} rows/s {_come(seen.now_tps, offer)}: {reason}{_for(seen, asked.needed, forecast)}",
         rejected=rejected,
         evidence=_evidence(seen, asked.needed, forecast, past)
         | {
@@ -374,7 +374,7 @@ def _by_season(case: _Case, coming: Coming) -> _Asked:
     if why:
         goal_tps = max(goal_tps, case.headroom * seen.newest_tps)
     elif rise.in_s is not None:
-        what = f"a rise to {rise.goal_tps:,.1f} t/s is due in {rise.in_s} s, {coming.text}"
+        what = f"a rise to {rise.goal_tps:,.1f} rows/s is due in {rise.in_s} s, {coming.text}"
         late = case.past.since_plan_s < URGENT_AGAIN_S
         why, not_up = (
             ("", f"{what}, but the plan is {case.past.since_plan_s:.1f} s old") if late else (what, "")
@@ -429,11 +429,11 @@ def _up(sure_tps: float, rise_tps: float, planned_tps: float, past: Past) -> tup
     """(why up, or why not)."""
     ahead_tps = sure_tps + rise_tps
     if sure_tps > planned_tps:
-        what, wait_s = f"{sure_tps:,.1f} t/s > {planned_tps:,.1f} planned", URGENT_AGAIN_S
+        what, wait_s = f"{sure_tps:,.1f} rows/s > {planned_tps:,.1f} planned", URGENT_AGAIN_S
     elif ahead_tps > RISING * planned_tps:
-        what, wait_s = f"rising to {ahead_tps:,.1f} t/s > {planned_tps:,.1f} planned", TREND_AGAIN_S
+        what, wait_s = f"rising to {ahead_tps:,.1f} rows/s > {planned_tps:,.1f} planned", TREND_AGAIN_S
     else:
-        return "", f"{ahead_tps:,.1f} t/s ≤ {planned_tps:,.1f} planned"
+        return "", f"{ahead_tps:,.1f} rows/s ≤ {planned_tps:,.1f} planned"
     if past.since_plan_s < wait_s:
         return "", f"{what}, but the plan is {past.since_plan_s:.1f} s old of {wait_s:g} s"
     return what, ""
@@ -450,11 +450,11 @@ def _down(case: _Case, needed: Needed) -> tuple[float, str, str]:
     desired_tps = max(settled_tps if settled_tps is not None else needed.tps, risen_tps) + case.drain_tps
     chance_tps = seen.chance_tps / math.sqrt(LEVEL_S)  # of the level, a mean of so long
     for_waits = f", {case.drain_tps:,.1f} of it for what waits" if case.drain_tps else ""
-    low = f"{desired_tps:,.1f} t/s needed{for_waits}"
+    low = f"{desired_tps:,.1f} rows/s needed{for_waits}"
     limit = f"{t.down_share:g} × {planned_tps:,.1f} planned"
     highest_tps = max(desired_tps, (most_tps or 0.0) + case.drain_tps)
     if highest_tps + chance_tps >= t.down_share * planned_tps:
-        return 0.0, "", f"{highest_tps:,.1f} t/s needed ≥ {limit}"
+        return 0.0, "", f"{highest_tps:,.1f} rows/s needed ≥ {limit}"
     target_tps = max(desired_tps, LEAST_SHARE * planned_tps)
     again_s = t.again_s * 2 ** min(past.undone, UNDONE_MOST)
     no = _never_down(case, target_tps)
@@ -474,7 +474,7 @@ def _down(case: _Case, needed: Needed) -> tuple[float, str, str]:
 def _never_down(case: _Case, target_tps: float) -> str:
     """Why no plan is lowered, whatever is forecast; empty where it may be."""
     if case.planned_tps <= FLOOR_TPS:
-        return f"plans of {FLOOR_TPS:g} t/s and less are not lowered"
+        return f"plans of {FLOOR_TPS:g} rows/s and less are not lowered"
     if case.offer.backlog > SHORT_ROWS_S * target_tps:
         return f"{case.offer.backlog:.0f} rows wait"
     return ""
@@ -488,7 +488,7 @@ def _come(now_tps: float, offer: Offer) -> str:
         return "offered"
     if now_tps > offer.cap_tps:
         return f"come, {significant(offer.cap_tps, 6)} are read at most"
-    return f"come and {offer.waits_tps:,.1f} t/s wait" if offer.waits_tps else "come"
+    return f"come and {offer.waits_tps:,.1f} rows/s wait" if offer.waits_tps else "come"
 
 
 def _for(seen: _Rates, needed: Needed, forecast: RateForecast) -> str:
@@ -498,7 +498,7 @@ def _for(seen: _Rates, needed: Needed, forecast: RateForecast) -> str:
         kept = "headroom is kept for them"
         if forecast.burst_tps(seen.base_tps) < KEPT_SHARE * bursts.peak_tps:
             kept = f"the queue takes them, rows may wait {forecast.queue_s:g} s"
-        return f" ({bursts.number} bursts to {bursts.peak_tps:,.0f} t/s lately: {kept})"
+        return f" ({bursts.number} bursts to {bursts.peak_tps:,.0f} rows/s lately: {kept})"
     return " (with headroom for rises as those of the last minutes)" if needed.what == "errors" else ""
 
 

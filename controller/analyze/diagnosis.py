@@ -101,14 +101,17 @@ def _by_rules(given: DiagnosisInput) -> Diagnosis:
             return _held(given, found)
     stable = given.stability.text
     return _nothing(
-        given, "fine", f"fine: {given.demand.text}, planned {given.planned_tps:,.1f} t/s; {stable}", rejected
+        given,
+        "fine",
+        f"fine: {given.demand.text}, planned {given.planned_tps:,.1f} rows/s; {stable}",
+        rejected,
     )
 
 
 def _replan(
     given: DiagnosisInput, reason: Reason, text: str, rate_tps: float, rejected: list[str]
 ) -> Diagnosis:
-    text = f"{text}: plan for {rate_tps:,.1f} t/s"
+    text = f"{text}: plan for {rate_tps:,.1f} rows/s"
     return Diagnosis("replan", reason, text, rate_tps, _evidence(given), tuple(rejected))
 
 
@@ -145,10 +148,12 @@ def _membership(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
         return None
     joined = f"VM {', '.join(given.joined)} joined"
     if given.limit_tps is None or rate_tps <= given.planned_tps:
-        rejected.append(f"{joined}, rejected: the plan in force is for all of {given.planned_tps:,.1f} t/s")
+        rejected.append(
+            f"{joined}, rejected: the plan in force is for all of {given.planned_tps:,.1f} rows/s"
+        )
         return None
     return _replan(
-        given, "vm_joined", f"{joined}, only {given.planned_tps:,.1f} t/s were planned", rate_tps, rejected
+        given, "vm_joined", f"{joined}, only {given.planned_tps:,.1f} rows/s were planned", rate_tps, rejected
     )
 
 
@@ -179,11 +184,11 @@ def _overloaded(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     factor = min(SHORTFALL_MOST, max(1.0, planned_tps / done_tps)) if done_tps > 0 else SHORTFALL_MOST
     rate_tps = demand.target_tps * factor
     text = (
-        f"overloaded: {demand.rate_tps:,.1f} t/s offered, {done_tps:,.1f} done, {planned_tps:,.1f} planned; "
-        f"{stable.text}; {demand.target_tps:,.1f} t/s × {factor:.2f}"
+        f"overloaded: {demand.rate_tps:,.1f} rows/s offered, {done_tps:,.1f} done, {planned_tps:,.1f} planned; "
+        f"{stable.text}; {demand.target_tps:,.1f} rows/s × {factor:.2f}"
     )
     if no := _no_more(given, rate_tps):
-        rejected.append(f"a plan for {rate_tps:,.1f} t/s rejected: {no}")
+        rejected.append(f"a plan for {rate_tps:,.1f} rows/s rejected: {no}")
         return _nothing(given, "overloaded", f"{text}, but {no}", rejected)
     return _replan(given, "overloaded", text, rate_tps, rejected)
 
@@ -191,9 +196,9 @@ def _overloaded(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
 def _no_more(given: DiagnosisInput, rate_tps: float) -> str:
     """Why a plan for `rate_tps` would be no better than the present one."""
     if given.limit_tps is not None and given.planned_tps >= given.limit_tps / WORTH:
-        return f"{given.limit_tps:,.1f} t/s is the most that fits the slots there are"
+        return f"{given.limit_tps:,.1f} rows/s is the most that fits the slots there are"
     if rate_tps < given.planned_tps * WORTH:
-        return f"{given.planned_tps:,.1f} t/s are planned already"
+        return f"{given.planned_tps:,.1f} rows/s are planned already"
     return ""
 
 
@@ -203,7 +208,7 @@ def _up(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
         rejected.extend(no for no in demand.rejected if no.startswith("scale up"))
         return None
     if no := "a plan is being enacted" if given.in_force_s is None else _no_more(given, demand.target_tps):
-        rejected.append(f"scale up to {demand.target_tps:,.1f} t/s rejected: {no}")
+        rejected.append(f"scale up to {demand.target_tps:,.1f} rows/s rejected: {no}")
         return None
     return _replan(given, "rate_changed", demand.text, demand.target_tps, rejected)
 
@@ -217,7 +222,7 @@ def _down(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     if not no and given.stability.verdict == "unstable":
         no = given.stability.text
     if no:
-        rejected.append(f"scale down to {demand.target_tps:,.1f} t/s rejected: {no}")
+        rejected.append(f"scale down to {demand.target_tps:,.1f} rows/s rejected: {no}")
         return None
     headroom = float(demand.evidence["headroom"])
     used = max(_offered_rates(given.window), default=0.0) * headroom >= ONCE_USED * given.planned_tps
@@ -242,7 +247,7 @@ def _latency(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     )
     rate_tps = min(LATENCY_STEP * given.planned_tps, SHORTFALL_MOST * given.demand.target_tps)
     if no := _why_not_for_latency(given, worst, rate_tps):
-        rejected.append(f"a plan for {rate_tps:,.1f} t/s rejected: {no}")
+        rejected.append(f"a plan for {rate_tps:,.1f} rows/s rejected: {no}")
         return _nothing(given, "latency_violated", f"{text}; {no}", rejected)
     return _replan(given, "latency_violated", text, rate_tps, rejected)
 

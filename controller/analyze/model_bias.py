@@ -346,7 +346,7 @@ def _point_found(model: Model, point: Point, windows: float, window_s: float) ->
     cost = time + math.log(point.cpu / said_cpu) if known else time
     error = QUARTILES * half_widths(point)[0] / point.rate_tps / math.sqrt(windows)
     text = (
-        f"{counted(point.threads, 'thread')} {significant(said_tps)} → {significant(point.rate_tps)} t/s, "
+        f"{counted(point.threads, 'thread')} {significant(said_tps)} → {significant(point.rate_tps)} rows/s, "
         f"CPU {said_cpu:.2f} → {point.cpu:.2f} of a slot"
     )
     return _PointFound(time, cost, error, seconds, text)

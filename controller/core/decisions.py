@@ -163,7 +163,7 @@ def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
         _record(turn, members, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
         return
     if (held := k.durable.held_plan) is not None and k.mode != "advise":
-        text = f"{diagnosis.text}; the plan that is held was for {held.rate_tps:,.1f} t/s"
+        text = f"{diagnosis.text}; the plan that is held was for {held.rate_tps:,.1f} rows/s"
         diagnosis = replace(diagnosis, rate_tps=held.rate_tps, text=text)
     rate_tps = diagnosis.rate_tps or 0.0
     try:

@@ -552,7 +552,7 @@ def measured(turn: Turn, window: MeasuredWindow) -> Diagnosis | None:
     turn.record(Modelled(models, turn.now.wall_ns))
     for model in models:
         turn.do(KeepModel(model_data(model)))
-    told = ", ".join(f"{m.task}: one thread {significant(m.points[0].rate_tps)} t/s" for m in models)
+    told = ", ".join(f"{m.task}: one thread {significant(m.points[0].rate_tps)} rows/s" for m in models)
     turn.event("measured", f"measured on its first rows: {told}")
     evidence = {model.task: model.points[0].rate_tps for model in models}
     text = f"tasks that had no model were measured on their first rows ({told})"

@@ -115,12 +115,12 @@ def assumptions(system: str, use: ThreadUse) -> list[str]:
     """What such models do not know, in sentences."""
     notes = ["Rates are rows per busy second of one thread, extrapolated from the load that there was."]
     notes.append(
-        f"{system} tells busy time, not CPU: a busy thread is assumed to take a whole core (--thread-cpu)."
+        f"{system} reports busy time, not CPU: a busy thread is assumed to take a whole core (--thread-cpu)."
         if use.cpu is None
         else f"That a busy thread takes {use.cpu:g} of a slot's CPU was given, not measured."
     )
     notes.append(
-        f"{system} tells no operator's memory: none is assumed, so memory limits nothing (--thread-memory)."
+        f"{system} reports no operator's memory: none is assumed, so memory limits nothing (--thread-memory)."
         if use.memory is None
         else f"That a thread takes {use.memory:g} of a slot's memory was given, not measured."
     )
@@ -284,7 +284,7 @@ def _window_s(data: Mapping[str, Any]) -> tuple[float, str | None]:
     """(seconds that counts are of, fault): the window, but no longer than the topology is up."""
     uptime_s, no_uptime = number_of(data, "uptimeSeconds")
     if no_uptime is None and uptime_s == 0:
-        no_uptime = "uptimeSeconds is 0: it has just begun"
+        no_uptime = "uptimeSeconds is 0: it has just started"
     if data.get("window") == ":all-time":
         return uptime_s, no_uptime
     window_s, fault = number_of(data, "window")
@@ -312,7 +312,7 @@ def _bolt(found: Metrics, name: str, bolt: Mapping[str, Any], window: tuple[floa
 def _latency(stats: Mapping[str, Any]) -> tuple[float, str | None]:
     latency_ms, fault = number_of(stats, "executeLatency")
     if fault is None and latency_ms == 0 and number_of(stats, "executed")[0]:
-        fault = "executeLatency is 0.000: rows take less than Storm tells (half a microsecond)"
+        fault = "executeLatency is 0.000: rows take less than Storm can report (half a microsecond)"
     return latency_ms, fault
 
 

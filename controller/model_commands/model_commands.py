@@ -355,7 +355,7 @@ def _sentences(row: Row) -> str:
     """The model in words, over its points."""
     spread = f" (±{100 * row['spread']:.1f} %)" if row["spread"] else ""
     lines = [
-        f"{row['task']}: at most {significant(row['peak_tps'], 6)} tuples/s{spread} in one slot, with "
+        f"{row['task']}: at most {significant(row['peak_tps'], 6)} rows/s{spread} in one slot, with "
         f"{counted(row['peak_threads'], 'thread')}, {_percent(row['cpu']):g} % of its CPU and "
         f"{_percent(row['memory']):g} % of its memory",
         f"  slot of {_slot_words(row)} on "

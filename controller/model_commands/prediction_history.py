@@ -198,7 +198,7 @@ def task_rows(entry: LedgerEntry) -> list[Row]:
             "task": task.task,
             "model": task.model,
             "version": task.version,
-            "t/s": round(task.rate_tps, 2),
+            "rows/s": round(task.rate_tps, 2),
             "cpu": round(task.cpu, 4),
             "predicted cpu": round(task.predicted_cpu, 4),
             "busy": round(task.busy, 4),
@@ -226,12 +226,12 @@ def words_of(entry: LedgerEntry) -> str:
     """The plan in a sentence or two."""
     rate = entry.rate
     tested = {
-        "no": "so little was offered that it does not tell what the plan carries",
+        "no": "so little was offered that it does not show what the plan carries",
         "carried": "it carried what was offered, about as much as predicted",
         "short": f"it did not keep up and carried {significant(rate.carried_tps)}",
     }
     return (
         f"plan {entry.plan} of {entry.topology}, run {entry.run}, for {entry.seconds:.0f} s: predicted to carry "
-        f"{significant(rate.predicted_tps)} tuples/s, {significant(rate.offered_tps)} were offered; "
+        f"{significant(rate.predicted_tps)} rows/s, {significant(rate.offered_tps)} were offered; "
         f"{tested[rate.tested]}"
     )

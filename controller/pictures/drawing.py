@@ -77,7 +77,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     if suffix not in FORMATS:
         raise UsageError(
             f"no picture can be written as {Path(path).name!r}",
-            cause=f"the suffix tells the format; there are {', '.join(FORMATS)}",
+            cause=f"the suffix says the format; there are {', '.join(FORMATS)}",
             hint=f"name it {Path(path).stem or 'picture'}.svg",
         )
     try:

@@ -29,10 +29,10 @@ _TURNS = ((BLUE, "-", None), (DARK_RED, "--", "white"))
 
 
 def model_picture(models: Sequence[Model], path: str | os.PathLike[str]) -> None:
-    """Write one pair of panels per model: tuples/s above, CPU and memory in % of the slot below, a band
+    """Write one pair of panels per model: rows/s above, CPU and memory in % of the slot below, a band
     for the spread where the model knows it, and a mark at (τ̂, ω̂). Raises as `plan_picture` does."""
     sentence = " and ".join(
-        f"{model.task} peaks at {number(peak(model)[0])} tuples/s with {counted(peak(model)[1], 'thread')}"
+        f"{model.task} peaks at {number(peak(model)[0])} rows/s with {counted(peak(model)[1], 'thread')}"
         for model in models[:1]
     )
     if len(models) > 1:
@@ -91,7 +91,7 @@ def _panel(figure: Figure, task: str, curves: Sequence[Named], at: tuple[float, 
     use.set_yticks([0, 50, 100])
     use.set_xlabel("threads", labelpad=1)
     if left_in == LEFT_IN:
-        rate.set_ylabel("tuples/s")
+        rate.set_ylabel("rows/s")
         use.set_ylabel("% of slot")
     use.legend(
         loc="upper left", bbox_to_anchor=(-0.02, -0.34), ncols=2, handlelength=2.2,
@@ -163,7 +163,7 @@ def ledger_picture(entries: Sequence[LedgerEntry], path: str | os.PathLike[str])
             figure, MEASURED_LEFT_IN + wide_in + MEASURED_GAP_IN, top_in, wide_in, PANEL_IN
         )
         _measured_panel(left, {"slots": cpu}, "CPU of a slot")
-        _measured_panel(right, {"carried": rates["carried"], "fell short": rates["short"]}, "tuples/s")
+        _measured_panel(right, {"carried": rates["carried"], "fell short": rates["short"]}, "rows/s")
 
 
 def _measured_panel(axes: Axes, series: dict[str, Points], unit: str) -> None:

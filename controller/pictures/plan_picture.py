@@ -401,8 +401,8 @@ def headline(plan: Plan) -> str:
     """The plan in a sentence: what it takes, what it carries, what gives way first."""
     found = plan.prediction
     words = (
-        f"{plan.topology} at {number(plan.rate_tps)} tuples/s: {counted(plan.slots.total, 'slot')} on "
-        f"{counted(len(plan.vms), 'VM')}, predicted {number(found.rate_tps)} tuples/s"
+        f"{plan.topology} at {number(plan.rate_tps)} rows/s: {counted(plan.slots.total, 'slot')} on "
+        f"{counted(len(plan.vms), 'VM')}, predicted {number(found.rate_tps)} rows/s"
     )
     if found.limited_by is None:
         return words
@@ -437,7 +437,7 @@ def _beneath(plan: Plan, look: TaskColours, numbered: Sequence[str]) -> str:
     words = [
         f"{plan.allocator} + {plan.mapper}, {plan.routing} routing"
         + (f", ${usd:,.3g} per hour" if usd else "")
-        + f"; CPU and memory in % of each slot at {number(plan.prediction.at_rate_tps)} tuples/s.",
+        + f"; CPU and memory in % of each slot at {number(plan.prediction.at_rate_tps)} rows/s.",
         words_of_bars(look),
     ]
     words.append(task_list(look, numbered))
@@ -497,6 +497,6 @@ def _mark_rates(axes: Axes, asked_tps: float, found_tps: float) -> None:
 
 
 def _axis_words(plan: Plan, shown: int) -> str:
-    words = "input rate in tuples/s that the threads of each task carry, alone in their slots"
+    words = "input rate in rows/s that the threads of each task carry, alone in their slots"
     tasks = sum(not task.static for task in plan.allocation.tasks)
     return words if shown >= tasks else f"{words} (the {shown} of {tasks} tasks that carry least)"

@@ -69,7 +69,7 @@ def pairs_headline(rows: Sequence[Row]) -> str:
     at_rate = [row for row in planned if float(row["rate_tps"]) == rate_tps]
     first = min(at_rate, key=lambda row: (-_pair_carried(row), _pair_slots(row)))
     last = max(at_rate, key=lambda row: (_pair_slots(row), -_pair_carried(row)))
-    words = f"At {number(rate_tps)} tuples/s {_taken(first)}"
+    words = f"At {number(rate_tps)} rows/s {_taken(first)}"
     return words if first is last else f"{words}, {_taken(last)}"
 
 
@@ -149,7 +149,7 @@ def _finish(slots: Axes, carried: Axes, rates: Sequence[float]) -> None:
     every = -(-len(rates) // 14)
     shown = range(0, len(rates), every)
     carried.set_xticks(list(shown), [number(rates[place]) for place in shown])
-    carried.set_xlabel("rate asked for, tuples/s")
+    carried.set_xlabel("rate asked for, rows/s")
     carried.set_ylabel("predicted, % of asked")
     carried.axhline(100, color=DARK_RED, linewidth=1.1, linestyle="--")
 
@@ -174,7 +174,7 @@ def whatif_picture(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
     sentence, beneath = rates_headline(ordered), "Steps: what is needed up to that rate."
     unfit = [row for row in ordered if row["slots"] is None]
     if unfit:
-        beneath += f" From {number(float(unfit[0]['rate_tps']))} tuples/s no plan fits (grey)."
+        beneath += f" From {number(float(unfit[0]['rate_tps']))} rows/s no plan fits (grey)."
     height_in = drawing.headline_in(sentence, beneath) + len(panels) * (PANEL_IN + BETWEEN_IN) + 0.4
     with drawing.drawn(path, height_in) as figure:
         top_in = drawing.headline(figure, sentence, beneath) + 0.1
@@ -188,14 +188,14 @@ def whatif_picture(rows: Sequence[Row], path: str | os.PathLike[str]) -> None:
 
 
 def rates_headline(rows: Sequence[Row]) -> str:
-    """`From 50 to 400 tuples/s it takes 4 to 29 slots`, with the cost where VMs have prices."""
+    """`From 50 to 400 rows/s it takes 4 to 29 slots`, with the cost where VMs have prices."""
     planned = [row for row in rows if row["slots"] is not None]
     if not planned:
         return "No plan fits at any of these rates"
     first, last = planned[0], planned[-1]
     rates = _from_to(number(float(first["rate_tps"])), number(float(last["rate_tps"])))
     slots = _from_to(f"{first['slots']['total']:,}", f"{last['slots']['total']:,}")
-    words = f"{'At' if first is last else 'From'} {rates} tuples/s it takes {slots} slots"
+    words = f"{'At' if first is last else 'From'} {rates} rows/s it takes {slots} slots"
     costs = (_value(first, "usd_per_hour"), _value(last, "usd_per_hour"))
     if not (costs[0] and costs[1]):
         return words
@@ -242,7 +242,7 @@ def _carried(axes: Axes, rows: Sequence[Row]) -> None:
             [value for value, less in zip(y, short, strict=True) if less],
             linestyle="", marker="X", color=DARK_RED, markersize=6, label="falls short",
         )  # fmt: skip
-    axes.set_ylabel("tuples/s")
+    axes.set_ylabel("rows/s")
     axes.legend(loc="upper left")
 
 
@@ -268,7 +268,7 @@ def _share_x(axes: Axes, rows: Sequence[Row], unfit: Sequence[Row], last: bool) 
     if unfit:
         axes.axvspan(float(unfit[0]["rate_tps"]), rates[-1] + room, color=tint(GREY, 0.25), linewidth=0)
     if last:
-        axes.set_xlabel("input rate, tuples/s")
+        axes.set_xlabel("input rate, rows/s")
     else:
         axes.tick_params(labelbottom=False)
 

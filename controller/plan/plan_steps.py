@@ -54,8 +54,8 @@ def allocated(request: PlanRequest) -> Allocation:
         return replace(found, margin=margin, margin_why=why)
     except OverflowError as error:
         raise Infeasible(
-            f"no slots carry {significant(request.rate_tps, 6)} tuples/s",
-            cause="a task would see more tuples/s than can be counted",
+            f"no slots carry {significant(request.rate_tps, 6)} rows/s",
+            cause="a task would see more rows/s than can be counted",
             hint="plan for a lower rate",
         ) from error
 
@@ -71,7 +71,7 @@ def with_rising_needs(request: PlanRequest) -> PlanRequest:
 
 def too_much(request: PlanRequest, usable: int, cause: str) -> Infeasible:
     return Infeasible(
-        f"no plan for {significant(request.rate_tps, 6)} tuples/s fits into {counted(usable, 'slot')}",
+        f"no plan for {significant(request.rate_tps, 6)} rows/s fits into {counted(usable, 'slot')}",
         cause=cause,
         hint="allow more VMs, or plan for a lower rate",
     )

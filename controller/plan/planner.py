@@ -129,7 +129,9 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
         raise InvalidInput("no VM size to acquire")
     allocation = allocated(request)
     if allocation.slots > MOST_SLOTS:
-        what = f"no plan for {significant(request.rate_tps, 6)} tuples/s has at most {counted(MOST_SLOTS, 'slot')}"
+        what = (
+            f"no plan for {significant(request.rate_tps, 6)} rows/s has at most {counted(MOST_SLOTS, 'slot')}"
+        )
         raise Infeasible(what, cause=needed(allocation))
     refused = "no VM holds the threads"
 
@@ -148,7 +150,7 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
         found, refused = None, error.what
     if found is None:
         raise Infeasible(
-            f"no plan for {significant(request.rate_tps, 6)} tuples/s fits, whatever VMs are acquired",
+            f"no plan for {significant(request.rate_tps, 6)} rows/s fits, whatever VMs are acquired",
             cause=refused,
             hint="choose another mapper, larger VMs, or a lower rate",
         )
@@ -254,7 +256,7 @@ def carrying_plan(request: PlanRequest) -> tuple[Plan, str]:
         if best.prediction.rate_tps >= enough_tps:
             return _for_rate(best, request), ""
     carried = best.prediction.rate_tps
-    why = f"{request.allocator}+{request.mapper} carries {carried:,.1f} of {request.rate_tps:,.1f} tuples/s at most"
+    why = f"{request.allocator}+{request.mapper} carries {carried:,.1f} of {request.rate_tps:,.1f} rows/s at most"
     return _for_rate(best, request), f"{why}, whatever it is asked for"
 
 

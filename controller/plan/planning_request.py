@@ -60,7 +60,7 @@ def check(request: PlanRequest) -> None:
     if request.margin is not None and not 1 <= request.margin <= MOST_MARGIN:
         faults.append(f"margin: expected a number from 1 to {MOST_MARGIN:g}, got {request.margin}")
     if not (math.isfinite(rate) and rate >= 0):
-        faults.append(f"rate: expected a finite rate of at least 0 tuples/s, got {rate}")
+        faults.append(f"rate: expected a finite rate of at least 0 rows/s, got {rate}")
     choices: list[tuple[str, str, dict[str, Any] | tuple[str, ...]]] = [
         ("routing", request.routing, ROUTINGS),
         ("interference", request.interference, INTERFERENCES),

@@ -43,13 +43,13 @@ def highest_plan(request: PlanRequest, step_tps: float) -> Plan:
     Raises Infeasible when not even one step fits, InvalidInput for a senseless request or step, and when
     no rate needs more slots than there are."""
     if not LEAST_TPS <= step_tps <= MOST_TPS:
-        raise InvalidInput(f"rate step: expected {LEAST_TPS:g} to {MOST_TPS:g} tuples/s, got {step_tps}")
+        raise InvalidInput(f"rate step: expected {LEAST_TPS:g} to {MOST_TPS:g} rows/s, got {step_tps}")
     request = replace(request, rate_tps=step_tps)
     check(request)
     most = most_steps(request, step_tps)
     if most > MOST_STEPS:
         raise InvalidInput(
-            f"rate step: {significant(step_tps, 6)} tuples/s is too fine",
+            f"rate step: {significant(step_tps, 6)} rows/s is too fine",
             cause=f"there are {most:,} steps to the most that the slots may carry; {MOST_STEPS:,} are tried",
             hint=f"a step of {most * step_tps / 1000:.1g} gives three digits",
         )
@@ -100,7 +100,7 @@ USUAL_RATES, USUAL_SLOTS = 10, 40  # rates nobody chose: so many, up to about so
 HIGHEST_TPS = 1e9  # beyond any machine: then no model limits anything
 
 Planner = Callable[[PlanRequest], Plan]
-Highest = Callable[[PlanRequest, float], Plan]  # of a step in tuples/s
+Highest = Callable[[PlanRequest, float], Plan]  # of a step in rows/s
 
 
 class Supply(msgspec.Struct, frozen=True):

@@ -109,7 +109,7 @@ def _wrong_rates(plan: Plan, topology: Topology) -> Iterator[str]:
     for task in plan.allocation.tasks:
         if not math.isclose(task.rate_tps, rates[task.task], rel_tol=TOLERANCE, abs_tol=TOLERANCE):
             sees = significant(rates[task.task], 6)
-            yield f"task {task.task!r}: allocated for {significant(task.rate_tps, 6)} tuples/s, sees {sees}"
+            yield f"task {task.task!r}: allocated for {significant(task.rate_tps, 6)} rows/s, sees {sees}"
         if task.threads < 1:
             yield f"task {task.task!r} has no thread"
 
@@ -136,7 +136,7 @@ def _wrong_prediction(plan: Plan, topology: Topology, models: Mapping[str, Model
     supported = plan.rate_tps if limit is None else limit.rate_tps
     if not _close(found.rate_tps, supported):
         most = significant(supported, 6)
-        yield f"predicted are {significant(found.rate_tps, 6)} tuples/s, the placement supports {most}"
+        yield f"predicted are {significant(found.rate_tps, 6)} rows/s, the placement supports {most}"
     said = {(use.vm, use.slot): use for use in found.slots}
     for use in slot_uses(load, load.in_order(found.shares), found.at_rate_tps):
         there = said.pop((use.vm, use.slot), None)
@@ -154,7 +154,7 @@ def _worse(plan: Plan, old: Plan, overdraft: float) -> Iterator[str]:
     needed = min(plan.rate_tps / overdraft, old.prediction.rate_tps)
     if plan.prediction.rate_tps < needed * (1 - TOLERANCE):
         yield (
-            f"supports {significant(plan.prediction.rate_tps, 6)} tuples/s of {significant(plan.rate_tps, 6)}, "
+            f"supports {significant(plan.prediction.rate_tps, 6)} rows/s of {significant(plan.rate_tps, 6)}, "
             f"the plan it replaces {significant(old.prediction.rate_tps, 6)}"
         )
 

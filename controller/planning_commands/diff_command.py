@@ -99,7 +99,7 @@ def summary_lines(old: Plan, new: Plan, found: Changes) -> list[str]:
     cost = f"${was:g} → ${will:g} per hour" if was != will else f"${will:g} per hour as before"
     rate = _change(old.rate_tps, new.rate_tps)
     carried = _change(old.prediction.rate_tps, new.prediction.rate_tps)
-    return [f"{slots}, {vms}, {moves}; {cost}", f"planned for {rate} tuples/s, predicted to carry {carried}"]
+    return [f"{slots}, {vms}, {moves}; {cost}", f"planned for {rate} rows/s, predicted to carry {carried}"]
 
 
 def traffic_line(old: PlanTraffic, new: PlanTraffic) -> str:

@@ -53,7 +53,7 @@ _SPREAD = (
 @click.argument("topology", metavar="TOPOLOGY")
 @click.option("--models", metavar="DIR", help="A folder of models (default: those of an example).")
 @click.option("--path", "paths", multiple=True, help="A folder to import user code from first.")
-@click.option("--rate", type=float, metavar="R", help="Plan for this input rate, in tuples/s.")
+@click.option("--rate", type=float, metavar="R", help="Plan for this input rate, in rows/s.")
 @click.option(
     "--rates", metavar="A:B:STEP|R,R,…|auto", help="What each rate takes, costs, and what breaks first."
 )
@@ -211,7 +211,7 @@ def _step_tps(text: str | None) -> float:
     try:
         return rate_of(float(text), STEP_TPS, "--rate-step")
     except ValueError as error:
-        raise UsageError(f"invalid --rate-step {text!r}", hint="give tuples/s, or `fine`") from error
+        raise UsageError(f"invalid --rate-step {text!r}", hint="give rows/s, or `fine`") from error
 
 
 # ── `--rate` and `--max-rate`: the plan, as tables, as data or in the words of another system ───────────
@@ -289,7 +289,7 @@ def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
     write_table(task_rows(plan), "allocation")
     click.echo()
     slots = readable_slots(slot_rows(plan.placement, plan.prediction))
-    write_table(slots, f"slots at {significant(plan.prediction.at_rate_tps, 6)} tuples/s")
+    write_table(slots, f"slots at {significant(plan.prediction.at_rate_tps, 6)} rows/s")
     click.echo()
     write_table(vm_rows(plan), "VMs")
     click.echo("\ntraffic")
@@ -446,8 +446,8 @@ def answer_placement(output: Format, options: Options) -> None:
         click.echo(f"{topology.name}: {carries(prediction)}")
         if rate_tps is not None and prediction.rate_tps < rate_tps:
             share = prediction.rate_tps / rate_tps
-            click.echo(f"it cannot carry {significant(rate_tps, 6)} tuples/s: {share:.0%} of them")
-        at_rate = f"at {significant(prediction.at_rate_tps, 6)} tuples/s"
+            click.echo(f"it cannot carry {significant(rate_tps, 6)} rows/s: {share:.0%} of them")
+        at_rate = f"at {significant(prediction.at_rate_tps, 6)} rows/s"
         at = "at peak" if options["usage"] == "peak" else at_rate
         write_table(readable_slots(slot_rows(placement, prediction)), f"slots {at}")
         return

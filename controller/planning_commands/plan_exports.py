@@ -101,7 +101,7 @@ def processes_lost(plan: Plan, process: str, shuffle_tps: float) -> list[str]:
     if plan.routing == "weighted":
         data.append(
             "Weighted routing: the plan sends each thread as many rows as its slot carries; there all of a task get "
-            f"the same, and were they where the plan has them, they would carry {significant(shuffle_tps)} tuples/s."
+            f"the same, and were they where the plan has them, they would carry {significant(shuffle_tps)} rows/s."
         )
     if len({vm.rack for vm in plan.vms}) > 1 or len({vm.speed for vm in plan.vms}) > 1:
         data.append("Racks and speeds of machines: all are treated alike.")

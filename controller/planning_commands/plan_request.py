@@ -87,9 +87,9 @@ class PlanWanted:
         vms = self._affordable(plan, cap)
         rate_tps = self._carried_by(vms, plan.rate_tps)
         slots, cost = counted(sum(vm.slots for vm in vms), "slot"), usd_per_hour(vms)
-        fits = f"{slots} for ${cost:g} carry about {significant(rate_tps)} tuples/s" if rate_tps else ""
+        fits = f"{slots} for ${cost:g} carry about {significant(rate_tps)} rows/s" if rate_tps else ""
         return Infeasible(
-            f"a plan for {significant(plan.rate_tps, 6)} tuples/s costs ${usd_per_hour(plan.vms):g} per hour, "
+            f"a plan for {significant(plan.rate_tps, 6)} rows/s costs ${usd_per_hour(plan.vms):g} per hour, "
             f"more than the ${cap:g} allowed",
             cause=f"it needs {counted(plan.slots.total, 'slot')} on {counted(len(plan.vms), 'VM')}",
             hint=f"allow more, or plan for less: {fits or 'no rate fits the cap'}",
@@ -104,7 +104,7 @@ class PlanWanted:
             self.request, vms=error.plan.vms, rate_tps=error.plan.rate_tps, fixed=True, in_force=None
         )
         nearest = self._carried_by(asked.vms, asked.rate_tps)
-        fits = [f"a plan for {significant(nearest)} tuples/s fits"] if nearest else []
+        fits = [f"a plan for {significant(nearest)} rows/s fits"] if nearest else []
         for name, mapper in MAPPERS.items():
             if name == asked.mapper or mapper.slow or pair_faults(asked.allocator, name):
                 continue

@@ -93,7 +93,7 @@ def headline(plan: Plan) -> str:
     if gap is not None:
         added += ", no fewer do" if gap <= 0 else f", at most {gap:.1%} of them too many"
     return (
-        f"{plan.topology} at {significant(plan.rate_tps, 6)} tuples/s ({made}): "
+        f"{plan.topology} at {significant(plan.rate_tps, 6)} rows/s ({made}): "
         f"{counted(slots.total, 'slot')}{unused}{added} "
         f"on {vms_words(plan.vms)}, ${usd_per_hour(plan.vms):g} per hour; {carries(plan.prediction)}"
     )
@@ -101,7 +101,7 @@ def headline(plan: Plan) -> str:
 
 def carries(prediction: Prediction) -> str:
     """What it supports and why no more."""
-    text = f"carries {significant(prediction.rate_tps, 6)} tuples/s"
+    text = f"carries {significant(prediction.rate_tps, 6)} rows/s"
     if (sure := prediction.sure) is not None:
         text += f", {significant(sure.rate_tps, 6)} of them with a probability of {sure.told} at least"
     if prediction.rate_low_tps is not None and prediction.rate_high_tps is not None:
@@ -208,7 +208,7 @@ def sentences_of(rows: Sequence[Row], fixed: bool) -> list[str]:
     failed = [row for row in rows if row["reason"] is not None]
     if failed:
         rates = ", ".join(significant(row["rate_tps"]) for row in failed)
-        sentences.append(f"No plan for {rates} tuples/s: {failed[0]['reason']}.")
+        sentences.append(f"No plan for {rates} rows/s: {failed[0]['reason']}.")
     return sentences
 
 
@@ -216,16 +216,18 @@ def _span(low: Row, high: Row) -> str:
     more_slots = high["slots"]["total"] - low["slots"]["total"]
     more_tps = high["rate_tps"] - low["rate_tps"]
     first, last = low["slots"]["total"], high["slots"]["total"]
-    text = f"From {significant(low['rate_tps'])} to {significant(high['rate_tps'])} tuples/s it takes {first} to "
+    text = (
+        f"From {significant(low['rate_tps'])} to {significant(high['rate_tps'])} rows/s it takes {first} to "
+    )
     text += f"{counted(last, 'slot')}, {money(low['usd_per_hour'])} to {money(high['usd_per_hour'])} an hour"
     if more_tps <= 0:
         return f"{text}."
-    return f"{text}: about {100 * more_slots / more_tps:.2g} slots for every 100 tuples/s more."
+    return f"{text}: about {100 * more_slots / more_tps:.2g} slots for every 100 rows/s more."
 
 
 def needs(row: Row, fixed: bool) -> str:
-    """`At 250 tuples/s you need 19 slots (4,4,4,4,2,1), $1.86 an hour, …`."""
-    at = f"At {significant(row['rate_tps'])} tuples/s you need "
+    """`At 250 rows/s you need 19 slots (4,4,4,4,2,1), $1.86 an hour, …`."""
+    at = f"At {significant(row['rate_tps'])} rows/s you need "
     cost = f"{money(row['usd_per_hour'])} an hour, {money(row['usd_per_month'])} a month"
     slots = counted(row["slots"]["total"], "slot")
     if fixed:
@@ -242,7 +244,7 @@ def _saved(baseline: Row) -> str:
     much = f"{abs(part):.0%} {'less' if part > 0 else 'more'} than" if part else "as much as"
     text = f", {much} {pair} with its {counted(baseline['slots'], 'slot')}"
     if baseline["short_tps"] > 0:
-        return f"{text}, which would carry {significant(baseline['predicted_tps'])} tuples/s only"
+        return f"{text}, which would carry {significant(baseline['predicted_tps'])} rows/s only"
     return text
 
 
@@ -252,8 +254,8 @@ def breaks(rate_tps: float, limit: Row) -> str:
         return "Nothing limits the rate: no task has a model."
     at, start = significant(limit["rate_tps"]), "The first thing to break"
     if limit["rate_tps"] < rate_tps * (1 - 1e-6):
-        start = f"The plan would carry {at} tuples/s only: the first thing to break"
-    return f"{start} is task {limit['task']} on {limit['slot']}: above {at} tuples/s {_why(limit)}."
+        start = f"The plan would carry {at} rows/s only: the first thing to break"
+    return f"{start} is task {limit['task']} on {limit['slot']}: above {at} rows/s {_why(limit)}."
 
 
 def between(document: Row) -> str:
@@ -268,12 +270,12 @@ def _why(limit: Row) -> str:
     better = f"; weighted routing would carry {significant(weighted)} on the same slots" if weighted else ""
     if limit["by"] == "routing":
         share = f"shuffle gives its {threads} on {at} {limit['share']:.1%} of the rows"
-        return f"{share}, more than the {peak} tuples/s they carry at most{better}"
+        return f"{share}, more than the {peak} rows/s they carry at most{better}"
     others = ", and its other slots can take no more" if limit["task_slots"] > 1 and not weighted else ""
     if limit["by"] == "cpu":
         shares = "shares" if one else "share"
         return f"no CPU is left on {at}, where its {threads} {shares} it{others}{better}"
-    return f"its {threads} on {at} {'is at its' if one else 'are at their'} peak of {peak} tuples/s{others}"
+    return f"its {threads} on {at} {'is at its' if one else 'are at their'} peak of {peak} rows/s{others}"
 
 
 def next_step(row: Row) -> str:
@@ -285,12 +287,12 @@ def next_step(row: Row) -> str:
     which = f"all {counted(same['slots'], 'slot')}" if all_ else "the same slots"
     start = f"{which[0].upper()}{which[1:]} do no more than {_up_to(same)}"
     if same["rate_tps"] > row["rate_tps"]:
-        start = f"Planned anew, {which} do up to {_up_to(same)}"
+        start = f"Planned again, {which} do up to {_up_to(same)}"
     if more is None:
         return f"{start}, and a few slots more would not help."
     extra = more["slots"] - same["slots"]
     verb, fewer = ("buys", "") if extra == 1 else ("buy", ", fewer buy nothing")
-    gain = f"{significant(more['carried_tps'] - same['carried_tps'])} tuples/s"
+    gain = f"{significant(more['carried_tps'] - same['carried_tps'])} rows/s"
     then = f"{counted(more['slots'], 'slot')}, {money(more['usd_per_hour'])} an hour, up to {_up_to(more)}"
     return f"{start}; {counted(extra, 'slot')} more ({then}) {verb} {gain}{fewer}."
 
@@ -299,7 +301,7 @@ def _up_to(reach: Row) -> str:
     """The rate that plans, and what would be carried of it if that is less."""
     short = reach["carried_tps"] < reach["rate_tps"] * (1 - 1e-6)
     carried = f", of which {significant(reach['carried_tps'])} would be carried" if short else ""
-    return f"{significant(reach['rate_tps'])} tuples/s{carried}"
+    return f"{significant(reach['rate_tps'])} rows/s{carried}"
 
 
 def money(usd: float) -> str:
@@ -333,9 +335,9 @@ def _head(document: Row) -> str:
     extra = f" ({counts['estimated']} estimated and {counts['extra']} extra)" if counts["extra"] else ""
     cost = f"{money(document['usd_per_hour'])} an hour"
     return (
-        f"{document['topology']} at {significant(document['rate_tps'])} tuples/s by {pair}: "
+        f"{document['topology']} at {significant(document['rate_tps'])} rows/s by {pair}: "
         f"{counted(counts['total'], 'slot')}{extra} on VMs of {short_sizes(document['vms'])}, {cost}; "
-        f"predicted to carry {significant(document['predicted_tps'])} tuples/s{between(document)}"
+        f"predicted to carry {significant(document['predicted_tps'])} rows/s{between(document)}"
     )
 
 
@@ -344,7 +346,7 @@ def _head(document: Row) -> str:
 
 def _threads(reason: Row) -> str:
     task, count = reason["task"], counted(reason["threads"], "thread")
-    sees = f"{task} sees {significant(reason['rate_tps'])} tuples/s"
+    sees = f"{task} sees {significant(reason['rate_tps'])} rows/s"
     if reason["rule"] == "fixed":
         needs = f"CPU {reason['cpu_slots']:.2f} and memory {reason['memory_slots']:.2f}"
         return f"{task} is of fixed size: {count}, {needs} of a slot, as the topology says."
@@ -453,7 +455,7 @@ def _limit(document: Row) -> list[str]:
     lines = [breaks(document["rate_tps"], document["limit"])]
     if document["ceilings"]:
         each = ", ".join(f"{c['task']} {significant(c['rate_tps'])}" for c in document["ceilings"])
-        lines.append(f"Input rates at which all threads of a task are at their peaks: {each} tuples/s.")
+        lines.append(f"Input rates at which all threads of a task are at their peaks: {each} rows/s.")
     return lines
 
 
@@ -471,7 +473,7 @@ def _other(row: Row, document: Row) -> str:
     if row["slots"] is None:
         return f"{pair}: no plan; {row['reason']}."
     carried = row["shuffle_tps" if document["routing"] == "shuffle" else "weighted_tps"]
-    carries = f"would carry {significant(carried)} tuples/s"
+    carries = f"would carry {significant(carried)} rows/s"
     at = f" ({row['limited_by']} on {row['limited_by_slot']} limits it)" if row["limited_by"] else ""
     about = f"{pair}: {counted(row['slots']['total'], 'slot')}, {money(row['usd_per_hour'])} an hour, {carries}{at}"
     return f"{about}: {_verdict(row['slots']['used'] - document['slots']['used'], document['rate_tps'] - carried)}."
@@ -481,7 +483,7 @@ def _verdict(more_slots: int, short_tps: float) -> str:
     """What speaks against another pair; nothing may."""
     against = [f"{counted(more_slots, 'slot')} more"] if more_slots > 0 else []
     if short_tps > 1e-6:
-        against.append(f"{significant(short_tps)} tuples/s short")
+        against.append(f"{significant(short_tps)} rows/s short")
     if against:
         return " and ".join(against)
     return (

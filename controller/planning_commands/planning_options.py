@@ -160,7 +160,7 @@ HINT = "give --rates 50,100,200 or --rates 100:600:50"
 
 
 def rates_of(text: str) -> tuple[float, ...]:
-    """Rates in tuples/s in the order given, each once. Raises UsageError for what is no list of rates,
+    """Rates in rows/s in the order given, each once. Raises UsageError for what is no list of rates,
     InvalidInput for rates and steps out of bounds."""
     wrong, outside = [], []
     rates: dict[float, None] = {}
@@ -191,7 +191,7 @@ def rate_fault(rate_tps: float) -> str | None:
 
     if LEAST_TPS <= rate_tps <= MOST_TPS:
         return None
-    return f"expected {LEAST_TPS:g} to {MOST_TPS:g} tuples/s, got {significant(rate_tps, 6)}"
+    return f"expected {LEAST_TPS:g} to {MOST_TPS:g} rows/s, got {significant(rate_tps, 6)}"
 
 
 def _stepped(first: float, last: float | None = None, step: float = 1.0) -> list[float]:
@@ -236,7 +236,7 @@ class SchedulerName(click.ParamType):  # type: ignore[type-arg]  # generic since
 def asked(options: Mapping[str, Any]) -> PlanWanted:
     """The question behind the options of `headgate plan`, of which a caller may leave some out.
 
-    Without a rate the request is for 1 tuple/s. Raises UsageError and InvalidInput."""
+    Without a rate the request is for 1 row/s. Raises UsageError and InvalidInput."""
     from headgate.controller.plan.mappers.free_slots import TopologySpread, Weights
     from headgate.controller.plan.planner import PlanRequest
     from headgate.controller.plan.predict.prediction import refuse_below_floor
@@ -304,7 +304,7 @@ def certainty_asked(
 
 
 def rate_of(given: float | None, otherwise: float, option: str = "--rate") -> float:
-    """A rate in tuples/s, `otherwise` when none is given. Raises InvalidInput as `rates_of`."""
+    """A rate in rows/s, `otherwise` when none is given. Raises InvalidInput as `rates_of`."""
     if given is None:
         return otherwise
     fault = rate_fault(given)

@@ -61,7 +61,7 @@ def print_rows(rows: list[Row]) -> None:
     """For people: a table per rate, and below it what has no plan."""
     for number, rate_tps in enumerate(dict.fromkeys(row["rate_tps"] for row in rows)):
         here = [row for row in rows if row["rate_tps"] == rate_tps]
-        title = f"{significant(rate_tps, 6)} tuples/s" if rate_tps is not None else "no rate"
+        title = f"{significant(rate_tps, 6)} rows/s" if rate_tps is not None else "no rate"
         click.echo("\n" if number else "", nl=False)
         write_table([pairs_for_people(row) for row in here], title, SPARE)
         for row in here:
@@ -70,7 +70,7 @@ def print_rows(rows: list[Row]) -> None:
 
 
 def pairs_for_people(row: Row) -> Row:
-    """A row of the table; what a pair lacks shows as N/A. weighted, shuffle: tuples/s that it is predicted to carry;
+    """A row of the table; what a pair lacks shows as N/A. weighted, shuffle: rows/s that it is predicted to carry;
     crossing: of all rows on edges, those that leave slots / VMs."""
     counts = row["slots"] or dict.fromkeys(("estimated", "extra", "total"))
     at = f"{row['limited_by']} on {row['limited_by_slot']}" if row["limited_by"] else None

@@ -69,9 +69,7 @@ class IdealAccount:
     first_vms: tuple[Vm, ...] = ()  # there when the first tuple was due, those asked for left out
     enacted_s: list[float] = field(default_factory=list)  # from decided to in force, without machines
     machines_s: list[float] = field(default_factory=list)  # from decided until asked VMs were there
-    rates: list[tuple[float, float]] = field(
-        default_factory=list
-    )  # set by hand: (s after the begin, tuples/s)
+    rates: list[tuple[float, float]] = field(default_factory=list)  # set by hand: (s after the begin, rows/s)
     _at_ns: int = 0
     _awaited: dict[int, int] = field(default_factory=dict)
     _decided: dict[int, int] = field(default_factory=dict)
@@ -307,7 +305,7 @@ class IdealVm:
 
 class IdealWorld:
     """Ideal VMs around `loop`. account: says what is carried. rates: to be set by hand, (s after the
-    first tuple was due, tuples/s). sampler: makes something of the blocks, which count nothing."""
+    first tuple was due, rows/s). sampler: makes something of the blocks, which count nothing."""
 
     vm_kind: type[IdealVm] = IdealVm
     step_ns, report_ns = TICK_NS, NS // 2

@@ -34,7 +34,7 @@ class InputLine(msgspec.Struct, frozen=True):
 
 
 class RecordedLoad(msgspec.Struct, frozen=True):
-    """The offered load: steps of (seconds, tuples/s), repeating after `period_s` (0: never). uncapped: what came was
+    """The offered load: steps of (seconds, rows/s), repeating after `period_s` (0: never). uncapped: what came was
     taken, and the first step is what the first plan was made for."""
 
     steps: Steps

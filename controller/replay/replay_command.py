@@ -72,13 +72,13 @@ def replay(
     static:lsa+rsm        the same, planned by this pair (else by the run's own)
 
     A pair whose plan is predicted to carry less than it is for plans for more, until it carries that or the
-    VMs do not suffice (--max-vms): LSA with RSM, as in the paper, pays for what it does not foresee.
+    VMs do not suffice (--max-vms): LSA with RSM, as in the paper, pays for what it does not predict.
 
     The real controller then runs in a made world: the offer is the recorded one, VMs come and plans take
     force as quickly as they did in the run (median), and a plan carries exactly what the models predict for it.
     So models that are wrong, faults, a disturbed machine and latency between tasks are not in the answer.
     Violations: time in which more was offered than the plan in force is predicted to carry, and the
-    tuples above that, for the recorded run alike; measured_s and measured_tuples: what the recorded run really
+    rows above that, for the recorded run alike; measured_s and measured_tuples: what the recorded run really
     failed to finish, in stretches of 10 s. Slot-hours: slots with threads, or as many as were asked for.
 
     \b
@@ -451,7 +451,7 @@ Second = tuple[float, int, int]  # time in s, offered and acked since the second
 
 
 def measured_of(trace: Path) -> tuple[float, float] | None:
-    """(seconds in which fewer tuples were finished than offered, by how many); None of a trace without counts."""
+    """(seconds in which fewer rows were finished than offered, by how many); None of a trace without counts."""
     rows = seconds_of(trace)
     return None if rows is None else violations_of(rows)
 
@@ -472,7 +472,7 @@ def violations_of(rows: Iterable[Second]) -> tuple[float, float]:
 
 
 def seconds_of(trace: Path) -> list[Second] | None:
-    """All sources together, from the first tuple on."""
+    """All sources together, from the first row on."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -48,7 +48,7 @@ class Policy:
 class PolicyQuestion:
     """What a policy is tried with: the run, what was found out of it, and what shall be otherwise.
 
-    rates: set by hand in the run, (s, tuples/s). vms: from the start (None: the run's). max_vms: 0: the
+    rates: set by hand in the run, (s, rows/s). vms: from the start (None: the run's). max_vms: 0: the
     run's. traffic: what the run measured, which mappers that look at it plan by once their first plan is in force."""
 
     run: RecordedRun

@@ -58,7 +58,7 @@ def measuring_words(found: Measuring) -> str:
 
 
 def header_of(now: Snapshot, slots_total: int, measuring: Measuring | None = None) -> str:
-    """`stable, slope +0.2 ms/s, plan #17, 13 of 20 slots, 212 t/s in, headroom 31 t/s, next bottleneck parse
+    """`stable, slope +0.2 ms/s, plan #17, 13 of 20 slots, 212 rows/s in, headroom 31 rows/s, next bottleneck parse
     on vm2/3`. What is not known is left out."""
     plan, rates = now.plan, now.rates
     if measuring is not None:
@@ -70,10 +70,10 @@ def header_of(now: Snapshot, slots_total: int, measuring: Measuring | None = Non
         parts.append(f"plan #{plan.epoch}")
         parts.append(f"{plan.slots.used} of {slots_total} slots")
     if rates.offered_tps is not None:
-        parts.append(f"{rates.offered_tps:,.0f} t/s in")
+        parts.append(f"{rates.offered_tps:,.0f} rows/s in")
     if rates.headroom_tps is not None:
         short = rates.headroom_tps < 0
-        parts.append(f"{'short of' if short else 'headroom'} {abs(rates.headroom_tps):.0f} t/s")
+        parts.append(f"{'short of' if short else 'headroom'} {abs(rates.headroom_tps):.0f} rows/s")
     if now.next_bottleneck is not None:
         parts.append(f"next bottleneck {now.next_bottleneck.task} on {now.next_bottleneck.slot}")
     if now.stage not in ("committed", "probation") and plan is not None:

@@ -45,7 +45,7 @@ REPORT = "report.html"
 @setting("--memory", default="2g", show_default=True, help="Memory of Spark's driver.")
 @setting("--spark", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it.")
 @setting("--strict", is_flag=True, help="End with 3 when any file cannot be used.")
-@setting("--again", is_flag=True, help="Aggregate and answer anew, also if nothing has changed.")
+@setting("--again", is_flag=True, help="Aggregate and answer again, also if nothing has changed.")
 @click.option(
     "-f",
     "--follow",
@@ -263,7 +263,7 @@ def lines_of(analysis: Analysis) -> list[Line]:
     number = {run: f", run {n}" for n, run in enumerate(analysis["runs"], 1)}
     of = number if len(number) > 1 else dict.fromkeys(number, "")
     known = [row["stable"] for row in analysis["stability"]]
-    words = f"{known.count(False)} unstable, {known.count(None)} too short to tell"
+    words = f"{known.count(False)} unstable, {known.count(None)} too short to judge"
     refitted = [row["task"] for row in analysis["refitted"] if row["file"]]
     bottlenecks = [row for row in analysis["bottlenecks"] if row["rank"] == 1]
     return [
@@ -348,7 +348,7 @@ def _policy(row: Line, of: dict[str, str]) -> Line:
     what = f"  by policy{of[row['run']]}"
     if row["why"] is not None:
         return _line(what, None, f"{row['policy']}: {row['why']}")
-    short = f"{row['violated_tuples']:,.0f} tuples short" if row["violated_tuples"] else "never short"
+    short = f"{row['violated_tuples']:,.0f} rows short" if row["violated_tuples"] else "never short"
     return _line(what, row["slot_hours"], f"{row['policy']}: {short}")
 
 

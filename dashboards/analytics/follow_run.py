@@ -154,7 +154,7 @@ def claim(to: DataPlace, run: TraceRun) -> None:
         raise Conflict(
             f"{to.uri} does not follow {run.key}",
             cause=f"its checkpoint is of {of}"
-            + (", begun at another time" if known.get("run") == run.key else ""),
+            + (", started at another time" if known.get("run") == run.key else ""),
             hint=f"--to ANOTHER, or delete {file.parent.uri}",
         )
 

@@ -334,7 +334,7 @@ async def registered(up: BringUp, found: BroughtUp, board: HostBoard) -> None:
                     del waiting[vm["vm"]]
         await asyncio.sleep(LOOK_S if waiting else 0)
     for vm in waiting.values():
-        hint = "headgate cluster check tells which ports are not reached"
+        hint = "headgate cluster check says which ports are not reached"
         log = f"tail {up.hosts.home(vm.on)}/log/{agent_name(vm.name)}"
         what = f"{vm.name} did not register within {REGISTERED_S:g} s: {trouble}"
         board.fail(vm.on.host, HostFailed(what, hint=hint, see=see_command(vm.on, log)))

@@ -100,7 +100,7 @@ def of_host(on: Reached, facts: HostFacts) -> Iterator[HostFinding]:
         what = f"{facts.system} on {facts.machine} is not supported"
         yield HostFinding(on.host, "fault", what, f"Linux on {' or '.join(MACHINES)}", "uname -sm")
     if facts.writable:
-        hint = "name another directory in hosts.toml, or mend it"
+        hint = "name another directory in hosts.toml, or fix it"
         if facts.uid != 0:
             hint = "give the user sudo without a password, or name a directory of his in hosts.toml"
         yield HostFinding(on.host, "fault", f"{on.directory} cannot be written: {facts.writable}", hint,

@@ -222,7 +222,7 @@ def key_trouble(on: Reached, words: str) -> tuple[str, str]:
     if not seen:
         return "its host key is unknown", f"{on.shell_words()} once, and compare the key ({words})"
     return "its host key has CHANGED, it may be another machine", (
-        f"find out why; where it was set up anew: ssh-keygen -R {shlex.quote(name)}, and log in once"
+        f"find out why; where it was set up again: ssh-keygen -R {shlex.quote(name)}, and log in once"
     )
 
 

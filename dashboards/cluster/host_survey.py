@@ -68,7 +68,7 @@ async def survey(
     """Facts of all that answer, each with its clock."""
 
     async def one(link: HostLink) -> HostFacts:
-        board.step(link.on.host, "look round")
+        board.step(link.on.host, "look around")
         wanted = asked.get(link.on.host, AskedFor())
         told: dict[str, Any] = await link.ask(
             "facts", home=hosts.home(link.on), files=wanted.files, services=wanted.services

@@ -13,7 +13,7 @@ Words = Callable[[float | None], str]
 
 
 def _tps(value: float | None) -> str:
-    return number(value, "tuples/s")
+    return number(value, "rows/s")
 
 
 def _waited(value: float | None) -> str:
@@ -28,17 +28,17 @@ FIGURES: dict[str, tuple[str, Words]] = {
     "seconds": ("It lasted", duration),
     "offered_tps": ("Offered", _tps),
     "acked_tps": ("Finished", _tps),
-    "p50_s": ("Half of the tuples took at most", duration),
-    "p95_s": ("95 % of the tuples took at most", duration),
-    "p99_s": ("99 % of the tuples took at most", duration),
+    "p50_s": ("Half of the rows took at most", duration),
+    "p95_s": ("95 % of the rows took at most", duration),
+    "p99_s": ("99 % of the rows took at most", duration),
     "waited_s": ("Rows waited for long for", _waited),
     "slots": ("Slots in the mean", number),
     "slot_hours": ("Slot-hours", number),
     "usd": ("USD", number),
     "replans": ("Re-plans", _many),
-    "lost": ("Lost tuples", _many),
+    "lost": ("Lost rows", _many),
     "dead_lettered": ("Dead letters", _many),
-    "replayed": ("Tuples sent once more", _many),
+    "replayed": ("Rows sent once more", _many),
     "duplicates": ("Duplicates at sinks, at least", _many),
 }
 
@@ -60,7 +60,7 @@ def changed(analysis: Analysis, run: str) -> str:
 
 
 def told(row: RunChange) -> str:
-    """`Offered: 120 tuples/s, was 60 tuples/s (+100 %)`."""
+    """`Offered: 120 rows/s, was 60 rows/s (+100 %)`."""
     label, words = FIGURES[row.figure]
     value, before = words(row.value), words(row.before)
     share = ""
@@ -112,7 +112,7 @@ def read_off(analysis: Analysis, run: str) -> str:
             _reading(own, ranked),
             _own(own),
             *(f"{row.rank}. {row.policy}: {_did(row)}." for row in ranked),
-            *(f"{row.policy}: not begun ({row.why})." for row in failed),
+            *(f"{row.policy}: not started ({row.why})." for row in failed),
         ]
     )
 
@@ -126,7 +126,7 @@ def _reading(own: PolicyTried, ranked: list[PolicyTried]) -> str:
     best = carrying[0]
     if own.violated_tuples > best.violated_tuples and best.slot_hours > own.slot_hours:
         return (
-            f"{best.policy} would have fallen short by {_fewer(own, best)} fewer tuples than the run's plans, for "
+            f"{best.policy} would have fallen short by {_fewer(own, best)} fewer rows than the run's plans, for "
             f"{percent(best.slot_hours / own.slot_hours - 1, 2)} more slot-hours."
         )
     if best.slot_hours < CHEAPER * own.slot_hours:
@@ -144,14 +144,14 @@ def _fewer(own: PolicyTried, best: PolicyTried) -> str:
 def _own(own: PolicyTried) -> str:
     measured = "what it really failed to finish was not recorded"
     if own.measured_s is not None and own.measured_tuples is not None:
-        measured = f"measured: {duration(own.measured_s)}, {count(round(own.measured_tuples), 'tuple')}"
+        measured = f"measured: {duration(own.measured_s)}, {count(round(own.measured_tuples), 'row')}"
     return f"The run, by its plans: {_did(own)}; {measured}."
 
 
 def _did(row: PolicyTried) -> str:
     short = "never short"
     if row.violated_tuples:
-        many = f"{row.violated_tuples:,.0f} of {row.offered:,.0f} tuples"
+        many = f"{row.violated_tuples:,.0f} of {row.offered:,.0f} rows"
         short = f"short for {duration(row.violations_s)} ({many})"
     usd = "" if row.usd is None else f", {number(row.usd)} USD"
     return f"{number(row.slot_hours)} slot-hours{usd}, {short}, {count(row.replans, 're-plan')}"
@@ -176,9 +176,9 @@ def policies_section(analysis: Analysis) -> Section:
             "slot-hours": row.slot_hours,
             "USD": row.usd,
             "short, s": row.violations_s,
-            "short, tuples": row.violated_tuples,
+            "short, rows": row.violated_tuples,
             "measured, s": row.measured_s,
-            "measured, tuples": row.measured_tuples,
+            "measured, rows": row.measured_tuples,
             "offered": row.offered,
             "re-plans": row.replans,
             "moves": row.moves,

@@ -51,10 +51,10 @@ def slow_slots(speeds: list[SlotSpeed]) -> Iterator[Finding]:
         return
     sure = sum(row.low >= SLOW for row in speeds)
     if not speeds:
-        yield None, "How fast its slots are against each other cannot be told from this run."
+        yield None, "How fast its slots are against each other cannot be determined from this run."
     elif not sure:
         few = f"the speeds of {count(len(speeds), 'slot')} are known too roughly"
-        yield None, f"Whether a slot was slow cannot be told: {few}."
+        yield None, f"Whether a slot was slow cannot be determined: {few}."
     else:
         rest = _rest(len(speeds) - sure)
         yield (
@@ -86,10 +86,10 @@ def disturbing_pairs(costs: list[PairCost]) -> Iterator[Finding]:
         return
     sure = sum(row.high <= DISTURBING for row in costs)
     if not costs:
-        yield None, "What tasks cost each other in a slot cannot be told from this run."
+        yield None, "What tasks cost each other in a slot cannot be determined from this run."
     elif not sure:
         few = f"the costs of {count(len(costs), 'pair')} are known too roughly"
-        yield None, f"Whether tasks disturb each other in a slot cannot be told: {few}."
+        yield None, f"Whether tasks disturb each other in a slot cannot be determined: {few}."
     else:
         rest = _rest(len(costs) - sure)
         yield (
@@ -103,7 +103,9 @@ def _rest(unsure: int) -> str:
     if not unsure:
         return ""
     return (
-        f", of the other {unsure} it cannot be told" if unsure > 1 else ", of the other one it cannot be told"
+        f", of the other {unsure} it cannot be determined"
+        if unsure > 1
+        else ", of the other one it cannot be determined"
     )
 
 
@@ -209,7 +211,7 @@ def trust(analysis: Analysis) -> Iterator[tuple[str, str]]:
     if not known:
         yield (
             "broke",
-            "How good the predictions of slots were cannot be told: nothing was predicted for what was measured.",
+            "How good the predictions of slots were cannot be determined: nothing was predicted for what was measured.",
         )
         return
     names = {"cpu": "CPU", "memory": "memory"}
@@ -279,19 +281,19 @@ def rate_words(analysis: Analysis) -> tuple[str, str]:
     good = share is not None and share <= GOOD_ERROR
     return (
         "fine" if good else "broke",
-        f"Where the plans were tried to their limit ({count(len(tried), 'window')}), {number(acked)} tuples/s came "
+        f"Where the plans were tried to their limit ({count(len(tried), 'window')}), {number(acked)} rows/s came "
         f"through in the mean and {number(predicted)} were predicted (mean error {number(error)}, "
         f"{percent(share, 2)} of what came{r2}).",
     )
 
 
 def most_offered(windows: list[RateWindow]) -> str:
-    """`at most 80 % of it was offered (120 of 151 tuples/s)`."""
+    """`at most 80 % of it was offered (120 of 151 rows/s)`."""
     shares = [
         (w.offered_tps / w.predicted_tps, w) for w in windows if w.predicted_tps and w.offered_tps is not None
     ]
     if not shares:
         return "how much was offered was not recorded"
     share, window = max(shares, key=lambda one: one[0])
-    whole = f"{number(window.offered_tps)} of {number(window.predicted_tps)} tuples/s"
+    whole = f"{number(window.offered_tps)} of {number(window.predicted_tps)} rows/s"
     return f"at most {percent(share, 2)} of it was offered ({whole})"

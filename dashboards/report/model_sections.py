@@ -42,7 +42,7 @@ CELLS_MOST = 60  # columns of a residual map
 Pairs = dict[str, list[tuple[float, float]]]  # group → (predicted, actual)
 OF = {
     "tasks": ("Rate of a task in an epoch", "rows/s", 1.0),
-    "rate": ("Rate", "tuples/s", 1.0),
+    "rate": ("Rate", "rows/s", 1.0),
     "cpu": ("CPU of a slot", "% of the slot", 100.0),
     "memory": ("Memory of a slot", "% of the slot", 100.0),
 }
@@ -262,7 +262,7 @@ def _cost(row: Cost) -> dict[str, Any]:
     return {
         "run": row.run, "epoch": "whole run" if row.epoch is None else row.epoch, "lasted": duration(row.seconds),
         "slots": row.slots_used, "slot-hours": row.slot_hours, "VMs": row.vms, "VM-hours": row.vm_hours,
-        "USD": row.usd, "tuples": row.tuples_acked, "USD per million tuples": row.usd_per_million_tuples,
+        "USD": row.usd, "rows": row.tuples_acked, "USD per million rows": row.usd_per_million_tuples,
     }  # fmt: skip
 
 
@@ -295,7 +295,7 @@ def season_words(season: Season) -> str:
     )
     return (
         f"{repeats}. On the last {duration(season.holdout_s)}, which it had not seen, the method "
-        f"“{season.method}” errs by {number(season.mae_tps)} tuples/s ({percent(season.relative_error)}){naive}."
+        f"“{season.method}” errs by {number(season.mae_tps)} rows/s ({percent(season.relative_error)}){naive}."
     )
 
 
@@ -320,14 +320,14 @@ def forecast(analysis: Analysis, run: str, runs: list[str]) -> Chart:
         if by_kind[kind]:
             its = by_kind[kind]
             traces.append(line([r.at_s for r in its], [r.rate_tps for r in its], what, colour, dash=dash))
-    drawn = figure(traces, "seconds after the start", "tuples/s", yaxis={"rangemode": "tozero"}, height=340)
+    drawn = figure(traces, "seconds after the start", "rows/s", yaxis={"rangemode": "tozero"}, height=340)
     last = by_kind["forecast"]
     rates = [number(rate(row.rate_tps for row in last)) for rate in (min, max)] if last else []
     how = "" if _has_season(analysis, run) else ", the last value for want of a season"
     alt = "N/A: no forecast could be made."
     if last:
         rates_words = " to ".join(dict.fromkeys(rates))
-        alt = f"Forecast until {duration(last[-1].at_s)} after the start: {rates_words} tuples/s{how}."
+        alt = f"Forecast until {duration(last[-1].at_s)} after the start: {rates_words} rows/s{how}."
     return Chart(name, title, alt, drawn, [spelled(row, ("run",)) for row in rows])
 
 

@@ -105,11 +105,11 @@ def name_in(run: str, runs: Sequence[str]) -> str:
     return f" of {run}" if len(runs) > 1 else ""
 
 
-UNITS = {"_tps": " tuples/s", "_per_s": "/s", "_s": " s", "_usd": " USD"}
+UNITS = {"_tps": " rows/s", "_per_s": "/s", "_s": " s", "_usd": " USD"}
 
 
 def spelled(row: msgspec.Struct, skip: Sequence[str] = ()) -> dict[str, Any]:
-    """A result's row with words for names: `rate_tps` is `rate tuples/s`."""
+    """A result's row with words for names: `rate_tps` is `rate rows/s`."""
     shown = {}
     for key, value in msgspec.structs.asdict(row).items():
         ending = next((ending for ending in UNITS if key.endswith(ending)), "")

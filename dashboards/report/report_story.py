@@ -102,12 +102,12 @@ def kept_up(analysis: Analysis, run: str) -> tuple[str, str]:
     if not any(row.stable for row in epochs):
         return (
             UNKNOWN,
-            "Rows never waited for long, but no epoch lasted long enough to tell whether it was stable.",
+            "Rows never waited for long, but no epoch lasted long enough to judge whether it was stable.",
         )
     some = any(row.stable is None for row in epochs)
     return (
         FINE,
-        f"Yes: rows never waited for long{', in all epochs that lasted long enough to tell' if some else ''}.",
+        f"Yes: rows never waited for long{', in all epochs that lasted long enough to judge' if some else ''}.",
     )
 
 
@@ -120,7 +120,7 @@ def _unread(analysis: Analysis, run: str) -> str:
         return ""
     when = "when the run ended" if counted.over else "when its record ends"
     return (
-        f" {counted.offered - counted.emitted:,} of {counted.offered:,} tuples that were due ({percent(share)}) had "
+        f" {counted.offered - counted.emitted:,} of {counted.offered:,} rows that were due ({percent(share)}) had "
         f"not been read {when}."
     )
 
@@ -184,7 +184,7 @@ def what_became(analysis: Analysis, run: str) -> tuple[str, str]:
         f" None was counted as {', '.join(none[:-1])}{' or ' if none[1:] else ''}{none[-1]}." if none else ""
     )
     odd = f"; {listed(bad)}" if bad else ""
-    return kind, f"Of {count(counted.emitted, 'tuple')} that were read{done}{odd}.{nothing}{way}"
+    return kind, f"Of {count(counted.emitted, 'row')} that were read{done}{odd}.{nothing}{way}"
 
 
 def price(analysis: Analysis, run: str) -> str:
@@ -197,7 +197,7 @@ def price(analysis: Analysis, run: str) -> str:
         usd = "; its VMs have a price of 0 USD"
     else:
         each = (
-            f" ({number(cost.usd_per_million_tuples)} USD per million tuples)"
+            f" ({number(cost.usd_per_million_tuples)} USD per million rows)"
             if cost.usd_per_million_tuples
             else ""
         )
@@ -214,8 +214,10 @@ def what_helps(analysis: Analysis, run: str) -> str:
     if helping:
         return "\n".join(helping[:HELP_MOST])
     if analysis.rows(Episode, run):
-        return "The run does not tell: nobody alone held up its rows, and no slot, pair or thread stands out."
-    return "Nothing that this run could tell: it has no episode, and no slot, pair or thread stands out."
+        return (
+            "The run does not show it: nobody alone held up its rows, and no slot, pair or thread stands out."
+        )
+    return "Nothing that this run could show: it has no episode, and no slot, pair or thread stands out."
 
 
 def _helping(analysis: Analysis, run: str) -> Iterator[str]:
@@ -299,7 +301,7 @@ def story(analysis: Analysis) -> list[Chapter]:
     if left:
         whole.append(("broke", _left_words(left)))
     if not chapters:
-        whole.append(("broke", "There is nothing to tell: no sample was recorded."))
+        whole.append(("broke", "There is nothing to report: no sample was recorded."))
     return [*chapters, Chapter("", whole)] if whole else chapters
 
 
@@ -309,7 +311,7 @@ def _of_run(analysis: Analysis, run: str) -> Iterator[tuple[str, str]]:
     if replans and replans[0].reason == "start":
         first = replans[0]
         on = f" on {count(first.slots, 'slot')}" if first.slots is not None else ""
-        yield "came", f"It began with a plan for {number(first.rate_tps)} tuples/s{on}."
+        yield "came", f"It began with a plan for {number(first.rate_tps)} rows/s{on}."
     yield "came", how_often(replans) + _good_to_the_end(analysis, run, replans)
     for before, replan in list(zip([None, *replans], replans, strict=False))[:TOLD_MOST]:
         if before is not None:
@@ -333,8 +335,8 @@ def _what_came(analysis: Analysis, run: str) -> str:
         return f"The run lasted {duration(lasted)}; what was offered was not recorded."
     done = ""
     if cost and cost.tuples_acked is not None:
-        done = f"; {count(round(cost.tuples_acked), 'tuple')} were finished"
-    return f"The run lasted {duration(lasted)}. It was offered {span(offered)} tuples/s{done}."
+        done = f"; {count(round(cost.tuples_acked), 'row')} were finished"
+    return f"The run lasted {duration(lasted)}. It was offered {span(offered)} rows/s{done}."
 
 
 def how_often(replans: list[Replan]) -> str:
@@ -356,7 +358,7 @@ def how_often(replans: list[Replan]) -> str:
 def what_changed(before: Replan, replan: Replan) -> str:
     """One re-plan: why, from what to what, and what it cost."""
     reason = REASONS.get(replan.reason, f"for {replan.reason}")
-    plan = f"planned for {number(replan.rate_tps)} tuples/s"
+    plan = f"planned for {number(replan.rate_tps)} rows/s"
     if replan.slots is not None:
         same = before.slots is None or before.slots == replan.slots
         plan += f" on {count(replan.slots, 'slot')}" + ("" if same else f" instead of {before.slots}")
@@ -372,7 +374,7 @@ def what_changed(before: Replan, replan: Replan) -> str:
         costs.append(f"a task was silent for {duration(replan.silent_s)}")
     rising = before.rate_tps is None or replan.rate_tps is None or replan.rate_tps >= before.rate_tps
     if replan.dip is not None and replan.dip > 0.05 and rising:  # else fewer were offered, too
-        costs.append(f"{percent(replan.dip)} fewer tuples came through in the 5 s after it")
+        costs.append(f"{percent(replan.dip)} fewer rows came through in the 5 s after it")
     more = f"; {listed(costs)}" if costs else ""
     return f"At {duration(replan.at_s)} (epoch {replan.epoch}) it re-planned {reason}: {plan}{more}."
 
@@ -422,12 +424,10 @@ def _how_long(analysis: Analysis, run: str) -> Iterator[tuple[str, str]]:
     worst = max(slow, key=lambda row: row.p99_s or 0.0)
     middle = sorted(row.p50_s or 0.0 for row in slow)[len(slow) // 2]
     if len(slow) == 1:
-        text = (
-            f"Half of the tuples took at most {duration(worst.p50_s)}, 99 % at most {duration(worst.p99_s)}."
-        )
+        text = f"Half of the rows took at most {duration(worst.p50_s)}, 99 % at most {duration(worst.p99_s)}."
     else:
         text = (
-            f"In the middle one of {count(len({row.epoch for row in slow}), 'epoch')} half of the tuples took at most "
+            f"In the middle one of {count(len({row.epoch for row in slow}), 'epoch')} half of the rows took at most "
             f"{duration(middle)}; in the slowest, epoch {worst.epoch}, one in a hundred took more than "
             f"{duration(worst.p99_s)}."
         )
@@ -532,7 +532,7 @@ def headline(analysis: Analysis) -> dict[str, str]:
     return {
         "rows waited for long": duration(hurt) if episodes or p99 is not None else NOTHING,
         "latency, 99 %": duration(p99 / 1e3) if isinstance(p99, int | float) else NOTHING,
-        "tuples finished": number(sum(acked)) if acked else NOTHING,
+        "rows finished": number(sum(acked)) if acked else NOTHING,
         "lost": f"{sum(lost):,}" if known else NOTHING,
         "duplicates, at least": f"{sum(twice):,}" if known and len(twice) == len(lost) else NOTHING,
         "re-plans": f"{len(later):,}" if analysis.rows(Replan) else NOTHING,

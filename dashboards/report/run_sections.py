@@ -96,7 +96,7 @@ def chart(analysis: Analysis, run: str, runs: list[str]) -> Chart:
     drawn = figure(
         traces,
         "seconds after the start",
-        "tuples/s",
+        "rows/s",
         shapes=shapes,
         yaxis={"rangemode": "tozero"},
         height=420,
@@ -151,7 +151,7 @@ def markers(replans: list[Replan], height: float) -> Figure:
         "y": [height] * len(replans),
         "text": [str(replan.epoch) for replan in replans],
         "textposition": "top center",
-        "hovertext": [label(f"plan {r.epoch}: {r.reason}, {number(r.rate_tps)} tuples/s") for r in replans],
+        "hovertext": [label(f"plan {r.epoch}: {r.reason}, {number(r.rate_tps)} rows/s") for r in replans],
         "hoverinfo": "text",
         "marker": {"symbol": "triangle-down", "size": 11, "color": "@ink"},
         "name": "plan (number of its epoch)",
@@ -175,7 +175,7 @@ def _alt(analysis: Analysis, run: str, replans: list[Replan], episodes: list[Epi
     windows = whole_windows(analysis, run)
     offered = [w.offered_tps for w in windows if w.offered_tps is not None]
     acked = [w.acked_tps for w in windows if w.acked_tps is not None]
-    rates = f"{span(offered)} tuples/s were offered" if offered else "what was offered was not recorded"
+    rates = f"{span(offered)} rows/s were offered" if offered else "what was offered was not recorded"
     mean = f", {number(sum(acked) / len(acked))} finished in the mean" if acked else ""
     plans = "; no decisions were recorded" if not replans else f"; {count(len(replans), 'plan')}"
     hurt = [f"{duration(one.from_s)} to {duration(one.to_s)}" for one in episodes]
@@ -197,8 +197,8 @@ def _replan_row(replan: Replan) -> dict[str, Any]:
         "epoch": replan.epoch,
         "at s": replan.at_s,
         "why": replan.reason,
-        "planned for tuples/s": replan.rate_tps,
-        "predicted tuples/s": replan.predicted_tps,
+        "planned for rows/s": replan.rate_tps,
+        "predicted rows/s": replan.predicted_tps,
         "slots": replan.slots,
         "threads moved": replan.moves,
         "in force after": duration(replan.enacted_s),
@@ -222,8 +222,8 @@ QUANTILES = (("p50_s", "median", "@blue", "solid"), ("p95_s", "95 %", "@orange",
 def latency_section(analysis: Analysis) -> Section:
     rows = [row for row in analysis.rows(LatencyEpoch) if row.tuples > 0]
     words = [
-        "Latency counts from when a tuple was due, not from when it was sent: a source that falls behind shows. "
-        "The wider a violin, the more tuples took so long."
+        "Latency counts from when a row was due, not from when it was sent: a source that falls behind shows. "
+        "The wider a violin, the more rows took so long."
     ]
     table = Table("Latency per epoch and path", [_path_row(row) for row in rows])
     return Section("latency", "Latency", words, [violins(analysis, rows), quantiles(analysis, rows)], [table])
@@ -241,7 +241,7 @@ def violins(analysis: Analysis, rows: list[LatencyEpoch]) -> Chart:
     title = "Distribution of latency per epoch"
     drawn = [row for row in rows if row.histogram][:VIOLINS_MOST]
     if not drawn:
-        return nothing("violins", title, "no tuple reached a sink while latency was sampled")
+        return nothing("violins", title, "no row reached a sink while latency was sampled")
     names = [name_of(analysis, row) for row in drawn]
     traces = [_outline(row, at) for at, row in enumerate(drawn)]
     for key, what, colour, symbol in (
@@ -315,7 +315,7 @@ def quantiles(analysis: Analysis, rows: list[LatencyEpoch]) -> Chart:
         traces, analysis.epoch_axis, LATENCY, xaxis={"type": "category"}, yaxis=time_axis(slow_s), height=340
     )
     worst = max(shown, key=lambda row: row.p99_s or 0.0)
-    alt = f"99 % of the tuples took at most {duration(worst.p99_s)} in the slowest epoch ({name_of(analysis, worst)})."
+    alt = f"99 % of the rows took at most {duration(worst.p99_s)} in the slowest epoch ({name_of(analysis, worst)})."
     return Chart("latency-quantiles", title, alt, drawn, [_path_row(row) for row in shown])
 
 
@@ -331,11 +331,11 @@ def _path_row(row: LatencyEpoch) -> dict[str, Any]:
 # ── Where it is tight: is every epoch stable, which threads are the busiest, and who disturbs whom ──────
 
 EPOCHS_MOST = 40
-NONE, UNKNOWN = "none was found", "cannot be told from this run"
+NONE, UNKNOWN = "none was found", "cannot be determined from this run"
 VERDICTS = {
     True: ("stable", "@blue", "circle"),
     False: ("unstable", "@red", "x"),
-    None: ("cannot be told", "@grey", "circle-open"),
+    None: ("cannot be determined", "@grey", "circle-open"),
 }
 
 
@@ -436,7 +436,7 @@ def stability(analysis: Analysis) -> Chart:
 
 
 def _verdicts(analysis: Analysis, rows: list[StabilityAnswer]) -> str:
-    """Which epochs are unstable, and by what, and of which it cannot be told."""
+    """Which epochs are unstable, and by what, and of which it cannot be determined."""
     words = []
     for title, its in (
         (
@@ -447,7 +447,7 @@ def _verdicts(analysis: Analysis, rows: list[StabilityAnswer]) -> str:
             "Unstable, rows waited for long in it or queues grew",
             [r for r in rows if r.stable is False and (r.slope or 0.0) <= UNSTABLE_SLOPE],
         ),
-        ("Cannot be told", [r for r in rows if r.stable is None]),
+        ("Cannot be determined", [r for r in rows if r.stable is None]),
     ):
         if its:
             names = dict.fromkeys(analysis.epoch_name(row.run, row.epoch) for row in its)

@@ -70,7 +70,7 @@ def tick_line(status: Status) -> str:
     return (
         f"{clock(value_at(status, 'seconds') or 0.0)} plan {plan_words(status)} | "
         f"{verdict(status)} | {slot_words(status)} on {counted(len(vms_of(status)), 'VM')} | "
-        f"offered {figure(status, 'rates.offered_now_tps')} t/s{_behind(status)}, "
+        f"offered {figure(status, 'rates.offered_now_tps')} rows/s{_behind(status)}, "
         f"measured {figure(status, 'rates.acked_now_tps')}, "
         f"predicted {figure(status, 'rates.predicted_tps')} | p50 {p50} p99 {p99} | "
         f"acked {count(status, 'tuples.acked')} dead {count(status, 'tuples.dead_lettered')} "
@@ -84,8 +84,8 @@ def headline(status: Status) -> str:
     behind = f" ({lag_words(status)})" if _arriving(status) else ""
     return (
         f"{topology_of(status)}: {verdict(status)}, plan {plan_words(status)}, "
-        f"{slot_words(status)}, {figure(status, 'rates.offered_now_tps')} t/s in{behind}, "
-        f"headroom {figure(status, 'rates.headroom_tps')} t/s, p50 {p50}, p99 {p99}, "
+        f"{slot_words(status)}, {figure(status, 'rates.offered_now_tps')} rows/s in{behind}, "
+        f"headroom {figure(status, 'rates.headroom_tps')} rows/s, p50 {p50}, p99 {p99}, "
         f"{count(status, 'tuples.lost')} lost"
     )
 
@@ -176,7 +176,7 @@ def _facts(status: Status, rates: Sequence[float]) -> Table:
     table.add_column(min_width=LABEL, style="dim")
     table.add_column(no_wrap=True)
     p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
-    offered = f"{figure(status, 'rates.offered_now_tps')} t/s offered{_behind(status)}"
+    offered = f"{figure(status, 'rates.offered_now_tps')} rows/s offered{_behind(status)}"
     planned, predicted = (figure(status, f"rates.{name}_tps") for name in ("planned", "predicted"))
     measured = figure(status, "rates.acked_now_tps")
     tuples = {"acked": "acked", "in_flight": "in flight", "replayed": "replayed", "dead_lettered": "dead letters",

@@ -161,8 +161,8 @@ VIEWS = (
         (
             Column("task"),
             Column("threads", rate),
-            Column("in t/s", rate),
-            Column("out t/s", rate),
+            Column("in rows/s", rate),
+            Column("out rows/s", rate),
             Column("off model", signed),
             Column("queue", rate),
             Column("busy", share),

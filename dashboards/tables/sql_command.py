@@ -60,7 +60,7 @@ def sql(
 ) -> None:
     """One query over the tables of TRACE: a run, all runs of a topology, all traces, or an analysis's folder.
 
-    A query reads and never writes. Times are UTC. docs/reference/tables.md tells of every table and column."""
+    A query reads and never writes. Times are UTC. docs/reference/tables.md describes every table and column."""
     from headgate.dashboards.tables import trace_files
     from headgate.dashboards.tables.sql_queries import DamagedPage
     from headgate.dashboards.tables.table_catalogue import listing, needed

@@ -74,7 +74,7 @@ def add(role: str, name: str, keys: Path | None) -> None:
 def rotate(role: str, name: str | None, keys: Path | None) -> None:
     """A new key in place of ROLE NAME's old one, which counts no more within a second.
 
-    `rotate controller`: every file names the new key then; give them out anew and start the controller again.
+    `rotate controller`: every file names the new key then; give them out again and start the controller again.
     """
     if name is None and role != "controller":
         raise UsageError(

@@ -251,9 +251,9 @@ def replay(
     output: Format,
     **flags: bool,
 ) -> None:
-    """Send the rows of dead letters to their task once more, in the running topology: the cause is mended.
+    """Send the rows of dead letters to their task once more, in the running topology: the cause is fixed.
 
-    A letter goes when its row is done, and not before. One whose row fails three times again stays, with
+    A dead letter goes when its row is done, and not before. One whose row fails three times again stays, with
     its new traceback; then the command ends with exit code 8. It waits for all; interrupted, the replay goes on.
     """
     named = bool(numbers) + (task is not None) + everything

@@ -233,7 +233,7 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         "topology": row["topology"],
         "time": row["time"][:19].replace("T", " "),
         "reason": row["reason"],
-        "t/s": round(row["rate_tps"], 1),
+        "rows/s": round(row["rate_tps"], 1),
         "slots": row["slots"],
         "moves": row["moves"],
         "stood": f"{row['stood_s']:,.0f} s",
@@ -347,7 +347,7 @@ def came_of(decision: Decision, later: list[Decision]) -> Document | None:
 
 def print_explained(found: Document) -> None:
     plan = found["plan"]
-    click.echo(f"plan {found['id']} of {found['topology']}, for {significant(found['rate_tps'], 6)} tuples/s")
+    click.echo(f"plan {found['id']} of {found['topology']}, for {significant(found['rate_tps'], 6)} rows/s")
     for run in found["runs"]:
         click.echo(f"\nrun {run['run']} of {run['topology']}")
         for decision in run["decisions"]:
@@ -363,7 +363,7 @@ def print_explained(found: Document) -> None:
     limit = predicted.get("limited_by")
     words = f"; {limit} on {predicted['limited_by_slot']} limits it" if limit else ""
     click.echo(
-        f"\n{plan['slots']['used']} slots, predicted to carry {predicted['rate_tps']:.1f} tuples/s{words}"
+        f"\n{plan['slots']['used']} slots, predicted to carry {predicted['rate_tps']:.1f} rows/s{words}"
     )
     write_table([_task_row(task, plan["placement"]) for task in plan["allocation"]])
 
@@ -381,7 +381,7 @@ def _task_row(task: Document, placement: list[Document]) -> Document:
     at = [f"{one['vm']}/{one['slot']}×{count}" for one, count in counts if count]
     return {
         "task": task["task"],
-        "t/s": round(task["rate_tps"], 1),
+        "rows/s": round(task["rate_tps"], 1),
         "threads": task["threads"],
         "where": " ".join(at[:8]) + (f" and {len(at) - 8} more" if len(at) > 8 else ""),
     }
@@ -487,7 +487,7 @@ def from_trace(folder: Path) -> dict[str, Any]:
 def print_plan(plan: dict[str, Any]) -> None:
     """Why the plan in force has its threads."""
     limit = f"; {plan['limited_by']} on {plan['limited_by_slot']} limits it" if plan.get("limited_by") else ""
-    for_rate = f"for {plan['rate_tps']:.1f} tuples/s on {plan['slots']['used']} slots"
+    for_rate = f"for {plan['rate_tps']:.1f} rows/s on {plan['slots']['used']} slots"
     carries = f"predicted to carry {plan['predicted_tps']:.1f}"
     click.echo(f"\nplan {plan['epoch']} ({plan['reason']}): {for_rate}, {carries}{limit}")
     write_table(plan["tasks"])

@@ -25,13 +25,13 @@ from headgate.topology_runtime.wording import significant
 @controller_option
 @format_options
 def set_rate(rate: float, controller: str | None, output: Format) -> None:
-    """Offer RATE tuples/s from now on, instead of the run's rates."""
+    """Offer RATE rows/s from now on, instead of the run's rates."""
     done = asked(controller, "rate_set", {"rate_tps": rate})
     _print(
         output,
         "rate",
         done,
-        f"the input rate is {significant(done['rate_tps'], 6)} tuples/s; it was {significant(done['before_tps'], 6)}",
+        f"the input rate is {significant(done['rate_tps'], 6)} rows/s; it was {significant(done['before_tps'], 6)}",
     )
 
 
@@ -238,7 +238,7 @@ def rollback(plan: str, controller: str | None, traces: Path, instead: bool, out
     how = f"comes back{as_other}, as epoch {done['epoch']}" if done["moves"] else "runs already"
     click.echo(f"plan {done['id']} {how}: {done['text']}{more}")
     click.echo(
-        f"it is predicted to carry {done['predicted_tps']:.1f} tuples/s, and held until `headgate resume`"
+        f"it is predicted to carry {done['predicted_tps']:.1f} rows/s, and held until `headgate resume`"
     )
 
 

@@ -171,7 +171,7 @@ EVENTS_MOST, DECISIONS_MOST = 500, 100
 @click.command()
 @controller_option
 def top(controller: str | None) -> None:
-    """Watch tasks, slots, VMs, decisions and events of a run; keys sort, filter and freeze (? tells).
+    """Watch tasks, slots, VMs, decisions and events of a run; keys sort, filter and freeze (? lists them).
 
     `headgate status --watch` is the same for logs and pipes."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

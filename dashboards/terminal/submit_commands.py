@@ -118,7 +118,7 @@ def measured(ask: Ask, number: int, say: Say) -> list[dict[str, Any]]:
         raise HeadgateError(error["what"], cause=error["cause"], hint=error["hint"])
     raise HeadgateError(
         "the controller knows nothing of the submission any more",
-        cause="it was stopped, or started anew in another folder",
+        cause="it was stopped, or started again in another folder",
         hint="submit again; what was measured on a host is known there still",
     )
 
@@ -398,7 +398,7 @@ def root_of(reference: str) -> Path | None:
     "--rates",
     "offered",
     metavar="FILE|R",
-    help="The input rate: tuples/s, or a file; of rows that come by themselves, the most that are read.",
+    help="The input rate: rows/s, or a file; of rows that come by themselves, the most that are read.",
 )
 @setting("--rate-scale", metavar="X", help="Multiplies rates.")
 @setting("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
@@ -575,7 +575,7 @@ def until_replaced(contact: Contact, done: dict[str, Any], deadline_s: float) ->
                 raise CheckFailed(
                     "the other code did not prove itself, and the code before came back",
                     cause=_why_undone(contact),
-                    hint="`headgate events` and the logs of workers tell more",
+                    hint="`headgate events` and the logs of workers say more",
                 )
             left = status["code"]["slots_before"]
             step(total - left, max(0, total - left - ready))

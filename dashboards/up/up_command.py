@@ -38,7 +38,7 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @click.option(
     "--rates",
     metavar="FILE|R",
-    help="The input rate: tuples/s, or a file `seconds,rate_tps`; of rows that come by themselves, the most that "
+    help="The input rate: rows/s, or a file `seconds,rate_tps`; of rows that come by themselves, the most that "
     "are read.",
 )
 @click.option(
@@ -48,11 +48,11 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
     "--time-scale", type=click.FloatRange(0, min_open=True), help="Divides the times of a rates file."
 )
 @setting("--peak", "peak_tps", type=click.FloatRange(0, min_open=True), metavar="R",
-              help="Scales the rates so that the highest is R tuples/s.")  # fmt: skip
+              help="Scales the rates so that the highest is R rows/s.")  # fmt: skip
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
-    help="End so long after the first tuple [the demo: 75; inf: never].",
+    help="End so long after the first row [the demo: 75; inf: never].",
 )
 @click.option("--vms", "slots", default="4", show_default=True, metavar="4,4", help="Slots of each VM.")
 @click.option(
@@ -85,7 +85,7 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @click.option("--plan", type=click.Path(path_type=Path), metavar="FILE",
               help="Run this plan (from `headgate plan -o json`), and never re-plan.")  # fmt: skip
 @click.option("--season", type=click.Path(path_type=Path), metavar="FILE",
-              help="Foresee rises and falls by this season (`headgate lab season learn`).")  # fmt: skip
+              help="Forecast rises and falls by this season (`headgate lab season learn`).")  # fmt: skip
 @setting("--margin", type=click.FloatRange(0, 9), default=None, metavar="PART",
               help="Plan for so much more than the rate: 0.05 [optimal: by the models' spread].")  # fmt: skip
 @setting("--sure", type=click.FloatRange(0.5, 0.9999), default=None, metavar="P",

@@ -143,7 +143,7 @@ def demo_scaled(settings: UpSettings, found: Rates) -> str:
     if found.max_tps > DEMO_LESS * usual:
         return ""
     return (
-        f"the demo has at most {significant(found.max_tps, 3)} tuples/s here, {rates.AUTO_SHARE:.0%} of what "
+        f"the demo has at most {significant(found.max_tps, 3)} rows/s here, {rates.AUTO_SHARE:.0%} of what "
         f"these slots carry (elsewhere up to {significant(usual, 3)}; --peak R asks for others)"
     )
 

@@ -94,7 +94,7 @@ def print_summary(summary: Summary, output: Format) -> None:
 def lines_of(summary: Summary) -> list[str]:
     """The run in a few lines."""
     t, latency = summary["tuples"], summary["latency_ms"]
-    achieved = f"{summary['achieved_tps']:.1f} t/s"
+    achieved = f"{summary['achieved_tps']:.1f} rows/s"
     if summary["offered_tps"]:
         achieved += f", {summary['achieved_tps'] / summary['offered_tps']:.1%} of what was offered"
     ms = ", ".join(
@@ -103,7 +103,7 @@ def lines_of(summary: Summary) -> list[str]:
     left = t.get("left_on_vms", 0)
     return [
         f"{summary['topology']} ran {summary['seconds']:.1f} s",
-        f"offered   {t['offered']:,} tuples ({summary['offered_tps']:.1f} t/s)",
+        f"offered   {t['offered']:,} rows ({summary['offered_tps']:.1f} rows/s)",
         f"acked     {t['acked']:,} ({achieved})",
         f"lost      {t['lost']:,}; dead letters {t['dead_lettered']:,}; "
         f"replayed {t['replayed']:,}; duplicates {_duplicates(t)}",
@@ -125,7 +125,7 @@ def plan_rows(summary: Summary) -> list[dict[str, Any]]:
             "plan": plan["epoch"],
             "at s": plan["at_s"],
             "reason": plan["reason"],
-            "rate t/s": plan["rate_tps"],
+            "rate rows/s": plan["rate_tps"],
             "slots": plan["slots"],
             "decided in s": plan["decided_s"],
             "in force after s": plan["enacted_s"],
@@ -175,7 +175,7 @@ def check_lost(summary: Summary) -> None:
     lost, left = summary["tuples"]["lost"], summary["tuples"].get("left_on_vms", 0)
     if lost:
         raise HeadgateError(
-            f"{lost:,} tuples were lost",
+            f"{lost:,} rows were lost",
             cause="a source read them, and they were neither acked nor dead-lettered when the run had ended",
             hint="the state of the run is kept; report it with its logs",
         )

@@ -331,7 +331,7 @@ class Session:
             return
         if self.first_tuple_ns == 0 and status["tuples"]["acked"] > 0:
             self.first_tuple_ns = monotonic_ns()
-            self.screen.say(self.stamped(f"the first tuples are through, {alive_s():.1f} s after the start"))
+            self.screen.say(self.stamped(f"the first rows are through, {alive_s():.1f} s after the start"))
         self.screen.show(status)
         kill = self.demo_kill
         if kill is not None and kill.due(status) and (said := kill.kill(status, self.machines.agents)):

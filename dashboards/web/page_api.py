@@ -139,7 +139,7 @@ async def rate(request: Request) -> Response:
     check_token(request)
     body = await body_of(request, Rate)
     if not 0 <= body.rate_tps <= 1e9:
-        raise InvalidInput(f"the rate {body.rate_tps!r} is no rate", hint="tuples per second, 0 or more")
+        raise InvalidInput(f"invalid rate {body.rate_tps!r}", hint="give rows per second, 0 or more")
     now = document_of(request)
     row = None
     if body.rate_tps > 0:

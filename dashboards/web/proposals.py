@@ -78,23 +78,23 @@ def rate_proposal(rate_tps: float, now: Mapping[str, Any], needs: Mapping[str, A
     """What a proposal to offer another rate says. needs: the what-if row of what would be planned for then, if
     it is known."""
     before = (now.get("rates") or {}).get("offered_tps")
-    diff = [] if before is None else [f"- {before:g} t/s offered"]
-    diff.append(f"+ {significant(rate_tps, 6)} t/s offered")
+    diff = [] if before is None else [f"- {before:g} rows/s offered"]
+    diff.append(f"+ {significant(rate_tps, 6)} rows/s offered")
     if needs is not None:
         diff.append(needed(needs, now.get("plan") or {}))
-    was = "the present rate" if before is None else f"{before:g} t/s"
+    was = "the present rate" if before is None else f"{before:g} rows/s"
     return {
         "kind": "rate",
         "command": "rate_set",
         "arguments": {"rate_tps": rate_tps},
-        "summary": f"offer {significant(rate_tps, 6)} t/s instead of {was}",
+        "summary": f"offer {significant(rate_tps, 6)} rows/s instead of {was}",
         "diff": tuple(diff),
     }
 
 
 def needed(row: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
     """What the planner says of the rate that would be planned for, in one line of a diff. plan: the present one."""
-    planned = f"planned for {significant(row['rate_tps'])} t/s"
+    planned = f"planned for {significant(row['rate_tps'])} rows/s"
     if row.get("slots") is None:
         return f"~ no plan carries it, {planned}: {row.get('reason')}"
     used, slots = plan.get("slots", {}).get("used"), row["slots"]["used"]

@@ -149,7 +149,7 @@ def decision(run: Run, epoch: Epoch) -> dict[str, Any]:
     return {
         "schema": "headgate/decision/v1", "time": iso(run, epoch.begin), "epoch": epoch.number,
         "trigger": trigger, "evidence": {}, "alternatives": [], "action": "plan",
-        "text": f"{run.offered[epoch.begin]:.1f} tuples/s are offered; {used} slots for {planned:.1f} tuples/s",
+        "text": f"{run.offered[epoch.begin]:.1f} rows/s are offered; {used} slots for {planned:.1f} rows/s",
         "plan": {
             "id": f"{run.number}-{epoch.number}", "rate_tps": planned,
             "predicted_tps": float(run.predicted[epoch.begin]), "slots": used, "moves": moves, "asked": [],

@@ -27,7 +27,7 @@ PLANTS = {
     "slow_slot": "a slot does 0.7 of what the others do in the same CPU time",
     "pair": "score and enrich cost each other half as much again in the same slot",
     "leak": "the memory of a slot's process grows by a half over the run",
-    "faults": "some tuples are lost, others are sent again and arrive twice, as the controller counts",
+    "faults": "some rows are lost, others are sent again and arrive twice, as the controller counts",
     "skew": "a thread of score takes in three times as many rows as the others",
 }
 USUAL = ("growing", "beside")

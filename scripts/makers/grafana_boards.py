@@ -95,8 +95,8 @@ def overview() -> dict[str, Any]:
     small = [
         figure("Stable", "Does the topology keep up?", f"headgate_stable{HERE}", noValue="unknown",
                mappings=words(n1=("stable", BLUE), n0=("unstable", RED))),
-        figure("Input rate", "Offered to every source now.", rate, "suffix: t/s"),
-        figure("Headroom", "What the plan carries beyond that.", room, "suffix: t/s",
+        figure("Input rate", "Offered to every source now.", rate, "suffix: rows/s"),
+        figure("Headroom", "What the plan carries beyond that.", room, "suffix: rows/s",
                thresholds=steps((None, RED), (0, BLUE))),
         figure("Slots used", "Of the VMs that are there.", 'headgate_slots{instance=~"$controller",state="used"}'),
         figure("Lost", "Never to be anything but 0.", lost, thresholds=steps((None, BLUE), (1, RED))),
@@ -104,10 +104,10 @@ def overview() -> dict[str, Any]:
     ]  # fmt: skip
     large = [
         panel("Rate", "Offered, and what the plan is predicted to carry.",
-              [(rate, "offered"), (f"{rate} + {room}", "predicted to fit")], "suffix: t/s", min=0),
-        panel("Rate by task", "Tuples that each task takes in.",
-              [(f"headgate_task_rate_tps{HERE}", "{{task}}")], "suffix: t/s", min=0),
-        panel("Errors", "Tuples sent again each second; lost ones and dead letters in all.",
+              [(rate, "offered"), (f"{rate} + {room}", "predicted to fit")], "suffix: rows/s", min=0),
+        panel("Rate by task", "Rows that each task takes in.",
+              [(f"headgate_task_rate_tps{HERE}", "{{task}}")], "suffix: rows/s", min=0),
+        panel("Errors", "Rows sent again each second; lost ones and dead letters in all.",
               [(f"rate(headgate_tuples_replayed_total{HERE}[$__rate_interval])", "replayed per s"), (lost, "lost"),
                (f"headgate_dead_letters_total{HERE}", "dead in {{task}}")], min=0),
         panel("Duration, end to end", "From the intended emit time to the sink.",
@@ -184,7 +184,7 @@ def fidelity() -> dict[str, Any]:
         panel("Re-plan: decided to in force", "Of the last one.",
               [(f"headgate_replan_seconds{HERE}", "seconds")], "s", min=0),
         panel("Headroom", "Predicted to fit minus offered; below 0 it must re-plan.",
-              [(f"headgate_headroom_tps{HERE}", "headroom")], "suffix: t/s"),
+              [(f"headgate_headroom_tps{HERE}", "headroom")], "suffix: rows/s"),
         panel("Verdict", "1: stable, 0: unstable, no line: unknown.",
               [(f"headgate_stable{HERE}", "stable")], min=0, max=1),
     ]  # fmt: skip

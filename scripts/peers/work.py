@@ -1,7 +1,7 @@
 """The work of the benchmarks W1 to W4 in plain Python, the same for headgate, its peers and the bare limits.
 
 W1, W2  tuples of (int, float, 10-byte str) through x + 1, x · 2, x − 3 into a sum
-W3      the same at 200 tuples/s, each when it is due; what the sink keeps is how late they are
+W3      the same at 200 rows/s, each when it is due; what the sink keeps is how late they are
 W4      JSON events of 500 bytes: parsed, counted by their user, each new count given to a sink
 """
 

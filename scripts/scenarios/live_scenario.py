@@ -171,7 +171,7 @@ def told(trace: Path) -> list[dict[str, Any]]:
 
 
 def in_force(run: Followed, scenario: Scenario) -> list[tuple[int, float, float]]:
-    """(UTC ns from which, tuples/s that it truly carries, pause in ms) of each plan that came into force."""
+    """(UTC ns from which, rows/s that it truly carries, pause in ms) of each plan that came into force."""
     whole = {
         plan["id"]: plan for plan in map(whole_plan, (run.trace / "plans.jsonl").read_text().splitlines())
     }

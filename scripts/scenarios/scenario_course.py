@@ -30,7 +30,7 @@ class Raised:
 
 @dataclass
 class Course:
-    """came: rows of each second. carried, held: tuples/s of the plan in force, slots; from 0 s on. waits: (s, rows).
+    """came: rows of each second. carried, held: rows/s of the plan in force, slots; from 0 s on. waits: (s, rows).
     plans_s: re-plans. pauses_ms: of moved threads, as the run told them. None: not measured there."""
 
     seconds: float

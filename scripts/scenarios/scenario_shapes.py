@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 PUBLIC = Path(__file__).resolve().parents[2] / "../shared/data/rates"
-LOW, HIGH = 20.0, 60.0  # tuples/s
+LOW, HIGH = 20.0, 60.0  # rows/s
 SPIKE = 90.0
 CUT = 0.999  # public series are cut at this share of their time
 LATE_VM_S = 30.0
@@ -20,7 +20,7 @@ RateAt = Callable[[float], float]
 
 @dataclass(frozen=True)
 class Scenario:
-    """rate(s): tuples/s at that second. long_s, live_s: how long in virtual time, live. machines: "slow": vm2 is half
+    """rate(s): rows/s at that second. long_s, live_s: how long in virtual time, live. machines: "slow": vm2 is half
     as fast as it says; "late": a VM comes half a minute after it was asked for. model: its rates are so often what a
     thread truly does. series: a public one, at these paces (its seconds in one) in virtual time and live."""
 
@@ -36,7 +36,7 @@ class Scenario:
     paces: tuple[float, float] = (1.0, 1.0)
 
     def rates(self, live: bool, seconds: int) -> list[float]:
-        """tuples/s of each second. Raises FileNotFoundError where a public series is not there."""
+        """rows/s of each second. Raises FileNotFoundError where a public series is not there."""
         if self.series:
             return public(self.series, self.paces[live], seconds)
         rate = self.live_rate if live and self.live_rate is not None else self.rate

@@ -213,5 +213,5 @@ class DemandRun:
 
 
 def steps(*rates: tuple[float, float], period_s: float = 0.0) -> Schedule:
-    """A schedule from (seconds, t/s)."""
+    """A schedule from (seconds, rows/s)."""
     return Schedule(0, tuple((float(s), float(r)) for s, r in rates), period_s)

@@ -119,7 +119,7 @@ def test_chance_is_not_followed(rate_tps: float) -> None:
 
 
 def even(*parts: tuple[float, float]) -> list[float]:
-    """Arrival times of a sender that keeps each rate until then (tuples/s, s)."""
+    """Arrival times of a sender that keeps each rate until then (rows/s, s)."""
     times, at = list[float](), 0.0
     for rate_tps, until_s in parts:
         while at < until_s:
@@ -163,7 +163,7 @@ def test_what_waits_is_planned_for_besides() -> None:
     assert waits == pytest.approx(100.0), "in a minute"
     found = steady(100, 125, waits)
     assert found.direction == "up" and found.target_tps == pytest.approx(100 * HEADROOM + 100)
-    assert "100.0 t/s wait" in found.text
+    assert "100.0 rows/s wait" in found.text
     assert steady(100, found.target_tps, 0.8 * waits).direction == "same", "and no more while it gets less"
 
 
@@ -176,7 +176,7 @@ def test_no_more_is_planned_for_than_a_cap_lets_through() -> None:
     comes = history(lambda s: 100 * s, 60.0)
     found = needed_for(comes, 25.0, OLD, waits_tps=50.0, cap_tps=20.0)
     assert found.direction == "same" and found.target_tps == pytest.approx(20 * HEADROOM)
-    assert found.rate_tps == pytest.approx(100) and "100.0 t/s come, 20 are read at most" in found.text
+    assert found.rate_tps == pytest.approx(100) and "100.0 rows/s come, 20 are read at most" in found.text
     lowered = needed_for(comes, 125.0, OLD, waits_tps=50.0, cap_tps=20.0)
     assert lowered.direction == "down" and lowered.target_tps == pytest.approx(20 * HEADROOM)
     read = under_cap(slowly(0.2), (Lag("in", 4800, 48.0),), 20.0)

@@ -103,7 +103,7 @@ def square(seed: int, most_period_s: float, most_ratio: float) -> tuple[DemandRu
     run = DemandRun(
         steps((0, first), (period / 2, second), period_s=period), chance.random(), chance.uniform(0.3, 2)
     )
-    return run.go(240), f"seed {seed}: {first:.1f} ↔ {second:.1f} t/s every {period:.1f} s"
+    return run.go(240), f"seed {seed}: {first:.1f} ↔ {second:.1f} rows/s every {period:.1f} s"
 
 
 @pytest.mark.parametrize("most_period_s", [16, 45, 120])
@@ -134,7 +134,7 @@ def test_known_bursts_are_left_to_the_queue_and_it_says_so() -> None:
     assert len(late) <= 1, "a plan for each burst would come too late for it"
     assert run.over <= 1.4
     assert any(
-        "bursts to 150 t/s lately: the queue takes them, rows may wait 5 s" in text for text in run.texts
+        "bursts to 150 rows/s lately: the queue takes them, rows may wait 5 s" in text for text in run.texts
     )
 
 
@@ -162,11 +162,13 @@ def at(rate_tps: float, planned_tps: float, past: Past = OLD) -> Demand:
 def test_it_says_why_not() -> None:
     found = at(80, 100)
     assert found.direction == "same"
-    assert "scale down rejected: 92.0 t/s needed ≥ 0.85 × 100.0 planned" in found.rejected
-    assert "scale up rejected: 80.0 t/s ≤ 100.0 planned" in found.rejected
+    assert "scale down rejected: 92.0 rows/s needed ≥ 0.85 × 100.0 planned" in found.rejected
+    assert "scale up rejected: 80.0 rows/s ≤ 100.0 planned" in found.rejected
     young = at(110, 100, Past(since_plan_s=0.5))
     assert young.direction == "same"
-    assert any("110.0 t/s > 100.0 planned, but the plan is 0.5 s old of 1 s" in no for no in young.rejected)
+    assert any(
+        "110.0 rows/s > 100.0 planned, but the plan is 0.5 s old of 1 s" in no for no in young.rejected
+    )
     lately = at(20, 150, Past(50.0, since_down_s=12.0))
     assert any("the plan was lowered 12 s ago, 15 s must pass" in no for no in lately.rejected)
     undone = at(20, 150, Past(50.0, since_up_s=60.0, undone=2))

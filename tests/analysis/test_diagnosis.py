@@ -20,7 +20,7 @@ PLANNED = 125.0
 
 
 def given(window: MeasuredWindow | None = None, planned_tps: float = PLANNED, **more: Any) -> DiagnosisInput:
-    """100 t/s offered and done for a minute, 125 planned; `more` replaces fields."""
+    """100 rows/s offered and done for a minute, 125 planned; `more` replaces fields."""
     window = window or window_of(history(lambda s: 100 * s, 60.0), seconds=10.0)
     base = DiagnosisInput(
         window=window,
@@ -44,16 +44,16 @@ def offered(tps: float, done: float = 1.0, **more: Any) -> MeasuredWindow:
 def test_fine_says_so_with_numbers_and_what_it_rejected() -> None:
     found = diagnose(given())
     assert (found.kind, found.reason, found.rate_tps) == ("none", "fine", None)
-    assert "100.0 t/s offered" in found.text
+    assert "100.0 rows/s offered" in found.text
     assert "planned 125.0" in found.text
     assert len(found.alternatives) == 2
-    assert "scale down rejected: 115.0 t/s needed ≥ 0.85 × 125.0 planned" in found.alternatives
+    assert "scale down rejected: 115.0 rows/s needed ≥ 0.85 × 125.0 planned" in found.alternatives
 
 
 def test_up_and_down() -> None:
     up = diagnose(given(offered(130), PLANNED))
     assert (up.kind, up.reason, up.rate_tps) == ("replan", "rate_changed", pytest.approx(130 * HEADROOM))
-    assert "130.0 t/s > 125.0 planned: plan for 149.5 t/s" in up.text
+    assert "130.0 rows/s > 125.0 planned: plan for 149.5 rows/s" in up.text
     down = diagnose(given(offered(40), PLANNED))
     assert (down.kind, down.rate_tps) == ("replan", pytest.approx(40 * HEADROOM))
 
@@ -87,7 +87,7 @@ def test_overload_is_not_confirmed_in_the_first_eight_seconds() -> None:
 def test_overload_of_a_plan_that_is_large_already_is_only_reported() -> None:
     found = diagnose(given(offered(100, done=0.9), planned_tps=190.0))
     assert (found.kind, found.reason) == ("none", "overloaded")
-    assert "190.0 t/s are planned already" in found.text
+    assert "190.0 rows/s are planned already" in found.text
 
 
 def test_more_than_is_planned_is_a_changed_rate_not_an_overload() -> None:

@@ -163,7 +163,7 @@ def test_the_best_trough_is_the_best_of_all(needs: list[float], held_s: float) -
 
 def test_a_trough_is_used_though_a_deeper_one_comes_later() -> None:
     soon = lowered(foreseen((40, 50.0), (10, 100.0), (80, 10.0)), 100.0, QUICK, 0.0)
-    assert soon.why == "no more than 52.5 t/s is needed for 40 s, as every 60 s"
+    assert soon.why == "no more than 52.5 rows/s is needed for 40 s, as every 60 s"
 
 
 def foreseen(*levels: tuple[int, float]) -> Coming:
@@ -178,7 +178,7 @@ def test_a_trough_is_gone_into_at_once_where_it_is_long_and_not_where_it_is_shor
     long = lowered(foreseen((40, 30.0), (20, 100.0)), 100.0, QUICK, 0.0)
     assert (
         long.target_tps == pytest.approx(31.5)
-        and long.why == "no more than 31.5 t/s is needed for 40 s, as every 60 s"
+        and long.why == "no more than 31.5 rows/s is needed for 40 s, as every 60 s"
     )
     short = lowered(foreseen((16, 30.0), (44, 100.0)), 100.0, QUICK, 0.0)
     assert not short.why and short.no == "no trough is long and deep enough to be worth it, as every 60 s"
@@ -186,7 +186,7 @@ def test_a_trough_is_gone_into_at_once_where_it_is_long_and_not_where_it_is_shor
 
 def test_a_deeper_trough_is_waited_for_or_stepped_to() -> None:
     waits = lowered(foreseen((6, 70.0), (50, 20.0), (4, 100.0)), 100.0, QUICK, 0.0)
-    assert not waits.why and waits.no == "21.0 t/s is enough in 6 s, as every 60 s: it is waited for"
+    assert not waits.why and waits.no == "21.0 rows/s is enough in 6 s, as every 60 s: it is waited for"
     steps_there = lowered(foreseen((20, 60.0), (40, 10.0)), 100.0, QUICK, 0.0)
     assert steps_there.target_tps == pytest.approx(63.0)
 
@@ -213,7 +213,7 @@ def test_a_plan_is_raised_before_a_rise_that_is_known() -> None:
     for replan in ups:
         assert 27 <= replan.at_s % 60 <= 29.5 and replan.offered_tps == 30.0
         assert 90 <= replan.after_tps <= 1.1 * 90
-    assert any("a rise to 94.5 t/s is due in" in text and "as every 60 s" in text for text in run.texts)
+    assert any("a rise to 94.5 rows/s is due in" in text and "as every 60 s" in text for text in run.texts)
 
 
 def test_a_rate_that_breaks_its_habit_is_followed_as_ever() -> None:

@@ -77,7 +77,7 @@ def test_the_checkpoint_of_another_trace_is_refused_by_name(tmp_path: Path, run:
     again = run_of(run.place, {"started": "2027-01-15T09:00:00Z"})
     with pytest.raises(Conflict) as refused:
         follow.claim(to, again)
-    assert "begun at another time" in (refused.value.cause or "")
+    assert "started at another time" in (refused.value.cause or "")
     (tmp_path / "out" / "follow" / "trace.json").write_text("torn")
     with pytest.raises(Conflict):
         follow.claim(to, run)

@@ -78,7 +78,7 @@ def test_policies_that_were_tried_stand_beside_the_hours_of_the_run() -> None:
     lines = told(analysis(**TELLING))
     at = next(n for n, (what, *_) in enumerate(lines) if what == "slot-hours")
     assert lines[at + 1 : at + 4] == [
-        ("  by policy", 0.234, "lsa+greedy-matching: 12,346 tuples short"),
+        ("  by policy", 0.234, "lsa+greedy-matching: 12,346 rows short"),
         ("  by policy", 0.3, "static: never short"),
         ("  by policy", None, "lsa+rsm: no plan came into force"),
     ]

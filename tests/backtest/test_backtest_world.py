@@ -56,7 +56,7 @@ def world(
 
 
 def test_a_static_plan_scores_as_ten_lines_of_numpy_say() -> None:
-    """One plan for 60 tuples/s over the sawtooth; no code is shared but the series."""
+    """One plan for 60 rows/s over the sawtooth; no code is shared but the series."""
     series = made("saw-120s")
     steps = ((0.0, 60.0), *series.steps[1:])
     below = RateSeries("saw", steps, series.seconds)

@@ -159,7 +159,7 @@ def test_a_truncated_file_another_topologys_and_none_are_refused(before: str, tm
         (("RATES", "--output", "OUT", "--set", "take=150"), InvalidInput, "no season in"),
         (("RATES", "--output", "OUT", "--set", "period=700"), InvalidInput, "3 whole periods are needed"),
         (("RATES", "--output", "OUT", "--set", "period=70"), InvalidInput, "the best period is 70 s"),
-        (("RATES", "--output", "OUT", "--set", "period=20"), InvalidInput, "is none for a run"),
+        (("RATES", "--output", "OUT", "--set", "period=20"), InvalidInput, "is invalid for a run"),
         (("RATES", "--output", "OUT", "--set", "skip=5000"), InvalidInput, "0 s to learn from"),
         (("RATES", "--output", "OUT", "--set", "time-scale=0"), InvalidInput, "--time-scale"),
         (("RATES", "--output", "nowhere/season.json"), InvalidInput, "cannot be written"),

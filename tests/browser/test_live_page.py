@@ -478,7 +478,7 @@ def test_a_rate_is_proposed_shown_as_a_diff_and_only_then_applied(page):
         page.fill("#new-rate", "300")
         page.click("#order button[type=submit]")
         page.wait_for_selector("#order[data-step=diff]")
-        assert "+ 300 t/s offered" in page.inner_text("#order .diff")
+        assert "+ 300 rows/s offered" in page.inner_text("#order .diff")
         assert server.asked.orders == []
         page.click("#order button[type=submit]")
         page.wait_for_selector("#order[data-step=done]")

@@ -65,7 +65,7 @@ def test_axe_finds_nothing(page, axe, theme, width):
     page.set_viewport_size({"width": width, "height": 5000})
     proposal = {"id": "p1", "reason": "rate_changed", "text": "8 slots", "rate_tps": 300.0, "slots": 8,
                 "predicted_tps": 301.0, "base_epoch": 3, "diff": ["+ vm2/2 parse×4"]}  # fmt: skip
-    document = {**plain(example()), "proposal": proposal, "alarms": {"lost": "3 tuples are lost"}}
+    document = {**plain(example()), "proposal": proposal, "alarms": {"lost": "3 rows are lost"}}
     with served(MadeFeed(document), Asked()) as server:
         page.goto(f"{server.address}#token={TOKEN}")
         page.select_option("#theme", theme)

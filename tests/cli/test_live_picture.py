@@ -37,7 +37,7 @@ def drawn(status, rates=(), seconds=None) -> str:
 
 def test_everything_people_want_to_know_is_in_the_picture():
     text = drawn(BUSY, [1, 5, 9], 120)
-    for words in ("demo  00:42 of 02:00", "96 t/s offered", "95 measured", "120 planned", "131 predicted",
+    for words in ("demo  00:42 of 02:00", "96 rows/s offered", "95 measured", "120 planned", "131 predicted",
                   "stable, slope +0.2 ms/s", "p50 3.1 ms, p99 9.0 ms", "#3: 6 of 8 slots on 2 VMs",
                   "8,812 acked", "1 dead letters, 0 lost", "0 parse×2 join×1 71%", "1 –", "vm2 (silent)",
                   "1 quarantined", "the journal cannot be written"):  # fmt: skip
@@ -52,7 +52,7 @@ def test_what_is_not_known_is_na():
 def test_a_tick_is_one_line():
     line = tick_line(BUSY)
     assert "\n" not in line
-    for words in ("00:42 plan #3", "stable", "offered 96 t/s", "6 of 8 slots", "lost 0"):
+    for words in ("00:42 plan #3", "stable", "offered 96 rows/s", "6 of 8 slots", "lost 0"):
         assert words in line
 
 

@@ -156,17 +156,17 @@ def test_a_users_project_runs_to_its_end_and_leaves_a_trace_only(up: Start, proj
     assert (project / summary["trace"] / "decisions.jsonl").exists()
     assert not (project / ".headgate").exists()
     assert "unlucky" in one.says()  # the dead letter was shown
-    assert re.search(r"the first tuples are through, \d+\.\d s after the start", one.says())
+    assert re.search(r"the first rows are through, \d+\.\d s after the start", one.says())
 
 
 def test_commands_speak_to_a_run(up: Start) -> None:
     one = up("--rates", "50")
-    one.until("the first tuples are through")
+    one.until("the first rows are through")
     status = json.loads(ask("status", "-o", "json").stdout)
     assert status["schema"] == "headgate/status/v1" and status["topology"] == "doubles"
     assert "doubles" in ask("status").stdout
     assert ask("status", "-o", "csv").stdout.startswith("vm,vm_state,slot,")
-    assert ask("rate", "set", "20").stdout == "the input rate is 20 tuples/s; it was 50\n"
+    assert ask("rate", "set", "20").stdout == "the input rate is 20 rows/s; it was 50\n"
     until(lambda: json.loads(ask("status", "-o", "json").stdout)["rates"]["offered_now_tps"] == 20, 5.0)
     refused = ask("rate", "set", "1e12")
     assert refused.returncode == 2 and refused.stderr.startswith("error[HG-USAGE]")
@@ -189,7 +189,7 @@ def test_commands_speak_to_a_run(up: Start) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_drains_and_ends(up: Start, number: signal.Signals) -> None:
     one = up("--rates", "100")
-    one.until("the first tuples are through")
+    one.until("the first rows are through")
     summary = one.end(number)
     assert summary["tuples"]["lost"] == 0 and summary["tuples"]["in_flight"] == 0
     assert one.is_gone()
@@ -197,7 +197,7 @@ def test_a_signal_drains_and_ends(up: Start, number: signal.Signals) -> None:
 
 def test_an_agent_that_measures_nothing_does_without_what_measures(up: Start) -> None:
     one = up("--rates", "100")
-    one.until("the first tuples are through")
+    one.until("the first rows are through")
     (agent,) = one.children("agent run")
     maps = Path(f"/proc/{agent}/maps").read_text()
     assert "zmq" in maps and "numpy" not in maps
@@ -206,7 +206,7 @@ def test_an_agent_that_measures_nothing_does_without_what_measures(up: Start) ->
 
 def test_two_signals_end_at_once(up: Start) -> None:
     one = up("--rates", "100")
-    one.until("the first tuples are through")
+    one.until("the first rows are through")
     one.process.send_signal(signal.SIGINT)
     one.until("stopping")
     one.process.send_signal(signal.SIGINT)
@@ -218,7 +218,7 @@ def test_two_signals_end_at_once(up: Start) -> None:
 
 def test_a_killed_up_leaves_nothing_running(up: Start) -> None:
     one = up("--rates", "100")
-    one.until("the first tuples are through")
+    one.until("the first rows are through")
     one.process.kill()
     until(one.is_gone, 5.0)
 
@@ -241,7 +241,7 @@ def test_a_controller_is_begun_while_the_topology_loads_and_ends_with_up(
 @pytest.mark.parametrize("what", ["controller run", "agent run"])
 def test_what_is_killed_is_started_again_and_nothing_is_lost(up: Start, what: str) -> None:
     one = up("--rates", "100")
-    one.until("the first tuples are through")
+    one.until("the first rows are through")
     (before,) = one.children(what)
     os.kill(before, signal.SIGKILL)
     one.until("was killed by SIGKILL; started again")

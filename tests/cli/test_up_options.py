@@ -97,7 +97,7 @@ def test_the_demo_rises_and_falls_in_the_time_that_it_lasts():
 def test_on_a_slow_machine_the_demo_has_what_its_slots_carry():
     found = rates_of(UpSettings(), lambda: 5_000.0)
     assert found.max_tps == pytest.approx(4_000.0)
-    assert "at most 4,000 tuples/s here, 80% of what these slots carry (elsewhere up to 6,500" in demo_scaled(
+    assert "at most 4,000 rows/s here, 80% of what these slots carry (elsewhere up to 6,500" in demo_scaled(
         UpSettings(), found
     )
     for asked in (UpSettings(peak_tps=50.0), UpSettings(rate_scale=0.001), UpSettings(rates="25")):
@@ -143,7 +143,7 @@ def test_without_rates_all_that_comes_is_taken_and_up_says_so():
     flow = flow_of(True, True)
     found = rates_of(UpSettings(topology="t.json"), nothing_known, flow)
     assert found.uncapped and found.steps == ((0.0, FIRST_ARRIVALS_TPS),)
-    assert "the first plan is for 20 tuples/s, those after it for what comes" in words_of(found, flow)
+    assert "the first plan is for 20 rows/s, those after it for what comes" in words_of(found, flow)
 
 
 def test_rates_are_a_cap_on_what_comes_and_up_says_so():
@@ -151,7 +151,7 @@ def test_rates_are_a_cap_on_what_comes_and_up_says_so():
     found = rates_of(UpSettings(topology="t.json", rates="400"), nothing_known, flow)
     assert not found.uncapped
     assert words_of(found, flow) == (
-        "rows of in0 are taken as they come: --rates is a cap, at most 400 tuples/s are read"
+        "rows of in0 are taken as they come: --rates is a cap, at most 400 rows/s are read"
     )
     assert words_of(found, flow_of(False)) == ""
 

@@ -85,7 +85,7 @@ def in_use(world: CostedWorld) -> Model:
 
 @pytest.fixture
 def world() -> CostedWorld:
-    """One slot carries its 120 tuples/s by the model, two are needed."""
+    """One slot carries its 120 rows/s by the model, two are needed."""
     return CostedWorld(BY_CPU, SAID, rate_tps=100.0).start().run(25)
 
 
@@ -99,7 +99,7 @@ def test_a_refitted_model_is_taken_planned_with_and_told(world: CostedWorld) -> 
     (decided,) = [d for d in world.traces if d["trigger"] == "refitted"]
     assert decided["action"] == "plan" and decided["evidence"] == {TASK: pytest.approx(1.35)}
     for words in (
-        "1 thread 135 → 100 t/s",
+        "1 thread 135 → 100 rows/s",
         "60 s at its peak",
         version_of(SAID)[:8],
         version_of(in_use(world))[:8],

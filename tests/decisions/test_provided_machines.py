@@ -40,7 +40,7 @@ def cost(world: World) -> float:
     ("cap", "vms"), [(None, 4), (4 * PRICE, 4), (1.59, 3), (3 * PRICE, 3), (1.0, 2), (0.0, 2)]
 )
 def test_all_vms_together_cost_no_more_than_they_may(cap: float | None, vms: int) -> None:
-    """2,500 tuples/s need a fourth VM."""
+    """2,500 rows/s need a fourth VM."""
     world = at_rate(world_of(max_usd_per_hour=cap), 2500.0)
     assert len(world.vms) == vms and cost(world) == pytest.approx(vms * PRICE)
     assert cap is None or vms == 2 or cost(world) <= cap + 1e-9

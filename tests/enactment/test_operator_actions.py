@@ -18,7 +18,7 @@ from headgate.topology_runtime.wire import messages as m
 
 
 def raised(**settings: Any) -> World:
-    """A run that began at 100 tuples/s and has a plan for 300 now; `plans` are both."""
+    """A run that began at 100 rows/s and has a plan for 300 now; `plans` are both."""
     world = World(**settings).start().until("committed").run(10)
     world.ask("rate_set", rate_tps=300.0)
     world.run(30)

@@ -137,7 +137,7 @@ def test_the_page_names_no_folder_of_the_machine() -> None:
 
 
 def led(capacity_tps: float, predicted_tps: float, longest_s: float = 400.0) -> Stair:
-    """A run that does so many tuples/s, with counters that are read each second."""
+    """A run that does so many rows/s, with counters that are read each second."""
     stair = Stair(predicted_tps, Pace(longest_s=longest_s))
     offered = acked = seen = 0.0
     for tenth in range(4000):

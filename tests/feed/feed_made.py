@@ -40,7 +40,7 @@ def example(at_s: float = NOW_S, number: int = 481) -> s.Snapshot:
         now=iso(at_s),
         origin="controller",
         run="20260921-151320-4711",
-        header="stable, slope +0.2 ms/s, plan #3, 6 of 8 slots, 212 t/s in, headroom 31 t/s, "
+        header="stable, slope +0.2 ms/s, plan #3, 6 of 8 slots, 212 rows/s in, headroom 31 rows/s, "
         "next bottleneck parse on vm1/3",
         stage="committed",
         seconds=at_s - BEGAN_S,
@@ -102,7 +102,7 @@ def topology(at_s: float, threads: dict[str, int]) -> s.TopologyNow:
 def plan() -> s.PlanNow:
     return s.PlanNow(
         id="a1b2c3d4e5f60718", epoch=3, phase="committed", reason="rate_changed",
-        text="212 rows/s offered, 170 planned for; 6 slots for 240.0 tuples/s (5 threads start, 2 leave)",
+        text="212 rows/s offered, 170 planned for; 6 slots for 240.0 rows/s (5 threads start, 2 leave)",
         since=iso(BEGAN_S + 180), rate_tps=240.0, predicted_tps=243.0, allocator="mba", mapper="sam",
         routing="weighted", threads=23, slots=s.SlotsOfPlan(estimated=6, extra=0, total=8, used=6),
         usd_per_hour=0.2, limited_by="parse", limited_by_slot="vm1/3",
@@ -158,11 +158,11 @@ def events() -> dict[str, s.EventNow]:
 
 
 def decisions() -> dict[str, s.DecisionNow]:
-    rejected = ("scale down rejected: 212.0 t/s × 1.25 = 265.0 ≥ 0.6 × 170.0",)
+    rejected = ("scale down rejected: 212.0 rows/s × 1.25 = 265.0 ≥ 0.6 × 170.0",)
     return {
         "1": s.DecisionNow(
             time=iso(BEGAN_S + 1.0), epoch=1, trigger="start", rule="the first plan of the run", action="plan",
-            text="88 rows/s are offered; 4 slots for 110.0 tuples/s (14 threads start, 0 leave)",
+            text="88 rows/s are offered; 4 slots for 110.0 rows/s (14 threads start, 0 leave)",
             plan="0011223344556677", rate_tps=110.0, predicted_tps=112.5, slots=4, moves=14,
             diff=("+ vm1/0 source×1, sink×1", "+ vm1/1 parse×4", "+ vm1/2 score×2, parse×1", "+ vm1/3 lookup×6"),
             pause_ms=0.0, time_to_stable_s=8.0, lost=0,
@@ -175,7 +175,7 @@ def decisions() -> dict[str, s.DecisionNow]:
         "3": s.DecisionNow(
             time=iso(BEGAN_S + 178.4), epoch=3, trigger="rate_changed",
             rule="the offered rate is not the one planned for", action="plan",
-            text="212 rows/s offered, 170 planned for; 6 slots for 240.0 tuples/s (5 threads start, 2 leave)",
+            text="212 rows/s offered, 170 planned for; 6 slots for 240.0 rows/s (5 threads start, 2 leave)",
             numbers={"offered_tps": 212.0, "planned_tps": 170.0, "headroom": 1.25, "since_up_s": 83.4},
             alternatives=rejected, plan="a1b2c3d4e5f60718", rate_tps=240.0, predicted_tps=243.0, slots=6, moves=7,
             diff=("+ vm1/2 parse×3", "- vm1/2 score×2", "+ vm2/1 score×2"), pause_ms=84.0,

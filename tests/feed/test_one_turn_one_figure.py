@@ -110,7 +110,7 @@ def check_rates(now: Shown) -> None:
     rates, page = now.status["rates"], now.page["rates"]
     assert alike(page["offered_tps"], rates["offered_now_tps"])
     assert alike(now.metric("headgate_input_rate_tps"), rates["offered_now_tps"], 6)
-    assert number(now.text, r"rate +([\d,]+) t/s offered") == pytest.approx(
+    assert number(now.text, r"rate +([\d,]+) rows/s offered") == pytest.approx(
         rates["offered_now_tps"], abs=0.51
     )
     for name in ("emitted", "acked"):

@@ -68,7 +68,7 @@ def test_the_first_row_of_a_later_life_has_none() -> None:
 
 
 def test_what_is_predicted_of_slots_is_for_the_rate_of_that_second() -> None:
-    """(The window that is decided by has ten seconds: it would say 100 to 180 tuples/s for the first four.)"""
+    """(The window that is decided by has ten seconds: it would say 100 to 180 rows/s for the first four.)"""
     world = Recorded(rate_tps=100.0).begin()
     world.until("committed").run(20)
     before = world.predicted[-1]

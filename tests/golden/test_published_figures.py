@@ -60,7 +60,7 @@ def of(allocation: Allocation, name: str) -> TaskAllocation:
 
 
 def best_in_steps_of_ten(topology: Topology, **pair: str) -> Plan:
-    """Section 8.5: the highest rate, in steps of 10 tuples/s, that fits five D3 VMs."""
+    """Section 8.5: the highest rate, in steps of 10 rows/s, that fits five D3 VMs."""
     return highest_plan(replace(request(topology, 0.0, FIVE_D3, **pair), fixed=True), 10.0)
 
 
@@ -231,7 +231,7 @@ def test_what_the_text_says_and_its_models_do_not():
 
 
 def test_seventeen_table_threads_over_five_slots():
-    """Section 8.4.1: 2 threads on each of 4 slots and 9 on another carry 4 × 5 + I(9) tuples/s."""
+    """Section 8.4.1: 2 threads on each of 4 slots and 9 on another carry 4 × 5 + I(9) rows/s."""
     vms = (Vm("vm1", 4), Vm("vm2", 1))
     placement = Placement(
         (*[Bundle(Slot("vm1", n), "table", 2) for n in range(4)], Bundle(Slot("vm2", 0), "table", 9))

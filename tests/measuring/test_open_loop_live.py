@@ -16,7 +16,7 @@ from headgate.topology_runtime.worker.meters import sample_rows
 CORES, THREADS = 0.2, 2
 WAIT = Task(
     "wait", run="headgate.topology_runtime.tasks.waiting:Wait", params={"ms": 20.0}
-)  # 2 threads: 100 tuples/s
+)  # 2 threads: 100 rows/s
 
 
 @pytest.mark.live

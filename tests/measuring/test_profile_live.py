@@ -164,7 +164,7 @@ def test_slow_and_leaking_tasks_get_a_model_and_a_word(tmp_path, tasks):
     code, document, stderr = profile(tmp_path, f"{tasks}:slow", f"{tasks}:leaks", *words)
     assert code == 0
     assert document is not None and len(document["models"]) == 2
-    assert "slow: does not reach one tuple per second" in stderr
+    assert "slow: does not reach one row per second" in stderr
     assert "leaks: keeps" in stderr
 
 

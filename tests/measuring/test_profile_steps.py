@@ -37,7 +37,7 @@ FULL_WISH = ProfileChoice()
 
 class Truth:
     """A task whose capacity is known; `stable`: the part of it that it keeps up with; `wake`: CPU of the slot for
-    one tuple/s that a row alone costs besides."""
+    one row/s that a row alone costs besides."""
 
     def __init__(
         self, waits: bool, stable: float = 0.96, noise: float = 0.0, seed: int = 1, wake: float = 0.0

@@ -151,12 +151,12 @@ def test_it_listens_on_loopback_only(port):
 
 def test_a_port_that_is_taken_is_said(port):
     number = int(port.address.partition(":")[2])
-    with pytest.raises(Unreachable, match=f"metrics cannot be told on 127.0.0.1:{number}"):
+    with pytest.raises(Unreachable, match=f"metrics cannot be served on 127.0.0.1:{number}"):
         MetricsPort(MetricsAt("127.0.0.1", number), list)
 
 
 def test_an_address_that_is_none_is_said():
-    with pytest.raises(Unreachable, match=r"metrics cannot be told on nowhere\.invalid"):
+    with pytest.raises(Unreachable, match=r"metrics cannot be served on nowhere\.invalid"):
         MetricsPort(MetricsAt("nowhere.invalid", 0), list)
 
 
@@ -248,7 +248,7 @@ def test_dead_letters_and_disks_are_told():
 
 
 def test_a_task_is_as_near_to_its_limit_as_the_models_say():
-    """100 of the 150 tuples/s that three threads of `work` carry in one slot; source and sink have no peak."""
+    """100 of the 150 rows/s that three threads of `work` carry in one slot; source and sink have no peak."""
     world = World(rate_tps=100.0).start().run(30.0)
     status, told = world.ask("status").data, scraped(world)
     tasks = {task["task"]: task for task in status["tasks"]}

@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def plans(scene):
-    """Files of a plan for 200 and one for 400 tuples/s."""
+    """Files of a plan for 200 and one for 400 rows/s."""
     return [scene.write(f"{rate}.json", scene.plan("--rate", rate)) for rate in ("200", "400")]
 
 
@@ -45,7 +45,7 @@ def test_people_see_signs_and_what_it_comes_to(scene, plans):
     assert any(line.startswith("+ vm2") for line in lines)
     assert any(line.startswith("+ vm2/0  ") for line in lines)
     assert "$0.392 → $" in lines[-3] and "slot" in lines[-3]
-    assert lines[-2].startswith("planned for 200 → 400 tuples/s")
+    assert lines[-2].startswith("planned for 200 → 400 rows/s")
     assert lines[-1].startswith("rows/s that leave a slot ") and " → " in lines[-1]
     assert not any("\x1b" in line for line in lines)
 

@@ -363,13 +363,16 @@ def test_the_last_minute_with_a_fault_is_refused(scene: Scene, metrics: Any, tol
             lambda data: data["bolts"][1].update(executeLatency="-1.0"),
             "split: executeLatency: -1 is negative",
         ),
-        (lambda data: data["bolts"][1].update(executeLatency="0.000"), "rows take less than Storm tells"),
+        (
+            lambda data: data["bolts"][1].update(executeLatency="0.000"),
+            "rows take less than Storm can report",
+        ),
         (lambda data: data["bolts"][1].update(executed=0), "split: it took no rows"),
         (lambda data: data["bolts"][1].update(executors=0), "split: it has no threads"),
         (lambda data: data["bolts"][1].pop("boltId"), "bolts[1]: expected an object with a boltId"),
         (lambda data: data.pop("window"), "window is missing"),
         (lambda data: data.pop("bolts"), "expected what `GET /api/v1/topology/ID` answers"),
-        (lambda data: data.update(window=":all-time", uptimeSeconds=0), "it has just begun"),
+        (lambda data: data.update(window=":all-time", uptimeSeconds=0), "it has just started"),
     ],
 )
 def test_a_topology_with_a_fault_is_refused_whole(scene: Scene, spoil: Spoil, told: str) -> None:

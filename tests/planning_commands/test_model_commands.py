@@ -131,7 +131,7 @@ def test_show_gives_every_point_with_its_gain_over_one_thread(scene):
 def test_show_says_the_model_in_a_sentence(scene):
     text = scene.headgate("model", "show", "parse", "--models", models_dir(scene))
     assert (
-        "parse: at most 100 tuples/s in one slot, with 4 threads, 80 % of its CPU and 20 % of its memory"
+        "parse: at most 100 rows/s in one slot, with 4 threads, 80 % of its CPU and 20 % of its memory"
         in text
     )
 
@@ -140,7 +140,7 @@ def test_show_tells_the_spread_that_a_model_knows(scene):
     points = [PARSE[0], {**PARSE[1], "spread": {"rate_tps": 4.0, "cpu": 0.02}}]
     scene.model("parse", points)
     text = scene.headgate("model", "show", "parse", "--models", models_dir(scene))
-    assert "100 tuples/s (±4.0 %)" in text
+    assert "100 rows/s (±4.0 %)" in text
     document = read(scene, "show", "parse", "--models", models_dir(scene))
     assert document["models"][0]["spread"] == 0.04
     assert document["models"][0]["model"]["points"][1]["spread"] == {"rate_tps": 4.0, "cpu": 0.02}

@@ -135,7 +135,7 @@ def test_a_plan_shows_its_threads_what_fills_a_slot_and_what_limits(tmp_path):
 def test_the_headline_says_what_is_taken_carried_and_limiting():
     plan = make_plan(PlanRequest(LINEAR, MODELS, 60.0, FIVE, allocator="lsa", mapper="dsm", fixed=True))
     words = headline(plan)
-    assert words.startswith("linear at 60 tuples/s: 20 slots on 5 VMs, predicted ")
+    assert words.startswith("linear at 60 rows/s: 20 slots on 5 VMs, predicted ")
     assert words.endswith(f"limited by {plan.prediction.limited_by} in {plan.prediction.limited_by_slot}")
 
 
@@ -280,7 +280,7 @@ def test_a_comparison_prefers_what_carries_most_and_says_what_does_not_fit(tmp_p
     ]
     words = pairs_headline(rows)
     assert words == (
-        "At 100 tuples/s mba+sam takes 8 slots and carries 100 %, lsa+rsm takes 13 slots and carries 50 %"
+        "At 100 rows/s mba+sam takes 8 slots and carries 100 %, lsa+rsm takes 13 slots and carries 50 %"
     )
     comparison_picture(rows, tmp_path / "c.svg")
     text = drawn_text(tmp_path / "c.svg")
@@ -308,10 +308,8 @@ def asked(rate_tps, slots, usd, predicted_tps, other=None):
 def test_whatif_tells_slots_and_cost_over_rates(tmp_path):
     rows = [asked(100.0, 7, 0.7, 100.0, 13), asked(50.0, 4, 0.4, 50.0, 7), asked(200.0, 15, 1.5, 180.0)]
     ordered = sorted(rows, key=lambda row: row["rate_tps"])
-    assert rates_headline(ordered) == (
-        "From 50 to 200 tuples/s it takes 4 to 15 slots, $0.4 to $1.5 per hour"
-    )
-    assert rates_headline(ordered[:1]) == "At 50 tuples/s it takes 4 slots, $0.4 per hour"
+    assert rates_headline(ordered) == ("From 50 to 200 rows/s it takes 4 to 15 slots, $0.4 to $1.5 per hour")
+    assert rates_headline(ordered[:1]) == "At 50 rows/s it takes 4 slots, $0.4 per hour"
     whatif_picture(rows, tmp_path / "w.svg")
     assert {"$ per hour", "lsa+rsm", "falls short"} <= set(drawn_text(tmp_path / "w.svg"))
 
@@ -319,7 +317,7 @@ def test_whatif_tells_slots_and_cost_over_rates(tmp_path):
 def test_whatif_without_prices_or_plans_still_draws(tmp_path):
     whatif_picture([asked(50.0, 4, None, 50.0), asked(60.0, None, None, None)], tmp_path / "w.svg")
     text = drawn_text(tmp_path / "w.svg")
-    assert "$ per hour" not in text and any("From 60 tuples/s no plan fits" in line for line in text)
+    assert "$ per hour" not in text and any("From 60 rows/s no plan fits" in line for line in text)
     whatif_picture([asked(50.0, None, None, None)], tmp_path / "none.svg")
     assert "No plan fits at any of these rates" in drawn_text(tmp_path / "none.svg")
 

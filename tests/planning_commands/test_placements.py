@@ -56,8 +56,8 @@ def test_usage_at_a_rate_and_at_peak(scene, placed):
 def test_a_rate_beyond_is_said_to_be(scene, placed):
     assert predicted(scene, placed, "--rate", "300")["at_rate_tps"] == pytest.approx(150.0)
     text = scene.run("plan", "--placement", placed, "--rate", "300")
-    assert "flow: carries 150 tuples/s, limited by parse in slot vm1/" in text
-    assert "it cannot carry 300 tuples/s: 50% of them" in text
+    assert "flow: carries 150 rows/s, limited by parse in slot vm1/" in text
+    assert "it cannot carry 300 rows/s: 50% of them" in text
 
 
 def test_interference(scene):

@@ -53,10 +53,10 @@ def test_the_plan_has_what_the_contract_names(scene):
 def test_people_get_a_sentence_and_tables(scene):
     text = scene.run("plan", "--rate", "100")
     assert text.startswith(
-        "flow at 100 tuples/s (mba+sam, weighted): 2 slots on 1 VM (2 slots), $0.196 per hour; "
+        "flow at 100 rows/s (mba+sam, weighted): 2 slots on 1 VM (2 slots), $0.196 per hour; "
     )
     assert "limited by parse in slot vm1/" in text.splitlines()[0]
-    for words in ("allocation", "slots at 100 tuples/s", "parse 4 (full bundle)", "VMs", "fixed size"):
+    for words in ("allocation", "slots at 100 rows/s", "parse 4 (full bundle)", "VMs", "fixed size"):
         assert words in text
 
 
@@ -87,7 +87,7 @@ def test_so_many_fixed_slots_are_cut_into_the_sizes(scene):
 
 def test_what_does_not_fit_fixed_vms_ends_4(scene):
     scene.run("plan", "--rate", "1000", "--vms", "1,1", code=4)
-    assert "no plan for 1,000 tuples/s fits into 2 slots" in scene.err
+    assert "no plan for 1,000 rows/s fits into 2 slots" in scene.err
 
 
 def test_the_highest_rate_that_plans_on_fixed_vms(scene):
@@ -189,7 +189,7 @@ def test_a_base_of_another_topology_is_refused(scene):
 @pytest.mark.parametrize("rate", ["0", "-5", "nan", "inf", "-inf"])
 def test_a_rate_that_is_none(scene, rate):
     scene.run("plan", f"--rate={rate}", code=3)
-    assert "--rate: expected 1e-06 to 1e+12 tuples/s, got" in scene.err
+    assert "--rate: expected 1e-06 to 1e+12 rows/s, got" in scene.err
     scene.run("plan", "--max-rate", "--slots", "4", f"--rate-step={rate}", code=3)
     assert "--rate-step: expected" in scene.err
 
@@ -305,7 +305,7 @@ def recorded(
     folder: Path,
     vms: tuple[dict[str, Any], ...] = ({"vm": "vm1", "slots": 2}, {"vm": "vm2", "slots": 2, "speed": 0.5}),
 ) -> Path:
-    """100 tuples/s; two parse threads, one beside the source; a row of parse becomes three of 250 bytes at count."""
+    """100 rows/s; two parse threads, one beside the source; a row of parse becomes three of 250 bytes at count."""
     trace = folder / "trace"
     trace.mkdir()
     (trace / "run.json").write_text(json.dumps({"schema": "headgate/trace/v1", "vms": vms}))

@@ -98,7 +98,7 @@ def test_the_text_for_flink_can_be_pasted(scene: Scene) -> None:
     _, found = for_target(scene, "flink")
     text = scene.run("plan", "--rate", "310", "--for", "flink")
     lines = text.splitlines()
-    assert lines[0].startswith("# flow at 310 tuples/s")
+    assert lines[0].startswith("# flow at 310 rows/s")
     for one in found["operators"]:
         assert f'.uid("{one["uid"]}").setParallelism({one["parallelism"]})' in text
     block = [line for line in lines if line.startswith(("taskmanager.", "pipeline."))]
@@ -140,7 +140,7 @@ def test_what_is_lost_is_told_with_the_rate_that_is_left(scene: Scene) -> None:
     rate = json.loads(scene.run("plan", "--placement", written, "--routing", "shuffle", "-o", "json"))
     told = "\n".join(found["not_expressed"])
     assert rate["rate_tps"] < plan["prediction"]["rate_tps"]
-    assert f"they would carry {rate['rate_tps']:.4g} tuples/s" in told
+    assert f"they would carry {rate['rate_tps']:.4g} rows/s" in told
     kinds = {tuple(sorted(slot["threads"].items())) for slot in plan["placement"]}
     assert f"{len(plan['placement'])} slots of {len(kinds)} kinds" in told
     _, shuffled = for_target(scene, "storm", "--routing", "shuffle")

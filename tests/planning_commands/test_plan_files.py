@@ -289,7 +289,7 @@ def test_a_rate_that_the_one_thread_of_a_task_cannot_carry(scene, how):
         data["edges"][1]["grouping"] = "global"
     scene.topology(data)
     scene.run("plan", "--rate", "300", code=4)
-    assert "its one thread carries 400 tuples/s, not 600" in scene.err
+    assert "its one thread carries 400 rows/s, not 600" in scene.err
 
 
 def test_a_rate_that_no_cluster_carries(scene):
@@ -302,4 +302,4 @@ def test_a_rate_beyond_all_slots_ends_in_words(scene):
     scene.run("plan", "--rate", "1e12", code=4)
     assert "mba needs " in scene.err
     scene.run("plan", "--rate", "1e300", code=3)
-    assert "expected 1e-06 to 1e+12 tuples/s" in scene.err
+    assert "expected 1e-06 to 1e+12 rows/s" in scene.err

@@ -96,10 +96,10 @@ def test_every_wrong_pair_is_named(scene):
         (("--rates", "50", "--rate-step", "5"), 2, "--rate-step needs --max-rate"),
         (("--rates", "1e-322"), 3, "'1e-322': expected 1e-06"),
         (("--rates", "1e-10:2e-10:1e-10"), 3, "expected 1e-06"),
-        (("--rates", "5,1e300"), 3, "'1e300': expected 1e-06 to 1e+12 tuples/s, got 1e+300"),
+        (("--rates", "5,1e300"), 3, "'1e300': expected 1e-06 to 1e+12 rows/s, got 1e+300"),
         (("--rates", "50,x"), 2, "'x' is neither a number nor FROM:TO:STEP"),
         (("--rates", "1:2"), 2, "'1:2'"),
-        (("--rates", "nan,-3,5"), 3, "'-3': expected 1e-06 to 1e+12 tuples/s, got -3"),
+        (("--rates", "nan,-3,5"), 3, "'-3': expected 1e-06 to 1e+12 rows/s, got -3"),
         (("--rates", "300:100:50"), 3, "TO must be at least FROM"),
         (("--rates", "1:100:1e-3"), 3, "at most 1000 steps"),
         (("--rates", "50", "--routing", "round"), 3, "round"),
@@ -113,7 +113,7 @@ def test_pairs_that_make_no_sense_are_refused(scene, words, code, said):
 
 def test_too_fine_a_step_is_refused(scene):
     scene.run("plan", "--compare", "paper", "--max-rate", "--slots", "4", "--rate-step", "1e-4", code=3)
-    assert "rate step: 0.0001 tuples/s is too fine" in scene.err
+    assert "rate step: 0.0001 rows/s is too fine" in scene.err
     assert "a step of 0.5 gives three digits" in scene.err
 
 
@@ -201,10 +201,10 @@ def test_each_rate_says_what_it_needs_costs_and_what_breaks_first(scene):
 
 def test_the_sentences_follow_the_table(scene):
     text = scene.headgate("plan", "linear", "--rates", "100,200")
-    assert "From 100 to 200 tuples/s it takes 7 to 15 slots, $0.69 to $1.47 an hour" in text
-    assert "At 100 tuples/s you need 7 slots (VMs of 4,2,1), $0.69 an hour, $500.78 a month" in text
-    assert "The first thing to break is task blob on vm1/1: above 100 tuples/s" in text
-    assert "The same slots do no more than 100 tuples/s; 1 slot more (8 slots, $0.78 an hour" in text
+    assert "From 100 to 200 rows/s it takes 7 to 15 slots, $0.69 to $1.47 an hour" in text
+    assert "At 100 rows/s you need 7 slots (VMs of 4,2,1), $0.69 an hour, $500.78 a month" in text
+    assert "The first thing to break is task blob on vm1/1: above 100 rows/s" in text
+    assert "The same slots do no more than 100 rows/s; 1 slot more (8 slots, $0.78 an hour" in text
 
 
 def test_slots_are_priced_by_their_cores(scene, tmp_path):
@@ -239,15 +239,15 @@ def test_rates_that_do_not_fit_are_rows_with_their_reason(scene):
     found = whatif(scene, "linear", "--rates", "50,100000", "--slots", "8")
     assert found["rows"][0]["reason"] is None
     assert found["rows"][1]["slots"] is None and "fits into 8 slots" in found["rows"][1]["reason"]
-    assert "No plan for 100,000 tuples/s: " in found["answers"][-1]
+    assert "No plan for 100,000 rows/s: " in found["answers"][-1]
     none = whatif(scene, "linear", "--rates", "100000", "--slots", "8")
     assert len(none["answers"]) == 1
 
 
 def test_even_routing_is_told_with_what_weights_would_carry(scene):
     (answer,) = whatif(scene, "diamond", "--rates", "100", "--routing", "shuffle")["answers"]
-    assert "The plan would carry 80 tuples/s only" in answer
-    assert "shuffle gives its 40 threads on vm1/0 25.0% of the rows, more than the 20 tuples/s" in answer
+    assert "The plan would carry 80 rows/s only" in answer
+    assert "shuffle gives its 40 threads on vm1/0 25.0% of the rows, more than the 20 rows/s" in answer
     assert "weighted routing would carry 100 on the same slots" in answer
 
 
@@ -255,7 +255,7 @@ def test_a_baseline_without_a_plan_is_said_with_its_reason(scene):
     found = whatif(scene, "linear", "--rates", "200", "--max-usd-per-hour", "1.5")
     (row,) = found["rows"]
     assert (row["baseline"]["slots"], row["baseline"]["saved_part"]) == (None, None)
-    assert "$1,073 a month; no LSA+RSM (a plan for 200 tuples/s costs $" in found["answers"][0]
+    assert "$1,073 a month; no LSA+RSM (a plan for 200 rows/s costs $" in found["answers"][0]
 
 
 def test_spread_of_the_models_shows_as_an_interval(scene):
@@ -264,7 +264,7 @@ def test_spread_of_the_models_shows_as_an_interval(scene):
     row = json.loads(scene.run("plan", "--rates", "50", "-o", "json"))["rows"][0]
     assert row["predicted_low_tps"] < row["predicted_tps"] < row["predicted_high_tps"]
     assert "between_tps" in scene.run("plan", "--rates", "50")
-    assert "predicted to carry 50 tuples/s (between 45 and 55)" in scene.run(
+    assert "predicted to carry 50 rows/s (between 45 and 55)" in scene.run(
         "plan", "--explain", "--rate", "50"
     )
 
@@ -282,13 +282,13 @@ def test_slots_that_buy_nothing_are_said():
         in answer
     )
     assert answer.endswith("Nothing limits the rate: no task has a model. The same slots do no more than "
-                           "1 tuples/s, and a few slots more would not help.")  # fmt: skip
+                           "1 rows/s, and a few slots more would not help.")  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("--rates", "0"), 3, "expected 1e-06 to 1e+12 tuples/s"),
+        (("--rates", "0"), 3, "expected 1e-06 to 1e+12 rows/s"),
         (("--rates", "5", "--mapper", "sma"), 3, "did you mean 'sam'"),
         (("--rates", "5", "--plot", "picture"), 2, "no picture can be written"),
     ],
@@ -368,16 +368,14 @@ def test_it_explains_the_plan_that_plan_makes(scene):
 def test_why_so_many_threads(scene):
     text = scene.headgate("plan", "--explain", "diamond", "--rate", "100")
     assert (
-        "table sees 100 tuples/s; one slot carries at most 40 with 60 threads (ω̂, τ̂); 2 full bundles carry 80; "
+        "table sees 100 rows/s; one slot carries at most 40 with 60 threads (ω̂, τ̂); 2 full bundles carry 80; "
         "the remaining 20 need 40 threads (T(20), which can do 20): 160 threads."
     ) in text
     assert "source is of fixed size: 1 thread, CPU 0.10 and memory 0.15 of a slot" in text
     linear = scene.headgate(
         "plan", "--explain", "linear", "--rate", "50", "--allocator", "lsa", "--mapper", "dsm"
     )
-    assert (
-        "blob sees 50 tuples/s; as often as one thread, which carries 2 (I(1)), goes into that: 25" in linear
-    )
+    assert "blob sees 50 rows/s; as often as one thread, which carries 2 (I(1)), goes into that: 25" in linear
 
 
 def test_why_this_slot(scene):
@@ -437,7 +435,7 @@ def test_what_was_rejected(scene):
     assert mixes["exact"]["chosen"] and mixes["exact"]["slots"] == 18
     text = scene.headgate("plan", "--explain", "linear", "--rate", "250")
     assert (
-        "LSA+DSM: 32 slots, $3.14 an hour, would carry 119.7 tuples/s (blob on vm1/0 limits it): 14 slots more"
+        "LSA+DSM: 32 slots, $3.14 an hour, would carry 119.7 rows/s (blob on vm1/0 limits it): 14 slots more"
         in text
     )
 
@@ -458,7 +456,7 @@ def test_fixed_vms_have_no_other_mixes(scene):
     ("words", "code", "said"),
     [
         ((), 2, "no input rate given"),
-        (("--rate", "500", "--slots", "4"), 4, "no plan for 500 tuples/s fits into 4 slots"),
+        (("--rate", "500", "--slots", "4"), 4, "no plan for 500 rows/s fits into 4 slots"),
         (("--rate", "nan"), 3, "--rate"),
     ],
 )

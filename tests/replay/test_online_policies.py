@@ -34,7 +34,7 @@ MODELS = tuple(Model(name, ModelSlot(), (Point(1, 150.0, 0.55, 0.05),)) for name
 
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
-    """100 tuples/s by mba+sam on three VMs of a slot each."""
+    """100 rows/s by mba+sam on three VMs of a slot each."""
     given = settings(
         initial=tuple(Vm(f"vm{n}", 1) for n in (1, 2, 3)), triggers=TrafficTriggers(every_s=20.0)
     )

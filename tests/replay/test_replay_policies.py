@@ -30,7 +30,7 @@ from headgate.dashboards.analytics.storage.result_tables import PolicyTried
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 
-# 30 t/s for 6 s, then 90: the first plan is for 34.5 t/s (one thread of 40), so 90 needs a new one
+# 30 rows/s for 6 s, then 90: the first plan is for 34.5 rows/s (one thread of 40), so 90 needs a new one
 SECONDS = 20.0
 INSTANT = Delays(0.0, 0.0)
 
@@ -244,7 +244,7 @@ def test_one_that_could_not_begin_is_last_and_has_no_rank() -> None:
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """30 tuples/s for 6 s, then 90, for which a first plan does not suffice."""
+    """30 rows/s for 6 s, then 90, for which a first plan does not suffice."""
     return write(tmp_path_factory.mktemp("ranked") / "demo" / "run-1", moments(20.0))
 
 
@@ -296,7 +296,7 @@ def test_what_cannot_be_tried_is_told_run_by_run_and_refused_if_that_is_all(
 # ── What a policy is asked to plan for, and which slots it pays for; expected values are worked out here
 # from numbers
 
-FAIR_SECONDS = 20.0  # 30 t/s for 6 s, then 90
+FAIR_SECONDS = 20.0  # 30 rows/s for 6 s, then 90
 
 
 @pytest.fixture(scope="module")

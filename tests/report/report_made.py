@@ -129,7 +129,7 @@ def _add_epoch(
     found["replans"].append(
         r.Replan(
             RUN, epoch, from_s, REASONS[epoch - 1], planned, planned * 1.05, slots, 8, 0.01, 0.8, *gaps,
-            f"{planned} tuples/s are offered",
+            f"{planned} rows/s are offered",
         )
     )  # fmt: skip
 
@@ -154,7 +154,7 @@ def _add_findings(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
     found["tuples_told"].append(r.TuplesTold(RUN, END_S, True, *counts))
     found["run_notes"] += [
         r.RunNote(RUN, 40.2, 3, "vm_lost", "vm2 is silent"),
-        r.RunNote(RUN, 44.0, 3, "advice", "advice: 8 slots for 240.0 tuples/s"),
+        r.RunNote(RUN, 44.0, 3, "advice", "advice: 8 slots for 240.0 rows/s"),
     ]
 
 

@@ -142,8 +142,8 @@ def test_every_reason_for_a_plan_has_words() -> None:
 
 def test_fewer_tuples_after_planning_for_fewer_are_no_cost_of_it() -> None:
     before, later = (row for row in tables()["replans"] if row.epoch in (1, 2))
-    assert "fewer tuples" not in what_changed(before, replace(later, dip=0.4))
-    assert "40 % fewer tuples" in what_changed(before, replace(later, dip=0.4, rate_tps=before.rate_tps))
+    assert "fewer rows" not in what_changed(before, replace(later, dip=0.4))
+    assert "40 % fewer rows" in what_changed(before, replace(later, dip=0.4, rate_tps=before.rate_tps))
 
 
 def test_names_are_believed_nowhere(tmp_path: Path) -> None:
@@ -177,11 +177,11 @@ def test_without_any_table_there_is_a_report(tmp_path: Path, gone: str) -> None:
     head = head_of(analysis)
     assert chapters and head.numbers
     text = json.dumps([summary_of(analysis, head, chapters, []), [repr(section) for section in sections]])
-    assert not re.search(r"\bnan\b|\binf\b|None tuples|NaN", text)
+    assert not re.search(r"\bnan\b|\binf\b|None rows|NaN", text)
     if gone == "all":
         page = page_of(build(folder))
         assert page.closed() and [a for a in page.all("div") if a.get("class") == "plot"] == []
-        assert "There is nothing to tell: no sample was recorded." in page.words
+        assert "There is nothing to report: no sample was recorded." in page.words
         assert page.words.count("N/A") >= 15 and not re.search(r"\b(nan|NaN|None|inf)\b", page.words)
 
 

@@ -113,14 +113,14 @@ def test_what_would_have_helped_names_what_was_planted(told: Any) -> None:
 def test_what_became_of_the_tuples_is_what_the_controller_said_last(told: Any) -> None:
     words = told[2]["Was anything lost?"].strip()
     assert words == (
-        "Of 890 tuples that were read, 850 were processed whole; 12 were sent once more and at least 3 reached a sink "
+        "Of 890 rows that were read, 850 were processed whole; 12 were sent once more and at least 3 reached a sink "
         "more than once. None was counted as lost. 40 were still on their way when its record ended."
     )
 
 
 def test_rates_and_price_are_what_the_files_add_up_to(told: Any) -> None:
     run, _, answers, words = told
-    finished = number(r"; ([\d,]+) tuples were finished", words)[0]
+    finished = number(r"; ([\d,]+) rows were finished", words)[0]
     assert finished == sum(column(run, "rates", "acked"))
     places = list(zip(column(run, "slots", "vm"), column(run, "slots", "slot"), strict=True))
     times = column(run, "samples", "time")
@@ -139,13 +139,11 @@ def test_what_changed_since_the_run_before_is_what_the_files_of_both_say(told: A
     overload = planted["overload"]
     waited_s = number(r"Rows waited for long for: ([\d.]+) s, was not at all\.", words)[0]
     assert waited_s == pytest.approx(overload["to_s"] - overload["from_s"], abs=4)
-    slowest_s, _, before_ms = number(r"99 % of the tuples took at most: ([\d.]+) s, was (([\d.]+)) ms", words)
+    slowest_s, _, before_ms = number(r"99 % of the rows took at most: ([\d.]+) s, was (([\d.]+)) ms", words)
     assert slowest_s == pytest.approx(p99_s(run), rel=0.05)
     assert before_ms == pytest.approx(1000 * p99_s(run.parent / "run-0"), rel=0.05)
     rates = [sum(column(each, "rates", "offered")) / 1200 for each in (run, run.parent / "run-0")]
-    assert number(r"Offered: ([\d,]+) tuples/s, was ([\d,]+) tuples/s", words) == pytest.approx(
-        rates, rel=0.01
-    )
+    assert number(r"Offered: ([\d,]+) rows/s, was ([\d,]+) rows/s", words) == pytest.approx(rates, rel=0.01)
 
 
 def p99_s(run: Path) -> float:

@@ -61,18 +61,18 @@ def calm() -> Tables:
 def test_the_story_is_told_in_these_words(tmp_path: Path) -> None:
     sentences = told(analysis_of(tmp_path, tables()))
     planned = (
-        "planned for {} tuples/s on {} slots instead of {}; 8 threads started or left, it was in force after "
+        "planned for {} rows/s on {} slots instead of {}; 8 threads started or left, it was in force after "
     )
     planned += "800 ms"
     paused = " and output paused for at most 40 ms."
-    assert sentences[0].endswith("; 9,876 tuples were finished.")
+    assert sentences[0].endswith("; 9,876 rows were finished.")
     assert sentences[1:8] == [
-        "It began with a plan for 80 tuples/s on 4 slots.",
+        "It began with a plan for 80 rows/s on 4 slots.",
         "It re-planned 4 times: 3 because the rate changed and 1 because it was overloaded.",
         "At 20 s (epoch 2) it re-planned because the rate changed: " + planned.format(24, 2, 4) + paused,
         "At 32 s (epoch 3) it re-planned because the rate changed: " + planned.format(100, 4, 2) + paused,
         "At 60 s (epoch 4) it re-planned because the rate changed: " + planned.format(210, 7, 4)
-        + ", a task was silent for 3.1 s and 12 % fewer tuples came through in the 5 s after it.",
+        + ", a task was silent for 3.1 s and 12 % fewer rows came through in the 5 s after it.",
         "At 95 s (epoch 5) it re-planned because it was overloaded: " + planned.format(290, 8, 7) + paused,
         "Latency grew fastest in epoch 3: by 0.31 s per second, from 32 s to 60 s.",
     ]  # fmt: skip
@@ -116,7 +116,7 @@ def test_one_that_mostly_kept_up(tmp_path: Path, lasting: tuple[float, float], w
 def test_what_was_due_and_never_read_is_no_keeping_up(tmp_path: Path) -> None:
     found = calm()
     found["tuples_told"] = [replace(found["tuples_told"][0], offered=12_000)]
-    words = "No. 2,100 of 12,000 tuples that were due (17.5 %) had not been read when the run ended."
+    words = "No. 2,100 of 12,000 rows that were due (17.5 %) had not been read when the run ended."
     assert answer(analysis_of(tmp_path, found), "Did it keep up") == ("broke", words)
 
 
@@ -126,7 +126,7 @@ def test_a_calm_run_is_told_as_one(tmp_path: Path) -> None:
     assert answer(analysis, "Where did it hurt") == ("fine", "Nowhere: no row waited for long.")
     assert answer(analysis, "Was anything lost") == (
         "fine",
-        "Of 9,900 tuples that were read, 9,876 were processed whole. None was counted as lost, sent again or seen "
+        "Of 9,900 rows that were read, 9,876 were processed whole. None was counted as lost, sent again or seen "
         "twice at a sink.",
     )
     assert answer(analysis, "What would have helped")[1].startswith("Nothing that this run could tell")
@@ -147,7 +147,7 @@ def test_a_first_plan_is_not_good_to_the_end_when_rows_waited(tmp_path: Path) ->
     analysis = analysis_of(tmp_path, found)
     assert "It never re-planned. The controller advised to." in told(analysis)
     assert answer(analysis, "What would have helped")[1] == (
-        "What the controller advised at 44 s: 8 slots for 240.0 tuples/s. No plan followed."
+        "What the controller advised at 44 s: 8 slots for 240.0 rows/s. No plan followed."
     )
 
 
@@ -182,7 +182,7 @@ def test_every_count_of_tuples_is_told(tmp_path: Path) -> None:
     kind, text = answer(analysis_of(tmp_path, found), "Was anything lost")
     assert kind == "broke"
     assert text == (
-        "Of 100 tuples that were read, 80 were processed whole; 3 were lost, 4 failed three times and were set aside "
+        "Of 100 rows that were read, 80 were processed whole; 3 were lost, 4 failed three times and were set aside "
         "as dead letters, 6 were sent once more and at least 7 reached a sink more than once. 5 were still on their "
         "way when its record ended."
     )
@@ -221,7 +221,7 @@ def test_what_was_found_is_told_with_its_numbers_and_what_it_would_have_taken(tm
         "against 30."
     )
     helping = answer(analysis, "What would have helped")[1].splitlines()
-    assert helping[0].startswith("What the controller advised at 44 s: 8 slots for 240.0 tuples/s.")
+    assert helping[0].startswith("What the controller advised at 44 s: 8 slots for 240.0 rows/s.")
     assert "No plan followed" not in helping[0], "epoch 4 came after it"
     assert [line for line in helping if line.startswith(found[0][1])]
 
@@ -231,8 +231,11 @@ def test_intervals_that_are_too_wide_are_no_acquittal(tmp_path: Path) -> None:
     found["slot_speeds"] = [replace(row, low=0.5, high=1.8) for row in found["slot_speeds"]]
     found["pair_costs"] = [found["pair_costs"][0], replace(found["pair_costs"][1], high=1.4)]
     texts = [text for _, text in findings(analysis_of(tmp_path, found), RUN)]
-    assert texts[0] == "Whether a slot was slow cannot be told: the speeds of 4 slots are known too roughly."
-    assert texts[1].endswith("1 of 2 pairs surely do not, of the other one it cannot be told.")
+    assert (
+        texts[0]
+        == "Whether a slot was slow cannot be determined: the speeds of 4 slots are known too roughly."
+    )
+    assert texts[1].endswith("1 of 2 pairs surely do not, of the other one it cannot be determined.")
 
 
 def test_a_predicted_rate_that_was_never_tried_is_neither_right_nor_wrong(tmp_path: Path) -> None:
@@ -242,7 +245,7 @@ def test_a_predicted_rate_that_was_never_tried_is_neither_right_nor_wrong(tmp_pa
         for row in found["rate_windows"]
     ]
     analysis = analysis_of(tmp_path, found, rate={"r2": None, "n": 0, "mae": None})
-    words = "he predicted rate was never tried: at most 75 % of it was offered (60 of 80 tuples/s)"
+    words = "he predicted rate was never tried: at most 75 % of it was offered (60 of 80 rows/s)"
     assert f"T{words}." in told(analysis)
     assert reading(analysis, "scatter-rate") == f"N/A: t{words}"
 
@@ -365,9 +368,7 @@ def test_what_was_offered_once_the_run_was_ending_is_not_the_least_that_was(tmp_
     ]
     found["run_notes"] = [r.RunNote(RUN, 100.0, 5, "ending", "the run ends: 100 s are over")]
     analysis = analysis_of(tmp_path, found)
-    assert told(analysis)[0] == (
-        "The run lasted 125 s. It was offered 60 tuples/s; 9,876 tuples were finished."
-    )
+    assert told(analysis)[0] == ("The run lasted 125 s. It was offered 60 rows/s; 9,876 rows were finished.")
 
 
 def test_counts_that_were_not_recorded_are_unknown(tmp_path: Path) -> None:
@@ -416,10 +417,10 @@ def test_what_differs_is_told_with_what_it_was(tmp_path: Path) -> None:
         row("slot_hours", 0.4, 0.404, False),
     ) == [
         f"Against {BEFORE} (the other 2 figures differ by no more than runs differ anyway):",
-        "Offered: 120 tuples/s, was 60 tuples/s (+100 %).",
-        "95 % of the tuples took at most: 250 ms, was 1 s (−75 %).",
+        "Offered: 120 rows/s, was 60 rows/s (+100 %).",
+        "95 % of the rows took at most: 250 ms, was 1 s (−75 %).",
         "Rows waited for long for: 12 s, was not at all.",
-        "Lost tuples: 3, was none.",
+        "Lost rows: 3, was none.",
         "Re-plans: none, was 2.",
     ]
 
@@ -468,12 +469,12 @@ def test_nothing_is_said_where_none_was_tried(tmp_path: Path) -> None:
 
 def test_what_would_have_helped_is_told_with_what_it_costs(tmp_path: Path) -> None:
     assert policies_answer(tmp_path, OWN, NEVER, FAILING, LARGE) == [
-        "static-max would have fallen short by 172 fewer tuples than the run's plans, for 25 % more slot-hours.",
-        "The run, by its plans: 0.2 slot-hours, 0.01 USD, short for 5.4 s (172 of 10,000 tuples), 4 re-plans; measured"
-        ": 10 s, 205 tuples.",
+        "static-max would have fallen short by 172 fewer rows than the run's plans, for 25 % more slot-hours.",
+        "The run, by its plans: 0.2 slot-hours, 0.01 USD, short for 5.4 s (172 of 10,000 rows), 4 re-plans; measured"
+        ": 10 s, 205 rows.",
         "1. static-max: 0.25 slot-hours, 0.02 USD, never short, no re-plans.",
-        "2. lsa+rsm: 0.167 slot-hours, short for 98 s (7,704 of 10,000 tuples), 1 re-plan.",
-        "lsa+dsm: not begun (no plan came into force).",
+        "2. lsa+rsm: 0.167 slot-hours, short for 98 s (7,704 of 10,000 rows), 1 re-plan.",
+        "lsa+dsm: not started (no plan came into force).",
     ]
 
 
@@ -511,7 +512,7 @@ def test_the_ranking_is_a_table(tmp_path: Path) -> None:
         (None, "recorded"), (1, "static-max"), (2, "lsa+rsm"), (None, "lsa+dsm"),
     ]  # fmt: skip
     assert [row["remark"] for row in rows] == ["", "", "it began so", "no plan came into force"]
-    assert rows[0]["measured, tuples"] == 205.0
+    assert rows[0]["measured, rows"] == 205.0
 
 
 # ── Numbers and lists as they are said ──────────────────────────────────────────────────────────────────

@@ -111,7 +111,7 @@ def test_latency_counts_from_the_arrival(followed: Followed) -> None:
 
 
 def test_what_is_shown_says_that_rows_are_taken_as_they_come(followed: Followed) -> None:
-    assert "rows of in are taken as they come: the first plan is for 20 tuples/s" in followed.said
+    assert "rows of in are taken as they come: the first plan is for 20 rows/s" in followed.said
     kinds = {status["rates"]["source_kind"] for _, status in followed.looks}
     assert kinds == {"arriving"}
     assert all(status["rates"]["lag_s"] is not None for _, status in followed.looks)

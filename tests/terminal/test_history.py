@@ -150,7 +150,7 @@ def test_a_table_says_which_rates_were_tested_and_what_is_no_entry(ledger_traces
 
 def test_all_about_one_plan(ledger_traces: Path) -> None:
     text = asked(ledger_traces, "aaaa").stdout
-    assert "predicted to carry 160 tuples/s, 150 were offered; it did not keep up and carried 100" in text
+    assert "predicted to carry 160 rows/s, 150 were offered; it did not keep up and carried 100" in text
     assert "parse" in text and "vm1/1" in text
     (plan,) = json.loads(asked(ledger_traces, "aaaa1111", "-o", "json").stdout)["predictions"]
     assert plan["tasks"][0]["vms"] == {"vm1": [1.5, 0.5]} and plan["schema"] == "headgate/ledger/v1"
@@ -209,7 +209,7 @@ def recorded(world: World, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def world() -> World:
-    """A run that had a plan for 100 tuples/s, and one for 300."""
+    """A run that had a plan for 100 rows/s, and one for 300."""
     made = World(rate_tps=100.0).start().until("committed").run(10)
     made.ask("rate_set", rate_tps=300.0)
     made.run(30)

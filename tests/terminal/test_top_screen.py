@@ -46,10 +46,10 @@ def test_every_row_fills_every_column(view, reading):
 
 def test_the_run_is_told_in_a_sentence():
     assert headline(STABLE.status) == (
-        "trial: stable, slope -2.1 ms/s, plan #2 committed, 3 of 8 slots, 120 t/s in, headroom 30 t/s, "
+        "trial: stable, slope -2.1 ms/s, plan #2 committed, 3 of 8 slots, 120 rows/s in, headroom 30 rows/s, "
         "p50 26.4 ms, p99 1,047.3 ms, 0 lost"
     )
-    assert headline({}).startswith("no topology yet: unknown, plan #0 unknown, 0 of 0 slots, N/A t/s in")
+    assert headline({}).startswith("no topology yet: unknown, plan #0 unknown, 0 of 0 slots, N/A rows/s in")
 
 
 def test_tasks_stand_beside_their_models():
@@ -439,7 +439,7 @@ def test_at_80_columns_every_task_has_a_line_with_all_its_figures(monkeypatch, c
     print_status(STABLE.status)
     lines = capsys.readouterr().out.splitlines()
     head = next(n for n, line in enumerate(lines) if line.startswith("task "))
-    assert " ".join(lines[head].split()) == "task threads in t/s out t/s queue busy p50 ms p99 ms cores"
+    assert " ".join(lines[head].split()) == "task threads in rows/s out rows/s queue busy p50 ms p99 ms cores"
     for number, task in enumerate(STABLE.status["tasks"], start=1):
         words = lines[head + number].split()
         assert words[0] == task["task"]

@@ -81,7 +81,7 @@ def test_the_applications_are_as_the_paper_describes_them(name):
 
 @pytest.mark.parametrize(("name", "rate"), [("finance", 200.0), ("traffic", 100.0), ("smart-grid", 300.0)])
 def test_the_table_task_has_the_papers_rate(name, rate):
-    """Section 8.4.2: 100, 200 and 300 tuples/s in Traffic, Finance and Smart grid."""
+    """Section 8.4.2: 100, 200 and 300 rows/s in Traffic, Finance and Smart grid."""
     topology = load(name).topology
     (table,) = [task.name for task in topology.tasks if task.model_name == "table"]
     assert topology.rates(100.0)[table] == rate

@@ -82,7 +82,7 @@ def test_show_as_rows(star: str) -> None:
 
 def test_show_as_a_table(star: str) -> None:
     text = out("show", star, "--rate", "1500")
-    assert "star at 1500 tuples/s" in text
+    assert "star at 1500 rows/s" in text
     assert "3,000" in text
 
 

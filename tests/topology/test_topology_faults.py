@@ -184,8 +184,7 @@ def test_rates_that_run_away_are_told() -> None:
     edges = tuple(Edge(f"t{i}", f"t{i + 1}", 1000.0) for i in range(8))
     found = faults_of(Topology("steep", tasks, edges))
     assert found == [
-        "tasks[4] 't4': would see 1e+12 tuples for each tuple of the input; "
-        "look at the selectivities before it"
+        "tasks[4] 't4': would see 1e+12 rows for each row of the input; look at the selectivities before it"
     ]
 
 

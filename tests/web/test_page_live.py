@@ -192,7 +192,7 @@ def test_up_shows_its_page_and_takes_it_with_it(tmp_path: Path) -> None:
         row = write(port, token, "whatif", {"rates": [80.0], "full": True})[1]["rows"][0]
         assert row["slots"]["used"] >= 1 and row["baseline"]["pair"] == "lsa+rsm"
         status, proposed = write(port, token, "rate", {"rate_tps": 60})
-        assert status == 200 and "+ 60 t/s offered" in proposed["diff"]
+        assert status == 200 and "+ 60 rows/s offered" in proposed["diff"]
         assert write(port, "no", "apply", {"id": proposed["id"]})[0] == 401
         assert write(port, token, "apply", {"id": proposed["id"]})[1]["done"]["rate_tps"] == 60
         file = next(tmp_path.glob(".headgate/*/page-token"))

@@ -46,9 +46,9 @@ def test_a_rate_is_shown_before_it_is_set(shown: Page) -> None:
     proposed = shown.post("/api/rate", {"rate_tps": 300})
     assert proposed.status_code == 200
     assert proposed.json()["diff"] == [
-        "- 212 t/s offered",
-        "+ 300 t/s offered",
-        "~ 6 → 8 slots, planned for 375 t/s, more than may be had here",
+        "- 212 rows/s offered",
+        "+ 300 rows/s offered",
+        "~ 6 → 8 slots, planned for 375 rows/s, more than may be had here",
     ]
     assert shown.asked == [("whatif", {"rates": [300.0], "full": False, "offered": True, "compare": False})]
     done = shown.post("/api/apply", {"id": proposed.json()["id"]})
@@ -58,7 +58,9 @@ def test_a_rate_is_shown_before_it_is_set(shown: Page) -> None:
 def test_a_rate_that_the_plan_holds_already_is_told_to_change_no_slot(shown: Page) -> None:
     planned = plain(example())["plan"]
     proposed = shown.post("/api/rate", {"rate_tps": planned["rate_tps"] / 1.25}).json()
-    assert proposed["diff"][-1] == f"~ the plan stays: {planned['slots']['used']} slots, planned for 240 t/s"
+    assert (
+        proposed["diff"][-1] == f"~ the plan stays: {planned['slots']['used']} slots, planned for 240 rows/s"
+    )
 
 
 def test_a_proposal_is_applied_once(shown: Page) -> None:

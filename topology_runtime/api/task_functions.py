@@ -122,7 +122,7 @@ def _function_faults(run: Any, kind: str) -> Iterator[str]:
 
 def _form_faults(run: Any) -> Iterator[str]:
     if batched_of(run) == BATCHED_COLUMNS and kind_of(run) == "flat_map":
-        yield "is @flat_map and takes columns: they cannot tell which rows come of which; take rows (@batched)"
+        yield "is @flat_map and takes columns: they cannot say which rows come of which; take rows (@batched)"
 
 
 def _params_faults(run: Any, params: Mapping[str, Any], rows: int) -> Iterator[str]:

@@ -24,7 +24,7 @@ Kind = Literal["source", "map", "flat_map", "filter", "hold", "keyed"]
 class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A task of fixed size (source, sink): mapped, reserving fractions of a slot, not counted in ρ.
 
-    cpu_per_tps: what each tuple/s of the task takes of the slot's CPU besides `cpu`; left out, nothing."""
+    cpu_per_tps: what each row/s of the task takes of the slot's CPU besides `cpu`; left out, nothing."""
 
     threads: int = 1
     cpu: float = 0.0
@@ -170,7 +170,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return tuple(order)
 
     def rates(self, input_rate_tps: float) -> dict[str, float]:
-        """GetRate (paper 0, section 6): task → ωᵢ in tuples/s when every source takes Ω."""
+        """GetRate (paper 0, section 6): task → ωᵢ in rows/s when every source takes Ω."""
         rates: dict[str, float] = {}
         for task in self.breadth_first:
             edges = self.in_edges(task.name)

@@ -31,7 +31,7 @@ from headgate.topology_runtime.wording import REFERENCE, Suggestions, name_fault
 Arc = tuple[int, int, int, float]
 
 NAMES_SHOWN = 10  # task names in one fault
-MAX_RATE_GAIN = 1e9  # tuples/s at a task for 1 tuple/s of input: above, rates are typing errors
+MAX_RATE_GAIN = 1e9  # rows/s at a task for 1 row/s of input: above, rates are typing errors
 
 
 def circle_faults(names: Sequence[str], arcs: Sequence[Arc]) -> Iterator[str]:
@@ -100,7 +100,7 @@ def rate_faults(names: Sequence[str], arcs: Sequence[Arc]) -> Iterator[str]:
     while ready:
         task = ready.popleft()
         if not rates[task] <= MAX_RATE_GAIN:
-            gain = f"{rates[task]:.3g} tuples for each tuple of the input"
+            gain = f"{rates[task]:.3g} rows for each row of the input"
             yield f"tasks[{task}] {names[task]!r}: would see {gain}; look at the selectivities before it"
             return
         for target, selectivity in leaving[task]:

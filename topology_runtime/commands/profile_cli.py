@@ -198,7 +198,7 @@ def _left(seconds: float) -> str:
 def words_of(record: ProfileRecord, step: Next | None) -> str:
     """What happens to a task now, or how it ended."""
     if step is not None:
-        at = f" at {significant(step.rate_tps, 3)} tuples/s" if step.rate_tps else ""
+        at = f" at {significant(step.rate_tps, 3)} rows/s" if step.rate_tps else ""
         return f"{record.task}: {step.what} with {counted(step.threads, 'thread')}{at}"
     if record.failed is not None:
         because = f": {record.failed.cause}" if record.failed.cause else ""

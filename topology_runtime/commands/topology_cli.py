@@ -44,7 +44,7 @@ def validate(topology: str, output: Format, runs: bool) -> None:
 @click.command()
 @click.argument("topology", metavar="TOPOLOGY")
 @format_options
-@click.option("--rate", type=float, default=1.0, help="Input rate in tuples/s (default: 1).")
+@click.option("--rate", type=float, default=1.0, help="Input rate in rows/s (default: 1).")
 def show(topology: str, output: Format, rate: float) -> None:
     """Tasks and edges with their rates at an input rate (GetRate)."""
     from headgate.topology_runtime.api.loading import load
@@ -56,7 +56,7 @@ def show(topology: str, output: Format, rate: float) -> None:
     tasks, edges = task_rows(found, rates), edge_rows(found, rates)
     document = {"schema": "headgate/topology-rates/v1", "topology": found.name, "rate_tps": rate}
     if output == "table":
-        write_table(tasks, f"{found.name} at {rate:g} tuples/s")
+        write_table(tasks, f"{found.name} at {rate:g} rows/s")
         write_table(edges, "edges")
     else:
         emit(output, {**document, "tasks": tasks, "edges": edges}, tasks)

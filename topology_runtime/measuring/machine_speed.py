@@ -108,7 +108,7 @@ class Reference:
             if not self._process.stdout.readline():  # else the file is open, and its name may go
                 code = self._process.wait()
                 raise HeadgateError(
-                    "the loop that tells the machine's speed does not start", cause=f"exit code {code}"
+                    "the loop that measures the machine's speed does not start", cause=f"exit code {code}"
                 )
         self._quotas.bind(self._process.pid, SLOT, self._cores, None)
 

@@ -242,7 +242,7 @@ def rates(probes: Sequence[Probe], threads: int) -> list[float]:
 
 
 def capacity(probes: Sequence[Probe], threads: int) -> float:
-    """Tuples/s in a closed loop: the median."""
+    """Rows/s in a closed loop: the median."""
     return median(rates(probes, threads))
 
 
@@ -313,7 +313,7 @@ def stable_part(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) 
 
 
 def full_cpu(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) -> float:
-    """CPU of the slot for one tuple/s when rows always wait, at the reference speed: in probes, and in trials near
+    """CPU of the slot for one row/s when rows always wait, at the reference speed: in probes, and in trials near
     the capacity that were stable (of others more rows come than are counted)."""
     near = [t for t in trials if t.threads == threads and t.stable and not t.sparse]
     measured: list[Probe | Tried] = [*of(probes, threads), *near]
@@ -321,7 +321,7 @@ def full_cpu(probes: Sequence[Probe], trials: Sequence[Tried], threads: int) -> 
 
 
 def wake_cpu(probes: Sequence[Probe], trials: Sequence[Tried]) -> float:
-    """CPU of the slot for one tuple/s that a row alone costs besides; 0 where nothing tells it."""
+    """CPU of the slot for one row/s that a row alone costs besides; 0 where nothing tells it."""
     scale, found = reference(probes), []
     for trial in trials:
         if not trial.sparse:

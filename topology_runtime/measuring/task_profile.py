@@ -114,7 +114,7 @@ def read_record(lines: Sequence[bytes], head: dict[str, Any]) -> list[Probe | Tr
 
 GLANCE_S = 1.0  # of a probe that only tells how large frames are
 SILENCE_S = 10.0  # and a task's own longest call: then it hangs
-SLOW_TPS = 1.0  # below one tuple per second a stream is hardly one
+SLOW_TPS = 1.0  # below one row per second a stream is hardly one
 
 
 @dataclass(frozen=True)
@@ -269,11 +269,11 @@ class TaskProfile:
         record.notes = []
         if best.rate_tps < SLOW_TPS:
             record.notes.append(
-                f"does not reach one tuple per second: {significant(best.rate_tps, 2)} with "
+                f"does not reach one row per second: {significant(best.rate_tps, 2)} with "
                 f"{counted(best.threads, 'thread')}"
             )
         if leak > 0:
-            record.notes.append(f"keeps {leak:,.0f} bytes per tuple: its memory grows as long as it runs")
+            record.notes.append(f"keeps {leak:,.0f} bytes per row: its memory grows as long as it runs")
 
 
 # ── Several tasks profiled, side by side where the machine has room, within a budget of time ────────────

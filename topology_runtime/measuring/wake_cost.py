@@ -17,14 +17,14 @@ IN_FULL_SLOT = 0.7  # of its share is what a row pays in a slot that is full
 
 
 class DispatchOverhead(NamedTuple):
-    """`cpu`: of the slot for one tuple/s, what a row alone costs besides; `waits`: the task waits at its peak and
+    """`cpu`: of the slot for one row/s, what a row alone costs besides; `waits`: the task waits at its peak and
     leaves the slot room, so that even there rows come by themselves."""
 
     cpu: float = 0.0
     waits: bool = False
 
     def at_peak(self, peak_tps: float) -> float:
-        """What is in the CPU per tuple/s that the task was measured with, alone at its peak."""
+        """What is in the CPU per row/s that the task was measured with, alone at its peak."""
         return self.cpu * share_of_wakes(peak_tps, full=not self.waits)
 
 
@@ -40,7 +40,7 @@ def share_of_wakes(rows_tps: float, full: bool = False) -> float:
 
 
 def cpu_per_tps(cpu: float, peak_tps: float, wake: DispatchOverhead, rows_tps: float, full: bool) -> float:
-    """CPU of a slot, full or not, for one tuple/s of a task that uses `cpu` of it alone at `peak_tps`, when
+    """CPU of a slot, full or not, for one row/s of a task that uses `cpu` of it alone at `peak_tps`, when
     `rows_tps` (`like_own`) come."""
     besides = wake.cpu * share_of_wakes(rows_tps, full) - wake.at_peak(peak_tps)
     return max(0.0, cpu / peak_tps + besides)

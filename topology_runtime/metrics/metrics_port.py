@@ -122,7 +122,7 @@ class MetricsPort:
             self._server = _Server(at, _handler(registry))
         except (OSError, OverflowError) as error:
             raise Unreachable(
-                f"metrics cannot be told on {at.host}:{at.port}",
+                f"metrics cannot be served on {at.host}:{at.port}",
                 cause=str(error),
                 hint="choose another port, or stop what uses it",
             ) from error

@@ -47,10 +47,10 @@ def metrics_options(command: F) -> F:
         click.option("--metrics-port", type=click.IntRange(0, 65535), help="Prometheus metrics; 0: any [none]."),
         setting("--metrics-host", default=LOOPBACK, show_default=True, help="Their address."),
         setting("--metrics-advertise", metavar="HOST", help="Where Prometheus reaches them [there]."),
-        setting("--metrics-tls", is_flag=True, help="Tell them by https, with a certificate made here."),
+        setting("--metrics-tls", is_flag=True, help="Serve them by https, with a certificate made here."),
         setting("--metrics-certificate", type=file, metavar="FILE", help="… with this certificate."),
         setting("--metrics-certificate-key", type=file, metavar="FILE", help="Its key."),
-        setting("--metrics-plain", is_flag=True, help="Tell them unencrypted off loopback too."),
+        setting("--metrics-plain", is_flag=True, help="Serve them unencrypted off loopback too."),
     )):  # fmt: skip
         command = option(command)
     return command

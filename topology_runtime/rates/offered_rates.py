@@ -1,4 +1,4 @@
-"""The offered load from `--rates FILE|R`: a step function of tuples/s that repeats.
+"""The offered load from `--rates FILE|R`: a step function of rows/s that repeats.
 
     R        a constant rate
     FILE     lines `seconds,rate_tps`, or CSV with the columns `timestamp,value`; `#` begins a comment
@@ -42,7 +42,7 @@ Steps = tuple[tuple[float, float], ...]
 
 
 class Rates(msgspec.Struct, frozen=True, dict=True):
-    """`steps` of (seconds after the start, tuples/s), ascending from 0, repeating after `period_s`
+    """`steps` of (seconds after the start, rows/s), ascending from 0, repeating after `period_s`
     (0: the last rate goes on for ever): what `schedule.Schedule` takes.
 
     averaged: how many steps of the file one step stands for (1: exactly as in the file). uncapped: all rows are
@@ -94,10 +94,10 @@ def words_of(found: Rates, topology: Topology) -> str:
         return ""
     if found.uncapped:
         return (
-            f"rows of {names} are taken as they come: the first plan is for {FIRST_ARRIVALS_TPS:g} tuples/s, those "
+            f"rows of {names} are taken as they come: the first plan is for {FIRST_ARRIVALS_TPS:g} rows/s, those "
             "after it for what comes"
         )
-    most = f"at most {significant(found.max_tps, 6)} tuples/s are read"
+    most = f"at most {significant(found.max_tps, 6)} rows/s are read"
     return f"rows of {names} are taken as they come: --rates is a cap, {most}"
 
 
@@ -155,7 +155,7 @@ def read_text(path: str) -> str:
                 raise InvalidInput(f"cannot read the rates {path}", cause="it is no plain file")
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        hint = "--rates takes a number of tuples/s, a file or a trace"
+        hint = "--rates takes a number of rows/s, a file or a trace"
         raise InvalidInput(f"cannot read the rates {path}", cause=error.strerror, hint=hint) from error
     if len(data) > MAX_BYTES:
         raise InvalidInput(f"the rates {path} are too large", cause=f"more than {MAX_BYTES} bytes")
@@ -323,7 +323,7 @@ def _stamp(cell: str) -> float | None:
 def _value(cell: str) -> float:
     number = _number(cell)
     if number is None:
-        raise ValueError(f"{cell!r:.60} is no rate")
+        raise ValueError(f"invalid rate {cell!r:.60}")
     fault = _rate_fault(number)
     if fault:
         raise ValueError(fault)
@@ -345,7 +345,7 @@ def _faults_in_order(points: list[tuple[int, float, float]]) -> list[str]:
     ]
 
 
-# ── The offered load of a recorded run: `rates/*.parquet` of its trace → points of (seconds, tuples/s) ───
+# ── The offered load of a recorded run: `rates/*.parquet` of its trace → points of (seconds, rows/s) ───
 #
 # A row's `offered_tps` is the mean of the ten seconds before it, once a second. The decision of the same turn
 # has the rate of the last second as its evidence, so that counts where there is one: steps come back as
@@ -374,7 +374,7 @@ _decisions = msgspec.json.Decoder(_Decision)
 
 
 def points_of(folder: str) -> list[Point]:
-    """(seconds after the first tuple was offered, tuples/s), ascending, of a trace or of its folder
+    """(seconds after the first tuple was offered, rows/s), ascending, of a trace or of its folder
     `rates`. Raises InvalidInput with every file that cannot be used."""
     rows, faults = [], []
     for path in _files(folder):
@@ -412,7 +412,7 @@ def _files(folder: str) -> list[Path]:
 
 
 def _rows(path: Path) -> list[tuple[int, str, float]]:
-    """(UTC in µs, source, tuples/s). Raises InvalidInput."""
+    """(UTC in µs, source, rows/s). Raises InvalidInput."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -427,7 +427,7 @@ def _rows(path: Path) -> list[tuple[int, str, float]]:
         if time_us is None or not isinstance(source, str) or not isinstance(rate, float):
             raise InvalidInput(f"row {number}: a time, a source and a rate are expected")
         if not (math.isfinite(rate) and 0 <= rate <= MAX_RATE_TPS):
-            raise InvalidInput(f"row {number}: offered_tps {rate:g} is no rate")
+            raise InvalidInput(f"row {number}: invalid offered_tps {rate:g}")
     return rows
 
 

@@ -23,7 +23,7 @@ def _cut(schedule: Schedule | None, depth: int) -> Schedule | None:
 
 
 class Schedule(msgspec.Struct, frozen=True, dict=True):
-    """From `start_ns` on: `steps` of (seconds after start, tuples/s), repeating after `period_s`
+    """From `start_ns` on: `steps` of (seconds after start, rows/s), repeating after `period_s`
     (0: the last rate goes on for ever). Steps ascend and begin at 0. `base` positions are offered
     before `start_ns` (used when the rate is set again in a running topology).
 
@@ -65,7 +65,7 @@ class Schedule(msgspec.Struct, frozen=True, dict=True):
         return max(*(rate for _, rate in self.steps), self.earlier.highest_tps if self.earlier else 0.0)
 
     def rate_at(self, now_ns: int) -> float:
-        """Tuples/s offered at `now_ns`."""
+        """Rows/s offered at `now_ns`."""
         if self.end_ns and now_ns >= self.end_ns:
             return 0.0
         return self._rate_at(now_ns)

@@ -134,9 +134,9 @@ def learned_of(series: Sequence[Floats], period_s: float | None, waited: Waited)
         )
     if not SHORTEST_S <= found_s <= LONGEST_S:
         raise InvalidInput(
-            f"a period of {found_s:g} s is none for a run",
-            cause=f"periods from {SHORTEST_S} to {LONGEST_S} s are foreseen: in longer ones the rate changes so slowly "
-            "that level and trend follow it",
+            f"a period of {found_s:g} s is invalid for a run",
+            cause=f"periods from {SHORTEST_S} to {LONGEST_S} s are predicted: in longer ones the rate changes so "
+            "slowly that level and trend follow it",
         )
     held_out = _held_out(longest, learn_s, found_s)
     if held_out.error > BELIEVED * held_out.error_of_level:

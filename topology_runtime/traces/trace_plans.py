@@ -32,7 +32,7 @@ class PlanHead(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        return f"{self.id[:ID_SHOWN]} ({self.topology}, {significant(self.rate_tps, 6)} tuples/s, {self.time[:19]})"
+        return f"{self.id[:ID_SHOWN]} ({self.topology}, {significant(self.rate_tps, 6)} rows/s, {self.time[:19]})"
 
 
 class KnownPlan(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ The controller makes both, whoever shows a run reads them; a recorded run gives 
    rows are appended. That is why tasks, edges, slots, events and decisions are objects by name or number.
 3. Delta n fits the document of number n − 1 and the same `boot`. After a gap: a new snapshot.
 
-Rates are in tuples/s, CPU and memory fractions of a slot, times UTC (ISO 8601), latencies in ms.
+Rates are in rows/s, CPU and memory fractions of a slot, times UTC (ISO 8601), latencies in ms.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def allocate(
         tasks.append(one_thread(task.name, rate, model))
         faults += _overloaded(task, rate, model)
     if faults:
-        raise Infeasible(f"no allocation carries {significant(rate_tps, 6)} tuples/s", faults=faults)
+        raise Infeasible(f"no allocation carries {significant(rate_tps, 6)} rows/s", faults=faults)
     return Allocation(allocator, rate_tps, tuple(tasks), slots_for(tasks))
 
 
@@ -116,5 +116,5 @@ def _overloaded(task: Task, rate_tps: float, model: Model) -> list[str]:
     if rate_tps <= most * (1 + EPSILON):
         return []
     why = "exclusive" if task.exclusive else "reached by an `all` or `global` edge"
-    carries = f"its one thread carries {significant(most, 6)} tuples/s, not {significant(rate_tps, 6)}"
+    carries = f"its one thread carries {significant(most, 6)} rows/s, not {significant(rate_tps, 6)}"
     return [f"task {task.name!r} is {why}: {carries}"]

@@ -11,7 +11,7 @@ from headgate.topology_runtime.api.topology import Topology
 
 
 def lsa(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:
-    """LSA at input rate `rate_tps` in tuples/s. Raises Infeasible (see `allocate`)."""
+    """LSA at input rate `rate_tps` in rows/s. Raises Infeasible (see `allocate`)."""
     return allocate("lsa", topology, models, rate_tps, threads_in_line)
 
 

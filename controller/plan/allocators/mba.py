@@ -14,7 +14,7 @@ from headgate.topology_runtime.measuring.wake_cost import cpu_of_slot, cpu_per_t
 
 
 def mba(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> Allocation:
-    """MBA at input rate `rate_tps` in tuples/s. Raises Infeasible (see `allocate`)."""
+    """MBA at input rate `rate_tps` in rows/s. Raises Infeasible (see `allocate`)."""
     return allocate("mba", topology, models, rate_tps, bundles_for)
 
 

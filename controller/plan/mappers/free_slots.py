@@ -111,7 +111,7 @@ def refuse_beyond(mapper: str, allocation: Allocation, room: Room, most: int) ->
 class SlotRoom:
     """Slots by their place in the room, tasks by theirs in the allocation. `cpu`, `memory`: free of each slot; `held`:
     threads of each task in it; `left`: threads that are nowhere yet; `links`: per task, what one thread of it says to
-    one of another both ways, in bytes/s where sizes of rows are known, else in tuples/s. Pinned threads are in their
+    one of another both ways, in bytes/s where sizes of rows are known, else in rows/s. Pinned threads are in their
     slots from the beginning."""
 
     def __init__(self, allocation: Allocation, room: Room) -> None:

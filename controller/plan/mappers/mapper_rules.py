@@ -84,7 +84,7 @@ def unsupported(plan: Plan, overdraft: float) -> Iterator[str]:
     """Of SAM behind MBA: the planned rate is supported, or nearly (see `overdraft`)."""
     supported = plan.prediction.rate_tps
     if plan.routing == "weighted" and supported < plan.rate_tps / overdraft * (1 - TOLERANCE):
-        yield f"supports {significant(supported, 6)} tuples/s, planned are {significant(plan.rate_tps, 6)}"
+        yield f"supports {significant(supported, 6)} rows/s, planned are {significant(plan.rate_tps, 6)}"
 
 
 def over_needed(plan: Plan, overdraft: float) -> Iterator[str]:

@@ -36,7 +36,7 @@ NOWHERE = -1  # the slot of a task that is not placed
 class ThreadGroup:
     """`task` counts in breadth-first order, `slot` in `PlacementLoad.slots`. `peak_tps` is I(q), or None for a
     task of fixed size; `cpu` and `memory`: fractions of the slot at the peak, or reserved; `cpu_each`: of a
-    task of fixed size, CPU for one tuple/s besides; `wake`: what a row alone costs besides."""
+    task of fixed size, CPU for one row/s besides; `wake`: what a row alone costs besides."""
 
     task: int
     slot: int
@@ -114,7 +114,7 @@ class PlacementLoad:
                 yield RateLimit(self.cpu_left[slot] / math.fsum(used.values()), first, slot)
 
     def cpu_per_unit(self, g: int, full: bool = True) -> float:
-        """CPU of the slot, full or not, for one tuple/s through group g: C(q) / I(q), and what its wakes cost
+        """CPU of the slot, full or not, for one row/s through group g: C(q) / I(q), and what its wakes cost
         besides; of a task of fixed size what it uses besides what it reserves, where wakes are counted as a wake: less
         in a full slot."""
         group = self.groups[g]

@@ -95,7 +95,7 @@ LIKELY_DIGITS = 3  # limits that are the same to so many are counted together
 
 
 def likely_rate(load: PlacementLoad, split: Split) -> float | None:
-    """Input rate in tuples/s that is to be expected of `split`; None when nothing limits it."""
+    """Input rate in rows/s that is to be expected of `split`; None when nothing limits it."""
     if split.limit is None:
         return None
     return expected_least(limits_of_slots(load, split.shares, split.limit.rate_tps).values())
@@ -320,7 +320,7 @@ def surely(sure: Sure, make: Callable[[Sure], Plan]) -> Plan:
     if not sure.strict:
         return surest
     raise Infeasible(
-        f"no plan for {significant(surest.rate_tps, 6)} tuples/s holds with a probability of {sure.probability:g}",
+        f"no plan for {significant(surest.rate_tps, 6)} rows/s holds with a probability of {sure.probability:g}",
         cause=f"the surest that fits holds with {_chance(surest):.3f}",
         hint="allow more VMs, or ask for less",
     )

@@ -85,7 +85,7 @@ def _weighted(load: PlacementLoad) -> Split:
 class _Variable:
     """Groups of one task that need no telling apart: one group in a shared slot, or all those alone in
     theirs. `most_tps`: what they carry together; `weight`: their part of the task's rows by I(q);
-    `slot`: the shared slot or None; `cpu`: of that slot per tuple/s."""
+    `slot`: the shared slot or None; `cpu`: of that slot per row/s."""
 
     task: int
     members: list[int]
@@ -116,7 +116,7 @@ class _Program:
         return Split(limit, self._shares(rates))
 
     def _fixed(self) -> dict[int, float]:
-        """Slot → CPU that its tasks of fixed size use for each tuple/s of input, where they do."""
+        """Slot → CPU that its tasks of fixed size use for each row/s of input, where they do."""
         even, used = self.load.even_shares(), dict[int, float]()
         for g, group in enumerate(self.load.groups):
             if group.cpu_each:

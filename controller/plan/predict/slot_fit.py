@@ -110,7 +110,7 @@ def fitted(
         raise InvalidInput(
             f"the models do not fit slots of {slot_cores:g} cores",
             faults=[f"{m.task}: measured in a slot of {m.slot.cores:g} cores" for m in odd],
-            hint=f"{own}measure anew: `headgate model profile --slot-cores {slot_cores:g} …`, or leave --models out",
+            hint=f"{own}measure again: `headgate model profile --slot-cores {slot_cores:g} …`, or leave --models out",
         )
     return tuple(_fit(model, slot_cores, slot_memory_bytes) for model in models)
 

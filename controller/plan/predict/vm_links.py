@@ -87,10 +87,10 @@ class NarrowLinks(Infeasible):
     def __init__(self, plan: Plan, links: Iterable[VmLink], rate_tps: float) -> None:
         self.plan, self.rate_tps = plan, rate_tps
         super().__init__(
-            f"no plan for {significant(plan.rate_tps, 6)} tuples/s by {plan.allocator}+{plan.mapper} fits the VMs' "
+            f"no plan for {significant(plan.rate_tps, 6)} rows/s by {plan.allocator}+{plan.mapper} fits the VMs' "
             "links",
             faults=[too_much(link) for link in links],
-            hint=f"this placement fits up to {significant(rate_tps)} tuples/s: plan for less, "
+            hint=f"this placement fits up to {significant(rate_tps)} rows/s: plan for less, "
             "or let VMs with wider links come",
         )
 

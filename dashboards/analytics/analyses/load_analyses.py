@@ -383,7 +383,7 @@ TIMES = 2.0
 LEAST_TUPLES = 100
 LEAST_TIME_SHARE = 0.5  # of the time of the thread that was there for longest
 
-Able = Mapping[tuple[str, str, int], float]  # run, task, threads in a slot → tuples/s of each
+Able = Mapping[tuple[str, str, int], float]  # run, task, threads in a slot → rows/s of each
 
 
 def skewed(asked: AnalysisInput) -> list[SkewedThread]:

@@ -92,7 +92,7 @@ def _of_run(
 
 
 def judged(run: str, values: Floats, bin_s: float, begin_s: float) -> tuple[Season, list[Forecast]]:
-    """Season and forecast of one evenly spaced series, tuples/s."""
+    """Season and forecast of one evenly spaced series, rows/s."""
     import numpy as np
 
     from headgate.topology_runtime.rates.season_learning import ALIKE, correlations, period_of

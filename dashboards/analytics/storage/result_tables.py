@@ -94,8 +94,8 @@ class FigureNoise:
 
 NOISE = {
     "seconds": FigureNoise("s", 0.02, 2.0),
-    "offered_tps": FigureNoise("tuples/s", 0.02),
-    "acked_tps": FigureNoise("tuples/s", 0.05),
+    "offered_tps": FigureNoise("rows/s", 0.02),
+    "acked_tps": FigureNoise("rows/s", 0.05),
     "p50_s": FigureNoise("s", 0.25, 0.02),
     "p95_s": FigureNoise("s", 0.25, 0.05),
     "p99_s": FigureNoise("s", 0.33, 0.1),
@@ -104,10 +104,10 @@ NOISE = {
     "slot_hours": FigureNoise("slot·h", 0.03),
     "usd": FigureNoise("USD", 0.03),
     "replans": FigureNoise("re-plans"),
-    "lost": FigureNoise("tuples"),
-    "dead_lettered": FigureNoise("tuples"),
-    "replayed": FigureNoise("tuples"),
-    "duplicates": FigureNoise("tuples"),
+    "lost": FigureNoise("rows"),
+    "dead_lettered": FigureNoise("rows"),
+    "replayed": FigureNoise("rows"),
+    "duplicates": FigureNoise("rows"),
 }
 
 
@@ -205,7 +205,7 @@ class Episode(msgspec.Struct, frozen=True):
 
 
 class RateWindow(msgspec.Struct, frozen=True):
-    """Mean rates of the sources in one stretch of time, tuples/s. tried: more was offered than was predicted, or rows
+    """Mean rates of the sources in one stretch of time, rows/s. tried: more was offered than was predicted, or rows
     waited for long: only then what came through says whether the prediction is right."""
 
     run: str
@@ -481,7 +481,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 class Season(msgspec.Struct, frozen=True):
     """Seasonality of a run's offered rate, and how well forecasts did on its held-out end: mean absolute error
-    in tuples/s and relative to the mean rate, for the method and for "as the last value". why: when None."""
+    in rows/s and relative to the mean rate, for the method and for "as the last value". why: when None."""
 
     run: str
     period_s: float | None

@@ -4,7 +4,7 @@ W1  source → f1 → f2 → f3 → count in one worker, against a bare loop mak
 W2  the same over two workers (source, f1 | f2, f3, count), against two processes that pass 512-tuple frames
     over one ZeroMQ pair without acks
     each without chains and with (worker/chains.py), one after the other
-W3  200 tuples/s through five stages over two workers: latency from the intended emit time, against a hop;
+W3  200 rows/s through five stages over two workers: latency from the intended emit time, against a hop;
     without chains and with
 """
 # bench: W1 W2 W3 – throughput and latency of the data plane beside its bare limits
@@ -58,7 +58,7 @@ def topology() -> Topology:
 
 
 def bare_loop(seconds: float) -> float:
-    """Tuples/s of one loop that makes the tuples and calls the three functions."""
+    """Rows/s of one loop that makes the tuples and calls the three functions."""
     source, done, start = bt.Numbers(), 0, time.perf_counter()
     while (now := time.perf_counter()) - start < seconds:
         for row in source.read(done, FRAME):
@@ -80,7 +80,7 @@ def _pass_on(contact: Contact, seconds: float) -> None:
 
 
 def bare_pair(seconds: float) -> float:
-    """Tuples/s of two processes and one ZeroMQ pair, frames of 512, no acks."""
+    """Rows/s of two processes and one ZeroMQ pair, frames of 512, no acks."""
     own, pusher = new_pair(), new_pair()
     pull = PullChannel(KeyGuard(own, {pusher.public: Who("worker", "bench")}.get))
     process = mp.get_context("spawn").Process(
@@ -103,7 +103,7 @@ def bare_pair(seconds: float) -> float:
 
 
 def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] = ()) -> float:
-    """Tuples/s at the sink of the real workers, acks and meters on."""
+    """Rows/s at the sink of the real workers, acks and meters on."""
     with tempfile.TemporaryDirectory() as directory:
         rig = Rig(
             topology(),
@@ -126,7 +126,7 @@ def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] 
 
 
 def our_latency(seconds: float, chained: tuple[str, ...] = ()) -> tuple[float, float]:
-    """(p50, p99) in ms at 200 tuples/s, five stages over two workers."""
+    """(p50, p99) in ms at 200 rows/s, five stages over two workers."""
     places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
     with tempfile.TemporaryDirectory() as directory:
         rig = Rig(topology(), places, directory, (str(SCRIPTS),), chained=chained)

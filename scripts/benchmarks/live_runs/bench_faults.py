@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["faults"])
     parser.add_argument("-n", "--repeats", type=int, default=5, help="kills of each role")
     parser.add_argument("--apart", type=float, default=20.0, help="seconds between kills")
-    parser.add_argument("--rate", type=float, default=100.0, help="tuples/s")
+    parser.add_argument("--rate", type=float, default=100.0, help="rows/s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
     options = parser.parse_args()

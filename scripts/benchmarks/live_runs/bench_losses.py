@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["losses"])
     parser.add_argument("--rows", type=float, default=1e6, help="at least so many at each sink")
     parser.add_argument("--kills", type=int, default=50, help="at least so many of each role")
-    parser.add_argument("--rate", type=float, default=1500.0, help="tuples/s")
+    parser.add_argument("--rate", type=float, default=1500.0, help="rows/s")
     parser.add_argument("--apart", type=float, default=4.0, help="seconds without a kill, at least")
     parser.add_argument("--burn", type=int, default=0, help="busy loops beside it")
     parser.add_argument("--slot-cores", type=float, default=0.25)

@@ -89,7 +89,7 @@ def command(running: Trial, name: str, **arguments: Any) -> Any:
 
 
 def dip(replans: int, folder: Path) -> dict[str, Any]:
-    """Plans for 85 and 60 tuples/s in turn while 42 are offered, 70 % of the lower."""
+    """Plans for 85 and 60 rows/s in turn while 42 are offered, 70 % of the lower."""
     offered, between = 42.0, 22.0
     say(f"dip: {replans} forced plans, {between * replans + 15:.0f} s")
     times: list[datetime] = []

@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["soak"])
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--minutes", type=float, help="instead of hours")
-    parser.add_argument("--rate", type=float, default=60.0, help="tuples/s")
+    parser.add_argument("--rate", type=float, default=60.0, help="rows/s")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=Path, help="PREFIX.json .txt .svg .samples.jsonl .log are written")
     parser.add_argument("-o", "--output", choices=["json", "table"], default="table")

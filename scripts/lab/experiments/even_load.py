@@ -1,6 +1,6 @@
 """Paper 3's experiment on plans: how evenly CPU and words are spread by greedy matching, at random, and in turns.
 
-For input rates from 200 to 1,200 tuples/s MBA's threads of `--topology` (logic alone, published models) go onto the
+For input rates from 200 to 1,200 rows/s MBA's threads of `--topology` (logic alone, published models) go onto the
 slots that greedy matching takes: by greedy matching, in turns (`even`, paper 0's DSM), and each thread anywhere
 (`random`, the median of `--seeds`). Deviation is the mean absolute one of all slots from their mean, as a part of it:
 of CPU (what threads need on average), and of the rows/s that leave or enter a slot. `over`: slots that need more than

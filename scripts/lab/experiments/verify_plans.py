@@ -107,7 +107,7 @@ def _checked(plan: Plan, request: PlanRequest, found: Found) -> Iterator[str]:
         plan.prediction.rate_low_tps, plan.prediction.rate_tps, plan.prediction.rate_high_tps
     )  # fmt: skip
     if low is not None and high is not None and not low * (1 - 1e-6) <= rate <= high * (1 + 1e-6) + 1e-9:
-        yield f"{rate:g} tuples/s are not between {low:g} and {high:g}"
+        yield f"{rate:g} rows/s are not between {low:g} and {high:g}"
 
 
 def _kept(plan: Plan, threads: tuple[ThreadAt, ...], topology: Topology) -> int:

@@ -47,7 +47,7 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 COLUMNS = (
-    "placements", "n", "rates, tuples/s", "highest: R²", "error, median", "95th percentile", "likely: R²",
+    "placements", "n", "rates, rows/s", "highest: R²", "error, median", "95th percentile", "likely: R²",
     "error, median", "95th percentile", "CPU R²", "mean error, points", "memory R²", "mean error, MB",
 )  # fmt: skip
 
@@ -110,7 +110,7 @@ def check_speeds(models: Mapping[str, Model], speed_of: str) -> None:
     if others:
         raise InvalidInput(
             f"these models and runs were measured beside different loops: {', '.join(others)}",
-            cause=f"the runs tell the speed of a {speed_of}, these models do not (`speed_of`)",
+            cause=f"the runs say the speed of a {speed_of}, these models do not (`speed_of`)",
             hint="measure the models again: headgate model profile",
         )
 

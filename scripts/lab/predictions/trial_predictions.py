@@ -78,7 +78,7 @@ def cases(
 
 
 def highest(topology: Topology, models: dict[str, Model], slots: int) -> float:
-    """Tuples/s that MBA+SAM plans on so many slots."""
+    """Rows/s that MBA+SAM plans on so many slots."""
     low, high = 0.0, 1.0
     while fits(topology, models, high, slots):
         low, high = high, 2 * high
@@ -188,7 +188,7 @@ def tried(
 
 
 def modelled(case: Case, models: dict[str, Model]) -> dict[str, float]:
-    """Task → tuples/s of one of its threads, by its model."""
+    """Task → rows/s of one of its threads, by its model."""
     totals: dict[str, list[float]] = {}
     for bundle in case.placement.bundles:
         totals.setdefault(bundle.task, []).append(
@@ -231,7 +231,7 @@ def bracketed(bench: Placed, quotas: Quotas, waits: bool, reference: Reference) 
         low, high = bracket.low, bracket.high
         if not low:
             raise HeadgateError(
-                f"no stable rate found from {closed_tps:.3g} down to {bracket.rate_tps:.3g} tuples/s"
+                f"no stable rate found from {closed_tps:.3g} down to {bracket.rate_tps:.3g} rows/s"
             )
         measured = math.sqrt(low * high) if math.isfinite(high) else low
         speed = fmean(trial["speed"] for trial in trials if trial["rate_tps"] in (low, high))
@@ -254,7 +254,7 @@ def first_judged(found: TrialResult) -> int:
 
 @dataclass
 class Bracket:
-    """The highest stable and the lowest unstable rate so far, and the rate to try next, in tuples/s. A rate that was
+    """The highest stable and the lowest unstable rate so far, and the rate to try next, in rows/s. A rate that was
     unstable without being sure of it is tried once more: a moment's hiccup would end the bracket far too low."""
 
     rate_tps: float

@@ -37,15 +37,11 @@ NS = 1e9
     metavar="URL",
     help="Take the input rate from this server: http://HOST:9090.",
 )
-@click.option(
-    "--query", metavar="PROMQL", help="… as one series of tuples/s: 'sum(rate(requests_total[1m]))'."
-)
+@click.option("--query", metavar="PROMQL", help="… as one series of rows/s: 'sum(rate(requests_total[1m]))'.")
 @click.option(
     "--trace", "from_trace", metavar="DIR", help="Instead: of a recorded run (its topology and models too)."
 )
-@setting(
-    "--rate-scale", type=float, default=1.0, show_default=True, metavar="X", help="Tuples/s = value × X."
-)
+@setting("--rate-scale", type=float, default=1.0, show_default=True, metavar="X", help="Rows/s = value × X.")
 @setting(
     "--past",
     type=float,
@@ -265,7 +261,7 @@ def tell_all(
 
     plan = advisor.plan
     if plan is None:
-        raise InvalidInput("nothing was offered for a second", cause="there is no rate to plan for")
+        raise InvalidInput("nothing was offered for a second", cause="no rate to plan for was seen")
     rows = [row_of(advice, began_s) for advice in found]
     if output != "table":
         topology = advisor.question.topology.name
@@ -277,7 +273,7 @@ def tell_all(
         click.echo(f"{when}  {advice.reason} → {advice.action}: {advice.text}")
     facts = plan_facts(plan)
     click.echo(
-        f"\nnow: plan {plan.id} for {significant(facts['rate_tps'], 6)} tuples/s, "
+        f"\nnow: plan {plan.id} for {significant(facts['rate_tps'], 6)} rows/s, "
         f"{counted(facts['slots'], 'slot')} on {counted(facts['vms'], 'VM')}, ${facts['usd_per_hour']:g} per hour"
     )
     write_table(task_rows(plan))
@@ -287,7 +283,7 @@ def task_rows(plan: Plan) -> list[dict[str, Any]]:
     return [
         {
             "task": task.task,
-            "t/s": round(task.rate_tps, 1),
+            "rows/s": round(task.rate_tps, 1),
             "threads": task.threads,
             "slots of CPU": round(task.cpu_slots, 2),
         }

@@ -155,7 +155,7 @@ class Advisor:
         plan, rate_tps = self.plan, self.offer.spans[0].rate_tps
         assert plan is not None
         used = counted(plan.slots.used, "slot")
-        text = f"{rate_tps:,.1f} t/s are taken in to begin with: {used} for {plan.rate_tps:,.1f} t/s"
+        text = f"{rate_tps:,.1f} rows/s are taken in to begin with: {used} for {plan.rate_tps:,.1f} rows/s"
         return Advice(0.0, "plan", "start", text, rate_tps, plan)
 
     def _advice(self, planned: bool) -> Advice | None:

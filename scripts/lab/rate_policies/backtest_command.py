@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.rates.learned_season import LearnedSeason
 
 SCHEMA, CURVE_SCHEMA = "headgate/backtest/v1", "headgate/backtest-curve/v1"
-TOPOLOGY = "linear"  # the shipped example with published models: about seven slots for every 100 tuples/s
+TOPOLOGY = "linear"  # the shipped example with published models: about seven slots for every 100 rows/s
 PEAK_TPS = (
     400.0  # of made series and of files, unless told otherwise: 29 slots, so that one more or less shows
 )
@@ -62,7 +62,7 @@ SHOWN = (
 @click.option("--topology", default=TOPOLOGY, show_default=True, metavar="T", help="Plan for this topology.")
 @click.option("--models", metavar="DIR", help="… by these models (default: those of an example).")
 @setting("--peak", type=float, metavar="R", help=f"Scale each series to this peak (default: {PEAK_TPS:g}).")
-@setting("--rate-scale", type=float, metavar="X", help="Instead: tuples/s = value × X.")
+@setting("--rate-scale", type=float, metavar="X", help="Instead: rows/s = value × X.")
 @setting("--time-scale", "time_scales", metavar="X,Y", default="1", help="Seconds = time / X; several: each.")
 @setting(
     "--take", "seconds", type=float, metavar="S", help="Of each file only the first N (default: all of it)."
@@ -109,7 +109,7 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     """Try rules for following a rate in virtual time, on RATES: rates files (as for `up --rates`), recorded runs, or
     made series (made:sine-120s; made:all, made:few).
 
-    Each policy plans with the same planner and models; what comes above the plan in force waits. Of each is told:
+    Each policy plans with the same planner and models; what comes above the plan in force waits. Of each is reported:
     slot-seconds as a share of those of one plan for the peak, known in hindsight, with the headroom that every
     plan has (of_static) and without (of_bare); rows that came above the plan in force (short_share), and that
     waited longer than the tightest latency constraint, else 5 s (late_share); plans, moves, cost. The best carries
@@ -449,5 +449,5 @@ def _rates(axes: Axes, time: ScoreSeries) -> None:
         step="pre",
         linewidth=0,
     )
-    axes.set_ylabel("tuples/s")
+    axes.set_ylabel("rows/s")
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)

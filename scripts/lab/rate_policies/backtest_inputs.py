@@ -137,7 +137,7 @@ Steps = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class RateSeries:
-    """`steps` of (s, tuples/s) over `seconds`. cut_tps: no rate of it is above, which `cut_share` of the time were."""
+    """`steps` of (s, rows/s) over `seconds`. cut_tps: no rate of it is above, which `cut_share` of the time were."""
 
     name: str
     steps: Steps

@@ -363,7 +363,7 @@ class FluidWorld:
         if choice.plan is None or choice.degraded:
             if self.plan is None and not (q.best_that_fits and choice.plan is not None):
                 raise Infeasible(
-                    f"no plan carries {significant(rate_tps, 6)} tuples/s",
+                    f"no plan carries {significant(rate_tps, 6)} rows/s",
                     cause=choice.degraded or choice.text,
                 )
             if choice.plan is None:

@@ -32,7 +32,7 @@ NEAR = 0.01  # of a step: a time is on the grid that was asked for
 
 
 class RatePoints(NamedTuple):
-    """(UTC s, tuples/s) in order of time. left_out: what else there was, in words, or ""."""
+    """(UTC s, rows/s) in order of time. left_out: what else there was, in words, or ""."""
 
     points: list[tuple[float, float]]
     left_out: str
@@ -193,7 +193,7 @@ def _points(series: _Series, from_s: float, to_s: float, step_s: float) -> RateP
 
 
 def _rate(text: str) -> tuple[str, float]:
-    """(why it is no rate or "", tuples/s)."""
+    """(why it is no rate or "", rows/s)."""
     try:
         value = float(text)
     except ValueError:
@@ -216,7 +216,7 @@ SAME_S = 1e-3
 
 
 class RateAsked(NamedTuple):
-    """What is asked: tuples/s are values of `query` × `scale`."""
+    """What is asked: rows/s are values of `query` × `scale`."""
 
     query: str
     step_s: float

@@ -32,13 +32,13 @@ SECONDS_MOST = 1_000_000
 @click.option("--topology", metavar="NAME", help="Whose rates they are (default: the trace's topology).")
 @setting("--period", type=float, metavar="S", help="Of so many seconds (default: the best that is found).")
 @setting("--time-scale", type=float, default=1.0, metavar="X", help="Seconds = time / X, as in the run.")
-@setting("--rate-scale", type=float, default=1.0, metavar="X", help="Tuples/s = value × X.")
+@setting("--rate-scale", type=float, default=1.0, metavar="X", help="Rows/s = value × X.")
 @setting("--skip", type=float, default=0.0, metavar="S", help="Leave out the first S seconds of each.")
 @setting("--take", "seconds", type=float, metavar="S", help="Take only the next N of each.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
 @format_options
 def learn(sources: tuple[str, ...], output: Format, **options: Any) -> None:
-    """Learn what comes back from recorded runs (traces/TOPOLOGY/RUN) or rates files, and say how well it foresees.
+    """Learn what comes back from recorded runs (traces/TOPOLOGY/RUN) or rates files, and say how well it predicts.
 
     The last third of the longest is held out: a season is written only if it was off by at most half as much there as
     what came 15 s before. Give the file to `headgate up --season FILE`, or try it with `headgate lab backtest`.
@@ -212,5 +212,5 @@ def season_picture(season: LearnedSeason, path: str | os.PathLike[str]) -> None:
         axes.set_xlim(0, season.period_s)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("seconds of a period")
-        axes.set_ylabel("tuples/s")
+        axes.set_ylabel("rows/s")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)

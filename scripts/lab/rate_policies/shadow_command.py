@@ -57,7 +57,7 @@ def shadow(
     \b
     static      one plan for the highest rate so far, with headroom
     bare        the same without
-    foresight   the controller's rule among machines that do as promised
+    foresight   the controller's rule among machines that do as predicted
     lsa+rsm     the same rule; plans by LSA and RSM, as in the paper
     mba+sam     the same rule; plans by MBA and SAM, as in the paper
     ds2         the right size for the mean of the last ten seconds

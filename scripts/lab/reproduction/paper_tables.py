@@ -66,7 +66,7 @@ def highest(name: str, pair: str) -> Plan:
 
 
 def supported(name: str, plan: Plan, routing: str = "weighted", interference: str = "cpu") -> float:
-    """The predicted rate in tuples/s under another routing and interference."""
+    """The predicted rate in rows/s under another routing and interference."""
     topology, where = LOGIC[name], (plan.placement, plan.vms)
     return predict(topology, PUBLISHED, *where, routing=routing, interference=interference).rate_tps
 
@@ -183,7 +183,7 @@ def of_one_slot() -> Iterator[Claim]:
     placement = Placement((*two, Bundle(Slot("vm2", 0), "table", 9)))
     note = "9 threads carry 9.4, between 5 at 2 and 10 at 10; the text takes 10"
     rate = predict(Topology("table", (Task("table"),)), PUBLISHED, placement, vms).rate_tps
-    yield Claim(at, "4 slots with 2 table threads, one with 9", "30 tuples/s", f"{rate:.1f} tuples/s", note)
+    yield Claim(at, "4 slots with 2 table threads, one with 9", "30 rows/s", f"{rate:.1f} rows/s", note)
     plan = acquired("diamond", 100, "mba+sam")
     bundles = sorted((b.threads for b in plan.placement.bundles if b.task == "table"), reverse=True)
     total = sum(bundles)
@@ -191,7 +191,7 @@ def of_one_slot() -> Iterator[Claim]:
         at, "Diamond at 100: table threads, bundles", "160: 60, 60, 40", f"{total}: {_each_number(bundles)}"
     )
     carried = [peak_rate(PUBLISHED["table"], threads) for threads in bundles]
-    yield Claim(at, "… their capacity, tuples/s", "40, 40, 20", _each_number(carried))
+    yield Claim(at, "… their capacity, rows/s", "40, 40, 20", _each_number(carried))
     given = [100 * threads / total for threads in bundles]
     yield Claim(
         at, "… what shuffle gives them", "37, 37, 26", _each_number(given, ".1f"), "40/160 of 100 is 25"
@@ -242,7 +242,7 @@ def of_prediction() -> Iterator[Claim]:
     note = f"ours: {most} slots of 25 and more blob threads, {carried:.0f} in all; table limits"
     yield Claim(at, "MBA+RSM, Linear: predicted rate", "315", rsm, note)
     three = peak_rate(PUBLISHED["table"], 3)
-    yield Claim(at, "3 table threads in a slot", "6 tuples/s", f"{three:.1f} tuples/s")
+    yield Claim(at, "3 table threads in a slot", "6 rows/s", f"{three:.1f} rows/s")
     gains = [ours[n, f"mba+{m}"] / ours[n, f"lsa+{m}"] - 1 for n in MICRO for m in ("dsm", "rsm")]
     note = "same mapper; LSA's rates are lower here, see below"
     yield Claim(at, "MBA's predicted rate above LSA's", "20 to 175 %", _span(gains, 100, ".0f", " %"), note)

@@ -124,7 +124,7 @@ def reproduce(options: argparse.Namespace, words: Sequence[str]) -> Path:
     records = [store.records[cell.key] for cell in wanted if cell.key in store.records]
     traces = [options.work / record["trace"] for record in records if not record.get("failed")]
     if not traces:
-        raise HeadgateError("no cell was run, so there is nothing to tell", hint="a larger --budget")
+        raise HeadgateError("no cell was run, so there is nothing to report", hint="a larger --budget")
     tell = lambda step: print(f"analysis: {step}", file=sys.stderr)  # noqa: E731
     steps, slots = analysed(traces, options.work / "analysis", tell)
     times = sorted(record["ended"] for record in records)
@@ -173,7 +173,7 @@ def settings_of(planner: c.Planner, vms: Sequence[int], pace: Pace) -> dict[str,
 
 
 def ends_of(shape: str, store: Store, planner: c.Planner, place: Place) -> dict[str, Any]:
-    """Task of fixed size → CPU of a slot per tuple/s (see reproducing.ends), measured once for a work folder."""
+    """Task of fixed size → CPU of a slot per row/s (see reproducing.ends), measured once for a work folder."""
     key = f"ends {shape}"
     if not store.is_done(key):
         began, clock_s = now(), time.monotonic()
@@ -182,7 +182,7 @@ def ends_of(shape: str, store: Store, planner: c.Planner, place: Place) -> dict[
         took_s = round(time.monotonic() - clock_s, 1)
         store.add({"key": key, "ends": of, "began": began, "took_s": took_s, "ended": now()})
         use = ", ".join(f"{task} {100 * cpu:.2g} %" for task, cpu in of.items())
-        say(f"{key}: CPU of a slot per tuple/s: {use} ({took_s:.0f} s)")
+        say(f"{key}: CPU of a slot per row/s: {use} ({took_s:.0f} s)")
     found_before: dict[str, Any] = store.records[key]["ends"]
     return found_before
 
@@ -231,7 +231,7 @@ def said(record: dict[str, Any]) -> str:
     plan, last = record["plan"], f"{kept[-1]:.4g}" if kept else "nothing"
     predicted = plan["prediction"]["rate_tps"]
     return (
-        f"planned {plan['rate_tps']:.4g}, predicted {predicted:.4g}, kept up to about {last} tuples/s "
+        f"planned {plan['rate_tps']:.4g}, predicted {predicted:.4g}, kept up to about {last} rows/s "
         f"({len(record['steps'])} steps, {record['took_s']:.0f} s)"
     )
 

@@ -185,7 +185,7 @@ def gains(cells: Sequence[Data]) -> list[float]:
 
 
 def slots_per_rate(cells: Sequence[Data], shape: str, routing: str) -> Data | None:
-    """Slots that MBA+SAM and LSA+RSM have for each tuple/s that they achieve, and the ratio of the two: slots at the
+    """Slots that MBA+SAM and LSA+RSM have for each row/s that they achieve, and the ratio of the two: slots at the
     same achieved rate. None when one of them is missing."""
     found: dict[str, list[float]] = {"lsa+rsm": [], "mba+sam": []}
     for cell in cells:

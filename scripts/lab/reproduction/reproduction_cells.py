@@ -32,7 +32,7 @@ FIXED, ACQUIRED = "8.5", "8.4"
 SIZES = (4, 2, 1)  # slots of the VMs that are acquired (section 8.2)
 PARTS = (0.25, 0.5, 1.0)  # of MBA+SAM's highest rate: what VMs are acquired for (the paper: 50, 100, 200)
 RUN_PART = 0.5  # … and the one that is run as well
-STEPS_TO_HIGHEST = 28  # the paper's planned 280 tuples/s in steps of 10
+STEPS_TO_HIGHEST = 28  # the paper's planned 280 rows/s in steps of 10
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ class Up:
             if status["tuples"]["acked"]:
                 return status
             time.sleep(LOOK_S)
-        raise Unreachable(f"no tuple was done within {START_S:g} s", hint=str(self.log))
+        raise Unreachable(f"no row was done within {START_S:g} s", hint=str(self.log))
 
     def _failed(self) -> HeadgateError:
         code = self._process.returncode if self._process else None
@@ -256,7 +256,7 @@ LATE_S = 1.2  # samples are on their way so long
 
 
 def with_ends(topology: Topology, ends: Mapping[str, float]) -> Topology:
-    """The topology whose tasks of fixed size declare what was measured; `ends`: task → CPU of a slot per tuple/s."""
+    """The topology whose tasks of fixed size declare what was measured; `ends`: task → CPU of a slot per row/s."""
     tasks = [
         replace(task, static=replace(task.static, cpu=0.0, cpu_per_tps=ends[task.name]))
         if task.static
@@ -267,7 +267,7 @@ def with_ends(topology: Topology, ends: Mapping[str, float]) -> Topology:
 
 
 def measured(place: Place, topology: Topology, plan: Plan) -> dict[str, float]:
-    """Task of fixed size → CPU of a slot for each of its tuples/s. Raises HeadgateError."""
+    """Task of fixed size → CPU of a slot for each of its rows/s. Raises HeadgateError."""
     rate_tps = PART * plan.prediction.rate_tps
     trace, window = _run(place, topology, plan, rate_tps)
     fixed = [task.name for task in topology.tasks if task.static]

@@ -48,10 +48,10 @@ def draw(data: Data, folder: Path) -> list[Path]:
     """All of `NAMES` as SVG in the folder; their paths."""
     fixed = [c for c in data["cells"] if c["section"] == FIXED and c.get("actual_tps")]
     files = {name: folder / f"{PREFIX}{name}.svg" for name in NAMES}
-    rate, use = "actual, tuples/s", "% of a slot, all of a VM"
+    rate, use = "actual, rows/s", "% of a slot, all of a VM"
     _slots(files["slots"], data)
     for name in ("planned", "predicted", "likely"):
-        _scatter(files[name], data, fixed, rate, f"{name}, tuples/s", _rate(f"{name}_tps"))
+        _scatter(files[name], data, fixed, rate, f"{name}, rows/s", _rate(f"{name}_tps"))
     for name in ("cpu", "memory"):
         _scatter(files[name], data, fixed, f"actual {use}", "predicted", _use(name))
     _violins(files["latency"], data, fixed)
@@ -167,7 +167,7 @@ def _slots(file: Path, data: Data) -> None:
                 bars = axes.bar(places, values, 0.18, color=COLOURS[: len(values)])
                 axes.bar_label(bars, [f"{value:g}" if value else "" for value in values], fontsize=6)
             axes.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
-            axes.set(xlabel="tuples/s", ylabel="slots")
+            axes.set(xlabel="rows/s", ylabel="slots")
         from matplotlib.patches import Patch
 
         handles = [Patch(color=COLOURS[n], label=name) for n, name in enumerate(SERIES)]

@@ -349,7 +349,7 @@ class Replays:
         controller = self.world.controller
         reply = controller.ask("deadletter_replay", all=True) if controller.alive else None
         asked = len(reply.data["ids"]) if reply is not None and reply.error is None else reply and reply.error
-        self.world.clock.say(f"letters asked for: {asked}")
+        self.world.clock.say(f"dead letters asked for: {asked}")
 
     # ── what is seen ────────────────────────────────────────────────────────────────────────────
 
@@ -363,25 +363,29 @@ class Replays:
         """Rule 1, of a source thread."""
         for place in ((now.boot, serial) for now in again for serial in now.done):
             number, row = self._rows[place]
-            assert self._sunk.get(number) == row, f"letter {number} is done, its row reached no sink"
+            assert self._sunk.get(number) == row, f"dead letter {number} is done, its row reached no sink"
 
     def kept(self, records: Iterable[DeadLetterRecord]) -> None:
         """Rule 1, of what the controller writes."""
         for record in records:
             if isinstance(record, KeptDeadLetter):
                 before = self._kept.setdefault(record.number, record)
-                assert before.key == record.key, f"two letters have the number {record.number}"
+                assert before.key == record.key, f"two dead letters have the number {record.number}"
             elif isinstance(record, DeadLetterDone):
-                assert record.number in self._kept, f"letter {record.number} is dropped, it was never written"
+                assert record.number in self._kept, (
+                    f"dead letter {record.number} is dropped, it was never written"
+                )
                 letter = self._kept[record.number]
                 place = letter.source, letter.partition, letter.position
                 reached = self._sunk.get(record.number)
-                assert reached == place, f"letter {record.number} is dropped, its row reached no sink"
-                self.world.met["letters replayed"] += 1
+                assert reached == place, f"dead letter {record.number} is dropped, its row reached no sink"
+                self.world.met["dead letters replayed"] += 1
                 del self._kept[record.number]
             elif isinstance(record, DiedAgain):
-                assert record.number in self._kept, f"letter {record.number} died again, it was never written"
-                self.world.met["letters died again"] += 1
+                assert record.number in self._kept, (
+                    f"dead letter {record.number} died again, it was never written"
+                )
+                self.world.met["dead letters died again"] += 1
 
     @property
     def left(self) -> str:
@@ -397,4 +401,4 @@ class Replays:
     def over(self) -> None:
         known = self.world.controller.loop.knowledge.counts.letters.kept  # of which it heard last
         vanished = sorted(self._kept.keys() - known.keys())
-        assert not vanished, f"letters {vanished} have vanished"
+        assert not vanished, f"dead letters {vanished} have vanished"

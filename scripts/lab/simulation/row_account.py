@@ -146,7 +146,7 @@ class SimAccount:
     def buried(self, letters: Iterable[DeadLetter]) -> None:
         for letter in letters:
             if letter.of:  # the row of another one
-                assert not self.mended(), f"letter {letter.of} died again, and its cause is mended"
+                assert not self.mended(), f"dead letter {letter.of} died again, and its cause is fixed"
                 continue
             row = letter.source, letter.partition, letter.position
             assert self.shape.fails(letter.position), f"a dead letter for the healthy row {row}"

@@ -25,14 +25,14 @@ SHOWN_MOST = 20  # violations told in words; all are in the JSON
     "--first-seed", "first", default=0, type=click.IntRange(0), metavar="S", help="The first (default: 0)."
 )
 @setting("--shape", metavar="NAME", help="Only this topology (default: the seed says).")
-@click.option("--steps", "trace", is_flag=True, help="Tell what happens in one seed.")
+@click.option("--steps", "trace", is_flag=True, help="Show what happens in one seed.")
 @setting("--jobs", default=None, type=click.IntRange(1), metavar="J", help="Processes (default: all cores).")
 @format_options
 def sim(
     seeds: int | None, first: int, shape: str | None, trace: bool, jobs: int | None, output: Format
 ) -> None:
     """Run the real controller, agents and workers in virtual time, each seed with re-plans and faults of its
-    own, and check after every event that no tuple is lost. Ends with 8 when something is not as it must be.
+    own, and check after every event that no row is lost. Ends with 8 when something is not as it must be.
 
     The same seed gives the same run, and the same hash."""
     from headgate.lab.simulation.simulated_topologies import SHAPES

@@ -29,12 +29,12 @@ EXPECTED = (
     *(f"{who} killed in {phase}" for who in ("worker", "controller")
       for phase in ("prepared", "switched", "probation", "committed")),
     "marks lost", "frames lost", "acks lost", "frames out of order", "replays by fault", "replays by deadline",
-    "sources restarted", "sources read again", "spools drained", "events accepted anew",
+    "sources restarted", "sources read again", "spools drained", "events accepted again",
     "dead letters", "exclusive hand-overs",
     "ranges moved", "ranges taken over", "ranges thawed",
     "ranges restored", "snapshots restored", "snapshots of changes", "journal failures",
     "VMs held dead", "no fault at all",
-    "letters replayed", "letters died again",
+    "dead letters replayed", "dead letters died again",
     "stretches without faults", "sinks in workers of their own", "sinks on VMs of their own",
 )  # fmt: skip
 

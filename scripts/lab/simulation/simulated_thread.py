@@ -339,7 +339,7 @@ class SimSource(SimThread):
         assert self.core.orders is not None
         with suppress(OSError):
             self._left.look(self.core.orders)
-            self.world.met["events accepted anew"] += self._left.take(kept, self.world.now_ns)
+            self.world.met["events accepted again"] += self._left.take(kept, self.world.now_ns)
         return self._left.more
 
     def _forget(self, kept: SimSpool, acked: int) -> None:

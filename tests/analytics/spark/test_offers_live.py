@@ -174,7 +174,7 @@ def test_a_run_whose_model_promises_too_much_learns_better(run: RunWithAWrongMod
     taken = next(one for one in run.decisions() if one["trigger"] == "refitted")
     corrected = json.loads((run.trace / "corrected" / "work.json").read_text())
     new_tps = corrected["points"][0]["rate_tps"]
-    assert corrected["corrected"]["by"] == "refit" and f"→ {new_tps:.4g} t/s" in taken["text"]
+    assert corrected["corrected"]["by"] == "refit" and f"→ {new_tps:.4g} rows/s" in taken["text"]
     true_tps, true_cpu = at_its_peak(run.trace)
     assert new_tps == pytest.approx(true_tps, rel=0.07)
     assert corrected["points"][0]["cpu"] == pytest.approx(true_cpu, rel=0.05)

@@ -158,7 +158,7 @@ TOPOLOGY = chain("a", "b", ends=True)
 
 
 def spread(name: str, **half: float) -> Model:
-    """A slot of a or b carries 100 tuples/s with two threads, give or take."""
+    """A slot of a or b carries 100 rows/s with two threads, give or take."""
     model = model_of(name, (1, 60.0, 0.5, 0.2), (2, 100.0, 0.9, 0.3))
     points = tuple(replace(point, spread=Spread(**half)) if half else point for point in model.points)
     return replace(model, points=points)

@@ -51,7 +51,7 @@ def flows(*triples: tuple[str, str, float]) -> tuple[TaskFlow, ...]:
 
 
 def measured(rows: dict[tuple[str, str], float], **more: dict) -> MeasuredTraffic:
-    """Rows on edges at 100 tuples/s; sizes of rows and cores of tasks as they are."""
+    """Rows on edges at 100 rows/s; sizes of rows and cores of tasks as they are."""
     work = {task: cores / 100 for task, cores in more.get("work", {}).items()}
     return MeasuredTraffic(60.0, {e: r / 100 for e, r in rows.items()}, more.get("row_bytes", {}), work)
 

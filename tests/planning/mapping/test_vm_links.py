@@ -177,7 +177,7 @@ def test_a_plan_that_links_do_not_hold_is_refused_with_its_shortfall_and_the_rat
         in refused.value.faults[0]
     )
     assert refused.value.rate_tps == pytest.approx(60.0)
-    assert "fits up to 60 tuples/s" in str(refused.value.hint)
+    assert "fits up to 60 rows/s" in str(refused.value.hint)
     less = best_plan(narrow)
     assert 1.0 < less.rate_tps < 120.0 and not overfull(less, topology())
 

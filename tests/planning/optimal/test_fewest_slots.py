@@ -293,7 +293,7 @@ def test_of_many_tasks_those_that_nothing_was_looked_for_are_packed_as_usual():
 
 
 def model(*points: tuple[int, float, float, float | None]) -> Model:
-    """(threads, tuples/s, CPU, half-width of the tuples/s)"""
+    """(threads, rows/s, CPU, half-width of the rows/s)"""
     made = (
         Point(n, tps, cpu, 0.01, None if half is None else Spread(rate_tps=half))
         for n, tps, cpu, half in points

@@ -54,7 +54,7 @@ def test_fixed_vms_are_all_named():
 
 
 def test_not_even_one_step_is_infeasible():
-    with pytest.raises(Infeasible, match="no plan for 500 tuples/s") as refused:
+    with pytest.raises(Infeasible, match="no plan for 500 rows/s") as refused:
         highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(4), fixed=True), 500.0)
     assert refused.value.cause == "mba needs 5 slots"
     with pytest.raises(Infeasible):
@@ -76,8 +76,8 @@ def test_a_step_is_a_rate(step):
 
 
 def test_a_need_that_falls_as_the_rate_rises_hides_nothing():
-    """One thread of each takes 0.9 of the memory at 10 tuples/s, two take 0.1 at 20: both fit into one
-    slot up to 5.5 tuples/s, and again above 10."""
+    """One thread of each takes 0.9 of the memory at 10 rows/s, two take 0.1 at 20: both fit into one
+    slot up to 5.5 rows/s, and again above 10."""
     odd = {name: model_of(name, (1, 10, 0.1, 0.9), (2, 20, 0.1, 0.1)) for name in ("a", "b")}
     request = PlanRequest(chain("a", "b"), odd, 7.0, vms_of(1))
     with pytest.raises(Infeasible):
@@ -98,7 +98,7 @@ def test_a_need_that_falls_as_the_rate_rises_hides_nothing():
 
 
 def test_a_step_that_would_be_tried_for_ever_is_refused():
-    with pytest.raises(InvalidInput, match=r"0\.0001 tuples/s is too fine") as refused:
+    with pytest.raises(InvalidInput, match=r"0\.0001 rows/s is too fine") as refused:
         highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(1)), 1e-4)
     assert refused.value.hint == "a step of 0.1 gives three digits"
     assert highest_plan(PlanRequest(chain("work"), WORK, 0.0, vms_of(1)), 0.1).rate_tps == 100
@@ -106,7 +106,7 @@ def test_a_step_that_would_be_tried_for_ever_is_refused():
 
 @pytest.mark.parametrize("need", [(1.3, 0.1), (0.1, 1.4)], ids=["CPU", "memory"])
 def test_a_rest_that_needs_more_than_a_slot_hides_no_full_bundle(need):
-    """99 tuples/s need 1.3 slots, 100 a full bundle in one: one slot carries 76 and 100, two up to 176."""
+    """99 rows/s need 1.3 slots, 100 a full bundle in one: one slot carries 76 and 100, two up to 176."""
     model = {"work": model_of("work", (1, 100, *need))}
     for slots, rate in ((1, 100), (2, 200), (3, 300)):
         assert highest_plan(PlanRequest(chain("work"), model, 0.0, vms_of(slots)), 1.0).rate_tps == rate

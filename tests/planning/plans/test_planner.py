@@ -101,7 +101,7 @@ def test_best_plan_is_the_plan_when_it_fits():
 
 
 def test_best_plan_finds_rates_above_some_that_do_not_fit():
-    """Both fit into one slot up to 5.5 tuples/s, and again from 10 to 20."""
+    """Both fit into one slot up to 5.5 rows/s, and again from 10 to 20."""
     odd = {name: model_of(name, (1, 10, 0.1, 0.9), (2, 20, 0.1, 0.1)) for name in ("a", "b")}
     assert best_plan(PlanRequest(chain("a", "b"), odd, 19.0, vms_of(1))).rate_tps == 19
     assert best_plan(PlanRequest(chain("a", "b"), odd, 40.0, vms_of(1))).rate_tps == pytest.approx(

@@ -73,7 +73,7 @@ def test_no_number_of_slots_helps_a_task_of_one_thread():
     assert (found.same_slots.rate_tps, found.more_slots) == (100, None)
     beyond = scaling_analysis(bought(topology, WORK), 101.0)
     assert beyond.plan is None
-    assert "task 'work' is exclusive: its one thread carries 100 tuples/s" in beyond.reason
+    assert "task 'work' is exclusive: its one thread carries 100 rows/s" in beyond.reason
 
 
 def test_fixed_vms_grow_by_single_slots_of_the_last_ones_price():
@@ -118,7 +118,7 @@ def test_of_vms_that_are_had_the_plans_own_slots_reach_as_far_as_a_plan_on_just_
 def test_what_does_not_fit_is_a_cell_with_its_reason():
     cell = compared(fixed(chain("work"), WORK, slots=(2,)), "mba+dsm", 300.0)
     assert (cell.pair, cell.rate_tps, cell.plan, cell.weighted_tps) == ("mba+dsm", 300, None, None)
-    expected = "no plan for 300 tuples/s fits into 2 slots: mba needs 3 slots"
+    expected = "no plan for 300 rows/s fits into 2 slots: mba needs 3 slots"
     assert cell.reason == expected
 
 

@@ -140,7 +140,7 @@ PLANTED = {
         "where it has no thread",
     ),
     "a share below nothing": (lambda: with_shares(replace(SHARES[0], share=-0.5)), "is -0.5"),
-    "too low a rate": (lambda: with_prediction(rate_tps=249.0), "supports 249 tuples/s, planned are 250"),
+    "too low a rate": (lambda: with_prediction(rate_tps=249.0), "supports 249 rows/s, planned are 250"),
     "slots miscounted": (lambda: replace(PLAN, slots=replace(PLAN.slots, used=1)), "says 1 of"),
     "an idle VM not counted": (lambda: replace(PLAN, vms=(*PLAN.vms, Vm("vm9", 1))), "are used, has"),
     "a VM twice": (lambda: replace(PLAN, vms=(*PLAN.vms, PLAN.vms[0])), "'vm1' is listed 2 times"),
@@ -148,7 +148,7 @@ PLANTED = {
     "an unknown routing": (lambda: replace(PLAN, routing="wighted"), "unknown routing 'wighted'"),
     "an unknown interference": (lambda: replace(PLAN, interference="gpu"), "unknown interference 'gpu'"),
     "another allocator": (lambda: replace(PLAN, allocator="lsa"), "allocation is by mba"),
-    "a prediction too good": (lambda: with_prediction(rate_tps=400.0), "predicted are 400 tuples/s"),
+    "a prediction too good": (lambda: with_prediction(rate_tps=400.0), "predicted are 400 rows/s"),
     "a slot said to idle": (
         lambda: with_prediction(slots=(replace(PLAN.prediction.slots[0], cpu=0.0), *PLAN.prediction.slots[1:])),
         "would use",
@@ -208,7 +208,7 @@ def test_a_plan_is_not_worse_than_the_one_it_replaces(rate, worse):
     asked = PlanRequest(topology, known, rate, vms_of(4), routing="shuffle")
     old, new = make_plan(replace(asked, rate_tps=300.0)), make_plan(asked)
     faults = faults_of(new, topology, known, replaces=old)
-    assert faults == (["supports 50 tuples/s of 205, the plan it replaces 300"] if worse else [])
+    assert faults == (["supports 50 rows/s of 205, the plan it replaces 300"] if worse else [])
     assert faults_of(new, topology, known) == []
     assert faults_of(new, topology, known, replaces=replace(old, models_digest="x")) == []
     assert faults_of(new, topology, known, replaces=new) == []

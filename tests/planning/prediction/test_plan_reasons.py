@@ -248,7 +248,7 @@ def test_what_is_predicted_is_what_the_models_allow(mapper, slots):
 
 
 def test_on_eight_slots_bundles_cut_up_use_cpu_that_full_bundles_leave():
-    """Above 110 tuples/s SAM needs a ninth slot: it keeps rests of bundles whole, and out of full bundles' slots."""
+    """Above 110 rows/s SAM needs a ninth slot: it keeps rests of bundles whole, and out of full bundles' slots."""
     dsm, sam = highest("dsm", 8), highest("sam", 8)
     assert dsm.prediction.rate_tps > sam.prediction.rate_tps
     request = PlanRequest(LINEAR, KNOWN, sam.rate_tps + 1.0, (Vm("vm1", 8),), fixed=True)

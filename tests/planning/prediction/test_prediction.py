@@ -166,7 +166,7 @@ def test_what_is_cheaper_by_a_hair_is_not_driven_to_its_peak():
 
 @pytest.mark.parametrize("routing", ["weighted", "shuffle"])
 def test_a_source_uses_cpu_in_proportion_to_its_rate(routing):
-    """0.1 always and 0.002 for each tuple/s, beside a task that takes 0.008: 0.9 / 0.01."""
+    """0.1 always and 0.002 for each row/s, beside a task that takes 0.008: 0.9 / 0.01."""
     static = Static(1, 0.1, 0.15, cpu_per_tps=0.002)
     topology = Topology("t", (Task("in", "source", static=static), Task("a")), (Edge("in", "a"),))
     found = predict(topology, {"a": BUSY}, placed((0, "in", 1), (0, "a", 1)), VMS, 50.0, routing=routing)

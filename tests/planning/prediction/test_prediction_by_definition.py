@@ -43,7 +43,7 @@ LET_THROUGH = 0.99  # of the rate: what the shares are sure to carry
 @dataclass(frozen=True)
 class Piece:
     """One group: `threads` threads of `task` in `slot`; `unit`: w of its task; `peak` 0: fixed size, which uses
-    `each` of the CPU for one tuple/s besides."""
+    `each` of the CPU for one row/s besides."""
 
     task: str
     slot: Slot
@@ -88,7 +88,7 @@ EACH = st.sampled_from([0.0, 0.0, 0.0005, 0.01])
 
 
 def with_use(topology: Topology, source: float, sink: float) -> Topology:
-    """CPU that source and sink use for each tuple/s."""
+    """CPU that source and sink use for each row/s."""
     use = {"source": source, "sink": sink}
     tasks = [
         replace(task, static=replace(task.static, cpu_per_tps=use[task.name])) if task.static else task
@@ -397,7 +397,7 @@ def test_plans_tell_it_in_words_and_files() -> None:
     request = PlanRequest(chain("a"), {"a": measured("a")}, 190.0, (Vm("vm1", 2),))
     plan = make_plan(request)
     assert plan.prediction.likely_tps == pytest.approx(200 * (1 - 0.5642 * OFF_BY), rel=1e-3)
-    assert "carries 200 tuples/s (between 196 and 204 by its models, likely 194.4)" in headline(plan)
+    assert "carries 200 rows/s (between 196 and 204 by its models, likely 194.4)" in headline(plan)
     assert plan_of(json.loads(json.dumps(plan_data(plan)))) == plan
 
 

@@ -104,7 +104,7 @@ def test_where_models_err_each_for_itself_it_is_at_least_as_sure_as_is_said(prob
 
 
 def test_slots_that_are_not_alike_full_are_each_reckoned_with() -> None:
-    """Three slots that are full at 99 tuples/s and three at 102, by many draws of what each is off by."""
+    """Three slots that are full at 99 rows/s and three at 102, by many draws of what each is off by."""
     models = {"a": model_of("a", (1, 33.0, 1.0, 0.1)), "b": model_of("b", (1, 34.0, 1.0, 0.1))}
     placement = Placement(tuple(Bundle(Slot("vm1", n), "ab"[n // 3], 1) for n in range(6)))
     load = load_of(chain("a", "b"), models, placement, (Vm("vm1", 6),), True)

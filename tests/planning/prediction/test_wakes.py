@@ -81,7 +81,7 @@ def test_a_task_that_waits_had_lone_rows_at_its_peak_too() -> None:
 
 
 def test_a_task_that_is_cheap_in_bulk_is_dear_beside_a_slow_one() -> None:
-    """b alone takes 1,000 tuples/s; 80 of them come one by one and fill the slot sooner than its model says."""
+    """b alone takes 1,000 rows/s; 80 of them come one by one and fill the slot sooner than its model says."""
     plain, dear = (predict(PAIR, models(wake), placed("ab"), VMS) for wake in (None, 0.002))
     assert plain.rate_tps == pytest.approx(1 / (1 / 100 + 1 / 1000))
     assert 0.8 * plain.rate_tps < dear.rate_tps < 0.97 * plain.rate_tps
@@ -90,7 +90,7 @@ def test_a_task_that_is_cheap_in_bulk_is_dear_beside_a_slow_one() -> None:
 
 @pytest.mark.parametrize("wake", [0.0, 0.002])
 def test_rows_of_others_share_a_wake(wake: float) -> None:
-    """Two tasks at 50 tuples/s use of one slot less than of a slot each, by what their wakes share."""
+    """Two tasks at 50 rows/s use of one slot less than of a slot each, by what their wakes share."""
     apart, together = (
         sum(use.cpu for use in predict(PAIR, models(wake), placed(*slots), VMS, 50.0).slots)
         for slots in (("a", "b"), ("ab",))

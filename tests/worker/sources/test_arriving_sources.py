@@ -113,7 +113,7 @@ def test_rows_are_read_when_they_come_whatever_the_schedule_says() -> None:
     bench = Bench()
     assert bench.rows() == 0
     bench.came.times += [bench.now_ns] * 100
-    assert bench.rows() == 100, "5 tuples/s is what the first plan is made for, and no cap"
+    assert bench.rows() == 100, "5 rows/s is what the first plan is made for, and no cap"
     assert bench.rows(3 * S) == 0
 
 

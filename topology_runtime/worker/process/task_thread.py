@@ -489,7 +489,7 @@ class FrameWork(ThreadWork):
         """A peer's frame that is none: it is sent again, or its sender is at fault for good."""
         self.refused += 1
         if self.refused == 1:
-            self._say("a frame that cannot be read came, and is left out; more of them are not told")
+            self._say("a frame that cannot be read came, and is left out; more of them are not reported")
 
     # ── links ───────────────────────────────────────────────────────────────────────────────────
 

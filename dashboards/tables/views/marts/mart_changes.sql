@@ -10,12 +10,12 @@
 -- change | double | as said | value − previous
 -- ratio | double |  | value / previous
 with names as (
-  select 'offered_tps' as metric, 'tuples/s' as unit
-  union all select 'acked_tps' as metric, 'tuples/s' as unit
-  union all select 'lost' as metric, 'tuples' as unit
-  union all select 'dead_lettered' as metric, 'tuples' as unit
-  union all select 'replayed' as metric, 'tuples' as unit
-  union all select 'duplicates' as metric, 'tuples' as unit
+  select 'offered_tps' as metric, 'rows/s' as unit
+  union all select 'acked_tps' as metric, 'rows/s' as unit
+  union all select 'lost' as metric, 'rows' as unit
+  union all select 'dead_lettered' as metric, 'rows' as unit
+  union all select 'replayed' as metric, 'rows' as unit
+  union all select 'duplicates' as metric, 'rows' as unit
   union all select 'p50_s' as metric, 's' as unit
   union all select 'p95_s' as metric, 's' as unit
   union all select 'p99_s' as metric, 's' as unit

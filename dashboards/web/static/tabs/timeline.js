@@ -100,7 +100,7 @@ function parts(decision) {
     ]);
     facts.push(["threads that move", count(decision.moves)], ["pause", milliseconds(decision.pause_ms)]);
     facts.push(
-      ["tuples lost", count(decision.lost)],
+      ["rows lost", count(decision.lost)],
       ["time to stable", duration(decision.time_to_stable_s)],
     );
   }
