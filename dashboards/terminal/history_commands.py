@@ -134,7 +134,7 @@ def history(
     plot: Path | None,
     output: Format,
 ) -> None:
-    """List the plans of all runs below the folder of traces, the newest last: when, why, for what rate.
+    """List the plans of all runs below the folder of traces, the newest last: when, why, for what rate (rows/s).
 
     With ID, the first 4 letters of a plan's id or more: each decision for that plan with its evidence and what was
     rejected, and what it was predicted to carry and use beside what it did."""
@@ -233,7 +233,7 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
         "topology": row["topology"],
         "time": row["time"][:19].replace("T", " "),
         "reason": row["reason"],
-        "rows/s": round(row["rate_tps"], 1),
+        "rate": round(row["rate_tps"], 1),
         "slots": row["slots"],
         "moves": row["moves"],
         "stood": f"{row['stood_s']:,.0f} s",

@@ -129,7 +129,7 @@ def test_a_calm_run_is_told_as_one(tmp_path: Path) -> None:
         "Of 9,900 rows that were read, 9,876 were processed whole. None was counted as lost, sent again or seen "
         "twice at a sink.",
     )
-    assert answer(analysis, "What would have helped")[1].startswith("Nothing that this run could tell")
+    assert answer(analysis, "What would have helped")[1].startswith("Nothing that this run could show")
     assert "It never re-planned. The first plan was good to the end." in told(analysis)
     assert [kind for kind, _ in findings(analysis, RUN)] == [None] * 4
     assert [text for _, text in findings(analysis, RUN)] == [
