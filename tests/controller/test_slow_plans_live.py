@@ -36,8 +36,7 @@ def wide_topology() -> Topology:
     return Topology("wide", (source, *work, Task("sink", static=Static(1, 0.1, 0.1))), tuple(edges))
 
 
-@pytest.mark.parametrize("timed", [False, pytest.param(True, marks=[pytest.mark.full, pytest.mark.alone])])
-def test_it_answers_while_a_plan_is_made(tmp_path: Path, timed: bool) -> None:
+def test_it_answers_while_a_plan_is_made(tmp_path: Path) -> None:
     models = read_models(examples.MODELS)
     with controller(tmp_path, "--allocator", "optimal", "--mapper", "optimal") as one:
         where = one.where()
@@ -66,6 +65,4 @@ def test_it_answers_while_a_plan_is_made(tmp_path: Path, timed: bool) -> None:
     assert plans, "no plan was made"
     took_s = plans[0]["decided_s"]
     print(f"a plan of {took_s:.2f} s; {len(gaps)} questions, the slowest answer {max(gaps):.3f} s")
-    assert len(gaps) > 3, "one that stands still answers once, after its plan"
-    if timed:
-        assert max(gaps) < max(GAP_S, took_s / 4), f"it stood still for {max(gaps):.2f} s"
+    assert max(gaps) < max(GAP_S, took_s / 4), f"it stood still for {max(gaps):.2f} s"
