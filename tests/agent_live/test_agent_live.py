@@ -79,7 +79,10 @@ def assert_measured(cluster: Cluster, emitted: int) -> None:
     assert sum(sum(array("q", b.slots["cpu_ns"])) for b in blocks) > 0
 
 
-def test_a_killed_worker_comes_back_and_no_row_is_lost(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    "within_s", [LIMIT_S, pytest.param(0.5, marks=[pytest.mark.full, pytest.mark.alone])]
+)
+def test_a_killed_worker_comes_back_and_no_row_is_lost(cluster: Cluster, within_s: float) -> None:
     cluster.wait(lambda: bool(cluster.all(m.Hello)))
     cluster.want(*LINE)
     cluster.wait(lambda: cluster.ready(0, 1))
@@ -93,7 +96,7 @@ def test_a_killed_worker_comes_back_and_no_row_is_lost(cluster: Cluster) -> None
     begin = time.monotonic()
     os.kill(victim, signal.SIGKILL)
     cluster.wait(lambda: (w := cluster.worker(1)) is not None and w.crashes == 1)
-    assert time.monotonic() - begin < 0.5
+    assert time.monotonic() - begin < within_s
     again = cluster.worker(1)
     assert again is not None and again.incarnation > first.incarnation and "SIGKILL" in again.last_exit
     cluster.wait(lambda: cluster.ready(0, 1))
@@ -113,7 +116,7 @@ def test_a_worker_that_hangs_in_a_call_tells_its_stacks_and_is_replaced(cluster:
     cluster.wait(lambda: cluster.report.sources[0].acked > 10)
     hang = cluster.rows / "hang"
     hang.touch()
-    cluster.wait(lambda: (w := cluster.worker(1)) is not None and w.crashes == 1, 4.0)
+    cluster.wait(lambda: (w := cluster.worker(1)) is not None and w.crashes == 1)
     hang.unlink()
     worker = cluster.worker(1)
     assert worker is not None and worker.last_exit.startswith("hung, a call has taken")

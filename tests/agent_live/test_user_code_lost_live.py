@@ -58,7 +58,7 @@ def goes_on(cluster: Cluster, seconds: float) -> None:
 def test_a_row_that_nobody_survives_is_a_dead_letter_after_three_tries(cluster: Cluster, how: str) -> None:
     wild(cluster, how, max_call_s=1.0)
     goes_on(cluster, 45.0)
-    cluster.wait(lambda: bool(letters(cluster)), 3.0)
+    cluster.wait(lambda: bool(letters(cluster)))
     (letter,) = letters(cluster)
     assert (letter.task, letter.source, letter.partition, letter.position) == ("work", "source", 0, BAD)
     assert letter.row == str(BAD) and "(3 tries)" in letter.error
@@ -84,7 +84,7 @@ def test_so_is_one_whose_thread_is_run_by_the_source(cluster: Cluster, how: str)
     cluster.chained = ("work",)
     go(cluster, Task("source", kind="source", run="agent_tasks:Numbers", static=Static()), work, chained)
     goes_on(cluster, 60.0)
-    cluster.wait(lambda: bool(letters(cluster)), 3.0)
+    cluster.wait(lambda: bool(letters(cluster)))
     (letter,) = letters(cluster)
     assert (letter.task, letter.source, letter.position) == (
         "work",
@@ -107,7 +107,7 @@ def test_of_a_call_with_many_rows_the_one_that_nobody_survives_is_found(cluster:
     )
     go(cluster, Task("source", kind="source", run="agent_tasks:Numbers", static=Static()), work)
     goes_on(cluster, 60.0)
-    cluster.wait(lambda: bool(letters(cluster)), 3.0)
+    cluster.wait(lambda: bool(letters(cluster)))
     (letter,) = letters(cluster)
     assert (letter.task, letter.position, letter.row) == (
         "work",

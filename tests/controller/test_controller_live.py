@@ -187,7 +187,10 @@ def test_one_that_is_begun_ahead_can_be_ended_while_it_waits(tmp_path: Path, num
         assert one.wait(LIMIT_S) == 128 + number
 
 
-def test_it_dies_with_its_owner(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "within_s", [LIMIT_S, pytest.param(1.0, marks=[pytest.mark.full, pytest.mark.alone])]
+)
+def test_it_dies_with_its_owner(tmp_path: Path, within_s: float) -> None:
     words = [
         sys.executable,
         "-P",
@@ -207,7 +210,7 @@ def test_it_dies_with_its_owner(tmp_path: Path) -> None:
     pid = json.loads(path.read_bytes())["pid"]
     owner.kill()
     owner.wait()
-    deadline = time.monotonic() + 1.0
+    deadline = time.monotonic() + within_s
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not alive(pid)

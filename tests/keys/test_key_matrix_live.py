@@ -201,20 +201,22 @@ def test_an_agent_speaks_for_its_own_vm_only(run: Run) -> None:
     until(lambda: run.status()["tuples"]["acked"] > acked + 50)
 
 
-def test_a_revoked_key_has_no_effect_within_a_second_on_a_link_that_stands(run: Run) -> None:
+@pytest.mark.parametrize(
+    "within_s", [LIMIT_S, pytest.param(1.0, marks=[pytest.mark.full, pytest.mark.alone])]
+)
+def test_a_revoked_key_soon_has_no_effect_on_a_link_that_stands(run: Run, within_s: float) -> None:
     viewer = key_of(run, "viewer", "gone")
     client: c.ClientChannel[m.Request, m.Reply] = c.ClientChannel(c.replies, viewer)
     client.send(m.Request("ping"))
     assert c.Waiter([client]).wait(LIMIT_S) and client.receive() is not None
     Keyring(run.state / "keys").revoke("viewer", "gone")
-    revoked = time.monotonic()
-    answered = revoked
-    while time.monotonic() - revoked < 2.0:
+    answered = revoked = time.monotonic()
+    while time.monotonic() - answered < 1.0:
         client.send(m.Request("ping"))
         if c.Waiter([client]).wait(0.1) and client.receive() is not None:
             answered = time.monotonic()
+        assert answered - revoked < within_s, "it is answered still"
     client.close(0)
-    assert answered - revoked < 1.0
     with pytest.raises(c.Refused):
         c.ask(viewer, m.Request("ping"), LIMIT_S)
 

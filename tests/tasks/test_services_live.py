@@ -155,6 +155,8 @@ def test_a_client_keeps_its_connection(addresses: tuple[str, str]) -> None:
 # ── the limits ──────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.full  # it measures a rate
+@pytest.mark.alone
 def test_all_connections_together_keep_the_blob_services_limit(addresses: tuple[str, str]) -> None:
     def work(_: int) -> None:
         client = open_blobs(addresses[0])
@@ -171,6 +173,8 @@ def test_all_connections_together_keep_the_blob_services_limit(addresses: tuple[
     )  # at 1.5 s, with one burst; the lower end: a busy machine
 
 
+@pytest.mark.full  # it measures a rate
+@pytest.mark.alone
 def test_all_connections_together_keep_the_table_services_limit(addresses: tuple[str, str]) -> None:
     def work(_: int) -> None:
         client = open_table(addresses[1])

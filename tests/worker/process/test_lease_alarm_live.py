@@ -14,7 +14,7 @@ import pytest
 
 pytestmark = pytest.mark.live
 
-LEASE_S = 0.8
+LEASE_S, PATIENCE_S = 0.8, 30.0
 PROGRAM = f"""
 import sys, time
 from headgate.topology_runtime.platform.clock import monotonic_ns
@@ -39,17 +39,20 @@ def begun(how: str) -> Iterator[subprocess.Popen[bytes]]:
         yield process
 
 
+@pytest.mark.parametrize(
+    "within_s", [PATIENCE_S, pytest.param(LEASE_S + 0.5, marks=[pytest.mark.full, pytest.mark.alone])]
+)
 @pytest.mark.parametrize("how", ["call", "busy"])
-def test_what_outlasts_the_lease_is_ended(how: str) -> None:
+def test_what_outlasts_the_lease_is_ended(how: str, within_s: float) -> None:
     with begun(how) as process:
         began_s = time.monotonic()
-        assert process.wait(10) == -signal.SIGALRM
-        assert time.monotonic() - began_s < LEASE_S + 0.5
+        assert process.wait(PATIENCE_S) == -signal.SIGALRM
+        assert time.monotonic() - began_s < within_s
 
 
 def test_what_is_idle_lives_on() -> None:
     with begun("idle") as process:
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_what_was_stopped_takes_no_step_after_its_lease() -> None:

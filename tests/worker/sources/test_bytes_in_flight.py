@@ -181,8 +181,11 @@ class Keeping(Stopped):
         return sum(len(row[1]) for root in ledger.open_roots() for row in root.rows)
 
 
+SIXTY_KB = bytes(60_000)  # the same object in each row: they are told apart by their positions
+
+
 def kept(turns: int = 400) -> Keeping:
-    run = Keeping(lambda at: (at, b"%06d" % at * 10_000))
+    run = Keeping(lambda at: (at, SIXTY_KB))
     for turn in range(turns):
         run.turn(turn)
     return run
@@ -389,7 +392,7 @@ def test_rows_are_thought_to_be_about_as_large_as_they_are_in_memory(made: str) 
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        rows = [MADE[made](at + 1_000) for at in range(2_000)]
+        rows = [MADE[made](at + 1_000) for at in range(500)]
         real = (tracemalloc.get_traced_memory()[0] - before) / len(rows)
     finally:
         tracemalloc.stop()
