@@ -264,7 +264,7 @@ def test_logs_and_commands_reach_every_host(running: Cluster) -> None:
 
 
 def test_down_leaves_nothing(running: Cluster) -> None:
-    running.cluster("down", "--traces")
+    running.cluster("down", "--with-traces")
     for name in ("control", "vm1", "vm2"):
         assert running.host(name).inside("find", "/var/lib", "-mindepth", "1") == ""
         assert running.host(name).processes("headgate") == []
@@ -306,5 +306,5 @@ def test_a_user_without_root_has_a_cluster_in_a_folder_of_his_own(cluster: Clust
     said = cluster.up()
     assert "registered: vm1, vm2 (2 of 2)" in said
     assert cluster.host("vm1").inside("ps", "-u", "ops", "-o", "args=").count("agent run") == 1
-    cluster.cluster("down", "--traces")
+    cluster.cluster("down", "--with-traces")
     assert cluster.host("vm1").inside("find", "/run/ops", "-mindepth", "1") == ""

@@ -48,7 +48,7 @@ def once(wheels: Path) -> dict[str, float]:
         pip = re.search(r"the longest installation: ([0-9.]+) s", said)
         second, said = timed(cluster, "up", "--set", f"wheelhouse={wheels}")
         assert said.startswith("no change")
-        down, _ = timed(cluster, "down", "--traces")
+        down, _ = timed(cluster, "down", "--with-traces")
     pip_s = float(pip[1]) if pip else 0.0
     return {
         "up_s": first,
@@ -102,7 +102,7 @@ def upgrade(wheels: Path) -> dict[str, float]:
         before = statistics.median(watched.rates(begin - BEFORE_S / 2, begin))
         during = watched.rates(begin, time.monotonic())
         found = cluster.stopped(watched.rows)
-        cluster.cluster("down", "--traces")
+        cluster.cluster("down", "--with-traces")
     return {
         "upgrade_s": took,
         "dip": 1 - statistics.median(during) / before,
