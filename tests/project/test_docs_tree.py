@@ -89,6 +89,10 @@ def exists(words: list[str]) -> bool:
     return bool(begins & cli.COMMANDS.keys()) or any(name.startswith(group) for name in cli.COMMANDS)
 
 
+def test_documents_are_read_in_an_hour_or_two() -> None:
+    assert sum(len(path.read_text("utf-8").split()) for path in PAGES) <= MAX_WORDS
+
+
 def command_lines(text: str) -> Iterator[str]:
     """What follows `headgate` in lines of code, up to a pipe or a remark, and in sentences; without `$(…)`."""
     blocks = "\n".join(re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
@@ -148,7 +152,3 @@ def test_the_package_of_the_guides_is_the_one_that_tests_install() -> None:
     )
     assert len(groups) == 3
     assert [group for group in groups if group not in mapper + source] == []
-
-
-def test_documents_are_read_in_an_hour_or_two() -> None:
-    assert sum(len(path.read_text("utf-8").split()) for path in PAGES) <= MAX_WORDS
