@@ -50,13 +50,13 @@ def test_links_and_anchors_lead_somewhere(path: Path) -> None:
     assert broken == []
 
 
-MADE = {"controller/plan/mappers/in_order.py", "tests/FOLDER"}  # what the reader makes or chooses
+MADE = {"tests/FOLDER"}  # what the reader makes or chooses
 
 
 @pytest.mark.parametrize("path", [*FRONT, *PAGES], ids=names)
 def test_files_that_are_named_exist(path: Path) -> None:
     """Paths from the root of the repository, patterns included; in tests/README.md from its folder too."""
-    folders = "agent|controller|dashboards|topology_runtime|tests|scripts|docs"
+    folders = "agent|controller|dashboards|topology_runtime|tests|scripts|docs|examples|findings"
     named = re.findall(rf"[` (]((?:{folders})/[\w./*-]+)", path.read_text("utf-8"))
     roots = (ROOT, path.parent) if path.parent.name == "tests" else (ROOT,)
     missing = [
@@ -91,3 +91,64 @@ def exists(words: list[str]) -> bool:
 
 def test_documents_are_read_in_an_hour_or_two() -> None:
     assert sum(len(path.read_text("utf-8").split()) for path in PAGES) <= MAX_WORDS
+
+
+def command_lines(text: str) -> Iterator[str]:
+    """What follows `headgate` in lines of code, up to a pipe or a remark, and in sentences; without `$(…)`."""
+    blocks = "\n".join(re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL)).replace("\\\n", " ")
+    blocks = re.sub(r"\$\([^)]*\)", "…", blocks)
+    yield from re.findall(r"(?:^|exec |\| )headgate (.*?)(?= #| \| |$)", blocks, re.MULTILINE)
+    yield from re.findall(r"`headgate ([^`]*)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+
+def unknown(line: str) -> list[str]:
+    """Options and settings of a command line that its command does not have."""
+    words = line.split()
+    name = next((name for n in (3, 2, 1) if (name := " ".join(words[:n])) in cli.COMMANDS), None)
+    if name is None:  # a group, or the options of `headgate` itself
+        return []
+    command = cli.load(name)
+    options = {
+        "--help",
+        "--debug",
+        *(each for one in command.params for each in (*one.opts, *one.secondary_opts)),
+    }
+    settings = {setting.key for setting in getattr(command, "settings", ())}
+    own = words[: words.index("--")] if "--" in words else words
+    used = [found[1] for word in own if (found := re.match(r"\[?(--?[a-zA-Z][\w-]*)", word))]
+    given = re.findall(r"--set ([a-z][\w-]*)=", " ".join(own))
+    return [f"{name} {word}" for word in used if word not in options] + [
+        f"{name} --set {key}" for key in given if key not in settings
+    ]
+
+
+@pytest.mark.parametrize("path", [*FRONT, *PAGES], ids=names)
+def test_options_and_settings_that_are_shown_exist(path: Path) -> None:
+    assert [wrong for line in command_lines(path.read_text("utf-8")) for wrong in unknown(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ("up flow.py:flow --rates 50 --gap 2", ["up --gap"]),
+        ("up --set gap=2 --set gapp=3", ["up --set gapp"]),
+        ("cluster exec -- uname -a", []),
+        ("plan linear --rate 100 -o json", []),
+    ],
+)
+def test_an_option_that_a_command_does_not_have_is_found(line: str, wrong: list[str]) -> None:
+    assert unknown(line) == wrong
+
+
+def test_the_package_of_the_guides_is_the_one_that_tests_install() -> None:
+    package = ROOT / "tests" / "plugins" / "evenly_package"
+    mapper, source = (
+        (DOCS / "how-to" / name).read_text("utf-8") for name in ("add-a-mapper.md", "add-a-source.md")
+    )
+    code = (package / "evenly.py").read_text("utf-8")
+    assert code[code.index("def evenly") : code.index("class Numbers")].strip() in mapper
+    groups = re.findall(
+        r"^\[project\.entry-points.*\n.*$", (package / "pyproject.toml").read_text("utf-8"), re.M
+    )
+    assert len(groups) == 3
+    assert [group for group in groups if group not in mapper + source] == []
