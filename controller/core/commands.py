@@ -161,9 +161,7 @@ def replay(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
     numbers = [letter.number for letter in chosen if letter.number not in bad]
     fresh = 0 if arguments.get("dry") else sum(map(letters.ask, numbers))
     if fresh:
-        turn.event(
-            "dead_letters_replayed", f"an operator has the rows of {fresh:,} dead dead letters sent again"
-        )
+        turn.event("dead_letters_replayed", f"an operator has the rows of {fresh:,} dead letters sent again")
     return {"ids": numbers, "unreadable": sorted(bad), "asked": fresh}
 
 

@@ -490,9 +490,9 @@ def import_models(sources: tuple[Path, ...], to: Path, force: bool, output: Form
     not sound, or is there already without --force, nothing is copied.
 
     \b
-    headgate model import traces/demo/last --to models
-    headgate model import --from flink job.json --to models       job.json: GET /jobs/JOB
-    headgate model import --from storm storm.json --to models     storm.json: GET /api/v1/topology/ID?window=600
+    headgate model import traces/demo/last --output models
+    headgate model import --from flink job.json --output models       job.json: GET /jobs/JOB
+    headgate model import --from storm storm.json --output models     storm.json: GET /api/v1/topology/ID?window=600
 
     What Flink and Storm measure makes one point per operator (docs/how-to/integrations.md)."""
     from headgate.controller.files.planning_inputs import write_model

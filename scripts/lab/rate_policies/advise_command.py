@@ -92,8 +92,7 @@ def advise(output: Format, **options: Any) -> None:
     \b
     headgate lab advise linear --prometheus http://127.0.0.1:9090 --query 'sum(rate(requests_total[1m]))'
     headgate lab advise flow.py:flow --models models --prometheus URL --query PROMQL --once -o json
-    headgate lab advise --trace traces/demo/RUN
-    headgate up --mode advise --trace traces/demo/RUN        # the same"""
+    headgate lab advise --trace traces/demo/RUN"""
     check(options)
     try:
         if options["from_trace"] is not None:
