@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.live
 
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
 START_S, ENOUGH, LEFT_S = 30.0, 120, 5.0
+STARTED: list[subprocess.Popen[bytes]] = []
 
 FLOW = """
 from headgate.topology_runtime.api.builder import topology
@@ -52,7 +53,19 @@ flow.source("in", Count) >> flow.task("same", same) >> flow.task("store", Store,
 def start(folder: Path, name: str, *words: str) -> subprocess.Popen[bytes]:
     with open(folder / f"{name}.json", "wb") as out, open(folder / f"{name}.log", "wb") as log:
         command = [*HEADGATE, "up", *words, "-o", "json"]
-        return subprocess.Popen(command, cwd=folder, stdout=out, stderr=log, stdin=subprocess.DEVNULL)
+        up = subprocess.Popen(command, cwd=folder, stdout=out, stderr=log, stdin=subprocess.DEVNULL)
+    STARTED.append(up)
+    return up
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on() -> Iterator[None]:
+    """Also after a test that failed: what an `up` has started ends with it."""
+    yield
+    while STARTED:
+        up = STARTED.pop()
+        up.kill()
+        up.wait()
 
 
 def numbers(folder: Path) -> list[int]:

@@ -36,7 +36,8 @@ def wide_topology() -> Topology:
     return Topology("wide", (source, *work, Task("sink", static=Static(1, 0.1, 0.1))), tuple(edges))
 
 
-def test_it_answers_while_a_plan_is_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize("timed", [False, pytest.param(True, marks=[pytest.mark.full, pytest.mark.alone])])
+def test_it_answers_while_a_plan_is_made(tmp_path: Path, timed: bool) -> None:
     models = read_models(shipped_examples.MODELS)
     with controller(tmp_path, "--set", "allocator=optimal", "--set", "mapper=optimal") as one:
         where = one.where()
@@ -65,4 +66,6 @@ def test_it_answers_while_a_plan_is_made(tmp_path: Path) -> None:
     assert plans, "no plan was made"
     took_s = plans[0]["decided_s"]
     print(f"a plan of {took_s:.2f} s; {len(gaps)} questions, the slowest answer {max(gaps):.3f} s")
-    assert max(gaps) < max(GAP_S, took_s / 4), f"it stood still for {max(gaps):.2f} s"
+    assert len(gaps) > 3, "one that stands still answers once, after its plan"
+    if timed:
+        assert max(gaps) < max(GAP_S, took_s / 4), f"it stood still for {max(gaps):.2f} s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from headgate.controller.plan.optimal.slot_mixes import Effort, Item, worthiest
 
 
-def most_by_scipy(items: list[Item]) -> float:
+@cache  # the tests below look at the same problems
+def most_by_scipy(seed: int) -> float:
     """What the worthiest mix is worth: of each item how much it is fed, and whether it is there."""
+    items = problem(seed)
     size = len(items)
     rows, highs = [], []
     for number, item in enumerate(items):  # fed if there, and wholly if it cannot be divided
@@ -57,7 +60,7 @@ def problem(seed: int) -> list[Item]:
 def test_it_is_found_where_it_is_worth_more_and_nothing_where_none_is(tens):
     for seed in range(10 * tens, 10 * tens + 10):
         items = problem(seed)
-        most = most_by_scipy(items)
+        most = most_by_scipy(seed)
         found, bound = worthiest(items, most * (1 - 1e-5), 4000, True, Effort(10**9))
         assert found and found[0].worth == pytest.approx(most, rel=1e-5), seed
         assert bound >= most * (1 - 1e-9), seed
@@ -74,7 +77,7 @@ def test_it_is_found_where_it_is_worth_more_and_nothing_where_none_is(tens):
 def test_the_bound_holds_however_few_rows_are_kept(rows, proving):
     for seed in range(40):
         items = problem(seed)
-        most = most_by_scipy(items)
+        most = most_by_scipy(seed)
         for least in (0.0, most * 0.999):
             assert worthiest(items, least, rows, proving, Effort(10**9))[1] >= most * (1 - 1e-9), seed
 
@@ -83,7 +86,7 @@ def test_the_bound_holds_however_few_rows_are_kept(rows, proving):
 def test_the_bound_holds_however_little_may_be_spent(effort):
     for seed in range(40):
         items = problem(seed)
-        most = most_by_scipy(items)
+        most = most_by_scipy(seed)
         assert worthiest(items, most * 0.999, 4000, True, Effort(effort))[1] >= most * (1 - 1e-9), seed
 
 
