@@ -97,7 +97,7 @@ def test_the_demo_rises_and_falls_in_the_time_that_it_lasts():
 def test_on_a_slow_machine_the_demo_has_what_its_slots_carry():
     found = rates_of(UpSettings(), lambda: 5_000.0)
     assert found.max_tps == pytest.approx(4_000.0)
-    assert "at most 4,000 rows/s here, 80% of what these slots carry (elsewhere up to 6,500" in demo_scaled(
+    assert "at most 4,000 rows/s here, 80% of what these slots carry (elsewhere up to 6,000" in demo_scaled(
         UpSettings(), found
     )
     for asked in (UpSettings(peak_tps=50.0), UpSettings(rate_scale=0.001), UpSettings(rates="25")):

@@ -8,8 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from headgate.controller.files.planning_inputs import read_models
+from headgate.controller.plan.planner import PlanRequest, make_plan
 from headgate.dashboards.runs.up_settings import DEMO_SECONDS, UpSettings
 from headgate.dashboards.up.demo_kill import DemoKill, slot_of
+from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.loading import build
 from headgate.topology_runtime.api.logic import Context
 from headgate.topology_runtime.api.topology import Topology
@@ -51,6 +54,19 @@ def test_its_models_are_shipped() -> None:
     assert set(shipped) == set(store.modelled(topology()))
     assert {model["slot"]["cores"] for model in shipped.values()} == {demo.DEMO_SLOT_CORES}
     assert {model["slot"]["memory_bytes"] for model in shipped.values()} == {demo.SLOT_MEMORY_BYTES}
+
+
+def test_the_rise_moves_no_task_that_all_rows_pass() -> None:
+    """So a new plan, and the kill of the worker with the fewest rows, delay one row in fifty at the most."""
+    made, models = demo.topology("127.0.0.1:1", None, "archive"), read_models(demo.MODELS)
+    vms = (Vm("vm1", 4, demo.DEMO_SLOT_CORES, demo.SLOT_MEMORY_BYTES),)
+    plans = [make_plan(PlanRequest(made, models, 1.15 * rate, vms)) for rate in (4000.0, 6000.0)]
+    calm, risen = ({(each.slot, each.task) for each in plan.placement.bundles} for plan in plans)
+    first, second = Slot("vm1", 0), Slot("vm1", 1)
+    assert calm == {(first, task.name) for task in made.tasks}
+    assert risen == {(first, task) for task in ("readings", "parse", "mean", "sample", "archive")} | {
+        (second, task) for task in ("score", "lookup")
+    }
 
 
 def test_a_reading_is_the_same_whenever_it_is_read_and_no_two_partitions_have_one() -> None:

@@ -24,14 +24,14 @@ RATES_FILE = str(SHIPPED / "demo_rates.csv")
 MODELS = SHIPPED / "demo_models"  # for slots of DEMO_SLOT_CORES
 
 SLOT_CORES, SLOT_MEMORY_BYTES = 0.12, 512 * 1024**2  # of a run's slots, unless told otherwise
-DEMO_SLOT_CORES = 0.25  # of the demo's: smaller ones wait longer for their next share of the CPU
+DEMO_SLOT_CORES = 0.5  # of the demo's: a smaller one waits longer for its next share of the CPU
 SENSORS, LINES = 500, 4096
 SAMPLE = 50  # one reading in so many is scored and looked up
 SCORE_STEPS = 4_000  # about 0.4 ms of CPU
 LOOKUP_MS = 5.0
 ARCHIVE_ROWS, ARCHIVE_S = 10, 0.02
 # CPU that the tasks of fixed size need at the highest rate: 23 µs a reading, 170 µs a row archived
-SOURCE_CORES, ARCHIVE_CORES = 0.15, 0.03
+SOURCE_CORES, ARCHIVE_CORES = 0.13, 0.03
 MEMORY = 0.05  # of a slot, above the bare worker
 
 
