@@ -24,7 +24,7 @@ from headgate.topology_runtime.connectors.record_formats import (
     CsvRecords,
     JsonRecords,
     ParquetRecords,
-    Records,
+    RecordReader,
     TextRecords,
     format_of,
 )
@@ -81,7 +81,7 @@ class FilesSource(Source[Any]):
         self._given = -1
         self._files: list[FileSeen] = []
         self._file: BinaryIO | None = None
-        self._records: Records | None = None
+        self._records: RecordReader | None = None
         self._number = -1  # of the file that is open
         self._at = 0  # the next record
         self._places: list[tuple[int, int, int]] = []  # record, file, byte
@@ -168,7 +168,7 @@ class FilesSource(Source[Any]):
     # ── records by number ───────────────────────────────────────────────────────────────────────
 
     def _from(self, start: int, most: int) -> list[Any]:
-        """Records from number `start` on: fewer at the end of what there is."""
+        """RecordReader from number `start` on: fewer at the end of what there is."""
         if len(self._files) > 1 and self._follow and (gone := self._gone(start, most)):
             return gone
         taken: list[Any] = []
@@ -229,7 +229,7 @@ class FilesSource(Source[Any]):
             self._close_file()
             raise
 
-    def _made(self, seen: FileSeen, file: BinaryIO, byte: int) -> Records:
+    def _made(self, seen: FileSeen, file: BinaryIO, byte: int) -> RecordReader:
         kind = self._format or format_of(seen.path)
         if kind == "csv":
             return CsvRecords(file, seen.path, self._types, self._delimiter)
@@ -306,7 +306,7 @@ class FilesSource(Source[Any]):
         self._open(self._number + 1, 0)
 
     def _gone(self, start: int, most: int) -> list[BadRow]:
-        """Records that were read before, of a file whose content is gone; none where that is still there."""
+        """RecordReader that were read before, of a file whose content is gone; none where that is still there."""
         for seen, after in pairwise(self._files):
             if seen.first <= start < after.first and not self._readable(seen):
                 why = seen.lost or "it was rotated away"

@@ -16,14 +16,14 @@ from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
-from headgate.topology_runtime.connectors.text_files import Lines, stream, text_of
+from headgate.topology_runtime.connectors.text_files import LineReader, stream, text_of
 from headgate.topology_runtime.errors import BadRow, InvalidInput
 from headgate.topology_runtime.wording import counted
 
 Record = Any  # or a BadRow
 
 
-class Records(Protocol):
+class RecordReader(Protocol):
     """The records of one file."""
 
     @property
@@ -41,7 +41,7 @@ class _ByLine:
             file.seek(at)
         opened, base = (io.BufferedReader(file), at) if at else stream(file, name)  # type: ignore[type-var]
         self._plain = base is not None
-        self._lines = Lines(opened, name, base or 0)
+        self._lines = LineReader(opened, name, base or 0)
 
     @property
     def place(self) -> int | None:
@@ -151,7 +151,7 @@ class CsvRecords:
     ) -> None:
         self.name = name
         opened, base = stream(file, name)
-        self._lines = Lines(opened, name, base or 0)
+        self._lines = LineReader(opened, name, base or 0)
         self._begins, self._bad = -1, list[BadRow]()  # of the record that is read now
         lines = self._texts()
         header = next((line for line in lines if line.strip() and not line.startswith("#")), None)

@@ -1,6 +1,6 @@
 """The bytes of one text file as lines: gzip, bzip2, xz and zstd, byte order marks and UTF-16 told by its content.
 
-    stream(file) → bytes, decompressed, in UTF-8, without a byte order mark → Lines → (offset, line)
+    stream(file) → bytes, decompressed, in UTF-8, without a byte order mark → LineReader → (offset, line)
 
 Offsets are the file's own where it is plain UTF-8, else those of the bytes that `stream` gives. What cannot be read
 becomes a `BadRow` in its place, so that whoever reads lines can go on behind it.
@@ -61,7 +61,7 @@ def form_of(file: BinaryIO) -> str:
     return next((name for magic, name, _ in FORMS if start.startswith(magic)), "")
 
 
-def stream(file: BinaryIO, name: str) -> tuple[BinaryIO, int | None]:
+def stream(file: BinaryIO, name: str) -> tuple[io.BufferedReader[Any], int | None]:
     """Its bytes, decompressed and in UTF-8; and how many bytes of the file come before them, None where they are not
     the file's own. Raises InvalidInput for what is no text in UTF-8 or UTF-16."""
     form = form_of(file)
@@ -137,14 +137,14 @@ class _Utf8:
         self._under.close()
 
 
-class Lines:
+class LineReader:
     """The lines of a stream from byte `at` on, where it stands.
 
-    >>> Lines(io.BytesIO(b"a\\r\\nb"), "x").take(5)
+    >>> LineReader(io.BytesIO(b"a\\r\\nb"), "x").take(5)
     [(0, b'a'), (3, b'b')]
     """
 
-    def __init__(self, source: BinaryIO, name: str, at: int = 0) -> None:
+    def __init__(self, source: io.BufferedReader[Any] | io.BytesIO, name: str, at: int = 0) -> None:
         self._source, self._name = source, name
         self._ready: deque[Line] = deque()
         self._rest, self._rest_at = b"", at
@@ -167,7 +167,7 @@ class Lines:
     def _read(self) -> bool:
         """False when there is nothing more for now."""
         try:
-            chunk = self._source.read(CHUNK_BYTES)
+            chunk = self._source.read1(CHUNK_BYTES)  # what was read before an error is not lost then
         except BROKEN as error:
             self.over, self._rest, self._skipped = True, b"", 0  # half a line is none
             text = f"{self._name} ends in the middle of its compressed data, or that is damaged: {error}"
