@@ -224,7 +224,7 @@ Step = tuple[str, int]
 DONE = ["append", "rotate", "empty", "restart", "read"]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.sampled_from(["append", "rotate", "empty", "restart", "read"]), st.integers(0, 9)),
