@@ -34,23 +34,15 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.logic import side_effects as side_effects
     from headgate.topology_runtime.api.topology import Static as Static
 
-_LOGIC = "headgate.topology_runtime.api.logic"
 _PLACES = {
-    "topology": "headgate.topology_runtime.api.builder",
-    "Static": "headgate.topology_runtime.api.topology",
-    "Context": _LOGIC,
-    "Exhausted": _LOGIC,
-    "Window": _LOGIC,
-    "Keyed": _LOGIC,
-    "LiveSource": _LOGIC,
-    "Source": _LOGIC,
-    "To": _LOGIC,
-    "any_thread": _LOGIC,
-    "batched": _LOGIC,
-    "side_effects": _LOGIC,
-    "flat_map": _LOGIC,
-    "keep_if": _LOGIC,
-    "no_side_effects": _LOGIC,
+    name: f"headgate.topology_runtime.api.{module}"
+    for module, names in {
+        "builder": "topology",
+        "logic": "Context Exhausted Keyed LiveSource Source To Window any_thread batched flat_map keep_if "
+        "no_side_effects side_effects",
+        "topology": "Static",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = list(_PLACES)

@@ -107,6 +107,15 @@ class Meter:
         self.words[H_LINKS] = self._next_link
         return at
 
+    def thread_records(self) -> range:
+        """First words of the thread records that were ever in use."""
+        return range(HEADER, HEADER + self.words[H_THREADS] * THREAD_WORDS, THREAD_WORDS)
+
+    def link_records(self) -> range:
+        """The same of link records."""
+        first = HEADER + THREADS * THREAD_WORDS
+        return range(first, first + self.words[H_LINKS] * LINK_WORDS, LINK_WORDS)
+
     def _freed(self, ended: deque[int], state: int) -> int | None:
         """The record that has been waiting longest, once its agent has read it to its end."""
         if not ended or self.words[ended[0] + state] != FREE:
