@@ -61,10 +61,7 @@ LINK_WORDS = 8
 LINKS = 8192
 WORDS = HEADER + THREADS * THREAD_WORDS + LINKS * LINK_WORDS
 SIZE_BYTES = WORDS * 8
-NO_THREAD, NO_LINK = (
-    memoryview(array("q", bytes(THREAD_WORDS * 8))),
-    memoryview(array("q", bytes(LINK_WORDS * 8))),
-)
+NO_THREAD, NO_LINK = (memoryview(array("q", bytes(words * 8))) for words in (THREAD_WORDS, LINK_WORDS))
 
 
 def create() -> int:
