@@ -14,10 +14,7 @@ import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import S, Spec
-from test_task_logic import HOME, flow, frame, open_after, root, sent
-from test_tuples_in_flight import random_topology
-from worker_plane import Faults, Plane
+from test_task_logic import HOME, S, flow, frame, open_after, root, sent
 
 from headgate.topology_runtime.api.logic import batched
 from headgate.topology_runtime.wire.messages import Frame, RootPart, WireFrame
@@ -77,25 +74,6 @@ def test_a_batched_task_gives_what_the_row_form_gives(
     assert outcome(flow(together(function), kind, sink=sink), rows) == one_by_one
     assert one_by_one[3], "nothing is left open"
     assert {letter[2] for letter in one_by_one[1]} == {str(row) for row in rows if row in bad}
-
-
-@searching(60)
-@given(st.integers(0, 2**32))
-def test_rows_of_batched_tasks_arrive_whatever_dies(seed: int) -> None:
-    """Half of the tasks are batched; frames and acks are lost, threads die. The seed is printed."""
-    choose = random.Random(seed)
-
-    def form_of(spec: Spec, logic: Any) -> Any:
-        return together(logic) if spec.kind != "source" and choose.random() < 0.5 else logic
-
-    specs, edges = random_topology(seed, (*KINDS, "batch", "keyed"))
-    plane = Plane(specs, edges, seed, Faults(loss=0.03, crashes=2, source_crashes=1), form_of=form_of)
-    plane.run()
-    faulty = plane.arrived
-    assert set(faulty) == set(plane.expected())
-    quiet = Plane(specs, edges, seed, form_of=form_of)
-    quiet.run()
-    assert quiet.arrived == quiet.expected()
 
 
 # ── narrowing down ──────────────────────────────────────────────────────────────────────────────────

@@ -15,11 +15,8 @@ import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import S, Spec
-from test_batched_tasks import KINDS, outcome
-from test_task_logic import HOME, flow, frame, outputs, root, sent
-from test_tuples_in_flight import random_topology
-from worker_plane import Faults, Plane
+from test_batched_tasks import outcome
+from test_task_logic import HOME, S, flow, frame, outputs, root, sent
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import Source, batched
@@ -158,37 +155,6 @@ def test_a_task_by_columns_gives_what_the_row_form_gives(
     assert outcome(flow(columns_form, kind, sink=sink), given) == outcome(
         flow(row_form, kind, sink=sink), rows
     )
-
-
-@searching(60)
-@given(st.integers(0, 2**32))
-def test_rows_of_tasks_by_columns_arrive_whatever_dies(seed: int) -> None:
-    """Each task by rows, lists of rows or columns; frames and acks are lost, threads die. The seed is printed."""
-    choose = random.Random(seed)
-    forms: dict[str, str] = {}
-
-    def form_of(spec: Spec, logic: Any) -> Any:
-        form = forms.setdefault(spec.name, choose.choice(["rows", "lists", "columns", "columns"]))
-        addressed = any(edge.grouping == "direct" and edge.source == spec.name for edge in edges)
-        if spec.kind in ("source", "flat_map") or form == "rows" or addressed:
-            return logic
-        if form == "lists":
-            return batched(lambda rows: [logic(row) for row in rows])
-
-        @by_columns
-        def call(columns: Any) -> Any:
-            results = [logic(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-            return results if spec.kind == "filter" else as_columns(results).given
-
-        return call
-
-    specs, edges = random_topology(seed, (*KINDS, "map", "batch", "keyed"))
-    plane = Plane(specs, edges, seed, Faults(loss=0.03, crashes=2, source_crashes=1), form_of=form_of)
-    plane.run()
-    assert set(plane.arrived) == set(plane.expected())
-    quiet = Plane(specs, edges, seed, form_of=form_of)
-    quiet.run()
-    assert quiet.arrived == quiet.expected()
 
 
 def test_between_two_tasks_by_columns_there_are_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:

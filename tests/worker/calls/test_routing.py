@@ -13,7 +13,6 @@ import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import MS, S
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import To
@@ -27,6 +26,7 @@ from headgate.topology_runtime.worker.calls.router import KEPT, TOLD_MOST, KeyWa
 from headgate.topology_runtime.worker.rows import row_runs as r
 from headgate.topology_runtime.worker.rows.acks import BufferedRow
 
+S, MS = 1_000_000_000, 1_000_000
 HOME = Slot("vm", 0)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plane_tasks import S
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import To, Window
@@ -37,6 +36,7 @@ from headgate.topology_runtime.worker.rows.row_values import (
     RowChecks,
 )
 
+S = 1_000_000_000
 HOME = Slot("vm", 0)
 
 
