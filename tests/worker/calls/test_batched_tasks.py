@@ -14,6 +14,7 @@ import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
+from test_attempts import Patience
 from test_task_logic import HOME, S, flow, frame, open_after, root, sent
 
 from headgate.topology_runtime.api.logic import batched
@@ -79,13 +80,6 @@ def test_a_batched_task_gives_what_the_row_form_gives(
 # ── narrowing down ──────────────────────────────────────────────────────────────────────────────────
 
 
-class Patience(list[float]):
-    """Notes the pauses instead of taking them."""
-
-    def __call__(self, pause_s: float) -> None:
-        self.append(pause_s)
-
-
 def test_a_call_that_raises_is_tried_three_times_and_then_halved_down_to_the_row() -> None:
     calls: list[list[int]] = []
 
@@ -102,19 +96,6 @@ def test_a_call_that_raises_is_tried_three_times_and_then_halved_down_to_the_row
     whole = list(range(8))
     assert calls == [whole] * 3 + [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5], [4], [5], [5], [5], [6, 7]]
     assert pauses == [0.01, 0.1] * 2
-
-
-def test_a_call_that_succeeds_at_its_second_try_fails_no_row() -> None:
-    tries = iter([True, False])
-
-    def call(rows: Sequence[int]) -> list[int]:
-        if next(tries):
-            raise ConnectionError("later")
-        return list(rows)
-
-    pauses = Patience()
-    out, failures = attempts.together(call, [1, 2], pauses)
-    assert (out, failures, pauses) == ([[1, 2]], [], [0.01])
 
 
 def test_rows_that_fail_only_together_are_all_done() -> None:
@@ -180,12 +161,6 @@ def test_a_row_of_a_strange_type_costs_no_other() -> None:
     assert sent(task) == [1, 3]
     (letter,) = task.results.letters
     assert letter.position == 101 and letter.error.startswith("BadRow")
-
-
-def test_none_is_a_row_as_everywhere() -> None:
-    task = flow(batched(lambda rows: [None for _ in rows]))
-    task.take(frame([1, 2]), S)
-    assert sent(task) == [None, None]
 
 
 def test_an_element_of_a_flat_map_that_is_no_list_costs_its_row() -> None:

@@ -23,7 +23,6 @@ from headgate.topology_runtime.api.logic import Source, batched
 from headgate.topology_runtime.api.task_functions import key_function
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge
 from headgate.topology_runtime.errors import BadBatch
-from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.messages import Frame, Route, Tuples, WireFrame
 from headgate.topology_runtime.worker.calls.batches import joined, rows_read
 from headgate.topology_runtime.worker.calls.router import Router
@@ -306,15 +305,6 @@ def test_what_is_no_column_fails_the_rows_of_the_call(what: str) -> None:
     assert not sent(task) and len(task.results.letters) == 2
 
 
-def test_columns_of_another_length_fail_the_rows_of_the_call() -> None:
-    task = flow(by_columns(lambda columns: columns[1:]))
-    task.take(frame([1, 2, 3]), S)
-    assert not sent(task)
-    assert {letter.error for letter in task.results.letters} == {
-        "BadBatch: a batched task gave 2 results for 3 rows"
-    }
-
-
 def test_a_strange_object_in_a_column_costs_its_row() -> None:
     task = flow(by_columns(lambda columns: {"a": columns, "b": np.array([None, {1}, None], dtype=object)}))
     task.take(frame([1, 2, 3]), S)
@@ -338,9 +328,3 @@ def test_a_source_may_give_columns() -> None:
     rows = rows_read(Numbers(), 10, 4)
     assert type(rows) is Columns and list(rows) == [{"n": n} for n in (10, 11, 12, 13)]
     assert len(rows_read(Numbers(), 20, 4)) == 0
-
-
-def test_a_frame_of_columns_on_the_wire_is_read_by_any_decoder() -> None:
-    one = frame_of(as_columns([1.0]))
-    (data,) = written(one, SimpleQueue(), lambda: 1)
-    assert channels.encode(decode(data)) == data

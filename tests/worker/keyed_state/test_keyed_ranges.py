@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from keyed_family import Family, all_of
 
@@ -421,39 +419,3 @@ def test_what_is_forgotten_is_counted() -> None:
     family.all_done()
     again = sum((family.counts() - family.expected()).values())
     assert 0 < again <= rows.applied.again_at_most
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_counts_are_exact_whatever_happens(seed: int) -> None:
-    """Re-plans on top of one another, kills, hangs, lost words: as long as no VM is lost."""
-    choose = random.Random(seed)
-    family = Family(HERE, seed, loss=choose.choice((0.0, 0.1, 0.3)))
-    family.plan(all_of(*choose.sample((ONE, TWO, THREE), choose.randint(1, 3))))
-    for _ in range(choose.randint(3, 12)):
-        family.offer(choose.randrange(30))
-        what = choose.random()
-        if what < 0.3:
-            cuts = [choose.choice((ONE, TWO, THREE)) for _ in range(choose.randint(1, 4))]
-            family.plan(all_of(*cuts))
-        elif what < 0.55:
-            family.enter("switched")
-        elif what < 0.7 and family.durable.phase == "switched" and family.in_force:
-            family.enter("committed")
-        elif what < 0.85:
-            member = choose.choice(list(family.members.values()))
-            if member.alive:
-                family.kill(member.thread)
-            else:
-                family.restart(member.thread)
-        else:
-            member = choose.choice(list(family.members.values()))
-            member.hangs = not member.hangs
-        family.run(choose.choice((0.05, 0.15, 1.0, 4.0)))
-    for member in list(family.members.values()):
-        member.hangs = False
-        if not member.alive:
-            family.restart(member.thread)
-    family.settle()
-    family.plan(all_of(TWO, THREE, ONE))
-    family.settle()
-    is_exact(family)
