@@ -209,7 +209,7 @@ class Family:
     def settle(self, seconds: float = 30.0) -> None:
         """Until it is in force, then committed."""
         self.run(seconds, until_in_force=True)
-        assert self.in_force, [(m.thread, m.rows.ranges.missing, m.rows.ranges.pending) for m in self.alive]
+        assert self.in_force, [(m.thread, m.rows.ranges.settled) for m in self.alive]
         self.sure = True
         self.keepers = [self._layer(True)]
         self.tell()

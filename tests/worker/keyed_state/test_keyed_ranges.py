@@ -264,6 +264,7 @@ def test_an_older_copy_is_used_and_the_range_said_to_be_lost_too() -> None:
     family.plan(all_of(TWO))
     family.deaf = {ONE}
     family.run(1.0)
+    family.deaf.clear()
     family.lose("b")
     family.plan(all_of(THREE), gone=[TWO])
     family.settle()
