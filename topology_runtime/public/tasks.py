@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from headgate import _imported, _places
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -32,9 +34,9 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.tasks.waiting import Lookup as Lookup
     from headgate.topology_runtime.tasks.waiting import Wait as Wait
 
-PLACES = {
-    name: f"headgate.topology_runtime.tasks.{module}"
-    for module, names in {
+PLACES = _places(
+    "tasks",
+    {
         "computing": "Pi Score Spin tag",
         "machine_telemetry": "Telemetry",
         "parsers": "parse parse_json parse_senml ParseXml",
@@ -43,21 +45,13 @@ PLACES = {
         "sinks": "Archive CollectToFile FileWrite",
         "stateful": "CountByKey DropSeen Join Kalman SlidingMean",
         "waiting": "Lookup Wait",
-    }.items()
-    for name in names.split()
-}
-
+    },
+)
 __all__ = list(PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    """What is listed above, from where it is defined."""
-    place = PLACES.get(name)
-    if place is None:
-        raise AttributeError(f"module 'headgate.tasks' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(place), name)
+    return _imported("headgate.tasks", PLACES, name)
 
 
 def __dir__() -> list[str]:
