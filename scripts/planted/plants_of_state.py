@@ -289,7 +289,7 @@ BY_FRAME = (
         KEYED_ROWS,
         "root, share = batch.roots[number], self.random64()",
         "root, share = batch.roots[number], 7",
-        test="tests/worker/calls/test_tuples_in_flight.py",
+        test=FRAMES,
     ),
     one(
         "two attempts of a row in a frame count twice",

@@ -1,4 +1,4 @@
-"""The work of a source's thread (what it decides is in source.py): reads user code or its spool, counts."""
+"""The work of a source's thread (what it decides is in source_task.py): reads user code or its spool, counts."""
 
 from __future__ import annotations
 
@@ -48,8 +48,6 @@ def times_of(source: LiveSource, rows: Sequence[Any], now_ns: int) -> tuple[list
     return times, wrong
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 LOOK_AGAIN_NS = NS // 50  # how soon an empty source is asked again …
 LOOK_SOON_NS = NS // 250  # … or one whose rows arrive, while they do: a row waits so long at most to be seen
 ARRIVING_NS = 2 * NS  # after a row came
@@ -84,8 +82,8 @@ class SourceWork(ThreadWork):
         emitted, acked, above, in_flight, replayed = words[
             at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1
         ]
-        came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
         read = emitted, acked, above, in_flight, replayed
+        came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
         return SourceStatus(*name, *read, bool(state & 1), bool(state & 2), *came)
 
     def begin(self, logic: Any) -> None:

@@ -1,5 +1,5 @@
 """The thread that runs a task: its life, its orders, its lease. What it does in a turn is its
-work: frames.py (rows come in, or questions alone), source_reader.py; what it decides is in thread_core.py.
+work, here (rows come in, or questions alone) or in source_thread.py; what it decides is in thread_core.py.
 
 What one thread tells the worker's main thread is in `now()`: written by the thread, read by the other.
 """
@@ -81,8 +81,6 @@ class HeldLease:
             self._armed = False
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks around so often: what concerns it wakes it
 KEYS_EVERY_NS = 1_000_000_000
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
@@ -155,16 +153,12 @@ class TaskThread(threading.Thread):
         self.keys_seen: tuple[KeysSeen, ...] = ()  # in its last second
         self._keys_due_ns = 0
         self.faults = 0  # of peers; counted by the main thread
-        self.asked: frozenset[int] = (
-            frozenset()
-        )  # threads to run for a latency constraint; set by the main thread
+        self.asked: frozenset[int] = frozenset()  # to run for a latency constraint; set by the main thread
         self.stopping = False
         self.busy = False
         self.working = False  # an exclusive thread does something that must not outlast the lease
         self.logic: Any = None
-        self.lock = (
-            threading.Lock()
-        )  # held by the thread that runs it: itself, or the one that it is chained to
+        self.lock = threading.Lock()  # held by the thread that runs it: itself, or one that it is chained to
         self._asked = self.asked  # when it looked last
         self.borrowed_ns = 0  # CPU that others spent on its frames
         self.watch = MeterWatch(host.meter.words, at, desired.thread, host.one)
