@@ -53,11 +53,11 @@ class AlarmWatch:
     def __init__(self) -> None:
         self._lasting: dict[str, int] = {}
 
-    def look(self, turn: Turn, members: Membership, need: Demand, verdict: Stability) -> None:
+    def look(self, turn: Turn, need: Demand, verdict: Stability) -> None:
         """Once a turn."""
         k = turn.knowledge
         plan, in_force_s = k.plan, k.in_force_s(turn.now)
-        self._machines(turn, members)
+        self._machines(turn)
         if plan is None or in_force_s is None or k.durable.phase not in IN_FORCE:
             return  # a plan is on its way
         offered_tps, carried_tps = float(need.evidence.get("level_tps", 0.0)), plan.prediction.rate_tps
@@ -67,7 +67,7 @@ class AlarmWatch:
             raise_alarm(turn, "short", text + why_not_more(k))
         elif short <= -SHORT_S:
             clear_alarm(turn, "short", "the plan in force carries what is offered")
-        given_up = self._given_up(turn, members)
+        given_up = self._given_up(turn)
         wrong = verdict.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
         wrong = wrong and not given_up
         lasting = self._lasts("models", wrong)
@@ -86,12 +86,12 @@ class AlarmWatch:
         self._lasting[what] = max(0, before) + 1 if is_so else min(0, before) - 1
         return self._lasting[what]
 
-    def _given_up(self, turn: Turn, members: Membership) -> bool:
-        slots = quarantined_now(turn.knowledge, members)
+    def _given_up(self, turn: Turn) -> bool:
+        slots = quarantined_now(turn.knowledge)
         lasting = self._lasts("slot", bool(slots))
         if lasting >= GIVEN_UP_S:
             died = (
-                f"slot {slot} is given up: its worker died again and again{_last(members, slot)}"
+                f"slot {slot} is given up: its worker died again and again{_last(turn.members, slot)}"
                 for slot in slots
             )
             text = (
@@ -103,9 +103,9 @@ class AlarmWatch:
             clear_alarm(turn, "slot", "no slot of the plan in force is given up")
         return bool(slots)
 
-    def _machines(self, turn: Turn, members: Membership) -> None:
+    def _machines(self, turn: Turn) -> None:
         k = turn.knowledge
-        waiting, up = k.durable.waiting, {member.vm.vm for member in members.up()}
+        waiting, up = k.durable.waiting, {member.vm.vm for member in k.members.up()}
         missing = sorted(set(waiting.awaits) - up) if waiting is not None else []
         if waiting is not None and missing and turn.now.wall_ns - waiting.wall_ns >= MISSING_S * NS:
             waited_s = (turn.now.wall_ns - waiting.wall_ns) / NS

@@ -96,7 +96,7 @@ class IdealAccount:
             self.began_ns = d.schedule.start_ns
             self._at_ns = self.began_ns
             asked = {vm.vm for vm in d.machines}
-            self.first_vms = tuple(m.vm for m in loop.members.up() if m.vm.vm not in asked)
+            self.first_vms = tuple(m.vm for m in loop.knowledge.members.up() if m.vm.vm not in asked)
         self._schedule = d.schedule
         if d.rollout is not None and d.phase in IN_FORCE:
             self._phases(d, now_ns)
@@ -105,7 +105,7 @@ class IdealAccount:
         if d.rollout is not None:
             self._slots = max(len(d.rollout.slots), d.rollout.plan.allocation.slots)
         if ticks:
-            there = {m.vm.vm: m.vm for m in loop.members.up()}
+            there = {m.vm.vm: m.vm for m in loop.knowledge.members.up()}
             self._paying = tuple((there | {vm.vm: vm for vm in d.machines}).values())
 
     def _record(self, record: object, now_ns: int) -> None:

@@ -58,7 +58,7 @@ def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over()
 
 def held(mode: str) -> World:
     made = World(rate_tps=165.0).start().until("committed")
-    plan = moving_little(question(made.loop.knowledge, made.loop.members, 165.0))
+    plan = moving_little(question(made.loop.knowledge, 165.0))
     return World(rate_tps=165.0, plan=plan, mode=mode).start().run(20)
 
 

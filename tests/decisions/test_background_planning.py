@@ -179,4 +179,4 @@ def test_what_is_in_force_is_part_of_what_is_asked_so_that_threads_stay():
     assert world.orders[-1].work.args[0].in_force == plan.placement
     quick = World(allocator="mba", mapper="sam")
     quick.start()
-    assert question(quick.loop.knowledge, quick.loop.members, 100.0).request.in_force is None
+    assert question(quick.loop.knowledge, 100.0).request.in_force is None

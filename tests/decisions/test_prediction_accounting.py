@@ -109,7 +109,7 @@ def test_a_slow_vm_is_named_and_its_rows_do_not_count_against_the_model() -> Non
 def test_a_plan_that_was_given_is_held_and_its_model_named() -> None:
     said = times(BY_CPU, 3.0)
     made = CostedWorld(BY_CPU, said, rate_tps=150.0).start().run(10)
-    plan = moving_little(question(made.loop.knowledge, made.loop.members, 150.0))
+    plan = moving_little(question(made.loop.knowledge, 150.0))
     world = CostedWorld(BY_CPU, said, rate_tps=150.0, plan=plan).start().run(120)
     assert world.kept == [] and world.durable.next_epoch == 2
     assert f"the model of {TASK} is off" in world.loop.knowledge.alarms["models"]

@@ -100,7 +100,7 @@ def test_while_vms_vanish_at_once_nothing_is_moved():
     for name, one in world.vms.items():
         one.cut = name not in used
     world.run(90)
-    assert world.loop.members.mass_loss and world.reasons() == ["start"]
+    assert world.loop.knowledge.members.mass_loss and world.reasons() == ["start"]
     world.ask("resume")
     world.run(60)
     assert world.reasons() == ["start", "traffic_saved"]
