@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterQueue
 from headgate.controller.knowledge.diagnoses import Diagnosis
-from headgate.controller.knowledge.journal_records import Durable, HandedOver, Record, Submitted, fold
+from headgate.controller.knowledge.journal_records import Durable, HandedOver, Record, Submitted
 from headgate.controller.knowledge.loop_events import Command, Instruction, Now, Persist, Say, Trace
 from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.offered_load import PartitionArrivals, SourceLoad
@@ -516,7 +516,7 @@ class Turn:
 
     def record(self, record: Record) -> None:
         """Journal this, and know it from now on."""
-        self.knowledge.durable = fold(self.knowledge.durable, record)
+        self.knowledge.durable = record.after(self.knowledge.durable)
         self._records.append(record)
 
     def do(self, instruction: Instruction) -> None:
