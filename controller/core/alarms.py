@@ -28,19 +28,6 @@ SETTLED_S = 20.0  # so long after a plan came into force what it does is its own
 MISSING_S = 60.0  # after a VM was asked for
 
 
-def raise_alarm(turn: Turn, what: str, text: str, level: str = "warning") -> None:
-    """The event is reported once; the words may change."""
-    alarms = turn.knowledge.alarms
-    if what not in alarms:
-        turn.event("alarm", text, level=level, what=what)
-    alarms[what] = text
-
-
-def clear_alarm(turn: Turn, what: str, text: str) -> None:
-    if turn.knowledge.alarms.pop(what, ""):
-        turn.event("alarm_over", text, what=what)
-
-
 def note_times(k: Knowledge, wall_ns: int) -> None:
     """When each alarm that there is was raised."""
     if k.alarms.keys() != k.alarm_since_ns.keys():
@@ -64,9 +51,9 @@ class AlarmWatch:
         short = self._lasts("short", offered_tps > carried_tps)
         if short >= SHORT_S:
             text = f"{offered_tps:,.0f} rows/s are offered, the plan in force carries {carried_tps:,.0f}"
-            raise_alarm(turn, "short", text + why_not_more(k))
+            turn.alarm("short", text + why_not_more(k))
         elif short <= -SHORT_S:
-            clear_alarm(turn, "short", "the plan in force carries what is offered")
+            turn.alarm("short", "", "the plan in force carries what is offered")
         given_up = self._given_up(turn)
         wrong = verdict.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
         wrong = wrong and not given_up
@@ -77,9 +64,9 @@ class AlarmWatch:
                 "measure the tasks again (`headgate model profile`)"
             )
             text += "".join(f"; {words}" for words in k.found_off.values())
-            raise_alarm(turn, "models", text)
+            turn.alarm("models", text)
         elif lasting <= -WRONG_S:
-            clear_alarm(turn, "models", "it keeps up again, as the models predict")
+            turn.alarm("models", "", "it keeps up again, as the models predict")
 
     def _lasts(self, what: str, is_so: bool) -> int:
         before = self._lasting.get(what, 0)
@@ -98,9 +85,9 @@ class AlarmWatch:
                 f"{'; '.join(died)}; no plan can do without: threads there stand still, and are tried again a minute "
                 "after the last time"
             )
-            raise_alarm(turn, "slot", text)
+            turn.alarm("slot", text)
         elif lasting < 0:
-            clear_alarm(turn, "slot", "no slot of the plan in force is given up")
+            turn.alarm("slot", "", "no slot of the plan in force is given up")
         return bool(slots)
 
     def _machines(self, turn: Turn) -> None:
@@ -109,11 +96,9 @@ class AlarmWatch:
         missing = sorted(set(waiting.awaits) - up) if waiting is not None else []
         if waiting is not None and missing and turn.now.wall_ns - waiting.wall_ns >= MISSING_S * NS:
             waited_s = (turn.now.wall_ns - waiting.wall_ns) / NS
-            raise_alarm(
-                turn, "vm", f"VM {', '.join(missing)} was asked for {waited_s:.0f} s ago and is not there"
-            )
+            turn.alarm("vm", f"VM {', '.join(missing)} was asked for {waited_s:.0f} s ago and is not there")
         elif not missing:
-            clear_alarm(turn, "vm", "the VMs that were asked for are there, or are waited for no more")
+            turn.alarm("vm", "", "the VMs that were asked for are there, or are waited for no more")
 
 
 def _last(members: Membership, slot: Slot) -> str:

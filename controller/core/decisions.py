@@ -15,7 +15,6 @@ from msgspec.structs import asdict, replace
 
 from headgate.controller.analyze.model_bias import spread_of
 from headgate.controller.core import background_planning, rolling_upgrade
-from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, standing
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
 from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable
@@ -88,7 +87,6 @@ def _enacted(rollout: Rollout) -> dict[str, Any]:
 # It is asked for what is journaled, under names of ours; a VM is given back when no thread is left on it and
 # it has been had for as long as it was to be (`execute/rollout.py`).
 
-MACHINES_ALARM = "machines"
 CENT = 1e-9  # what sums of prices may be off by
 
 
@@ -127,10 +125,7 @@ def machines_seen(turn: Turn, event: MachinesSeen) -> None:
     for name in event.desired:
         if name in k.durable.released and name not in mine:
             turn.do(ReleaseMachine(name))
-    if event.trouble:
-        raise_alarm(turn, MACHINES_ALARM, event.trouble)
-    else:
-        clear_alarm(turn, MACHINES_ALARM, "machines are had and given back as they should be")
+    turn.alarm("machines", event.trouble, "machines are had and given back as they should be")
 
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,7 +146,7 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> None:
     k, given = turn.knowledge, diagnosis
     if diagnosis.kind == "none" or diagnosis.rate_tps is None:
         advise(turn, "")
-        clear_alarm(turn, "plan", "no other plan is needed any more")
+        turn.alarm("plan", "", "no other plan is needed any more")
         _record(turn, diagnosis, "none", diagnosis.text)
         return
     if why := why_held(k, diagnosis):
@@ -171,10 +166,10 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> None:
         _record(turn, diagnosis, "none", f"{diagnosis.text} – {why_not}")
         return
     except HeadgateError as error:
-        raise_alarm(turn, "plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}")
+        turn.alarm("plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}")
         _record(turn, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
-    clear_alarm(turn, "plan", "there is a plan")
+    turn.alarm("plan", "", "there is a plan")
     k.considered = frozenset(vm.vm for vm in present(k))
     act(turn, diagnosis, choice)
 
@@ -505,7 +500,7 @@ def _no_first_plan(turn: Turn, error: HeadgateError) -> None:
     if k.settings.initial or isinstance(error, InvalidInput):
         turn.do(Finish(None, error))
         return
-    raise_alarm(turn, "plan", f"no first plan: {error.what}")
+    turn.alarm("plan", f"no first plan: {error.what}")
     k.gathering_since_ns = turn.now.mono_ns
 
 

@@ -26,7 +26,6 @@ from headgate.controller.core import (
     profiling,
     rolling_upgrade,
 )
-from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.decisions import run_of
 from headgate.controller.core.plan_triggers import PathWatch
 from headgate.controller.core.prediction_accounting import Accounts
@@ -165,7 +164,9 @@ def unread_spools_found(turn: Turn) -> Diagnosis | None:
     waiting = {
         place: rows for place, rows in without_reader(k).items() if place[1] not in k.durable.held_dead
     }
-    _alarm(turn, {place: rows for place, rows in waiting.items() if place[1] not in usable})
+    stuck = {place: rows for place, rows in waiting.items() if place[1] not in usable}
+    text = f"accepted and not read until the VM has a slot again: {_listed(stuck)}" if stuck else ""
+    turn.alarm("unread", text, "all events that were accepted can be read", level="error")
     waiting = {place: rows for place, rows in waiting.items() if place[1] in usable}
     if not waiting or k.plan is None or not profiling.may_plan(k) or turn.now.mono_ns < k.spools_again_ns:
         return None
@@ -173,16 +174,6 @@ def unread_spools_found(turn: Turn) -> Diagnosis | None:
     evidence = {f"{task} {partition} on {vm}": rows for ((task, partition), vm), rows in waiting.items()}
     text = f"accepted and not read: {_listed(waiting)}"
     return Diagnosis("replan", "events_unread", text, k.plan.rate_tps, evidence, ())
-
-
-def _alarm(turn: Turn, stuck: Unread) -> None:
-    """Of events on VMs none of whose slots can be used."""
-    if stuck:
-        raise_alarm(
-            turn, "unread", f"accepted and not read until the VM has a slot again: {_listed(stuck)}", "error"
-        )
-    else:
-        clear_alarm(turn, "unread", "all events that were accepted can be read")
 
 
 def _listed(waiting: Unread) -> str:
@@ -255,10 +246,8 @@ class Loop:
         verdict = stability(under_cap(window, lags, cap_tps), in_force_s or 0.0)
         self._following = self._following or RateFollower(topology, season=k.settings.season)
         need = self._following.need(k, window, lags, cap_tps, now)
-        if behind := lag_alarm(k.alarms.get("lag", ""), lags, window):
-            alarms.raise_alarm(turn, "lag", behind)
-        else:
-            alarms.clear_alarm(turn, "lag", "the lag is over: rows are read as they come")
+        behind = lag_alarm(k.alarms.get("lag", ""), lags, window)
+        turn.alarm("lag", behind, "the lag is over: rows are read as they come")
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = HeldMemory.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
@@ -486,10 +475,8 @@ class Loop:
         self._unborn = not k.durable.boot and self._born is not None
         k.journal_retry_ns = turn.now.mono_ns + JOURNAL_RETRY_NS
         vm_reports.dead_letters_not_kept(turn, self._unkept)
-        first = "journal" not in k.alarms
-        k.alarms["journal"] = f"the journal takes no records: {event.error}; the present plan is held"
-        if first:
-            turn.event("alarm", k.alarms["journal"], level="error")
+        text = f"the journal takes no records: {event.error}; the present plan is held"
+        turn.alarm("journal", text, level="error")
         error = HeadgateError("the journal takes no records, so nothing was changed", cause=event.error)
         for number in self._unanswered:
             turn.do(t.Answer(number, refusal(error)))
@@ -510,7 +497,8 @@ class Loop:
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now
         self._look_at_once(vm_reports.note_changes(turn, self.knowledge.members.tick(now)))
-        self._alarms(turn)
+        held = f"{self._held()}; no plan is made by itself (`headgate resume`)"
+        turn.alarm("mass_loss", held if k.members.mass_loss else "", level="error")
         take_back(turn)
         k.impatient = hand_over_waited(k, now)
         if self.intake is None:
@@ -564,14 +552,6 @@ class Loop:
         if self.knowledge.members.mass_loss:
             return f"{len(self.knowledge.members.mass_loss)} VMs vanished at once: {', '.join(self.knowledge.members.mass_loss)}"
         return k.held
-
-    def _alarms(self, turn: Turn) -> None:
-        k = self.knowledge
-        if not self.knowledge.members.mass_loss:
-            k.alarms.pop("mass_loss", None)
-        elif "mass_loss" not in k.alarms:
-            k.alarms["mass_loss"] = f"{self._held()}; no plan is made by itself (`headgate resume`)"
-            turn.event("alarm", k.alarms["mass_loss"], level="error")
 
     def _end_in_time(self, turn: Turn) -> None:
         """The run ends so many seconds after its first tuple was due."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headgate.controller.core.alarms import clear_alarm
 from headgate.controller.core.background_planning import planned_in_background
 from headgate.controller.core.decisions import addable, bring, change_to, present, question
 from headgate.controller.core.plan_choice import PlanChoice, choose, describe
@@ -147,7 +146,7 @@ def rollback(turn: Turn, arguments: Arguments) -> Any:
         back += f", as plan {plan.id}: its models or VMs are others now"
     moves, text = _bring_back(turn, plan, back, more)
     turn.record(PlanHeld(asked.id, k.epoch_to_be, plan.rate_tps, turn.now.wall_ns))
-    clear_alarm(turn, "plan", "a plan is held")
+    turn.alarm("plan", "", "a plan is held")
     turn.event("held", f"{back}; it is held until `headgate resume`", plan=plan.id)
     return {
         "id": asked.id,

@@ -14,7 +14,6 @@ from typing import TypeVar
 from msgspec.structs import asdict, replace
 
 from headgate.controller.analyze.latency_constraints import standings, violations
-from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.background_planning import NotYet, planned_in_background
 from headgate.controller.core.decisions import question
 from headgate.controller.core.plan_choice import PlanChoice, choose
@@ -78,9 +77,9 @@ class PathWatch:
         ]
         if stuck:
             texts = [f"{_name(path)}: {path.text}; neither buffers nor chains can help" for path in stuck]
-            raise_alarm(turn, "latency", "; ".join(texts))
+            turn.alarm("latency", "; ".join(texts))
         elif all(path.standing == "held" for path in self.now):
-            clear_alarm(turn, "latency", "all latency constraints hold")
+            turn.alarm("latency", "", "all latency constraints hold")
 
 
 def _name(path: PathStanding) -> str:

@@ -399,7 +399,7 @@ def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> No
     turn.record(PhaseEntered(epoch, phase, turn.now.wall_ns))
     k.phase_since_ns = turn.now.mono_ns
     k.impatient = False
-    k.alarms.pop("enactment", None)
+    turn.alarm("enactment", "")
     run = k.durable.run
     if phase == "switched":
         k.switched_ns = turn.now.mono_ns
@@ -446,9 +446,7 @@ def _late(turn: Turn, stand: rollout_steps.RolloutProgress) -> bool:
     if stand.phase == "prepared" and back is not None and not stand.planned.undoes:
         return roll_back(turn, f"not ready after {rollout_steps.PREPARED_LIMIT_NS / NS:g} s: {missing}")
     text = f"plan {stand.planned.epoch} has been {stand.phase} for long: waiting for {missing}"
-    if "enactment" not in k.alarms:
-        turn.event("alarm", text, level="warning")
-    k.alarms["enactment"] = text
+    turn.alarm("enactment", text)
     return False
 
 

@@ -538,6 +538,17 @@ class Turn:
         )
         self.do(Say(level, text))
 
+    def alarm(self, what: str, text: str, over: str = "", level: str = "warning", **more: Any) -> None:
+        """An alarm holds while it has a text. That it began and is over (in these words, if any) is reported once; its
+        own words may change."""
+        alarms = self.knowledge.alarms
+        if text and what not in alarms:
+            self.event("alarm", text, level=level, what=what, **more)
+        if text:
+            alarms[what] = text
+        elif alarms.pop(what, "") and over:
+            self.event("alarm_over", over, what=what, **more)
+
     def decided(self, decision: dict[str, Any], plan: Plan | None = None) -> None:
         """A decision for the trace, `explain` and `status`; the `plan` that it is about."""
         self.knowledge.last_decision = decision

@@ -104,8 +104,7 @@ def hear_hot_keys(turn: Turn, report: Report) -> None:
         key, what = hottest.get(task), f"hot key {task}"
         if key is None or key.share < (OVER if what in k.alarms else HOT):
             k.hot_since.pop(task, None)
-            if k.alarms.pop(what, ""):
-                turn.event("alarm_over", f"no key has half of the rows of {task} any more", what=what)
+            turn.alarm(what, "", f"no key has half of the rows of {task} any more")
             continue
         since_ns, told = k.hot_since.get(task, (now_ns, key))
         if what in k.alarms and told.words == key.words and abs(told.share - key.share) < MOVED:
@@ -117,9 +116,7 @@ def hear_hot_keys(turn: Turn, report: Report) -> None:
             f"{key.sentence}: one thread takes them all, and more threads do not help; "
             "give its rows keys of their own, or count them before they are sent"
         )
-        if what not in k.alarms:
-            turn.event("alarm", text, level="warning", what=what)
-        k.alarms[what] = text
+        turn.alarm(what, text)
 
 
 # ── What VMs say of keyed state: ranges whose state was lost, snapshots that cannot be written. No clock,
@@ -205,14 +202,9 @@ def watch_versions(turn: Turn) -> None:
         vm: told for vm, told in k.foreign.items() if turn.now.mono_ns - told[0] < VERSION_FORGOTTEN_NS
     }
     text = "; ".join(f"the agent of {vm} is refused: {fault}" for vm, (_, fault) in sorted(k.foreign.items()))
-    if text == k.alarms.get(VERSION_ALARM, ""):
-        return
-    if not text:
-        del k.alarms[VERSION_ALARM]
-        turn.event("alarm_over", "no agent is refused for its version any more", what=VERSION_ALARM)
-        return
-    k.alarms[VERSION_ALARM] = text
-    turn.event("alarm", text, level="warning", what=VERSION_ALARM)
+    if text and text != k.alarms.get(VERSION_ALARM):
+        k.alarms.pop(VERSION_ALARM, None)  # another agent is reported too
+    turn.alarm(VERSION_ALARM, text, "no agent is refused for its version any more")
 
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -288,17 +280,9 @@ def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
 
 def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
     """What a disk does not take is an alarm until it takes it again."""
-    alarms, what = turn.knowledge.alarms, f"disk {where}"
     text = f"{where}: {'; '.join(troubles)}" if troubles else ""
-    if alarms.get(what, "") == text:
-        return
-    if troubles and what not in alarms:
-        turn.event("alarm", text, level="error", where=where)
-    if troubles:
-        alarms[what] = text
-    else:
-        del alarms[what]
-        turn.event("alarm_over", f"{where}: the disk takes everything again", where=where)
+    over = f"{where}: the disk takes everything again"
+    turn.alarm(f"disk {where}", text, over, level="error", where=where)
 
 
 def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
@@ -372,8 +356,7 @@ def _full(turn: Turn, task: str) -> None:
     if what not in turn.knowledge.alarms:
         kept = len(turn.knowledge.counts.letters.of(task))
         text = f"the first {kept:,} dead letters of {task} are kept; of the others only the positions"
-        turn.knowledge.alarms[what] = text
-        turn.event("alarm", text, level="error", task=task)
+        turn.alarm(what, text, level="error", task=task)
 
 
 def keep_dead_letters(turn: Turn) -> None:
