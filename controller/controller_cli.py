@@ -160,8 +160,6 @@ def machines_of(options: dict[str, Any], state: Path, ring: Keyring, grows: bool
     return CommandMachines(state / MACHINES, call)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 VMS_MOST, SLOTS_MOST = 1024, 1024
 SLOT_MEMORY_BYTES = 512 * 1024**2

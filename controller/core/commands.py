@@ -348,8 +348,6 @@ def withdraw(turn: Turn, arguments: Arguments) -> Any:
     return {"submission": number, "topology": taken.submitted.topology.name}
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 RATE_MOST_TPS = 1e9
 MODES = ("auto", "advise", "approve")
 QUIET_TPS = 1.0  # a question's rate does not matter before its rates are filled in

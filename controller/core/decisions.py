@@ -128,8 +128,6 @@ def machines_seen(turn: Turn, event: MachinesSeen) -> None:
     turn.alarm("machines", event.trouble, "machines are had and given back as they should be")
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 DECISION_SCHEMA = "headgate/decision/v1"
 GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be there
 GATHER_ANY_NS = NS  # … and so long for more, when nobody said which

@@ -180,8 +180,6 @@ def _listed(waiting: Unread) -> str:
     return ", ".join(f"{counted(n, 'event')} of {task} on {vm}" for ((task, _), vm), n in waiting.items())
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 TURN_NS = NS  # between two turns of the loop …
 SHOW_NS = NS // 2  # between two views: people read no faster
 SLACK_NS = NS // 8  # … which a tick may be early

@@ -143,8 +143,6 @@ def _mixed(before: Mapping[Key, float], now: Mapping[Key, float], part: float) -
     }
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS = 1_000_000_000
 LOAD_SLACK = 0.05  # so far below the bound a VM must come to be no longer over it
 LIGHTER = 0.95  # of the highest load there is now: a plan with more is not worth its moves

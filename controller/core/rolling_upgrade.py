@@ -43,8 +43,6 @@ def refuse_held(k: Knowledge) -> None:
         raise Conflict(f"nothing is moved: {k.hold}", hint="`headgate resume` ends it")
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 REASON: Literal["code_replaced"] = "code_replaced"
 CODES_WIRE = 3  # agents of this wire version know of more than one code
 NO_SLOT = "no slot is free for the other code"

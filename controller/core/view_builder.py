@@ -92,8 +92,6 @@ def rebuilt_sinks(topology: Topology) -> dict[str, str]:
     return found
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS = 1e9
 LETTERS_SHOWN = 5
 

@@ -168,8 +168,6 @@ def before_a_plan(k: Knowledge) -> DesiredState | None:
     return replace(wanted, token=Token(d.boot, 0, k.counter))
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS = 1_000_000_000
 RESEND_NS = 2 * NS
 RESEND_BEHIND_NS = NS // 2  # to a VM that reports an older state

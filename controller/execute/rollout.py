@@ -158,8 +158,6 @@ def _runs(owners: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return tuple((owner, count) for owner, count in runs)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS = 1_000_000_000
 START_DELAY_NS = 50_000_000  # the offer begins a moment after the plan is in force: nobody starts late
 CIRCUIT_NS = 60 * NS  # a plan that failed is not tried again for so long

@@ -78,8 +78,6 @@ class BackgroundJobs:
     took_s: tuple[int, float] = (0, 0.0)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
 
 ENDED = 0  # stands for the boots of a VM's agents that ended as they should

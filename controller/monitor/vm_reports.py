@@ -207,8 +207,6 @@ def watch_versions(turn: Turn) -> None:
     turn.alarm(VERSION_ALARM, text, "no agent is refused for its version any more")
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 LETTERS_SAID = 20  # dead letters reported one by one; the others are only counted
 LETTERS_COUNTED = {10**n for n in range(2, 19)}
 

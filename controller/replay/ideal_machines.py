@@ -200,8 +200,6 @@ class IdealAccount:
         }
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 TICK_NS = NS // 4
 BORN_NS = 10 * NS  # what the clock shows at first
 FIRST_PLAN_MOST_S = 60.0  # a world without a plan in force by then ends
