@@ -318,7 +318,7 @@ OF_LATENCY: tuple[Plant, ...] = (
     one(
         "the alarm stays when all constraints hold",
         "controller/core/plan_triggers.py",
-        'clear_alarm(turn, "latency", "all latency constraints hold")',
+        'turn.alarm("latency", "", "all latency constraints hold")',
         "pass",
         test=HEARD,
     ),
