@@ -1,15 +1,4 @@
-"""Alarms: what a person should act on, raised once and cleared when it is over. Pure.
-
-    short      more is offered than the plan in force carries, for five seconds; not while a plan is on its way
-    models     it does not keep up though the plan in force is predicted to: the models are wrong
-    slot       a slot of the plan in force is given up, and no plan can do without it
-    vm         a VM that was asked for is not there after a minute
-    lag        rows of arriving sources wait, and more each second (`analyze/demand.py`)
-    machines   the machines provider does not do what it is asked
-    mass_loss  so many VMs vanished at once that nothing is planned
-
-Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk …`, `dead letters …`, `state`, `unread`.
-"""
+"""Alarms that take time to be sure of; others are raised where they are noticed. Pure."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import msgspec
 from headgate.controller.analyze.demand import planned_for
 from headgate.controller.core import background_planning, profiling
 from headgate.controller.core.decisions import addable, decide_made, enact_proposal, present, question
-from headgate.controller.core.model_updates import offer
+from headgate.controller.core.model_updates import offer, task_named
 from headgate.controller.core.operator_actions import CORDON_COMMANDS as CORDON_COMMANDS
 from headgate.controller.core.operator_actions import plans, rollback
 from headgate.controller.core.plan_choice import (
@@ -52,24 +52,6 @@ Arguments = dict[str, Any]
 NUMBERS_MOST = 100_000  # in one command
 TAKEN_IN_MOST = 500  # dead letters of an earlier run in one command
 LIST_HINT = "`headgate deadletter list` shows those that are kept"
-
-
-class FromTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A dead letter of an earlier run, as its trace has it."""
-
-    number: int
-    task: str
-    source: str
-    partition: int
-    position: int
-    thread: int
-    row: str
-    error: str
-    traceback: str
-    variant: int
-    feeder: str
-    shape: int
-    data: bytes
 
 
 def _counts(letters: DeadLetterQueue) -> dict[str, Any]:
@@ -178,25 +160,22 @@ def take_in(turn: Turn, arguments: Arguments) -> Any:
     name = arguments.get("run")
     if not isinstance(name, str) or not name:
         raise InvalidInput("the run that the dead letters are of has no name")
+    more = {"record": "letter", "run": name, "wall_ns": turn.now.wall_ns}
     try:
-        given = msgspec.convert(arguments.get("letters"), list[FromTrace], strict=False)
+        given = msgspec.convert(arguments.get("letters"), list[dict[str, Any]])
+        rows = [row | more | {"number": 0, "of": row.get("number")} for row in given[: TAKEN_IN_MOST + 1]]
+        made = msgspec.convert(rows, list[KeptDeadLetter], strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput("invalid dead letters", cause=str(error)) from error
     if len(given) > TAKEN_IN_MOST:
         raise InvalidInput(f"{len(given):,} dead letters at once", cause=f"at most {TAKEN_IN_MOST}")
-    gone = sorted({letter.task for letter in given} - topology.by_name.keys())
+    gone = sorted({letter.task for letter in made} - topology.by_name.keys())
     if gone:
         raise _no_task(topology, gone)
-    made = [_of_run(letter, name, turn.now.wall_ns) for letter in given]
     for letter in made:
         if why := unsendable(topology, letter):
             raise InvalidInput(f"dead letter {letter.of} of {name} cannot be sent again", cause=why)
     return {"ids": [] if arguments.get("dry") else [letters.take_in(letter) for letter in made]}
-
-
-def _of_run(given: FromTrace, run: str, wall_ns: int) -> KeptDeadLetter:
-    fields = {name: getattr(given, name) for name in given.__struct_fields__ if name != "number"}
-    return KeptDeadLetter(0, wall_ns, **fields, of=max(1, given.number), run=run)
 
 
 def unsendable(topology: Topology, letter: KeptDeadLetter) -> str:
@@ -282,15 +261,13 @@ def models_of(documents: Sequence[Any]) -> tuple[Model, ...]:
     """Of the data of model files. Raises InvalidInput with every fault."""
     read = [model_of(data) for data in documents]
     faults = [
-        f"{_name(data)}: {fault}" for data, (_, some) in zip(documents, read, strict=True) for fault in some
+        f"{task_named(data)}: {fault}"
+        for data, (_, some) in zip(documents, read, strict=True)
+        for fault in some
     ]
     if faults:
         raise InvalidInput("invalid models", faults=faults)
     return tuple(model for model, _ in read if model is not None)
-
-
-def _name(data: Any) -> str:
-    return str(data.get("task", "?"))[:64] if isinstance(data, dict) else "?"
 
 
 def refuse_if_taken(k: Knowledge) -> None:

@@ -72,9 +72,9 @@ def offer(turn: Turn, arguments: Arguments) -> Any:
     for data in given.models:
         one = _model_of(k, submitted, data)
         if isinstance(one, str):
-            refused.append({"what": f"model {_name(data)}", "why": one})
+            refused.append({"what": f"model {task_named(data)}", "why": one})
         elif one[0].task in found:
-            refused.append({"what": f"model {_name(data)}", "why": "it was offered twice"})
+            refused.append({"what": f"model {task_named(data)}", "why": "it was offered twice"})
         else:
             found[one[0].task] = one[1]
             models.append(_refitted(*one, utc_iso(turn.now.wall_ns)))
@@ -243,7 +243,7 @@ def _change(before: Model, after: Model, found: RefitFound) -> str:
     return f"the model of {after.task} is corrected by an analysis of this run: {found.text}: {versions}"
 
 
-def _name(data: Any) -> str:
+def task_named(data: Any) -> str:
     return str(data.get("task", "?"))[:64] if isinstance(data, dict) else "?"
 
 

@@ -1,13 +1,7 @@
-"""Profiles in spare slots: which task is measured, where, why, and when that must end. Pure. Rules (decision 13):
+"""Profiles in spare slots (decision 13): which task is measured, where, why, and when that must end. Pure.
 
-1. Only while a committed plan is in force and nothing moves; whatever begins ends the profile.
-2. In a slot without threads and worker, on a VM that has threads of the task (its rows stay there) and
-   whose slots are bound by control groups.
-3. Not sources, sinks, tasks of fixed size or exclusive ones: what they do twice is seen outside.
-4. For `Settings.profile_spare_min` minutes of each hour at most, counted again by a new controller.
-5. The model that is most in doubt comes first. A task is left alone for an hour after its profile was
-   complete, and for good after it failed; an interrupted profile goes on from what is known.
-6. What is found is kept beside the run; nothing is planned with it.
+Of a run: only while a committed plan is in force and nothing moves, in a slot without threads and worker that control
+groups bind, for so many minutes of each hour. Nothing is planned with what is found.
 """
 
 from __future__ import annotations
@@ -271,19 +265,9 @@ def _change(before: Model, after: Model) -> str:
     )
 
 
-# ── Models that a submission lacks, measured in free slots of the hosts before it is planned. Pure. Rules
-# (decision 42):
-#
-# 1. The submission is journaled when it is taken, and each model when it is measured: another life goes on
-# with it.
-# 2. A model is of one kind of machine (`Hello.machine`) and one size of slot. Each is measured on every kind
-# that is there, in slots of the size that the first VM has; planned is with the one of the lowest peak.
-# 3. One profile in a slot, and on a VM in half of its slots at once: what feeds a slot may need as much CPU.
-# 4. A VM that is lost: its tasks go elsewhere. A VM that cannot measure is not asked again; when no other of
-# its kind is left, or a task itself fails, the submission is dropped, with the name of the task and the
-# cause.
-# 5. Nothing is planned before all is measured; when it is dropped or withdrawn, agents are ordered to measure no
-# more.
+# ── Models that a submission lacks, measured in free slots of the hosts before it is planned (decision 42):
+# each on every kind of machine that is there, in slots of the size that the first VM has; planned is with the
+# one of the lowest peak. One profile in a slot, and on a VM in half of its slots at once.
 
 BUDGET_S = 600.0  # of one profile; one takes half a minute
 BEGIN_S = 30.0  # an agent that has its package begins within a second

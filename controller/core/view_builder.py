@@ -12,8 +12,7 @@ from headgate.controller.execute.plan_drift import cordon_of, outdated_slots
 from headgate.controller.execute.rollout import stand_of
 from headgate.controller.execute.rollout_steps import waits_for
 from headgate.controller.execute.run_end import offered_of
-from headgate.controller.knowledge.dead_letters import DeadLetterQueue
-from headgate.controller.knowledge.knowledge import Knowledge, RunCounts
+from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Member, natural
 from headgate.controller.knowledge.run_view import (
@@ -63,15 +62,11 @@ def _unlogged(k: Knowledge) -> list[str]:
     found = []
     if rows := k.counts.finished_dropped:
         found.append(f"{counted(rows, 'row')} that may have reached a sink, in no log")
-    found += [f"{vm}: its agent was killed, and its sinks with it" for vm in _agents_killed(k.counts)]
+    killed = sorted({vm for vm, _ in k.counts.unlogged if len(k.counts.lives(vm)) > 1})
+    found += [f"{vm}: its agent was killed, and its sinks with it" for vm in killed]
     found += [f"{vm}: lost, and its logs with it" for vm in sorted(k.durable.held_dead)]
     found += [f"{source}: events that were accepted again" for source in sorted(k.counts.anew)]
     return found
-
-
-def _agents_killed(counts: RunCounts) -> list[str]:
-    """VMs that were reported of by more than one life of an agent, but for those that ended as they should."""
-    return sorted({vm for vm, _ in counts.unlogged if len(counts.lives(vm)) > 1})
 
 
 def rebuilt_sinks(topology: Topology) -> dict[str, str]:
@@ -102,6 +97,7 @@ def view_of(
 ) -> RunView:  # fmt: skip
     """Of all that is known. `result`: of the last turn of the loop. by_sink: rows that reached the sinks."""
     d, topology, cap_tps = k.durable, k.topology, k.load.cap_tps(now.wall_ns)
+    letters = k.counts.letters
     return RunView(
         mono_ns=now.mono_ns,
         wall_ns=now.wall_ns,
@@ -141,7 +137,9 @@ def view_of(
         cap_tps=cap_tps if math.isfinite(cap_tps) else None,
         tuples=_tuples(k, by_sink, k.ending.intake_ended_ns or now.wall_ns),
         by_source=_by_source(k, k.ending.intake_ended_ns or now.wall_ns),
-        letters=_letters(k.counts.letters),
+        letters=DeadLettersNow(
+            tuple(letters.newest(LETTERS_SHOWN)), letters.counts(), letters.replayed, max(0, letters.mended)
+        ),
         lost_ranges=lost_ranges(d.state_lost),
         applied_again=sum(k.counts.applied_again.values()),
         latency={pair: tuple(counts) for pair, counts in k.counts.latency.items()},
@@ -263,12 +261,3 @@ def _lost(k: Knowledge) -> int:
             to_read_again = known.emitted - max(now.emitted for now in present)
             lost += max(0, known.emitted - known.done - to_read_again - sum(now.in_flight for now in present))
     return lost
-
-
-def _letters(letters: DeadLetterQueue) -> DeadLettersNow:
-    return DeadLettersNow(
-        tuple(letters.newest(LETTERS_SHOWN)),
-        letters.counts(),
-        letters.replayed,
-        max(0, letters.mended),
-    )
