@@ -546,10 +546,8 @@ class Loop:
 
     def _held(self) -> str:
         """Why no plan may be made by itself."""
-        k = self.knowledge
-        if self.knowledge.members.mass_loss:
-            return f"{len(self.knowledge.members.mass_loss)} VMs vanished at once: {', '.join(self.knowledge.members.mass_loss)}"
-        return k.held
+        gone = self.knowledge.members.mass_loss
+        return f"{len(gone)} VMs vanished at once: {', '.join(gone)}" if gone else self.knowledge.held
 
     def _end_in_time(self, turn: Turn) -> None:
         """The run ends so many seconds after its first tuple was due."""

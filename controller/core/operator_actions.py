@@ -132,7 +132,7 @@ def _answer(turn: Turn, vms: tuple[str, ...]) -> dict[str, Any]:
 
 def rollback(turn: Turn, arguments: Arguments) -> Any:
     """Enact the plan that is given whole (`plan`, of the format plan/v1), and hold it. instead: of one that is held."""
-    k, members = turn.knowledge, turn.members
+    k = turn.knowledge
     asked = plan_of(arguments.get("plan"), "the plan to roll back to")
     _refuse_now(turn, asked, bool(arguments.get("instead")))
     topology = k.topology
