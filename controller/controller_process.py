@@ -92,8 +92,6 @@ class BackgroundPlans:
         self._wake.set()
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 TICK_NS = NS // 4
 MACHINES_EVERY_NS = NS
 IMPORT_AHEAD_S = 3.0  # then what a re-plan needs and a first plan does not is imported (0.7 s)
