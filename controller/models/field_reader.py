@@ -6,7 +6,9 @@ Unknown keys are let pass, but for those within two typing errors of a known one
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from headgate.topology_runtime.wording import name_faults, shown
 
@@ -14,6 +16,9 @@ NEAR_LETTERS = 2  # an unknown key this near to a known one is a typing error
 MAX_KEY = 64  # characters of a key that may be a typing error
 MAX_TEXT = 128  # characters of a text
 LARGEST = 1e300  # a number beyond is no measurement, and an integer beyond no float
+LARGEST_INTEGER = 2**63 - 1
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 def near_key(key: str, known: Iterable[str]) -> str | None:
@@ -70,6 +75,29 @@ class Fields:
             self._unfit(key, f"a finite number {bound}")
             return low
         return float(value)
+
+    def struct(self, kind: type[Struct], **own: Any) -> Struct:
+        """One of `kind`, each field by its type: names, integers and numbers of at least 0, flags, and what may be
+        null. own: fields that the caller has read; what the file may leave out has a default."""
+        read = {one.name: self._field(one) for one in msgspec.structs.fields(kind) if one.name not in own}
+        return kind(**read, **own)
+
+    def _field(self, one: Any) -> Any:
+        otherwise = None if one.default is msgspec.NODEFAULT else one.default
+        if one.type == float | None:
+            return self.number(one.name) if self.data.get(one.name) is not None else None
+        if one.type == str | None:
+            return self.text(one.name) if self.data.get(one.name) is not None else None
+        if one.type is bool:
+            return self.flag(one.name)
+        if one.type is int:
+            return self.integer(one.name, 0, LARGEST_INTEGER, otherwise)
+        return self.number(one.name, otherwise) if one.type is float else self.name(one.name, otherwise)
+
+    def structs(self, key: str, kind: type[Struct], optional: bool = False) -> tuple[Struct, ...]:
+        """The objects of a list, each one of `kind`."""
+        known = kind.__struct_fields__
+        return tuple(one.struct(kind) for one in self.objects(key, known, optional))
 
     def integer(self, key: str, low: int, high: int, otherwise: int | None = None) -> int:
         value: Any = self.data.get(key, otherwise)
