@@ -65,14 +65,21 @@ class Fields:
         return key in self.data
 
     def number(
-        self, key: str, otherwise: float | None = None, low: float = 0.0, above: bool = False
+        self,
+        key: str,
+        otherwise: float | None = None,
+        low: float = 0.0,
+        above: bool = False,
+        high: float = LARGEST,
+        what: str = "",
     ) -> float:
-        """A finite number of at least `low`, or above it; `otherwise` when absent (None: must be there)."""
+        """A finite number from `low` (or above it) to `high`; `otherwise` when absent (None: must be there). what: such
+        a number in words."""
         value: Any = self.data.get(key, otherwise)
-        fits = _is_number(value) and low <= value <= LARGEST and not (above and value == low)
+        fits = _is_number(value) and low <= value <= high and not (above and value == low)
         if not fits:
             bound = f"above {low:g}" if above else f"of at least {low:g}"
-            self._unfit(key, f"a finite number {bound}")
+            self._unfit(key, what or f"a finite number {bound}")
             return low
         return float(value)
 

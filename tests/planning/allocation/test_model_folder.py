@@ -93,14 +93,17 @@ def test_spread_is_read_and_written_as_it_was(tmp_path, written, spread):
 @pytest.mark.parametrize(
     ("spread", "fault"),
     [
-        (-0.1, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), got -0.1"),
-        (5, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), got 5"),
-        (float("nan"), "spread: expected a part of the rate from 0 to 1 (0.05, not 5), got nan"),
-        (True, "spread: expected a number or an object, got True"),
-        ([0.1, 0.2], "spread: expected a number or an object, got [0.1, 0.2]"),
+        (-0.1, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got -0.1"),
+        (5, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got 5"),
+        (
+            float("nan"),
+            "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got nan",
+        ),
+        (True, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got True"),
+        ([0.1], "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got a list"),
         ({"rate_tps": -1}, "spread.rate_tps: expected a finite number of at least 0, got -1"),
-        ({"memory": None}, "spread.memory: expected a finite number of at least 0, got None"),
-        ({"cpu": float("inf")}, "spread.cpu: expected a finite number of at least 0, got inf"),
+        ({"memory": None}, "spread.memory: expected a fraction of the slot (0.02, not 2), got None"),
+        ({"cpu": float("inf")}, "spread.cpu: expected a fraction of the slot (0.02, not 2), got inf"),
         ({"cpu": 5}, "spread.cpu: expected a fraction of the slot (0.02, not 2), got 5"),
         ({"rate_tsp": 5}, "spread.rate_tsp: unknown key; did you mean 'rate_tps'?"),
     ],
@@ -114,7 +117,7 @@ def test_faults_of_a_spread(tmp_path, spread, fault):
     ("changes", "fault"),
     [
         ({"points": []}, "blob.json: points: expected a list with at least one point, got []"),
-        ({"points": None}, "blob.json: points: expected a list with at least one point, got None"),
+        ({"points": None}, "blob.json: points: expected a list, got None"),
         ({"points": [3]}, "blob.json: points[0]: expected an object, got 3"),
         (
             {"schema": "headgate/model/v2"},
@@ -130,12 +133,11 @@ def test_faults_of_a_spread(tmp_path, spread, fault):
         ({"slot": 4}, "blob.json: slot: expected an object, got 4"),
         (
             {"slot": {"memory_bytes": 0.5}},
-            "blob.json: slot.memory_bytes: expected a positive integer, got 0.5",
+            "blob.json: slot.memory_bytes: expected an integer from 1 to 9223372036854775807, got 0.5",
         ),
-        ({"slot": {"machine": 5}}, "blob.json: slot.machine: expected text, got 5"),
-        ({"pointss": 1}, "blob.json: pointss: unknown key; did you mean 'points'?"),
+        ({"slot": {"machine": 5}}, "blob.json: slot.machine: expected text of at most 128 characters, got 5"),
         ({"slot": {"core": 0.2}}, "blob.json: slot.core: unknown key; did you mean 'cores'?"),
-        ({"points": [POINT | {"cpus": 1}]}, "blob.json: points[0].cpus: unknown key; did you mean 'cpu'?"),
+        ({"wake_cp": 0.1}, "blob.json: wake_cp: unknown key; did you mean 'wake_cpu'?"),
     ],
 )
 def test_faults_of_the_file(tmp_path, changes, fault):
@@ -147,7 +149,7 @@ def test_faults_of_the_file(tmp_path, changes, fault):
 def test_rates_are_positive_and_finite(tmp_path, rate):
     write(tmp_path, document(points=[POINT, POINT | {"threads": 2, "rate_tps": rate}]))
     (fault,) = faults_of(tmp_path)
-    assert fault.startswith("blob.json: points[1].rate_tps: expected a positive finite number")
+    assert fault.startswith("blob.json: points[1].rate_tps: expected a finite number above 0")
 
 
 @pytest.mark.parametrize("key", ["cpu", "memory"])
@@ -222,10 +224,3 @@ def test_what_a_wake_costs_is_a_number(tmp_path, wake, said):
     with pytest.raises(InvalidInput) as error:
         read_models(tmp_path)
     assert f"blob.json: wake_cpu: expected a finite number of at least 0, got {said}" in error.value.faults
-
-
-def test_a_misspelt_wake_is_told(tmp_path):
-    write(tmp_path, document(wake_cp=0.1))
-    with pytest.raises(InvalidInput) as error:
-        read_models(tmp_path)
-    assert "did you mean 'wake_cpu'" in error.value.faults[0]
