@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headgate.topology_runtime.wording import name_faults, shown
+from headgate.topology_runtime.wording import did_you_mean, name_faults, shown
 
 NEAR_LETTERS = 2  # an unknown key this near to a known one is a typing error
 MAX_KEY = 64  # characters of a key that may be a typing error
@@ -44,16 +44,20 @@ def within_edits(word: str, other: str, most: int) -> bool:
 class Fields:
     """One object of a file. What is read wrong comes back as a harmless value, its fault in `faults`.
 
-    `place`: how faults call this object, such as `vms[2]`; empty for the whole file."""
+    `place`: how faults call this object, such as `vms[2]`; empty for the whole file. `strict`: no unknown key is let
+    pass."""
 
-    def __init__(self, data: object, place: str, faults: list[str], known: Sequence[str]) -> None:
+    def __init__(
+        self, data: object, place: str, faults: list[str], known: Sequence[str], strict: bool = False
+    ) -> None:
         self.place = place
         self.data: dict[Any, Any] = data if isinstance(data, dict) else {}
         self.faults = faults if isinstance(data, dict) else []  # what is in no object is no fault more
         if not isinstance(data, dict):
             found = "there is none" if data is None else f"got {shown(data)}"
             faults.append(f"{place or 'the file'}: expected an object, {found}")
-        self._refuse_typing_errors(known)
+        self._strict = strict
+        self._refuse_unknown(known)
 
     def fault(self, key: str, text: str) -> None:
         self.faults.append(f"{self.at(key)}: {text}")
@@ -143,10 +147,13 @@ class Fields:
         if not isinstance(value, list):
             self._unfit(key, "a list")
             return []
-        return [Fields(one, f"{self.at(key)}[{n}]", self.faults, known) for n, one in enumerate(value)]
+        return [self._inner(one, f"{self.at(key)}[{n}]", known) for n, one in enumerate(value)]
 
     def object(self, key: str, known: Sequence[str]) -> Fields:
-        return Fields(self.data.get(key), self.at(key), self.faults, known)
+        return self._inner(self.data.get(key), self.at(key), known)
+
+    def _inner(self, data: object, place: str, known: Sequence[str]) -> Fields:
+        return Fields(data, place, self.faults, known, self._strict)
 
     def counts(self, key: str, most: int) -> dict[str, int]:
         """An object of names with positive integers, such as task → threads."""
@@ -167,10 +174,12 @@ class Fields:
             found = f"got a {'list' if isinstance(self.data[key], list) else 'mapping'}"
         self.fault(key, f"expected {expected}, {found}")
 
-    def _refuse_typing_errors(self, known: Sequence[str]) -> None:
+    def _refuse_unknown(self, known: Sequence[str]) -> None:
         for key in self.data:
             near = near_key(key, known) if isinstance(key, str) else None
-            if near is not None and near not in self.data:
+            if self._strict and key not in known:
+                self.fault(shown(key)[1:-1], f"no such key{did_you_mean(str(key), known)}")
+            elif near is not None and near not in self.data:
                 self.fault(shown(key)[1:-1], f"unknown key; did you mean {near!r}?")
 
 
