@@ -90,8 +90,6 @@ def most_steps(request: PlanRequest, step_tps: float) -> int:
     return most
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 BASELINE = "lsa+rsm"  # what savings are against (paper 0, section 8.4)
 HOURS_PER_MONTH = 730.0
 FINENESS = 200  # highest rates are searched in steps of about a 200th of the rate

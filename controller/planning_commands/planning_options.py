@@ -201,8 +201,6 @@ def _stepped(first: float, last: float | None = None, step: float = 1.0) -> list
     return [round(first + n * step, 9) for n in range(int((last - first) / step + 1e-9) + 1)]
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 STEP_TPS = 10.0  # of --max-rate, as in paper 0
 PROBABILITIES = 0.5, 0.9999
 

@@ -86,9 +86,6 @@ class Nearest:
         insort(self._alike.setdefault(free, []), vm)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @dataclass(slots=True)
 class _Need:
     """One thread of a task needs `cpu` and `memory` of a slot; `left` threads are not placed yet."""

@@ -81,8 +81,6 @@ class OfferSoFar:
         return self.spans[min(self._number(at_s), len(self.spans) - 1)]
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 TURN_S = 1.0
 
 

@@ -323,8 +323,6 @@ def _runs_lost(data: Data) -> str | None:
     return f"- **Run**: achieved / planned is lower on {', '.join(told)}." if told else None
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
