@@ -161,7 +161,7 @@ def test_the_same_evidence_does_not_correct_a_model_twice(world: CostedWorld) ->
         (refitted(task="parse"), "topology line has no such task"),
         (refitted(task="source"), "of fixed size"),
         (refitted(points=[]), "at least one point"),
-        (refitted(rate_tps="fast"), "expected a positive finite number"),
+        (refitted(rate_tps="fast"), "expected a finite number above 0"),
         (refitted(schema="headgate/model/v9"), "schema: expected"),
         ("garbage", "expected an object"),
         (None, "expected an object"),
