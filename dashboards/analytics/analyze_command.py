@@ -142,7 +142,7 @@ def analyze(
 
 def write_report(traces: tuple[str, ...], report: Path | None, output: Format) -> None:
     """The report alone, of an analysis that is there. Raises UsageError, InvalidInput."""
-    from headgate.dashboards.report.earlier_analysis import analysis_of
+    from headgate.dashboards.report.analysis_files import analysis_of
 
     if len(traces) != 1:
         raise UsageError("--report-only takes one TRACE", hint="name one run, or the folder of one analysis")
