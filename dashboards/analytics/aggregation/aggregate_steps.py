@@ -11,7 +11,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from headgate.dashboards.analytics.aggregation import aggregate_parts, row_sums
 from headgate.dashboards.analytics.aggregation import aggregate_tables as aggregates
@@ -35,11 +40,6 @@ from headgate.dashboards.analytics.curation.unchanged_inputs import code_mark
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.spark_session import in_tasks, side_by_side
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
 
 # ── Which task of Spark puts together which rows of samples: stretches of some million rows, each of whole
 # windows
@@ -72,7 +72,7 @@ def sum_rows(tables: CuratedTables, bundles: DataPlace, partial: DataPlace) -> p
         if folder.is_folder():  # of a pass of that number which was cut off
             folder.delete_folder()
     jobs = jobs_of(tables, bundles, partial)
-    in_tasks(tables.spark, summed, [job.row() for job in jobs], "long")
+    in_tasks(tables.spark, summed, jobs, "long")
     return merged(job.threads for job in jobs)
 
 
@@ -130,8 +130,6 @@ def _row_groups(tables: CuratedTables, run: TraceRun) -> Iterator[RowGroup]:
 
 def row_groups(file: DataPlace) -> Iterator[RowGroup]:
     """By its footer."""
-    import pyarrow.parquet as pq
-
     with file.files().open_input_file(file.path) as stream:
         metadata = pq.read_metadata(stream)
     at = metadata.schema.names.index("time")
@@ -165,8 +163,6 @@ def merged(files: Iterable[DataPlace]) -> pa.Table:
 
 
 def _added_up(tables: Sequence[pa.Table]) -> pa.Table:
-    import pyarrow as pa
-
     names = tables[0].column_names
     return held.added_up(
         pa.concat_tables(table.select(names) for table in tables), (*held.KEYS["threads"], "part")
@@ -334,8 +330,6 @@ def _one_by_one(fused: Sequence[FusedParts]) -> list[FusedParts]:
 
 def _fused(folder: DataPlace, name: str, fused: Sequence[FusedParts]) -> pa.Table:
     """With the numbers of the parts that these make."""
-    import pyarrow as pa
-
     tables = []
     for each in fused:
         table = held.merged(name, held.read(_files(folder, name, each.of), _counts(each.of)))
@@ -370,8 +364,6 @@ def _file(of: DataPlace, number: int) -> DataPlace:
 
 def read_held(folder: DataPlace, name: str, parts: Sequence[AggregatedPart]) -> pa.Table:
     """Its rows that count, put together; without columns when nothing was made of that table."""
-    import pyarrow as pa
-
     mine = _of(parts, HELD[name])
     if not mine:
         return pa.table({})
@@ -382,8 +374,6 @@ def read_windows(
     spark: SparkSession, folder: DataPlace, name: str, parts: Sequence[AggregatedPart]
 ) -> DataFrame:
     """Its rows that count."""
-    from pyspark.sql import functions as f
-
     mine = _of(parts, WINDOWS[name])
     at = [_folder(folder / name, number).uri for number in sorted({pass_of(part) for part in mine})]
     counts = [(f.col("part") == number) & f.col("run").isin(*of) for number, of in _counts(mine).items()]
