@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from agent_world import NS, Mind, desired, only, slot, thread
+from agent_world import NS, Mind, begun, desired, only, sent, slot, thread
 from msgspec.structs import replace
 
 from headgate.agent.core import agent_events as e
@@ -27,7 +27,7 @@ from headgate.agent.core.worker_failures import (
 )
 from headgate.agent.process import agent_files
 from headgate.topology_runtime.wire.channels import encode
-from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Struck, VmStrikes
+from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Poisoned, Struck, VmStrikes
 
 
 def row(position: int, thread: int = 1, task: str = "work") -> UnderWay:
@@ -162,9 +162,9 @@ def test_workers_are_told_at_once_of_a_row_that_was_struck_on_other_vms() -> Non
     mine = "vm1", mind.told().strikes
     state = replace(desired(thread(1, 0), counter=2), strikes=(mine, ("vm2", elsewhere)))
     out = mind.tell(e.WantedArrived(state, encode(state)))
-    (told,) = only(out, e.SendPoisoned)
+    (told,) = sent(out, Poisoned)
     assert [(one.position, one.times) for one in told.message.struck] == [(5, 3)]
-    assert out.index(told) < out.index(only(out, e.ForwardWanted)[0]), "before rows come by new routes"
+    assert out.index(told) < out.index(sent(out, bytes)[0]), "before rows come by new routes"
 
 
 # ── the agent ───────────────────────────────────────────────────────────────────────────────────
@@ -176,30 +176,20 @@ def falls(mind: Mind, *calls: UnderWay, by_itself: bool = True, after_s: float =
     return mind.tell(died, after_s) + mind.up()
 
 
-def begun() -> Mind:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
-    return mind
-
-
 def test_a_row_that_kills_again_and_again_quarantines_nothing_and_is_told_to_the_workers() -> None:
     mind = begun()
     for _ in range(6):
         out = falls(mind, row(5))
     assert mind.state.slots[0].status == "running" and not mind.state.slots[0].crashed_ns
-    (told,) = only(out, e.SendPoisoned)
+    (told,) = sent(out, Poisoned)
     assert [(one.position, one.times) for one in told.message.struck] == [(5, 6)]
-    assert out.index(told) < out.index(only(out, e.ForwardWanted)[0]), "before it may begin"
+    assert out.index(told) < out.index(sent(out, bytes)[0]), "before it may begin"
     assert only(out, e.SaveFailures)[0].struck == told.message.struck
 
 
 def test_a_worker_of_another_slot_is_told_at_once() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0), thread(2, 1))
-    mind.up(0)
-    mind.up(1)
-    told = [only(falls(mind, row(5)), e.SendPoisoned) for _ in range(3)]
+    mind = begun(thread(1, 0), thread(2, 1))
+    told = [sent(falls(mind, row(5)), Poisoned) for _ in range(3)]
     assert [[one.slot.number for one in each] for each in told] == [[], [], [1, 0]]
 
 
