@@ -16,7 +16,7 @@ import pytest
 from watched_runs.host_bed import PYTHON, Cluster, arrived, bed, leftovers, missing, wait_for, wheelhouse
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
-full = pytest.mark.full  # the gate installs one cluster, runs, drains, upgrades and takes it down
+full = pytest.mark.full  # the gate installs one cluster, drains a VM of it and takes it down
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM_PYTHON = (
@@ -97,7 +97,7 @@ def test_two_people_at_once_are_told_of_each_other(running: Cluster) -> None:
     program = (
         "import fcntl, os, sys, time\n"
         f"f = os.open('{home}/lock', os.O_RDWR)\nfcntl.flock(f, fcntl.LOCK_EX)\n"
-        "os.ftruncate(f, 0); os.pwrite(f, b'ann@desk since today: cluster upgrade', 0)\ntime.sleep(60)\n"
+        "os.ftruncate(f, 0); os.pwrite(f, b'ann@desk since today: cluster upgrade', 0)\ntime.sleep(600)\n"
     )
     holder = subprocess.Popen(
         [
@@ -122,6 +122,7 @@ def test_two_people_at_once_are_told_of_each_other(running: Cluster) -> None:
     assert "locked: ann@desk since today: cluster upgrade" in said
 
 
+@full
 def test_where_nothing_is_to_spare_rows_flow_exactly_once_and_what_would_stop_them_is_refused(
     running: Cluster,
 ) -> None:
@@ -139,10 +140,9 @@ def test_where_nothing_is_to_spare_rows_flow_exactly_once_and_what_would_stop_th
     assert found == Counter(2 * number for number in range(len(found)))
 
 
-def test_a_drained_vm_may_be_killed_and_an_upgrade_goes_from_host_to_host_each_row_exactly_once(
-    running: Cluster,
-) -> None:
-    rows = running.submit("roomy", rate_tps=50)
+def test_a_drained_vm_may_be_killed_and_each_row_comes_exactly_once(running: Cluster) -> None:
+    rows = running.submit("drained", rate_tps=50)
+    assert "a topology runs" in running.cluster("down", code=6)
     vm = min(used(running))
     assert f"{vm}: drained" in running.cluster("drain", vm)
     agent = running.services()[f"agent.{vm}"]
@@ -150,8 +150,14 @@ def test_a_drained_vm_may_be_killed_and_an_upgrade_goes_from_host_to_host_each_r
     flow_on(rows)
     running.run("uncordon", vm)
     wait_for(lambda: state_of(running, vm) == "joined", vm, 60)
-    before = running.services()
-    assert before[f"agent.{vm}"]["restarts"] == agent["restarts"] + 1
+    assert running.services()[f"agent.{vm}"]["restarts"] == agent["restarts"] + 1
+    found = running.stopped(rows)
+    assert found == Counter(2 * number for number in range(len(found)))
+
+
+@full
+def test_an_upgrade_goes_from_host_to_host_while_rows_flow_each_exactly_once(running: Cluster) -> None:
+    rows, before = running.submit("upgraded", rate_tps=50), running.services()
     words = ("--set", f"wheelhouse={running.wheels}", "--set", f"wheel={running.other_build()}")
     assert "the controller and 3 agents" in running.cluster("upgrade", *words)
     after = running.services()
