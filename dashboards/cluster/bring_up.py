@@ -31,10 +31,10 @@ from headgate.dashboards.cluster.wheels import WheelSet
 from headgate.dashboards.runs.connection import asked
 from headgate.dashboards.terminal.access_commands import default_folder
 from headgate.topology_runtime.errors import Conflict, HeadgateError
+from headgate.topology_runtime.keys import signing_keys
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
 from headgate.topology_runtime.keys.keyring import LOCAL, TRUST, Keyring, read_key
-from headgate.topology_runtime.packages import signing_keys
 from headgate.topology_runtime.platform.addresses import tcp
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.http_options import settings_folder

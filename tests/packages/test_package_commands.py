@@ -10,7 +10,7 @@ import pytest
 from package_made import folder
 
 from headgate.dashboards import headgate_command as cli
-from headgate.topology_runtime.packages.signing_keys import read_key
+from headgate.topology_runtime.keys.signing_keys import read_key
 
 
 @pytest.fixture
