@@ -43,17 +43,20 @@ from headgate.topology_runtime.wire.channels import ServerChannel, Waiter, Waker
 from headgate.topology_runtime.wire.dead_letter_spool import left_before, left_by
 from headgate.topology_runtime.wire.messages import (
     ClockOff,
+    DeadLetters,
     DesiredState,
     FinishedKept,
     FromAgentToWorker,
     FromWorker,
-    Lease,
+    Goodbye,
+    Hello,
     PackageOffer,
     PackagePart,
-    Quit,
+    Report,
     WorkerHello,
     WorkerReport,
 )
+from headgate.topology_runtime.wire.report_messages import Profiled
 
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks around at least this often
@@ -352,13 +355,7 @@ class Agent:
         match instruction:
             case e.SpawnWorker():
                 return self._spawn(instruction)
-            case e.ForwardWanted(slot, _, data):
-                self._send_worker(slot.number, data)
-            case e.SendQuit(slot, _, reason):
-                self._send_worker(slot.number, Quit(reason))
-            case e.SendLease(slot, _, until_ns):
-                self._send_worker(slot.number, Lease(until_ns))
-            case e.SendPoisoned(slot, _, message) | e.PassOn(slot, _, message):
+            case e.ToWorker(slot, _, message):
                 self._send_worker(slot.number, message)
             case e.SaveFailures(struck):
                 with self.disk.writing("what failed", self.config.directory):
@@ -369,19 +366,19 @@ class Agent:
                 return self._start_profile(instruction)
             case e.EndProfile(number):
                 return self._end_profile(number)
-            case e.SendReport(report):
-                self.uplink.send(structs.replace(report, clock=self.uplink.offset_ns()))
+            case Report():
+                self.uplink.send(structs.replace(instruction, clock=self.uplink.offset_ns()))
                 if self.state.desired is not None:
                     self._reach(self.state.desired, "reported")
-            case e.SendHello(message) | e.SendDeadLetters(message) | e.SendProfiled(message):
-                self.uplink.send(message)
+            case Hello() | DeadLetters() | Profiled():
+                self.uplink.send(instruction)
             case e.DropDeadLetters():
                 with self.disk.writing("dead letters that are reported", self.config.work):
                     self.supervisor.drop_dead_letters()
-            case e.SendGoodbye(goodbye):
+            case Goodbye():
                 self._send_rest()
                 self._give_back()
-                self.uplink.send(goodbye)
+                self.uplink.send(instruction)
             case e.ControllerChanged():
                 self.sampler.finished.rewind()
             case e.Note(text):

@@ -16,6 +16,7 @@ for name in ("COLUMNS", "LINES"):  # workers of pytest-xdist come with those of 
     os.environ.pop(name, None)
 
 LONGEST = (  # files of the gate's live tests that others wait for if they come last, the longest first
+    "test_cluster_up_live.py",
     "test_user_code_lost_live.py",
     "test_faults_live.py",
     "test_up_live.py",

@@ -1,6 +1,7 @@
 """What an agent hears (events) and does about it (instructions): what `agent_state.AgentState` takes and gives.
 
-Messages of the controller and of workers are events as they are; the rest is here.
+Messages of the controller and of workers are events, and messages to the controller are instructions, as they are; the
+rest is here. After a Goodbye nothing is sent; before it, everything measured so far.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import msgspec
 from headgate.agent.core.worker_failures import UnderWay
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.wire.dead_letter_messages import Poisoned, Struck
+from headgate.topology_runtime.wire.dead_letter_messages import Struck
 from headgate.topology_runtime.wire.messages import (
     DeadLetter,
     DeadLetters,
     DesiredState,
+    FromAgentToWorker,
     Goodbye,
     Hello,
     LettersTaken,
@@ -152,58 +154,18 @@ class KillWorker(msgspec.Struct, frozen=True):
     why: str
 
 
-class ForwardWanted(msgspec.Struct, frozen=True):
-    slot: Slot
-    incarnation: int
-    data: bytes
-
-
-class SendQuit(msgspec.Struct, frozen=True):
-    slot: Slot
-    incarnation: int
-    reason: str
-
-
-class PassOn(msgspec.Struct, frozen=True):
-    """Send this worker what the controller says to one of its source threads."""
+class ToWorker(msgspec.Struct, frozen=True):
+    """Send this to the slot's worker. bytes: a desired state, as it came."""
 
     slot: Slot
     incarnation: int
-    message: SendAgain
-
-
-class SendLease(msgspec.Struct, frozen=True):
-    """Exclusive threads of this worker may work until then (monotonic ns)."""
-
-    slot: Slot
-    incarnation: int
-    until_ns: int
-
-
-class SendPoisoned(msgspec.Struct, frozen=True):
-    """To the slot's worker: what it must not meet again."""
-
-    slot: Slot
-    incarnation: int
-    message: Poisoned
+    message: FromAgentToWorker | bytes
 
 
 class SaveFailures(msgspec.Struct, frozen=True):
     """Keep this on disk: all failure counts."""
 
     struck: tuple[Struck, ...]
-
-
-class SendHello(msgspec.Struct, frozen=True):
-    hello: Hello
-
-
-class SendReport(msgspec.Struct, frozen=True):
-    report: Report
-
-
-class SendDeadLetters(msgspec.Struct, frozen=True):
-    letters: DeadLetters
 
 
 class DropDeadLetters(msgspec.Struct, frozen=True):
@@ -222,20 +184,10 @@ class EndProfile(msgspec.Struct, frozen=True):
     number: int
 
 
-class SendProfiled(msgspec.Struct, frozen=True):
-    profiled: Profiled
-
-
 class ControllerChanged(msgspec.Struct, frozen=True):
     """Another life of the controller: what counts only once is reported from its beginning."""
 
     boot: int
-
-
-class SendGoodbye(msgspec.Struct, frozen=True):
-    """The last message: before it, everything measured so far is sent."""
-
-    goodbye: Goodbye
 
 
 class Exit(msgspec.Struct, frozen=True):
@@ -255,21 +207,17 @@ Instruction = (
     SpawnWorker
     | DumpWorker
     | KillWorker
-    | ForwardWanted
-    | SendQuit
-    | SendLease
-    | PassOn
-    | SendPoisoned
+    | ToWorker
     | SaveFailures
-    | SendHello
-    | SendReport
-    | SendDeadLetters
+    | Hello
+    | Report
+    | DeadLetters
+    | Profiled
+    | Goodbye
     | DropDeadLetters
     | StartProfile
     | EndProfile
-    | SendProfiled
     | ControllerChanged
-    | SendGoodbye
     | Exit
     | Note
 )

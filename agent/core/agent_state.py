@@ -43,6 +43,8 @@ from headgate.topology_runtime.wire.messages import (
     DesiredState,
     Goodbye,
     Hello,
+    Lease,
+    Quit,
     Report,
     SendAgain,
     Shutdown,
@@ -228,7 +230,7 @@ class ProfileState:
         out = [self._end(number) for number in sorted(self.running.keys() - wanted.keys())]
         for number, spec in sorted(wanted.items()):
             if number in self.results:
-                out.append(e.SendProfiled(self.results[number]))
+                out.append(self.results[number])
             elif number not in self.running and not self.uses(spec.slot):
                 self.running[number] = RunningProfile(spec, now_ns + int(spec.budget_s * NS))
                 out.append(e.StartProfile(spec, desired.topology, desired.user_paths))
@@ -259,7 +261,7 @@ class ProfileState:
             return []
         said = Profiled(self.vm, event.number, event.model, event.error, event.of_task)
         self.results[event.number] = said
-        return [e.SendProfiled(said)]
+        return [said]
 
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -351,7 +353,7 @@ class AgentState:
             case LettersTaken():
                 self._letters.taken(event)
             case SendAgain(boot, slot, incarnation) if boot == self.controller_boot:
-                return [e.PassOn(slot, incarnation, event)] if self._present(slot, incarnation) else []
+                return [e.ToWorker(slot, incarnation, event)] if self._present(slot, incarnation) else []
             case Shutdown(token, reason):
                 return self._on_shutdown(token, reason, now_ns)
             case WorkerHello():
@@ -408,7 +410,7 @@ class AgentState:
         data = self._data.get(state.code)
         if data is None or state.code != state.code_desired:
             return []
-        return [e.ForwardWanted(state.slot, state.incarnation, data), *self._lease_of(state)]
+        return [e.ToWorker(state.slot, state.incarnation, data), *self._lease_of(state)]
 
     def _note_strangers(self, desired: DesiredState) -> list[e.Instruction]:
         """Slots that the controller orders used and that this VM does not have."""
@@ -433,7 +435,7 @@ class AgentState:
         if first:
             return [*leased, *self._dead_letters_again(now_ns)]
         self._hello_ns = now_ns
-        said = e.SendHello(self.hello), e.ControllerChanged(welcome.boot)
+        said = self.hello, e.ControllerChanged(welcome.boot)
         return [*leased, *said, *self.profile.stop(), *self._dead_letters_again(now_ns)]
 
     def _on_lease(self, welcome: Welcome) -> list[e.Instruction]:
@@ -449,10 +451,10 @@ class AgentState:
         tasks = self.desired.topology.by_name if self.desired is not None else {}
         if not any(tasks[t.task].exclusive for t in state.desired) or not self.lease.until_ns:
             return []
-        return [e.SendLease(state.slot, state.incarnation, self.lease.until_ns)]
+        return [e.ToWorker(state.slot, state.incarnation, Lease(self.lease.until_ns))]
 
     def _dead_letters_again(self, now_ns: int) -> list[e.Instruction]:
-        return [e.SendDeadLetters(letters) for letters in self._letters.again(now_ns)]
+        return [*self._letters.again(now_ns)]
 
     def _on_shutdown(self, token: Token, reason: str, now_ns: int) -> list[e.Instruction]:
         if token < self.token or token.boot < self.controller_boot:
@@ -483,7 +485,7 @@ class AgentState:
             return []
         state.quitting = True
         state.kill_at(now_ns + QUIT_LIMIT_NS, "it did not quit in time")
-        return [e.SendQuit(state.slot, state.incarnation, reason)]
+        return [e.ToWorker(state.slot, state.incarnation, Quit(reason))]
 
     # ── workers ─────────────────────────────────────────────────────────────────────────────────
 
@@ -499,7 +501,9 @@ class AgentState:
         state.running(hello.endpoint)
         if state.quitting:
             return [
-                e.SendQuit(state.slot, state.incarnation, self.stopping or "its slot is to run other code")
+                e.ToWorker(
+                    state.slot, state.incarnation, Quit(self.stopping or "its slot is to run other code")
+                )
             ]
         out: list[e.Instruction] = list(self._poisoned(state))
         return out + self._forward(state)
@@ -512,7 +516,7 @@ class AgentState:
         self.positions.note(report.incarnation, report.sources)
         if report.leaving:
             state.kill_at(now_ns + LEAVE_LIMIT_NS, "it said that it leaves and did not")
-        return [e.SendDeadLetters(letters) for letters in self._letters.add(report.letters, now_ns)]
+        return [*self._letters.add(report.letters, now_ns)]
 
     def _on_exit(self, event: e.WorkerExited, now_ns: int) -> list[e.Instruction]:
         state = self._present(event.slot, event.incarnation)
@@ -520,7 +524,7 @@ class AgentState:
             return []
         blamed, out = self._blame(state, event, now_ns)
         state.unlogged += event.unlogged
-        out += [e.SendDeadLetters(said) for said in self._letters.add(event.letters, now_ns, left=True)]
+        out += self._letters.add(event.letters, now_ns, left=True)
         self.spools_left = self.spools_left if event.spools is None else event.spools
         before = state.given_up
         state.exited(event.how, event.clean, now_ns, self.token.epoch, blamed)
@@ -553,9 +557,9 @@ class AgentState:
         limits = [tasks[call.task].max_call_s for call in calls if call.thread == hung and call.task in tasks]
         return f"hung: no answer within max_call_s={limits[0]:g}" if limits else "hung: no answer in time"
 
-    def _poisoned(self, state: SlotState) -> list[e.SendPoisoned]:
+    def _poisoned(self, state: SlotState) -> list[e.ToWorker]:
         poison = self.failures.poison
-        return [e.SendPoisoned(state.slot, state.incarnation, Poisoned(poison))] if poison else []
+        return [e.ToWorker(state.slot, state.incarnation, Poisoned(poison))] if poison else []
 
     def _on_hung(self, event: e.WorkerHung, now_ns: int) -> list[e.Instruction]:
         state = self._present(event.slot, event.incarnation)
@@ -604,7 +608,7 @@ class AgentState:
         silent = self.controller_boot == 0 or now_ns - self._heard_ns >= SILENT_NS
         if silent and (self._hello_ns < 0 or now_ns - self._hello_ns >= HELLO_EVERY_NS):
             self._hello_ns = now_ns
-            out.append(e.SendHello(self.hello))
+            out.append(self.hello)
         if self.controller_boot == 0:
             return out
         if self._letters.overdue(now_ns):
@@ -616,18 +620,17 @@ class AgentState:
             out.append(self._report(news, now_ns))
         return out
 
-    def _report(self, news: object, now_ns: int) -> e.SendReport:
+    def _report(self, news: object, now_ns: int) -> Report:
         self._told, self._changed, self._report_ns = news, False, now_ns
         self.sequence += 1
         self.lease.sent(self.sequence, now_ns)
         workers = tuple(now for state in self.slots.values() if (now := state.now()) is not None)
         unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
-        report = Report(
+        return Report(
             self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.positions.now(),
             self._disk(), unlogged, self.spools_left, self.failures.counts, profiles=self.profile.at(),
             keys=tuple(seen for state in self.slots.values() for seen in state.keys),
         )  # fmt: skip
-        return e.SendReport(report)
 
     def _disk(self) -> tuple[str, ...]:
         """What this VM's disk does not take now."""
@@ -654,6 +657,6 @@ class AgentState:
         if self.controller_boot and not self.refused:
             out += self._dead_letters_again(now_ns)
             last = self._report(self._news(), now_ns)
-            out += [last, e.SendGoodbye(Goodbye(self.hello.vm, self.hello.boot))]
+            out += [last, Goodbye(self.hello.vm, self.hello.boot)]
         self._exiting = True
         return [*out, e.Exit(self.stopping, self.refused)]

@@ -24,6 +24,7 @@ from headgate.agent.core.package_state import PackageFetch, codes_on
 from headgate.agent.process.agent_config import AgentConfig
 from headgate.topology_runtime.errors import Conflict
 from headgate.topology_runtime.keys.keyring import read_key
+from headgate.topology_runtime.keys.signing_keys import read_signer
 from headgate.topology_runtime.packages.package_files import topology_in
 from headgate.topology_runtime.packages.package_manifest import (
     FAULTS_TOLD,
@@ -35,7 +36,6 @@ from headgate.topology_runtime.packages.package_manifest import (
     placed,
 )
 from headgate.topology_runtime.packages.package_store import PackageStore, open_to_readers
-from headgate.topology_runtime.packages.signing_keys import read_signer
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.messages import (
     DesiredState,

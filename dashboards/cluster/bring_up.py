@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import hashlib
-import socket
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any
 import msgspec
 
 from headgate.dashboards.cluster.host_changes import (
-    CONTROLLER,
     MODE,
     SIGNER,
     HostChange,
@@ -26,28 +24,20 @@ from headgate.dashboards.cluster.host_changes import (
     controller_service,
 )
 from headgate.dashboards.cluster.host_facts import HostFacts, HostFailed, findings
-from headgate.dashboards.cluster.host_links import (
-    LONG_S,
-    HostBoard,
-    HostLink,
-    all_linked,
-    on_each,
-    see_command,
-)
-from headgate.dashboards.cluster.host_survey import AskedFor, survey
+from headgate.dashboards.cluster.host_links import HostBoard, HostStep, see_command, steps_on_each
+from headgate.dashboards.cluster.host_survey import KEEPER, surveyed
 from headgate.dashboards.cluster.hosts_file import ClusterHosts, Reached, VmEntry
 from headgate.dashboards.cluster.wheels import WheelSet
 from headgate.dashboards.runs.connection import asked
 from headgate.dashboards.terminal.access_commands import default_folder
 from headgate.topology_runtime.errors import Conflict, HeadgateError
+from headgate.topology_runtime.keys import signing_keys
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
 from headgate.topology_runtime.keys.keyring import LOCAL, TRUST, Keyring, read_key
-from headgate.topology_runtime.packages import signing_keys
 from headgate.topology_runtime.platform.addresses import tcp
-from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.http_options import settings_folder
-from headgate.topology_runtime.wording import utc_iso
 
 # ── Makes a host as it should be: the steps of `host_changes.py`, one after the other ───────────────────
 
@@ -55,68 +45,41 @@ FOLDERS = ("wheels", "versions", "services", "log")
 UNITS = "/etc/systemd/system"
 
 
-@dataclass
-class HostApplied:
-    """pids: of the services that were started. install_s: what pip took."""
-
-    pids: dict[str, int] = field(default_factory=dict)
-    install_s: float = 0.0
-
-
-async def apply(
-    link: HostLink, wanted: HostWanted, steps: tuple[HostChange, ...], wheels: WheelSet, board: HostBoard
-) -> HostApplied:
-    """Raises HostFailed; what was there before goes on then: what is not whole is not switched to."""
-    done = HostApplied()
-    if steps:
-        await link.ask("folder", names=FOLDERS)
-    for step in steps:
-        board.step(link.on.host, step.line())
-        if step.thing == "wheels":
-            await bring_wheels(link, step.names, wheels, board)
-        elif step.thing == "version":
-            done.install_s = await install(link, wanted.home, wheels)
-        elif step.thing == "file":
-            name = step.names[0]
-            await link.ask("put", wanted.files[name], path=name, mode=MODE)
-        elif step.thing == "current":
-            await link.ask("switch", version=wanted.version)
-        elif step.thing == "service":
-            done.pids[step.names[0]] = await start(link, wanted, step.names[0])
-    return done
-
-
-async def bring_wheels(link: HostLink, names: tuple[str, ...], wheels: WheelSet, board: HostBoard) -> None:
-    for number, name in enumerate(names, 1):
-        board.step(link.on.host, f"wheel {number} of {len(names)}: {name}")
-        await link.ask("put", wheels.others[name].read_bytes(), LONG_S, path=f"wheels/{name}", mode=MODE)
+def steps_of(change: HostChange, wanted: HostWanted, wheels: WheelSet) -> Iterator[HostStep]:
+    """What is asked of the host. What is not whole is not switched to: the change comes last."""
+    says, name = change.line(), change.names[0]
+    match change.thing:
+        case "wheels":
+            for number, wheel in enumerate(change.names, 1):
+                told = f"wheel {number} of {len(change.names)}: {wheel}"
+                yield _put(told, f"wheels/{wheel}", wheels.others[wheel])
+        case "version":
+            yield _put(says, wheels.requirement, wheels.own)
+            requirement = f"{wanted.home}/{wheels.requirement}"
+            yield HostStep(
+                says,
+                "install",
+                {"version": wheels.version, "requirement": requirement, "offline": wheels.offline},
+            )
+        case "file":
+            yield _put(says, name, wanted.files[name])
+        case "current":
+            yield HostStep(says, "switch", {"version": wanted.version})
+        case "service":
+            service = next(one for one in wanted.services if one.name == name)
+            if service.unit:
+                path = f"{UNITS}/headgate-{wanted.cluster}-{name}.service"
+                yield _put(says, path, service.unit.encode(), outside=True, mode=0o644)
+            else:
+                yield _put(says, f"services/{name}.json", service.settings)
+            yield HostStep(says, "start", {"service": name, "systemd": bool(service.unit)})
 
 
-async def install(link: HostLink, home: str, wheels: WheelSet) -> float:
-    await link.ask("put", wheels.own.read_bytes(), LONG_S, path=wheels.requirement, mode=MODE)
-    requirement = f"{home}/{wheels.requirement}"
-    done = await link.ask(
-        "install", timeout_s=LONG_S, version=wheels.version, requirement=requirement, offline=wheels.offline
-    )
-    seconds: float = done["seconds"]
-    return seconds
-
-
-async def start(link: HostLink, wanted: HostWanted, name: str) -> int:
-    service = next(one for one in wanted.services if one.name == name)
-    if service.unit:
-        path = f"{UNITS}/headgate-{wanted.cluster}-{name}.service"
-        await link.ask("put", service.unit.encode(), path=path, outside=True, mode=0o644)
-    else:
-        await link.ask("put", service.settings, path=f"services/{name}.json", mode=MODE)
-    started = await link.ask("start", service=name, systemd=bool(service.unit))
-    pid: int = started["pid"]
-    return pid
+def _put(says: str, path: str, body: bytes | Path, mode: int = MODE, outside: bool = False) -> HostStep:
+    return HostStep(says, "put", {"path": path, "mode": mode, "outside": outside}, body)
 
 
 # ── What each host of a cluster should be: its version, its keys, its services ──────────────────────────
-
-KEEPER = "keeper.py"
 
 
 def cluster_folder(cluster: str) -> Path:
@@ -159,19 +122,6 @@ class ClusterKeys:
 
     def operator(self) -> Path:
         return self.ring.path("operator", LOCAL)
-
-
-def asked_for(hosts: ClusterHosts) -> dict[str, AskedFor]:
-    """What each host shall tell of."""
-    found = {}
-    for on in hosts.hosts():
-        names = [agent_name(vm.name) for vm in hosts.vms_on(on.host)]
-        files = [KEEPER, SIGNER, *(f"{name}.key" for name in names)]
-        if on.host == hosts.controller.on.host:
-            files += [f"keys/{TRUST}", f"keys/{CONTROLLER_KEY}"]
-            names = [CONTROLLER, *names]
-        found[on.host] = AskedFor(tuple(files), tuple(names))
-    return found
 
 
 def wanted_on(
@@ -231,24 +181,15 @@ class BringUp:
         return tuple(vm for vm in self.hosts.vms if self.only is None or vm.name in self.only)
 
 
-def who(why: str) -> str:
-    """For whoever is kept out meanwhile."""
-    return f"{getpass.getuser()}@{socket.gethostname()} since {utc_iso(wall_ns())}: {why}"
-
-
 async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
     """Failures are on the board; the others go on. Nothing is done when the controller's host fails."""
-    found = BroughtUp()
-    hosts = replace_vms(up.hosts, up.vms())
-    async with all_linked(hosts.hosts(), board) as links:
-        if not up.dry:
-            await hold(hosts, links, up.why, board)
-        facts = await survey(hosts, links, board, asked_for(hosts))
+    found, wanted = BroughtUp(), dict[str, HostWanted]()
+    hosts = msgspec.structs.replace(up.hosts, vms=up.vms())
+    async with surveyed(hosts, board, "" if up.dry else up.why) as (links, facts):
         judge(hosts, facts, board)
         if hosts.controller.on.host in board.failures:
             return found
         up.keys.make(up.vms())
-        wanted: dict[str, HostWanted] = {}
         for on in hosts.hosts():
             if on.host in facts and on.host not in board.failures:
                 wanted[on.host] = wanted_on(hosts, on, facts[on.host], up.wheels, up.keys)
@@ -260,13 +201,16 @@ async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
             return found
         refuse_restarts(up, found)
 
-        async def work(link: HostLink) -> None:
-            host = link.on.host
-            done = await apply(link, wanted[host], found.steps[host], up.wheels, board)
-            found.pids |= done.pids
-            found.install_s = max(found.install_s, done.install_s)
+        def steps_on(host: str) -> Iterator[HostStep]:
+            if found.steps[host]:
+                yield HostStep("begin", "folder", {"names": FOLDERS})
+            for change in found.steps[host]:
+                yield from steps_of(change, wanted[host], up.wheels)
 
-        await on_each({host: links[host] for host in wanted}, board, work)
+        answers = await steps_on_each({host: links[host] for host in wanted}, board, steps_on)
+    for answer in itertools.chain.from_iterable(answers.values()):
+        found.pids |= answer.get("pids", {})
+        found.install_s = max(found.install_s, answer.get("seconds", 0.0))
     if hosts.controller.on.host not in board.failures and not up.staged:
         await registered(up, found, board)
     return found
@@ -287,21 +231,6 @@ def refuse_restarts(up: BringUp, found: BroughtUp) -> None:
             faults=[step.line() for step in again],
             hint="`headgate cluster upgrade` does it one after the other, or `headgate stop` before",
         )
-
-
-def replace_vms(hosts: ClusterHosts, vms: tuple[VmEntry, ...]) -> ClusterHosts:
-    return msgspec.structs.replace(hosts, vms=vms)
-
-
-async def hold(hosts: ClusterHosts, links: dict[str, HostLink], why: str, board: HostBoard) -> None:
-    """Nobody else changes the cluster meanwhile: a lock at the controller's host, for as long as our link stands."""
-    link = links.get(hosts.controller.on.host)
-    if link is None:
-        return
-    try:
-        await link.ask("lock", home=hosts.home(link.on), who=who(why))
-    except HostFailed as failure:
-        board.fail(link.on.host, failure)
 
 
 def judge(hosts: ClusterHosts, facts: dict[str, HostFacts], board: HostBoard) -> None:

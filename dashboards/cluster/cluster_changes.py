@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,15 +17,13 @@ from headgate.dashboards.cluster.bring_up import (
     BringUp,
     BroughtUp,
     ClusterKeys,
-    asked_for,
     bring_up,
     cluster_folder,
     contact_of,
-    hold,
 )
-from headgate.dashboards.cluster.host_changes import CONTROLLER, agent_name
-from headgate.dashboards.cluster.host_links import LONG_S, HostBoard, HostLink, all_linked, on_each
-from headgate.dashboards.cluster.host_survey import read_hosts, survey
+from headgate.dashboards.cluster.host_changes import CONTROLLER, MODE, agent_name
+from headgate.dashboards.cluster.host_links import HostBoard, HostStep, steps_on_each
+from headgate.dashboards.cluster.host_survey import read_hosts, surveyed
 from headgate.dashboards.cluster.hosts_file import ClusterHosts
 from headgate.dashboards.cluster.wheels import wheel_set
 from headgate.dashboards.runs import connection as contexts
@@ -79,11 +77,7 @@ def up(hosts: Path, wheel: Path | None, wheelhouse: Path | None, dry: bool) -> N
 def add(hosts: Path, vms: tuple[str, ...], wheel: Path | None, wheelhouse: Path | None, dry: bool) -> None:
     """Bring up the VMS of HOSTS and leave all others alone: a running controller learns of them when they register."""
     asked = read_hosts(hosts)
-    unknown = [name for name in vms if name not in {vm.name for vm in asked.vms}]
-    if unknown:
-        raise InvalidInput(
-            f"{', '.join(unknown)}: no such VM in {hosts}", hint="write it there first: [[vm]]"
-        )
+    check_names(asked, hosts, vms)
     keys = ClusterKeys(asked.name, dry)
     brought(BringUp(asked, wheel_set(wheel, wheelhouse), keys, f"cluster add {' '.join(vms)}", dry, vms))
 
@@ -91,8 +85,7 @@ def add(hosts: Path, vms: tuple[str, ...], wheel: Path | None, wheelhouse: Path 
 def brought(up: BringUp) -> None:
     """Do it, and say what came of it. Raises HostsFailed."""
     began_ns, board = monotonic_ns(), HostBoard(quiet=up.dry)
-    with board:
-        found = asyncio.run(bring_up(up, board))
+    found = board.run(bring_up(up, board))
     if up.dry:
         print_diff(found)
     elif up.hosts.controller.on.host not in board.failures:
@@ -165,7 +158,9 @@ def check_names(told: ClusterHosts, hosts: Path, vms: tuple[str, ...]) -> None:
     """Raises InvalidInput for a VM that the file does not name."""
     unknown = [name for name in vms if name not in {vm.name for vm in told.vms}]
     if unknown:
-        raise InvalidInput(f"{', '.join(unknown)}: no such VM in {hosts}")
+        raise InvalidInput(
+            f"{', '.join(unknown)}: no such VM in {hosts}", hint="write it there first: [[vm]]"
+        )
 
 
 # ── `headgate cluster remove`, `down`: takes away what `up` has made ────────────────────────────────────
@@ -189,8 +184,7 @@ def down(hosts: Path, traces: bool, force: bool) -> None:
     asked_hosts, board = read_hosts(hosts), HostBoard()
     if not force:
         refuse_running(asked_hosts)
-    with board:
-        asyncio.run(_down(asked_hosts, traces, board))
+    board.run(_down(asked_hosts, traces, board))
     if not board.failures:
         shutil.rmtree(cluster_folder(asked_hosts.name), ignore_errors=True)
         contexts.forget(asked_hosts.name)
@@ -220,32 +214,23 @@ def refuse_running(hosts: ClusterHosts) -> None:
 
 
 async def _down(hosts: ClusterHosts, traces: bool, board: HostBoard) -> None:
-    async with all_linked(hosts.hosts(), board) as links:
-        await hold(hosts, links, "cluster down", board)
-        facts = await survey(hosts, links, board, asked_for(hosts))
-        there = {host: links[host] for host in facts if host not in board.failures}
+    async with surveyed(hosts, board, "cluster down") as (links, facts):
+        there = {host: links[host] for host in facts}
+        control = {host: link for host, link in there.items() if host == hosts.controller.on.host}
 
-        async def stop(link: HostLink) -> None:
-            """Agents, and whatever else is kept there in the cluster's name; the controller comes last."""
-            known = facts[link.on.host]
-            for name in sorted({*known.services, *known.others} - {CONTROLLER}):
-                board.step(link.on.host, f"stop {name}")
-                await link.ask("stop", timeout_s=LONG_S, service=name)
+        def agents(host: str) -> list[HostStep]:
+            """And whatever else is kept there in the cluster's name; the controller comes last."""
+            names = {*facts[host].services, *facts[host].others} - {CONTROLLER}
+            return [stopping(name) for name in sorted(names)]
 
-        await on_each(there, board, stop)
-        controller = hosts.controller.on.host
-        if controller in there and controller not in board.failures:
-            board.step(controller, "stop the controller")
-            await on_each(
-                {controller: there[controller]}, board, lambda link: link.ask("stop", service=CONTROLLER)
-            )
+        clear = HostStep("take everything away", "clear", {"keep": [] if traces else [KEPT]})
+        await steps_on_each(there, board, agents)
+        await steps_on_each(control, board, lambda _: [stopping(CONTROLLER)])
+        await steps_on_each(there, board, lambda _: [clear])
 
-        async def clear(link: HostLink) -> None:
-            board.step(link.on.host, "take everything away")
-            await link.ask("clear", timeout_s=LONG_S, keep=[] if traces else [KEPT])
-            board.step(link.on.host, "nothing is left")
 
-        await on_each({h: link for h, link in there.items() if h not in board.failures}, board, clear)
+def stopping(service: str) -> HostStep:
+    return HostStep(f"stop {service}", "stop", {"service": service})
 
 
 @click.command()
@@ -259,8 +244,7 @@ def remove(hosts: Path, vms: tuple[str, ...], force: bool) -> None:
     keys = ClusterKeys(asked_hosts.name)
     if not force:
         refuse_used(asked_hosts, keys, vms)
-    with board:
-        asyncio.run(_remove(asked_hosts, vms, keys, board))
+    board.run(_remove(asked_hosts, vms, keys, board))
     board.raise_failures()
     click.echo(f"removed: {', '.join(vms)}. Take them out of {hosts}, or the next `up` brings them back")
 
@@ -277,37 +261,32 @@ def refuse_used(hosts: ClusterHosts, keys: ClusterKeys, vms: tuple[str, ...]) ->
 
 
 async def _remove(hosts: ClusterHosts, vms: tuple[str, ...], keys: ClusterKeys, board: HostBoard) -> None:
-    going = [vm for vm in hosts.vms if vm.name in vms]
-    needed = {on.host: on for on in (hosts.controller.on, *(vm.on for vm in going))}
-    async with all_linked(needed.values(), board) as links:
-        await hold(hosts, links, f"cluster remove {' '.join(vms)}", board)
-        await survey(hosts, links, board, {})
-        if hosts.controller.on.host in board.failures:
+    going, control = [vm for vm in hosts.vms if vm.name in vms], hosts.controller.on
+    needed = {on.host: on for on in (control, *(vm.on for vm in going))}
+    async with surveyed(hosts, board, f"cluster remove {' '.join(vms)}", needed.values()) as (links, _):
+        if control.host not in board.failures:
+            for vm in going:
+                try:
+                    keys.ring.revoke("agent", vm.name)
+                except InvalidInput as error:
+                    board.step(vm.on.host, str(error.what))
+            trust = {"path": f"keys/{TRUST}", "mode": MODE}
+            revoke = HostStep("revoke keys", "put", trust, keys.content(TRUST))
+            await steps_on_each({control.host: links[control.host]}, board, lambda _: [revoke])
+        if control.host in board.failures:
             return
-        for vm in going:
-            try:
-                keys.ring.revoke("agent", vm.name)
-            except InvalidInput as error:
-                board.step(vm.on.host, str(error.what))
-        controller = links[hosts.controller.on.host]
-        await controller.ask("put", keys.content(TRUST), path=f"keys/{TRUST}", mode=0o600)
 
-        async def clear(link: HostLink) -> None:
-            host = link.on.host
+        def steps(host: str) -> Iterator[HostStep]:
             names = [agent_name(vm.name) for vm in going if vm.on.host == host]
-            for name in names:
-                board.step(host, f"stop {name}")
-                await link.ask("stop", timeout_s=LONG_S, service=name)
-            stays = host == hosts.controller.on.host or len(names) < len(hosts.vms_on(host))
-            if stays:
+            yield from map(stopping, names)
+            if host == control.host or len(names) < len(hosts.vms_on(host)):
                 own = [path for vm in going for path in (f"{agent_name(vm.name)}.key", f"agents/{vm.name}")]
-                await link.ask("remove", names=own)
+                yield HostStep(f"remove {', '.join(names)}", "remove", {"names": own})
             else:
-                await link.ask("clear", timeout_s=LONG_S, keep=[])
-            board.step(host, f"removed: {', '.join(names)}")
+                yield HostStep("take everything away", "clear", {"keep": []})
 
-        on_hosts = {host: link for host, link in links.items() if any(vm.on.host == host for vm in going)}
-        await on_each(on_hosts, board, clear)
+        theirs = {vm.on.host for vm in going}
+        await steps_on_each({host: link for host, link in links.items() if host in theirs}, board, steps)
 
 
 # ── `headgate cluster upgrade`: another version, host after host, each only when the one before is well ───

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import click
 
-from headgate.dashboards.cluster.bring_up import ClusterKeys, asked_for, contact_of
+from headgate.dashboards.cluster.bring_up import ClusterKeys, contact_of
 from headgate.dashboards.cluster.cluster_changes import hosts_argument, told_hosts
 from headgate.dashboards.cluster.host_changes import CONTROLLER, agent_name
 from headgate.dashboards.cluster.host_facts import (
@@ -31,11 +30,10 @@ from headgate.dashboards.cluster.host_links import (
     see_command,
 )
 from headgate.dashboards.cluster.host_survey import (
-    AskedFor,
     PortsSeen,
     is_running,
     read_hosts,
-    survey,
+    surveyed,
     try_ports,
 )
 from headgate.dashboards.cluster.hosts_file import ClusterHosts
@@ -56,8 +54,7 @@ def status(hosts: Path, output: Format) -> None:
     Ends 100 and the number of hosts that do not answer, or on which something does not run.
     """
     told, board = read_hosts(hosts), HostBoard(quiet=True)
-    with board:
-        facts = asyncio.run(_facts(told, board))
+    facts = board.run(_facts(told, board))
     control = facts.get(told.controller.on.host)
     runs = control is not None and is_running(control.services.get(CONTROLLER))
     heard, trouble = _heard(told) if runs else ({}, "it does not run")
@@ -78,8 +75,8 @@ def status(hosts: Path, output: Format) -> None:
 
 
 async def _facts(hosts: ClusterHosts, board: HostBoard) -> dict[str, HostFacts]:
-    async with all_linked(hosts.hosts(), board) as links:
-        return await survey(hosts, links, board, asked_for(hosts))
+    async with surveyed(hosts, board) as (_, facts):
+        return facts
 
 
 def _heard(hosts: ClusterHosts) -> tuple[dict[str, str], str]:
@@ -132,8 +129,8 @@ def logs(hosts: Path, names: tuple[str, ...], lines: int) -> None:
     chosen = names or tuple(known)
 
     async def look() -> None:
-        async with all_linked({known[name].host: known[name] for name in chosen}.values(), board) as links:
-            await survey(told, links, board, {})
+        only = {known[name].host: known[name] for name in chosen}
+        async with surveyed(told, board, only=only.values()) as (links, _):
 
             async def of(link: HostLink) -> None:
                 for name in (one for one in chosen if known[one].host == link.on.host):
@@ -143,8 +140,7 @@ def logs(hosts: Path, names: tuple[str, ...], lines: int) -> None:
 
             await on_each(links, board, of)
 
-    with board:
-        asyncio.run(look())
+    board.run(look())
     board.raise_failures()
 
 
@@ -170,8 +166,7 @@ def execute(hosts: Path, command: tuple[str, ...]) -> None:
 
             await on_each(links, board, one)
 
-    with board:
-        asyncio.run(run())
+    board.run(run())
     board.raise_failures()
 
 
@@ -191,8 +186,7 @@ def check(hosts: Path, output: Format) -> None:
     """
     asked = read_hosts(hosts)
     board = HostBoard(quiet=output != "table")
-    with board:
-        facts, seen = asyncio.run(_looked(asked, board))
+    facts, seen = board.run(_looked(asked, board))
     found = [*findings(asked, facts), *seen.taken, *unreached(seen.reached, asked)]
     document = _document(asked, facts, found, seen, board)
     if output == "table":
@@ -209,9 +203,7 @@ def check(hosts: Path, output: Format) -> None:
 
 
 async def _looked(hosts: ClusterHosts, board: HostBoard) -> tuple[dict[str, HostFacts], PortsSeen]:
-    async with all_linked(hosts.hosts(), board) as links:
-        controller = hosts.controller.on.host
-        facts = await survey(hosts, links, board, {controller: AskedFor(services=("controller",))})
+    async with surveyed(hosts, board) as (links, facts):
         seen = await try_ports(hosts, links, board, facts)
     for host in facts:
         board.step(host, "looked at")

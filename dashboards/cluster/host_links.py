@@ -10,7 +10,7 @@ import contextlib
 import json
 import shlex
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -46,6 +46,17 @@ s=
 if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then s="sudo -n"; fi
 exec $s "$p" -c {far_end}
 """
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """One request to a host. says: what is shown meanwhile. body: bytes, or a file that is read when its turn comes."""
+
+    says: str
+    do: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    body: bytes | Path = b""
+    timeout_s: float = LONG_S
 
 
 class FarInput(Protocol):
@@ -249,6 +260,11 @@ class HostBoard:
         self.failures[host] = failure
         self._show(host, f"FAILED: {failure.line()}")
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Shown while it goes on."""
+        with self:
+            return asyncio.run(work)
+
     def raise_failures(self) -> None:
         """Raises HostsFailed when there are any."""
         if self.failures:
@@ -323,3 +339,20 @@ async def on_each(
 
     await asyncio.gather(*(one(host, link) for host, link in links.items() if host not in board.failures))
     return {host: done[host] for host in links if host in done}
+
+
+async def steps_on_each(
+    links: dict[str, HostLink], board: HostBoard, steps: Callable[[str], Iterable[HostStep]]
+) -> dict[str, list[dict[str, Any]]]:
+    """The steps of each host (by its name), one after the other, on all hosts at once; the answers. The first step that
+    fails is its host's last."""
+
+    async def work(link: HostLink) -> list[dict[str, Any]]:
+        answers = []
+        for step in steps(link.on.host):
+            board.step(link.on.host, step.says)
+            body = step.body.read_bytes() if isinstance(step.body, Path) else step.body
+            answers.append(await link.ask(step.do, body, step.timeout_s, **step.arguments))
+        return answers
+
+    return await on_each(links, board, work)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import getpass
 import secrets
-from collections.abc import Mapping
+import socket
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from headgate.dashboards.cluster import host_facts as port_matrix
+from headgate.dashboards.cluster.host_changes import CONTROLLER, SIGNER, agent_name
 from headgate.dashboards.cluster.host_facts import (
     HERE,
     HostFacts,
@@ -19,21 +22,25 @@ from headgate.dashboards.cluster.host_facts import (
     ServiceFacts,
     Target,
 )
-from headgate.dashboards.cluster.host_links import HostBoard, HostLink, on_each
-from headgate.dashboards.cluster.hosts_file import ClusterHosts, parse
+from headgate.dashboards.cluster.host_links import (
+    HostBoard,
+    HostLink,
+    HostStep,
+    all_linked,
+    on_each,
+    steps_on_each,
+)
+from headgate.dashboards.cluster.hosts_file import ClusterHosts, Reached, parse
 from headgate.dashboards.cluster.on_host.host_side import unreached
 from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
+from headgate.topology_runtime.keys.keyring import TRUST
+from headgate.topology_runtime.platform.clock import wall_ns
+from headgate.topology_runtime.wording import utc_iso
 
 FILE_MOST_BYTES = 1024 * 1024
+KEEPER = "keeper.py"
 CONNECT_S = 3.0
-
-
-@dataclass(frozen=True)
-class AskedFor:
-    """What a host shall tell of beside itself: files below the cluster's folder, services."""
-
-    files: tuple[str, ...] = ()
-    services: tuple[str, ...] = ()
 
 
 @dataclass
@@ -62,21 +69,35 @@ def read_hosts(path: Path) -> ClusterHosts:
     return hosts
 
 
-async def survey(
-    hosts: ClusterHosts, links: dict[str, HostLink], board: HostBoard, asked: Mapping[str, AskedFor]
-) -> dict[str, HostFacts]:
+@contextlib.asynccontextmanager
+async def surveyed(
+    hosts: ClusterHosts, board: HostBoard, why: str = "", only: Iterable[Reached] | None = None
+) -> AsyncIterator[tuple[dict[str, HostLink], dict[str, HostFacts]]]:
+    """Links to all hosts (or to some) that let us in, and the facts of those that answer. why: of a change; nobody else
+    changes the cluster meanwhile, by a lock at the controller's host for as long as our link stands."""
+    async with all_linked(hosts.hosts() if only is None else only, board) as links:
+        control = hosts.controller.on
+        if why and control.host in links:
+            who = f"{getpass.getuser()}@{socket.gethostname()} since {utc_iso(wall_ns())}: {why}"
+            lock = HostStep("log in", "lock", {"home": hosts.home(control), "who": who})
+            await steps_on_each({control.host: links[control.host]}, board, lambda _: [lock])
+        yield links, await survey(hosts, links, board)
+
+
+async def survey(hosts: ClusterHosts, links: dict[str, HostLink], board: HostBoard) -> dict[str, HostFacts]:
     """Facts of all that answer, each with its clock."""
 
     async def one(link: HostLink) -> HostFacts:
-        board.step(link.on.host, "look around")
-        wanted = asked.get(link.on.host, AskedFor())
-        told: dict[str, Any] = await link.ask(
-            "facts", home=hosts.home(link.on), files=wanted.files, services=wanted.services
-        )
+        host = link.on.host
+        board.step(host, "look around")
+        services = [agent_name(vm.name) for vm in hosts.vms_on(host)]
+        files = [KEEPER, SIGNER, *(f"{name}.key" for name in services)]
+        if host == hosts.controller.on.host:
+            services.insert(0, CONTROLLER)
+            files += [f"keys/{TRUST}", f"keys/{CONTROLLER_KEY}"]
+        told = await link.ask("facts", home=hosts.home(link.on), files=files, services=services)
         offset_s, error_s = await link.clock()
-        told |= {"clock_offset_s": offset_s, "clock_error_s": error_s}
-        facts: HostFacts = msgspec.convert(told, HostFacts)
-        return facts
+        return msgspec.convert({**told, "clock_offset_s": offset_s, "clock_error_s": error_s}, HostFacts)
 
     return await on_each(links, board, one)
 
@@ -118,15 +139,12 @@ async def try_ports(
             PortReach(link.on.host, *pair) for pair in zip(targets, told["results"], strict=True)
         ]
 
-    async def close(link: HostLink) -> None:
-        await link.ask("unlisten")
-
     there = {host: links[host] for host in listening}
     await on_each(there, board, connect)
     for target in port_matrix.targets_from(hosts, HERE, listening):
         trouble = unreached(target.address, target.port, target.word, CONNECT_S)
         seen.reached.append(PortReach(HERE, target, trouble))
-    await on_each(there, board, close)
+    await steps_on_each(there, board, lambda _: [HostStep("close ports", "unlisten")])
     return seen
 
 

@@ -12,8 +12,9 @@ import msgspec
 
 from headgate.dashboards.runs.run_places import RUNS
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, Unreachable
+from headgate.topology_runtime.keys.key_files import keep_whole, read_whole
 from headgate.topology_runtime.keys.key_pairs import Contact
-from headgate.topology_runtime.keys.keyring import KEYS, KeyFile, keep_whole, read_key, read_whole
+from headgate.topology_runtime.keys.keyring import KEYS, KeyFile, read_key
 from headgate.topology_runtime.platform.http_options import settings_folder
 from headgate.topology_runtime.wire.channels import ask
 from headgate.topology_runtime.wire.messages import Reply, Request

@@ -11,9 +11,10 @@ import msgspec
 from headgate.dashboards.runs import connection as contexts
 from headgate.topology_runtime.commands.output import Format, emit, format_options
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
+from headgate.topology_runtime.keys import signing_keys
+from headgate.topology_runtime.keys.key_files import keep_whole
 from headgate.topology_runtime.keys.key_pairs import GIVEN, Role
-from headgate.topology_runtime.keys.keyring import LOCAL, KeyFile, Keyring, keep_whole, read_key
-from headgate.topology_runtime.packages import signing_keys
+from headgate.topology_runtime.keys.keyring import LOCAL, KeyFile, Keyring, read_key
 from headgate.topology_runtime.platform.addresses import parted
 from headgate.topology_runtime.platform.http_options import settings_folder
 from headgate.topology_runtime.wording import name_faults

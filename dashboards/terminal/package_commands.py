@@ -14,8 +14,8 @@ from headgate.topology_runtime.api.loading import load
 from headgate.topology_runtime.commands.output import Format, emit, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.keys import signing_keys
 from headgate.topology_runtime.packages import package_building as building
-from headgate.topology_runtime.packages import signing_keys
 from headgate.topology_runtime.packages.package_archive import Reading
 from headgate.topology_runtime.packages.package_files import travelling
 from headgate.topology_runtime.packages.package_manifest import SHORT, BadPackage
@@ -94,7 +94,7 @@ def packed_of(
     """Written and signed. Raises InvalidInput."""
     key = signing_keys.read_key(signing_key or default_folder() / signing_keys.SECRET)
     try:
-        return building.build(contents, key, to, version("headgate"))
+        return building.build(contents, key.secret, to, version("headgate"))
     except OSError as error:
         raise InvalidInput(
             f"the package cannot be written to {to or Path.cwd()}", cause=error.strerror

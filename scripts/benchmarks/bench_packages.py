@@ -19,11 +19,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.benchmark_output import parser_of, tell
+from headgate.topology_runtime.keys.signing_keys import SigningKey
 from headgate.topology_runtime.packages import package_building as building
 from headgate.topology_runtime.packages.package_archive import Reading
 from headgate.topology_runtime.packages.package_manifest import public_of
 from headgate.topology_runtime.packages.package_store import PackageStore
-from headgate.topology_runtime.packages.signing_keys import SigningKey
 from headgate.topology_runtime.wire.messages import PART_BYTES
 
 SHAPES = {
@@ -40,7 +40,7 @@ def made(folder: Path, files: int, size: int) -> building.Packed:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.urandom(size))
     key = SigningKey("bench", public_of(secret), secret)
-    return building.build(building.contents_of(folder / "code"), key, folder / "made.package", "0")
+    return building.build(building.contents_of(folder / "code"), key.secret, folder / "made.package", "0")
 
 
 def kept(folder: Path, data: bytes, digest: str, unpacks: bool) -> dict[str, float]:

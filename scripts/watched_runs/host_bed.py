@@ -367,7 +367,7 @@ class Cluster:
         """A wheel that differs from the one that was built, but in nothing that matters."""
         own = next((self.bed.home / ".cache" / "headgate" / "wheels").glob("*/headgate-*.whl"))
         other = self.bed.folder / "other" / own.name
-        other.parent.mkdir()
+        other.parent.mkdir(exist_ok=True)
         shutil.copy(own, other)
         with zipfile.ZipFile(other, "a") as wheel:
             wheel.writestr("headgate_other_build.py", "")

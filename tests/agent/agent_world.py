@@ -98,7 +98,21 @@ class Mind:
     def told(self) -> m.Report:
         """The report that is due next at the latest."""
         out = self.tick(1.0)
-        return only(out, e.SendReport)[0].report
+        return only(out, m.Report)[0]
+
+
+def begun(*threads: m.ThreadSpec, up: bool = True) -> Mind:
+    """One that is to run these threads (thread 1 in slot 0); their workers are up."""
+    mind = Mind()
+    mind.want(*(threads or (thread(1, 0),)))
+    for number in sorted({one.slot.number for one in threads} or {0}) if up else ():
+        mind.up(number)
+    return mind
+
+
+def sent(instructions: list[e.Instruction], kind: type[object]) -> list[e.ToWorker]:
+    """What workers are sent of this kind (bytes: desired states)."""
+    return [one for one in only(instructions, e.ToWorker) if isinstance(one.message, kind)]
 
 
 def only(instructions: list[e.Instruction], kind: type[Kind]) -> list[Kind]:

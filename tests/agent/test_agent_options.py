@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from headgate.agent.agent_cli import run
 from headgate.agent.process import agent_config as c
 from headgate.agent.process import agent_doctor, agent_startup
-from headgate.agent.process.agent_startup import lock
 from headgate.topology_runtime.errors import Conflict, HeadgateError, UsageError
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.process_logs import KEPT_BYTES, open_log
@@ -37,15 +37,18 @@ def test_every_fault_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["tcp://h:0", "tcp://h:65536", "tcp://:5", "ipc:///tmp/x", "tcp://h:5:6"]
+    ("option", "value"),
+    [
+        *(
+            ("controller", end)
+            for end in ("tcp://h:0", "tcp://h:65536", "tcp://:5", "ipc:///tmp/x", "tcp://h:5:6")
+        ),
+        *(("slot_cores", cores) for cores in (float("nan"), float("inf"), 0.0, -1.0)),
+    ],
 )
-def test_an_endpoint_is_host_and_port(endpoint: str) -> None:
-    assert c.faults(c.AgentConfig(endpoint, "vm1", 1, 1.0, 1 << 30, "d"))
-
-
-@pytest.mark.parametrize("cores", [float("nan"), float("inf"), 0.0, -1.0])
-def test_cores_are_a_share_of_one(cores: float) -> None:
-    assert c.faults(c.AgentConfig("tcp://h:5", "vm1", 1, cores, 1 << 30, "d"))
+def test_an_endpoint_is_host_and_port_and_cores_are_a_share_of_one(option: str, value: object) -> None:
+    (fault,) = c.faults(replace(GOOD, **{option: value}))
+    assert fault.startswith(f"--{option.replace('_', '-')}: ")
 
 
 @pytest.mark.parametrize(
@@ -87,9 +90,17 @@ def test_one_agent_a_folder(tmp_path: Path) -> None:
     fd = agent_startup.lock(str(tmp_path / "vm1"), "vm1")
     with pytest.raises(Conflict) as caught:
         agent_startup.lock(str(tmp_path / "vm1"), "vm1", patience_s=0.0)
-    assert caught.value.exit_code == 6
+    assert caught.value.exit_code == 6 and "another agent of vm1 is running" in caught.value.what
     os.close(fd)
     os.close(agent_startup.lock(str(tmp_path / "vm1"), "vm1"))
+
+
+def test_one_that_ends_is_waited_for(tmp_path: Path) -> None:
+    held = agent_startup.lock(str(tmp_path), "vm1")
+    ending = threading.Timer(0.1, os.close, (held,))
+    ending.start()
+    os.close(agent_startup.lock(str(tmp_path), "vm1", patience_s=30.0))
+    ending.join()
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
@@ -151,22 +162,3 @@ def test_the_doctor_names_what_there_is_and_leaves_nothing_behind() -> None:
     assert all(check.text for check in checks.values())
     left = [path for path in Path("/sys/fs/cgroup").glob("*/headgate-doctor-*")]
     assert left == []
-
-
-# ── One agent has a folder at a time; one that is still ending is waited for ────────────────────────────
-
-
-def test_another_agent_is_refused(tmp_path: Path) -> None:
-    held = lock(str(tmp_path), "vm1")
-    with pytest.raises(Conflict) as refused:
-        lock(str(tmp_path), "vm1", patience_s=0.0)
-    assert "another agent of vm1 is running" in refused.value.what
-    os.close(held)
-
-
-def test_one_that_ends_is_waited_for(tmp_path: Path) -> None:
-    held = lock(str(tmp_path), "vm1")
-    ending = threading.Timer(0.1, os.close, (held,))
-    ending.start()
-    os.close(lock(str(tmp_path), "vm1", patience_s=30.0))
-    ending.join()

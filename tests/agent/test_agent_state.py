@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agent_world import BOOT, NS, VM, Mind, only, slot, thread
+from agent_world import BOOT, NS, VM, Mind, begun, only, sent, slot, thread
 from msgspec.structs import replace
 
 from headgate.agent.core import agent_events as e
@@ -29,38 +29,36 @@ def source_now(number: int, emitted: int, acked: int, **more: int | bool) -> m.S
 
 def test_hello_is_said_until_welcomed() -> None:
     mind = Mind(welcomed=False)
-    assert only(mind.tick(), e.SendHello)
-    assert not only(mind.tick(0.4), e.SendHello)
-    assert only(mind.tick(0.1), e.SendHello)
+    assert only(mind.tick(), m.Hello)
+    assert not only(mind.tick(0.4), m.Hello)
+    assert only(mind.tick(0.1), m.Hello)
     out = mind.tell(m.Welcome(1, "run", BOOT))
-    assert only(out, e.SendReport) and not only(out, e.SendHello)
-    assert not only(mind.tick(0.5), e.SendHello)
+    assert only(out, m.Report) and not only(out, m.Hello)
+    assert not only(mind.tick(0.5), m.Hello)
 
 
 def test_nothing_is_reported_to_a_controller_that_has_not_welcomed() -> None:
     mind = Mind(welcomed=False)
     mind.want(thread(1, 0))
-    assert not only(mind.tick(2.0), e.SendReport)
+    assert not only(mind.tick(2.0), m.Report)
 
 
 def test_a_new_life_of_the_controller_gets_hello_report_and_the_dead_letters_again() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
     mind.report(letters=(letter,))
     out = mind.tell(m.Welcome(2, "run", BOOT), 0.1)
-    assert only(out, e.SendHello) and only(out, e.SendReport)
+    assert only(out, m.Hello) and only(out, m.Report)
     assert only(out, e.ControllerChanged) == [e.ControllerChanged(2)]
-    assert only(out, e.SendDeadLetters)[0].letters.letters == (letter,)
+    assert only(out, m.DeadLetters)[0].letters == (letter,)
 
 
 def test_a_silent_controller_is_told_again_who_is_here() -> None:
     mind = Mind()
-    assert not only(mind.tick(1.4), e.SendHello)
-    assert only(mind.tick(0.2), e.SendHello)
+    assert not only(mind.tick(1.4), m.Hello)
+    assert only(mind.tick(0.2), m.Hello)
     mind.tell(m.Welcome(1, "run", BOOT))
-    assert not only(mind.tick(1.4), e.SendHello)
+    assert not only(mind.tick(1.4), m.Hello)
 
 
 def test_an_older_controller_is_not_obeyed() -> None:
@@ -75,7 +73,7 @@ def test_a_refused_agent_ends_with_the_reason_and_no_goodbye() -> None:
     mind = Mind(welcomed=False)
     out = mind.tell(m.Welcome(1, "run", BOOT, refused="a newer agent of vm1 is here already"))
     assert only(out, e.Exit)[0].error == "a newer agent of vm1 is here already"
-    assert not only(out, e.SendGoodbye)
+    assert not only(out, m.Goodbye)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +90,7 @@ def test_a_controller_of_a_version_too_far_away_is_not_obeyed(wire: int, obeyed:
 
 
 def test_a_controller_that_is_replaced_by_one_too_new_is_left_with_all_that_runs() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     mind.tell(m.Welcome(2, "run", BOOT, protocol=WIRE + 2, version="9.9.9"))
     mind.want(thread(2, 1), boot=2)
     assert mind.state.stopping and len(only(mind.all, e.SpawnWorker)) == 1
@@ -106,18 +103,18 @@ def test_slots_with_desired_threads_get_workers_and_those_get_the_desired_state(
     mind = Mind()
     out = mind.want(thread(1, 0), thread(2, 0), thread(3, 2))
     assert [s.slot for s in only(out, e.SpawnWorker)] == [slot(0), slot(2)]
-    assert not only(out, e.ForwardWanted)
-    forwarded = only(mind.up(0), e.ForwardWanted)
-    assert [f.slot for f in forwarded] == [slot(0)] and forwarded[0].data
+    assert not sent(out, bytes)
+    forwarded = sent(mind.up(0), bytes)
+    assert [f.slot for f in forwarded] == [slot(0)] and forwarded[0].message
 
 
 def test_only_the_highest_token_counts_and_an_equal_one_is_told_again() -> None:
     mind = Mind()
     mind.want(thread(1, 0), epoch=2)
     mind.up()
-    assert len(only(mind.want(thread(1, 0), epoch=2), e.ForwardWanted)) == 1
+    assert len(sent(mind.want(thread(1, 0), epoch=2), bytes)) == 1
     out = mind.want(thread(1, 1), epoch=1, counter=9)
-    assert not only(out, e.SpawnWorker) and not only(out, e.ForwardWanted)
+    assert not only(out, e.SpawnWorker) and not sent(out, bytes)
     assert mind.state.token == m.Token(1, 2, 1)
     assert only(mind.want(thread(1, 0), thread(2, 1), epoch=2, counter=2), e.SpawnWorker)
 
@@ -151,21 +148,18 @@ def test_incarnations_are_utc_by_the_agents_own_clock() -> None:
 
 
 def test_a_dead_worker_is_replaced_at_once_and_told() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     mind.report(threads=(m.ThreadStatus(1, switched=1),))
     first = mind.incarnation()
     out = mind.dies(after_s=1.0)
     assert only(out, e.SpawnWorker)[0].incarnation > first
-    now = only(out, e.SendReport)[0].report.workers[0]
+    now = only(out, m.Report)[0].workers[0]
     assert (now.state, now.crashes, now.endpoint, now.threads) == ("starting", 1, "", ())
     assert now.last_exit == "signal 9 (SIGKILL)"
 
 
 def test_words_of_a_replaced_worker_do_not_count() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     first = mind.incarnation()
     mind.dies(after_s=1.0)
     mind.tell(m.WorkerHello(slot(0), first, 1, "tcp://old"))
@@ -175,8 +169,7 @@ def test_words_of_a_replaced_worker_do_not_count() -> None:
 
 
 def test_the_fourth_crash_in_a_minute_quarantines_the_slot() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     for _ in range(3):
         assert only(mind.dies(after_s=10.0), e.SpawnWorker)
     out = mind.dies(after_s=10.0)
@@ -186,15 +179,13 @@ def test_the_fourth_crash_in_a_minute_quarantines_the_slot() -> None:
 
 
 def test_crashes_more_than_a_minute_apart_do_not_add_up() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     for _ in range(8):
         assert only(mind.dies(after_s=21.0), e.SpawnWorker)
 
 
 def test_a_later_epoch_that_names_the_slot_ends_its_quarantine() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     for _ in range(4):
         mind.dies(after_s=1.0)
     assert not only(mind.want(thread(1, 0, leaving=True), epoch=2), e.SpawnWorker)
@@ -204,8 +195,7 @@ def test_a_later_epoch_that_names_the_slot_ends_its_quarantine() -> None:
 
 def test_a_slot_whose_threads_nothing_else_took_is_tried_again_after_a_minute() -> None:
     """It may be the only one, and what it crashed for may be over."""
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     for _ in range(4):
         mind.dies(after_s=1.0)
     assert not only(mind.tick(59.0), e.SpawnWorker)
@@ -220,8 +210,7 @@ def test_a_slot_whose_threads_nothing_else_took_is_tried_again_after_a_minute() 
 
 def test_what_answers_for_snapshots_lives_in_a_quarantined_slot_too() -> None:
     """The controller goes on to take the slot for one without use."""
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     for _ in range(4):
         mind.dies(after_s=1.0)
     answering = replace(thread(1, 0, leaving=True), answers=True)
@@ -241,16 +230,14 @@ def test_what_answers_for_snapshots_lives_in_a_quarantined_slot_too() -> None:
 
 
 def test_a_worker_that_cannot_be_started_counts_as_crashed() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     mind.tell(e.WorkerExited(slot(0), mind.incarnation(), "it cannot be started: no memory"))
     now = mind.told().workers[0]
     assert now.crashes == 1 and now.last_exit == "it cannot be started: no memory"
 
 
 def test_a_worker_that_never_says_hello_is_killed_after_a_minute() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     assert not only(mind.tick(59.9), e.KillWorker)
     killed = only(mind.tick(0.2), e.KillWorker)
     assert killed and killed[0].why == "no word from it for 60 s"
@@ -259,9 +246,7 @@ def test_a_worker_that_never_says_hello_is_killed_after_a_minute() -> None:
 
 
 def test_a_hung_worker_writes_its_stacks_then_is_killed() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     out = mind.tell(e.WorkerHung(slot(0), mind.incarnation(), "a call has taken 11 s"))
     assert only(out, e.DumpWorker) and not only(out, e.KillWorker)
     assert not only(mind.tell(e.WorkerHung(slot(0), mind.incarnation(), "still"), 0.1), e.DumpWorker)
@@ -274,9 +259,7 @@ def test_a_hung_worker_writes_its_stacks_then_is_killed() -> None:
 
 
 def test_a_worker_without_desired_threads_leaves_and_that_is_no_crash() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     mind.want(counter=2)
     mind.report(leaving=True)
     out = mind.dies(clean=True)
@@ -286,9 +269,7 @@ def test_a_worker_without_desired_threads_leaves_and_that_is_no_crash() -> None:
 
 
 def test_a_worker_that_leaves_while_it_is_desired_again_is_replaced_without_blame() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     mind.report(leaving=True)
     mind.want(thread(2, 0), counter=2)
     assert only(mind.dies(clean=True), e.SpawnWorker)
@@ -296,26 +277,20 @@ def test_a_worker_that_leaves_while_it_is_desired_again_is_replaced_without_blam
 
 
 def test_a_worker_that_left_before_its_report_of_it_came_has_not_crashed() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     assert only(mind.dies(clean=True), e.SpawnWorker)
     assert mind.told().workers[0].crashes == 0
 
 
 def test_a_worker_that_says_it_leaves_because_a_thread_crashed_has_crashed() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     mind.report(leaving=True)
     assert only(mind.dies(clean=False), e.SpawnWorker)
     assert mind.told().workers[0].crashes == 1
 
 
 def test_a_worker_that_says_it_leaves_and_does_not_is_killed() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     mind.want(counter=2)
     mind.report(leaving=True)
     assert not only(mind.tick(4.9), e.KillWorker)
@@ -323,9 +298,7 @@ def test_a_worker_that_says_it_leaves_and_does_not_is_killed() -> None:
 
 
 def test_leaving_threads_that_have_ended_bring_no_worker_back_and_stay_told() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0, leaving=True))
-    mind.up()
+    mind = begun(thread(1, 0, leaving=True))
     mind.report(threads=(m.ThreadStatus(1, ended=True),))
     assert not only(mind.dies(), e.SpawnWorker)
     assert mind.told().workers[0].threads == (m.ThreadStatus(1, ended=True),)
@@ -334,8 +307,7 @@ def test_leaving_threads_that_have_ended_bring_no_worker_back_and_stay_told() ->
 
 
 def test_a_leaving_thread_that_has_not_ended_is_still_desired() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0, leaving=True))
+    mind = begun(thread(1, 0, leaving=True), up=False)
     assert only(mind.dies(), e.SpawnWorker)
 
 
@@ -348,7 +320,7 @@ def test_every_change_is_reported_at_once_and_numbered() -> None:
     mind.up(after_s=0.1)
     mind.report(threads=(m.ThreadStatus(1),))
     mind.tick(0.005)
-    reports = [s.report for s in only(mind.all, e.SendReport)]
+    reports = only(mind.all, m.Report)
     assert [r.sequence for r in reports] == list(range(1, len(reports) + 1))
     assert reports[-1].workers[0].threads == (m.ThreadStatus(1),)
     assert reports[-1].workers[0].ready and reports[-1].token == m.Token(1, 1, 1)
@@ -357,28 +329,26 @@ def test_every_change_is_reported_at_once_and_numbered() -> None:
 def test_changes_closer_than_five_milliseconds_share_a_report() -> None:
     mind = Mind()
     mind.want(thread(1, 0), after_s=1.0)
-    before = len(only(mind.all, e.SendReport))
+    before = len(only(mind.all, m.Report))
     for n in range(50):
         mind.up() if n == 0 else mind.report(threads=(m.ThreadStatus(n),))
-    assert len(only(mind.all, e.SendReport)) == before
+    assert len(only(mind.all, m.Report)) == before
     assert mind.state.wake_ns <= mind.now_ns + 5_000_000
-    report = only(mind.tick(0.005), e.SendReport)[0].report
+    report = only(mind.tick(0.005), m.Report)[0]
     assert report.workers[0].threads == (m.ThreadStatus(49),)
 
 
 def test_without_changes_a_report_goes_out_every_half_second() -> None:
     mind = Mind()
     mind.tick(0.5)
-    count = len(only(mind.all, e.SendReport))
+    count = len(only(mind.all, m.Report))
     for _ in range(100):
         mind.tick(0.05)
-    assert len(only(mind.all, e.SendReport)) - count == 10
+    assert len(only(mind.all, m.Report)) - count == 10
 
 
 def test_wake_names_the_time_of_the_next_word_and_the_next_kill() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     mind.tick(0.01)
     assert mind.state.wake_ns == mind.now_ns + NS // 2
     mind.tell(e.WorkerHung(slot(0), mind.incarnation(), "x"))
@@ -386,33 +356,27 @@ def test_wake_names_the_time_of_the_next_word_and_the_next_kill() -> None:
 
 
 def test_dead_letters_are_passed_on() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
-    assert only(mind.report(letters=(letter,)), e.SendDeadLetters) == [
-        e.SendDeadLetters(m.DeadLetters(VM, (letter,), BOOT))
-    ]
-    assert only(mind.tick(5.0), e.SendDeadLetters), "again, as nobody took it"
+    assert only(mind.report(letters=(letter,)), m.DeadLetters) == [m.DeadLetters(VM, (letter,), BOOT)]
+    assert only(mind.tick(5.0), m.DeadLetters), "again, as nobody took it"
     mind.tell(m.LettersTaken(BOOT, 1))
-    assert not only(mind.tick(6.0), e.SendDeadLetters)
+    assert not only(mind.tick(6.0), m.DeadLetters)
 
 
 def test_what_an_earlier_life_left_is_told_and_goes_once_it_is_taken() -> None:
     letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
     mind = Mind(letters=(letter,))
-    (said,) = only(mind.all, e.SendDeadLetters)
-    assert (said.letters.letters, said.letters.boot) == ((letter,), BOOT)
-    assert only(mind.tick(5.0), e.SendDeadLetters) and not only(mind.all, e.DropDeadLetters)
+    (said,) = only(mind.all, m.DeadLetters)
+    assert (said.letters, said.boot) == ((letter,), BOOT)
+    assert only(mind.tick(5.0), m.DeadLetters) and not only(mind.all, e.DropDeadLetters)
     assert only(mind.tell(m.LettersTaken(BOOT, 1)), e.DropDeadLetters)
     mind.tick(6.0)
     assert len(only(mind.all, e.DropDeadLetters)) == 1
 
 
 def test_what_a_dead_worker_left_goes_once_it_is_taken() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     assert len(only(mind.all, e.DropDeadLetters)) == 1, "there was nothing"
     letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
     mind.report(letters=(letter,))
@@ -432,9 +396,7 @@ def read(mind: Mind, *sources: m.SourceStatus) -> None:
 
 
 def test_what_a_killed_source_had_acked_is_told_until_its_successor_has_begun() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0, "source"))
-    mind.up()
+    mind = begun(thread(1, 0, "source"))
     read(mind, source_now(1, emitted=100, acked=80))
     mind.dies()
     assert mind.told().sources == (source_now(1, 100, 80),)
@@ -446,8 +408,7 @@ def test_what_a_killed_source_had_acked_is_told_until_its_successor_has_begun() 
 
 
 def test_a_late_reading_of_a_dead_worker_does_not_hide_the_present_one() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0, "source"))
+    mind = begun(thread(1, 0, "source"), up=False)
     first = mind.incarnation()
     mind.dies(after_s=1.0)
     read(mind, source_now(1, 90, 85))
@@ -457,27 +418,22 @@ def test_a_late_reading_of_a_dead_worker_does_not_hide_the_present_one() -> None
 
 def test_an_older_word_that_comes_later_takes_no_position_back() -> None:
     """Meters are read by the agent, words of the worker are queued: else a run without faults had read rows again."""
-    mind = Mind()
-    mind.want(thread(1, 0, "source"))
-    mind.up()
+    mind = begun(thread(1, 0, "source"))
     read(mind, source_now(1, emitted=36, acked=0))
     read(mind, source_now(1, emitted=35, acked=0))
     assert mind.told().sources == (source_now(1, 36, 0),)
 
 
 def test_a_source_that_stops_is_reported_at_once() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0, "source"))
-    mind.up()
+    mind = begun(thread(1, 0, "source"))
     read(mind, source_now(1, 10, 10))
     mind.tick(0.1)
     out = mind.tell(e.SourcesRead(slot(0), mind.incarnation(), (source_now(1, 10, 10, stopped=True),)), 0.1)
-    assert only(out, e.SendReport)[0].report.sources[0].stopped
+    assert only(out, m.Report)[0].sources[0].stopped
 
 
 def test_sources_that_are_not_desired_here_any_more_are_not_told() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0, "source"))
+    mind = begun(thread(1, 0, "source"), up=False)
     read(mind, source_now(1, 10, 10))
     mind.want(thread(2, 0), counter=2)
     assert mind.told().sources == ()
@@ -490,23 +446,20 @@ def test_sources_that_are_not_desired_here_any_more_are_not_told() -> None:
     "event", [m.Shutdown(m.Token(1, 1, 1), "done"), e.StopAsked("SIGTERM"), e.OwnerGone()]
 )
 def test_the_end_quits_workers_then_says_goodbye(event: e.Event) -> None:
-    mind = Mind()
-    mind.want(thread(1, 0), thread(2, 1))
+    mind = begun(thread(1, 0), thread(2, 1), up=False)
     mind.up(0)
     out = mind.tell(event)
-    assert {q.slot.number for q in only(out, e.SendQuit)} == {0, 1}
+    assert {q.slot.number for q in sent(out, m.Quit)} == {0, 1}
     assert not only(mind.dies(0, clean=True), e.SpawnWorker)
-    assert only(mind.up(1), e.SendQuit), "a worker that is up only now is told too"
+    assert sent(mind.up(1), m.Quit), "a worker that is up only now is told too"
     out = mind.dies(1, clean=True)
-    assert [type(i).__name__ for i in out] == ["DropDeadLetters", "SendReport", "SendGoodbye", "Exit"]
-    assert only(out, e.SendReport)[0].report.workers[0].crashes == 0
+    assert [type(i).__name__ for i in out] == ["DropDeadLetters", "Report", "Goodbye", "Exit"]
+    assert only(out, m.Report)[0].workers[0].crashes == 0
     assert mind.tick(10.0) == []
 
 
 def test_a_worker_that_does_not_quit_is_killed_after_a_second() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     mind.tell(e.StopAsked("SIGTERM"))
     assert not only(mind.tick(0.9), e.KillWorker)
     assert only(mind.tick(0.1), e.KillWorker)
@@ -514,25 +467,20 @@ def test_a_worker_that_does_not_quit_is_killed_after_a_second() -> None:
 
 
 def test_asked_twice_it_kills_at_once() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     mind.tell(e.StopAsked("SIGINT"))
     assert only(mind.tell(e.StopAsked("SIGINT"), 0.1), e.KillWorker)
 
 
 def test_an_owner_that_is_gone_and_the_signal_that_its_end_sends_are_one_reason_to_end() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
-    assert only(mind.tell(e.OwnerGone()), e.SendQuit)
+    mind = begun()
+    assert sent(mind.tell(e.OwnerGone()), m.Quit)
     assert not only(mind.tell(e.StopAsked("SIGTERM"), 0.1), e.KillWorker)
     assert only(mind.tell(e.StopAsked("SIGTERM"), 0.1), e.KillWorker)
 
 
 def test_what_no_kill_ends_is_left_behind_loudly() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     mind.tell(e.StopAsked("SIGTERM"))
     out = mind.tick(5.0)
     assert "does not end even when killed" in only(out, e.Note)[0].text and only(out, e.Exit)
@@ -540,7 +488,7 @@ def test_what_no_kill_ends_is_left_behind_loudly() -> None:
 
 def test_without_workers_the_end_is_at_once() -> None:
     out = Mind().tell(m.Shutdown(m.Token(1, 1, 1)))
-    assert only(out, e.SendGoodbye) and only(out, e.Exit)
+    assert only(out, m.Goodbye) and only(out, e.Exit)
 
 
 def test_a_shutdown_with_an_old_token_is_not_obeyed() -> None:
@@ -551,9 +499,7 @@ def test_a_shutdown_with_an_old_token_is_not_obeyed() -> None:
 
 
 def test_what_the_disk_does_not_take_is_told_of_agent_and_workers() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     mind.report(troubles=("spool",), unlogged=3)
     mind.tell(e.DiskSeen(("log",)))
     told = mind.told()
@@ -617,8 +563,7 @@ def granted(mind: Mind, boot: int = BOOT) -> list[e.Instruction]:
 
 
 def test_workers_with_exclusive_threads_are_told_after_the_desired_state() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0), thread(2, 1, "store"))
+    mind = begun(thread(1, 0), thread(2, 1, "store"), up=False)
     state = exclusive(mind, thread(1, 0), thread(2, 1, "store"))
     mind.tell(e.WantedArrived(state, encode(state)))
     mind.up(0)
@@ -626,52 +571,45 @@ def test_workers_with_exclusive_threads_are_told_after_the_desired_state() -> No
     mind.tell(e.Tick(), 1.0)
     sent_ns = mind.now_ns
     mind.now_ns += NS // 4
-    (told,) = only(granted(mind), e.SendLease)
-    assert (told.slot.number, told.until_ns) == (0, sent_ns + LEASE_NS), "store needs none"
+    (told,) = sent(granted(mind), m.Lease)
+    assert (told.slot.number, told.message) == (0, m.Lease(sent_ns + LEASE_NS)), "store needs none"
     again = mind.tell(e.WantedArrived(state, encode(state)))
-    kinds = [type(one) for one in again if isinstance(one, e.ForwardWanted | e.SendLease)]
-    assert kinds == [e.ForwardWanted, e.SendLease, e.ForwardWanted]
+    assert [type(one.message) for one in sent(again, object)] == [bytes, m.Lease, bytes]
 
 
 def test_an_answer_to_an_earlier_life_of_this_agent_grants_nothing() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     mind.tell(e.Tick(), 1.0)
     granted(mind, BOOT - 1)
     assert mind.state.lease.until_ns == 0
 
 
 def test_a_worker_that_comes_up_later_is_told_too() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
+    mind = begun(up=False)
     state = exclusive(mind, thread(1, 0))
     mind.tell(e.WantedArrived(state, encode(state)))
     mind.tell(e.Tick(), 1.0)
-    assert not only(granted(mind), e.SendLease), "it is not there yet"
-    assert len(only(mind.up(0), e.SendLease)) == 1
+    assert not sent(granted(mind), m.Lease), "it is not there yet"
+    assert len(sent(mind.up(0), m.Lease)) == 1
 
 
 # ── What a controller has a source thread send again passes through its agent, and what comes of it ─────
 
 
 def test_what_is_to_be_sent_again_goes_to_the_worker_that_it_is_for() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     boot, here = mind.state.controller_boot, mind.incarnation()
     said = SendAgain(boot, slot(0), here, 1, (3,))
-    assert only(mind.tell(said), e.PassOn) == [e.PassOn(slot(0), here, said)]
+    assert sent(mind.tell(said), SendAgain) == [e.ToWorker(slot(0), here, said)]
     for other in (SendAgain(boot - 1, slot(0), here, 1, ()), SendAgain(boot, slot(0), here - 1, 1, ())):
-        assert not only(mind.tell(other), e.PassOn)
+        assert not sent(mind.tell(other), SendAgain)
 
 
 def test_what_became_of_it_is_told_with_the_worker_and_gone_with_it() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     again = (SentAgain(1, 7, (3,), (4,)),)
-    (sent,) = only([*mind.report(again=again), *mind.tick(0.1)], e.SendReport)
-    assert sent.report.workers[0].again == again and sent.report.boot == BOOT
+    (report,) = only([*mind.report(again=again), *mind.tick(0.1)], m.Report)
+    assert report.workers[0].again == again and report.boot == BOOT
     mind.dies()
     assert not mind.told().workers[0].again
 
@@ -683,9 +621,7 @@ LEFT = (m.SpoolLeft("source", 0, 40, 42, "run", 1),)
 
 
 def test_a_report_tells_of_them_from_the_moment_a_worker_ended() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
+    mind = begun()
     assert mind.told().spools == ()
     mind.tell(e.WorkerExited(slot(0), mind.incarnation(), "signal 9", spools=LEFT))
     assert mind.told().spools == LEFT

@@ -84,7 +84,7 @@ def test_one_worker_per_desired_slot_whatever_happens(script: list[tuple[object,
     machine = Machine()
     for action in script:
         machine.act(action)
-    reports = [s.report.sequence for s in only(machine.mind.all, e.SendReport)]
+    reports = [report.sequence for report in only(machine.mind.all, m.Report)]
     assert reports == sorted(set(reports))
 
 

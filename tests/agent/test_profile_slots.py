@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent_world import BOOT, Mind, only, slot, thread
+from agent_world import BOOT, Mind, begun, only, slot, thread
 from msgspec.structs import replace
 
 from headgate.agent.core import agent_events as e
@@ -24,7 +24,7 @@ def profile(mind: Mind, *threads: m.ThreadSpec, desired: Desired = PROFILE) -> l
     return list(mind.tell(e.WantedArrived(state, encode(state))))
 
 
-def begun() -> Mind:
+def profiling() -> Mind:
     mind = Mind()
     out = profile(mind, thread(1, 0))
     assert [start.profile for start in only(out, e.StartProfile)] == [PROFILE]
@@ -32,26 +32,26 @@ def begun() -> Mind:
 
 
 def test_it_is_started_once_however_often_it_is_told() -> None:
-    mind = begun()
+    mind = profiling()
     assert not only(profile(mind, thread(1, 0)), e.StartProfile)
 
 
 def test_it_is_gone_before_a_worker_is_started_in_its_slot() -> None:
-    mind = begun()
+    mind = profiling()
     out = profile(mind, thread(1, 0), thread(2, 3), desired=None)
     kinds = [type(i) for i in out if isinstance(i, e.EndProfile | e.SpawnWorker)]
     assert kinds == [e.EndProfile, e.SpawnWorker]
 
 
 def test_threads_win_even_while_the_profile_is_still_named() -> None:
-    mind = begun()
+    mind = profiling()
     out = profile(mind, thread(1, 0), thread(2, 3))
     assert only(out, e.EndProfile) and only(out, e.SpawnWorker)
 
 
 def test_it_ends_when_it_is_named_no_more_or_another_is() -> None:
-    assert only(profile(begun(), thread(1, 0), desired=None), e.EndProfile) == [e.EndProfile(70)]
-    out = profile(begun(), thread(1, 0), desired=ProfileSpec("store", slot(2), 71, 20.0))
+    assert only(profile(profiling(), thread(1, 0), desired=None), e.EndProfile) == [e.EndProfile(70)]
+    out = profile(profiling(), thread(1, 0), desired=ProfileSpec("store", slot(2), 71, 20.0))
     assert [type(i) for i in out if isinstance(i, e.EndProfile | e.StartProfile)] == [
         e.EndProfile,
         e.StartProfile,
@@ -59,32 +59,30 @@ def test_it_ends_when_it_is_named_no_more_or_another_is() -> None:
 
 
 def test_it_ends_with_its_budget_and_what_it_measured_is_told() -> None:
-    mind = begun()
+    mind = profiling()
     assert not only(mind.tick(19.9), e.EndProfile)
     assert mind.state.wake_ns <= mind.now_ns + 100_000_001
     assert only(mind.tick(0.2), e.EndProfile) == [e.EndProfile(70)]
     out = mind.tell(e.ProfileEnded(70, b"{}"))
-    assert only(out, e.SendProfiled) == [e.SendProfiled(Profiled("vm1", 70, b"{}"))]
+    assert only(out, Profiled) == [Profiled("vm1", 70, b"{}")]
 
 
 def test_the_result_is_told_again_until_nobody_asks_for_it() -> None:
-    mind = begun()
+    mind = profiling()
     mind.tell(e.ProfileEnded(70, b"{}", "no rows"))
-    said = [e.SendProfiled(Profiled("vm1", 70, b"{}", "no rows"))]
-    assert only(profile(mind, thread(1, 0)), e.SendProfiled) == said
-    assert not only(profile(mind, thread(1, 0), desired=None), e.SendProfiled)
+    said = [Profiled("vm1", 70, b"{}", "no rows")]
+    assert only(profile(mind, thread(1, 0)), Profiled) == said
+    assert not only(profile(mind, thread(1, 0), desired=None), Profiled)
 
 
 def test_what_was_ended_for_others_tells_nothing() -> None:
-    mind = begun()
+    mind = profiling()
     profile(mind, thread(1, 0), desired=None)
-    assert not only(mind.tell(e.ProfileEnded(70, b"{}")), e.SendProfiled)
+    assert not only(mind.tell(e.ProfileEnded(70, b"{}")), Profiled)
 
 
 def test_it_waits_for_a_worker_that_is_still_in_the_slot() -> None:
-    mind = Mind()
-    mind.want(thread(1, 3))
-    mind.up(3)
+    mind = begun(thread(1, 3))
     assert not only(profile(mind, thread(2, 0)), e.StartProfile)
     mind.report(3, leaving=True)
     mind.dies(3, clean=True)
@@ -98,14 +96,14 @@ def test_other_vms_and_slots_that_are_not_there_are_not_for_this_agent() -> None
 
 
 def test_it_ends_with_the_agent() -> None:
-    mind = begun()
+    mind = profiling()
     out = mind.tell(e.StopAsked("signal SIGTERM"))
     assert isinstance(out[0], e.EndProfile)
     assert not only(profile(mind, thread(1, 0)), e.StartProfile)
 
 
 def test_a_new_life_of_the_controller_ends_it_whatever_that_wants() -> None:
-    mind = begun()
+    mind = profiling()
     assert only(mind.tell(m.Welcome(2, "run", BOOT)), e.EndProfile) == [e.EndProfile(70)]
     assert not only(mind.want(thread(1, 0), boot=2), e.EndProfile)
 
@@ -138,7 +136,7 @@ def test_reports_say_how_far_they_are_and_whose_fault_it_was_is_told() -> None:
     profile(mind, desired=(PROFILE, OTHER))
     mind.tell(e.ProfileStands(71, 2, 5))
     mind.tell(e.ProfileStands(99, 1, 1))  # of one that is over
-    (report, *_) = only(mind.tick(0.6), e.SendReport)
-    assert report.report.profiles == (m.ProfileAt(70, 0, 0), m.ProfileAt(71, 2, 5))
-    (said,) = only(mind.tell(e.ProfileEnded(71, error="it raises", of_task=True)), e.SendProfiled)
-    assert said.profiled == Profiled("vm1", 71, b"", "it raises", True)
+    (report, *_) = only(mind.tick(0.6), m.Report)
+    assert report.profiles == (m.ProfileAt(70, 0, 0), m.ProfileAt(71, 2, 5))
+    (said,) = only(mind.tell(e.ProfileEnded(71, error="it raises", of_task=True)), Profiled)
+    assert said == Profiled("vm1", 71, b"", "it raises", True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from agent_world import Mind, desired, only, slot, thread
+from agent_world import Mind, desired, only, sent, slot, thread
 from msgspec.structs import replace
 
 from headgate.agent.core import agent_events as e
@@ -28,8 +28,10 @@ def wanted(code: int, *threads: m.ThreadSpec, counter: int = 1) -> e.WantedArriv
 
 def told(out: list[e.Instruction]) -> dict[int, int]:
     """Slot → the code of what its worker is told."""
-    forwarded = only(out, e.ForwardWanted)
-    return {one.slot.number: msgspec.msgpack.decode(one.data, type=m.DesiredState).code for one in forwarded}
+    forwarded = sent(out, bytes)
+    return {
+        one.slot.number: msgspec.msgpack.decode(one.message, type=m.DesiredState).code for one in forwarded
+    }
 
 
 def test_workers_are_told_of_their_own_code() -> None:
@@ -47,8 +49,8 @@ def test_a_worker_of_other_code_is_told_to_quit_and_a_new_one_is_started() -> No
     mind.tell(wanted(0, coded(1, 0, 0)))
     mind.up(0)
     out = mind.tell(wanted(1, coded(2, 0, 1), counter=2))
-    assert [one.slot for one in only(out, e.SendQuit)] == [slot(0)] and not told(out)
-    assert not only(mind.tell(wanted(1, coded(2, 0, 1), counter=3)), e.SendQuit), "it is told once"
+    assert [one.slot for one in sent(out, m.Quit)] == [slot(0)] and not told(out)
+    assert not sent(mind.tell(wanted(1, coded(2, 0, 1), counter=3)), m.Quit), "it is told once"
     assert only(mind.tick(1.1), e.KillWorker), "one that does not quit is killed"
     assert [one.slot for one in only(mind.dies(0), e.SpawnWorker)] == [slot(0)]
     assert told(mind.up(0)) == {0: 1}
@@ -61,7 +63,7 @@ def test_it_hears_nothing_of_other_code_while_its_own_runs_elsewhere() -> None:
     mind.tell(wanted(0, coded(1, 0, 0), coded(2, 1, 0)))
     mind.up(0), mind.up(1)
     out = mind.tell(wanted(1, coded(2, 1, 0), coded(3, 0, 1), counter=2))
-    assert [one.slot for one in only(out, e.SendQuit)] == [slot(0)]
+    assert [one.slot for one in sent(out, m.Quit)] == [slot(0)]
     assert told(out) == {1: 0}
 
 
@@ -70,7 +72,7 @@ def test_one_that_had_not_begun_yet_quits_too() -> None:
     mind.tell(wanted(0, coded(1, 0, 0)))
     mind.tell(wanted(1, coded(2, 0, 1), counter=2))
     out = mind.up(0)
-    assert only(out, e.SendQuit) and not told(out)
+    assert sent(out, m.Quit) and not told(out)
 
 
 def test_a_worker_whose_code_nobody_runs_any_more_ends() -> None:
@@ -79,7 +81,7 @@ def test_a_worker_whose_code_nobody_runs_any_more_ends() -> None:
     mind.tell(wanted(0, coded(1, 0, 0)))
     mind.up(0)
     out = mind.tell(wanted(1, replace(coded(2, 0, 1), slot=m.Slot("vm2", 0)), counter=2))
-    assert [one.slot for one in only(out, e.SendQuit)] == [slot(0)]
+    assert [one.slot for one in sent(out, m.Quit)] == [slot(0)]
 
 
 def test_a_worker_that_dies_comes_back_with_its_own_code() -> None:

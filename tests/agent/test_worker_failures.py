@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from agent_world import NS, Mind, desired, only, slot, thread
+from agent_world import NS, Mind, begun, desired, only, sent, slot, thread
 from msgspec.structs import replace
 
 from headgate.agent.core import agent_events as e
@@ -27,7 +27,7 @@ from headgate.agent.core.worker_failures import (
 )
 from headgate.agent.process import agent_files
 from headgate.topology_runtime.wire.channels import encode
-from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Struck, VmStrikes
+from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Poisoned, Struck, VmStrikes
 
 
 def row(position: int, thread: int = 1, task: str = "work") -> UnderWay:
@@ -44,11 +44,17 @@ def lost(
     return failures.lost(slot, calls, hung, "why", at_s * NS)
 
 
+def times(failures: WorkerFailures, *calls: UnderWay) -> int:
+    """How often the row that was lost now had been lost in all."""
+    struck = lost(failures, *calls)
+    assert struck is not None
+    return struck.times
+
+
 def test_the_third_time_a_row_is_poison_and_the_first_time_it_was_not_known() -> None:
     failures = WorkerFailures()
     assert lost(failures) is None and not failures.poison
-    second = lost(failures, row(5))
-    assert second is not None and second.times == 2 and not failures.poison
+    assert times(failures, row(5)) == 2 and not failures.poison
     third = lost(failures, row(5))
     assert third is not None and failures.poison == (third,)
     assert third.error == "why (3 tries), in own.py:3 in work" and third.traceback == "a stack"
@@ -57,17 +63,14 @@ def test_the_third_time_a_row_is_poison_and_the_first_time_it_was_not_known() ->
 def test_what_was_not_known_counts_for_one_row_only() -> None:
     failures = WorkerFailures()
     lost(failures)
-    lost(failures, row(5))
-    other = lost(failures, row(6))
-    assert other is not None and other.times == 1
+    assert (times(failures, row(5)), times(failures, row(6))) == (2, 1)
 
 
 def test_no_number_of_unknown_losses_buries_a_row_the_first_time_it_is_seen() -> None:
     failures = WorkerFailures()
     for _ in range(9):
         lost(failures)
-    first = lost(failures, row(5))
-    assert first is not None and first.times == 2 and not failures.poison
+    assert times(failures, row(5)) == 2 and not failures.poison
 
 
 def test_the_hung_thread_is_blamed_and_no_other() -> None:
@@ -113,8 +116,7 @@ def test_a_row_that_goes_from_vm_to_vm_takes_three_workers_in_all() -> None:
     vms = WorkerFailures(), WorkerFailures(), WorkerFailures()
     for number, vm in enumerate(vms):
         assert not any(other.poison for other in vms)
-        struck = lost(vm, row(5))
-        assert struck is not None and struck.times == number + 1
+        assert times(vm, row(5)) == number + 1
         exchange(*vms)
     assert [[(one.position, one.times) for one in vm.poison] for vm in vms] == [[(5, 3)]] * 3
     assert "3 tries" in vms[2].poison[0].error
@@ -126,14 +128,10 @@ def test_a_loss_that_was_not_known_counts_on_another_vm_for_one_row_and_has_all_
     assert not other.careful(0, NS)
     exchange(one, other)
     assert other.careful(0, NS) and other.careful(1, NS) and not other.careful(0, 61 * NS)
-    found = lost(other, row(5))
-    assert found is not None and found.times == 2
-    another = lost(other, row(6))
-    assert another is not None and another.times == 1
+    assert (times(other, row(5)), times(other, row(6))) == (2, 1)
     exchange(one, other)
     assert one.counts.unknown == 0, "it was that row's doing"
-    late = lost(one, row(7))
-    assert late is not None and late.times == 1
+    assert times(one, row(7)) == 1
 
 
 def test_what_is_heard_again_counts_once() -> None:
@@ -162,9 +160,9 @@ def test_workers_are_told_at_once_of_a_row_that_was_struck_on_other_vms() -> Non
     mine = "vm1", mind.told().strikes
     state = replace(desired(thread(1, 0), counter=2), strikes=(mine, ("vm2", elsewhere)))
     out = mind.tell(e.WantedArrived(state, encode(state)))
-    (told,) = only(out, e.SendPoisoned)
+    (told,) = sent(out, Poisoned)
     assert [(one.position, one.times) for one in told.message.struck] == [(5, 3)]
-    assert out.index(told) < out.index(only(out, e.ForwardWanted)[0]), "before rows come by new routes"
+    assert out.index(told) < out.index(sent(out, bytes)[0]), "before rows come by new routes"
 
 
 # ── the agent ───────────────────────────────────────────────────────────────────────────────────
@@ -176,30 +174,20 @@ def falls(mind: Mind, *calls: UnderWay, by_itself: bool = True, after_s: float =
     return mind.tell(died, after_s) + mind.up()
 
 
-def begun() -> Mind:
-    mind = Mind()
-    mind.want(thread(1, 0))
-    mind.up()
-    return mind
-
-
 def test_a_row_that_kills_again_and_again_quarantines_nothing_and_is_told_to_the_workers() -> None:
     mind = begun()
     for _ in range(6):
         out = falls(mind, row(5))
     assert mind.state.slots[0].status == "running" and not mind.state.slots[0].crashed_ns
-    (told,) = only(out, e.SendPoisoned)
+    (told,) = sent(out, Poisoned)
     assert [(one.position, one.times) for one in told.message.struck] == [(5, 6)]
-    assert out.index(told) < out.index(only(out, e.ForwardWanted)[0]), "before it may begin"
+    assert out.index(told) < out.index(sent(out, bytes)[0]), "before it may begin"
     assert only(out, e.SaveFailures)[0].struck == told.message.struck
 
 
 def test_a_worker_of_another_slot_is_told_at_once() -> None:
-    mind = Mind()
-    mind.want(thread(1, 0), thread(2, 1))
-    mind.up(0)
-    mind.up(1)
-    told = [only(falls(mind, row(5)), e.SendPoisoned) for _ in range(3)]
+    mind = begun(thread(1, 0), thread(2, 1))
+    told = [sent(falls(mind, row(5)), Poisoned) for _ in range(3)]
     assert [[one.slot.number for one in each] for each in told] == [[], [], [1, 0]]
 
 
@@ -270,19 +258,44 @@ def readings(seconds: float, make: Callable[[float], dict[str, object]]) -> list
     return out
 
 
-def test_a_frozen_idle_worker_with_rows_waiting_is_hung_after_three_seconds() -> None:
-    after_s, why = watch(readings(10, lambda t: {"progress": 7}))
-    assert after_s == 3.0 and why == "no progress for 3.0 s with an idle CPU and 5 rows waiting"
+TOO_LONG = "a call has taken 5.5 s of at most 5 s"
 
 
-def test_a_stopped_worker_is_hung_whatever_it_was_doing() -> None:
-    after_s, why = watch(readings(10, lambda t: {"state": "T", "progress": 7, "calls": (call(0),)}))
-    assert after_s == 3.0 and why == "it has been stopped for 3.0 s"
-
-
-def test_the_time_counts_from_where_it_froze() -> None:
-    after_s, _ = watch(readings(20, lambda t: {"progress": min(t, 8.0)}))
-    assert 10.5 <= after_s <= 11.5
+@pytest.mark.parametrize(
+    ("make", "after_s", "why"),
+    [
+        pytest.param(
+            lambda t: {"progress": 7}, 3.0, "no progress for 3.0 s with an idle CPU and 5 rows waiting", id="frozen"
+        ),
+        pytest.param(
+            lambda t: {"progress": min(t, 8.0)}, 11.0, "no progress for 3.0 s with an idle CPU and 5 rows waiting",
+            id="frozen later",
+        ),
+        pytest.param(
+            lambda t: {"state": "T", "progress": 7, "calls": (call(0),)}, 3.0, "it has been stopped for 3.0 s",
+            id="stopped in a call",
+        ),
+        pytest.param(lambda t: {"calls": (call(1),), "progress": t}, 5.5, TOO_LONG, id="a call, idle"),
+        pytest.param(
+            lambda t: {"calls": (call(1),), "progress": t, "ran_ns": 1}, 5.5, TOO_LONG, id="a call, busy"
+        ),
+        pytest.param(
+            lambda t: {"calls": (call(1, moved=min(int(t), 3)),)}, 8.5, TOO_LONG, id="the third row of a frame"
+        ),
+        pytest.param(
+            lambda t: {"calls": (call(0),)}, 10.5, "a call has taken 10.5 s of at most 10 s", id="another limit"
+        ),
+        *(
+            pytest.param(
+                lambda t, kind=kind: {"calls": (call(1, kind=kind),), "progress": 7}, after_s,
+                f"{kind}() has taken {after_s} s of at most {after_s - 0.5:g} s", id=kind,
+            )
+            for kind, after_s in (("read", 5.5), ("close", 5.5), ("open", 60.5))
+        ),
+    ],
+)  # fmt: skip
+def test_this_is_a_hang(make: Callable[[float], dict[str, object]], after_s: float, why: str) -> None:
+    assert watch(readings(90, make)) == (after_s, why)
 
 
 @pytest.mark.parametrize(
@@ -308,31 +321,6 @@ def test_the_time_counts_from_where_it_froze() -> None:
 )
 def test_this_is_no_hang(make: Callable[[float], dict[str, object]]) -> None:
     assert watch(readings(30, make)) == (-1.0, "")
-
-
-def test_a_call_beyond_its_tasks_limit_is_a_hang_busy_or_not() -> None:
-    begun = (call(1),)
-    for more in ({}, {"ran_ns": 1}):
-        after_s, why = watch(readings(10, lambda t, more=more: {"calls": begun, "progress": t, **more}))
-        assert after_s == 5.5 and why == "a call has taken 5.5 s of at most 5 s"
-
-
-def test_the_limit_is_for_each_row_however_many_are_in_the_frame() -> None:
-    def stuck_at_the_third(t: float) -> dict[str, object]:
-        return {"calls": (call(1, moved=min(int(t), 3)),)}
-
-    after_s, why = watch(readings(20, stuck_at_the_third))
-    assert after_s == 8.5 and why == "a call has taken 5.5 s of at most 5 s"
-
-
-@pytest.mark.parametrize(("kind", "limit_s"), [("read", 5.5), ("close", 5.5), ("open", 60.5)])
-def test_calls_about_no_row_are_timed_too(kind: CallKind, limit_s: float) -> None:
-    after_s, why = watch(readings(90, lambda t: {"calls": (call(1, kind=kind),), "progress": 7}))
-    assert after_s == limit_s and why.startswith(f"{kind}() has taken {limit_s} s of at most ")
-
-
-def test_the_limit_is_the_tasks_own() -> None:
-    assert watch(readings(20, lambda t: {"calls": (call(0),)}))[0] == 10.5
 
 
 def test_an_agent_that_was_stalled_itself_gives_no_verdict() -> None:

@@ -4,20 +4,15 @@ they are, its source keeps to the controller's schedule, and the offset is shown
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from keys_made import agent, operator
-
-from headgate.topology_runtime.wire import channels as c
-from headgate.topology_runtime.wire import messages as m
+from real_run import RealRun
 
 COMPILER = shutil.which("cc")
 pytestmark = [
@@ -52,87 +47,33 @@ TOPOLOGY = {
 }
 
 
-class Cluster:
+class Cluster(RealRun):
     """A controller and two agents; the second one's clock is what its file says."""
 
     def __init__(self, folder: Path, set_s: int) -> None:
-        self.folder, self.state, self.processes = folder, folder / "state", list[subprocess.Popen[bytes]]()
+        super().__init__(folder, "clocks", 0.2, folder)
         (folder / "flow_tasks.py").write_text(TASKS)
         (folder / "topology.json").write_text(json.dumps(TOPOLOGY))
         (folder / "models").mkdir()
-        build = [
-            str(COMPILER),
-            "-shared",
-            "-fPIC",
-            "-O1",
-            "-o",
-            str(folder / "another_clock.so"),
-            str(SOURCE),
-        ]
-        subprocess.run([*build, "-ldl"], check=True)
+        library = folder / "another_clock.so"
+        subprocess.run([str(COMPILER), "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
         self.set(set_s)
-        options = ["--topology", "topology.json", "--models", "models", "--rate", "40", "--slot-cores", "0.2"]
-        options += [
-            "--vms",
-            "vm1=1,vm2=2",
-            "--path",
-            str(folder),
-            "--state-dir",
-            str(self.state),
-        ]
-        self.start(["controller", "run", *options, "--run", f"clocks-{os.getpid()}"])
-        until((self.state / "controller" / "endpoint").exists)
-        where = json.loads((self.state / "controller" / "endpoint").read_text())["control"]
-        for vm, slots, fake in (("vm1", "1", False), ("vm2", "2", True)):
-            agent(self.state, vm)
-            key = self.state / "keys" / f"agent.{vm}.key"
-            words = ["agent", "run", "--controller", where, "--vm", vm, "--key", str(key), "--slots", slots]
-            words += ["--slot-cores", "0.2", "--slot-memory", "256M", "--run", f"clocks-{os.getpid()}"]
-            self.start([*words, "--workers-as", "agent", "--state-dir", str(folder / vm)], fake)
+        flow = ("--topology", "topology.json", "--models", "models", "--rate", "40", "--path", folder)
+        self.start_controller(*flow, "--vms", "vm1=1,vm2=2")
+        own = ("--slot-memory", "256M", "--workers-as", "agent")
+        self.start_agent("vm1", *own, slots=1)
+        self.start_agent("vm2", *own, ANOTHER_CLOCK=str(folder / "clock"), LD_PRELOAD=str(library))
 
     def set(self, seconds: int) -> None:
         """The second VM's clock, from now on."""
-        new = self.folder / "clock.new"
+        new = self.root / "clock.new"
         new.write_text(f"{seconds}\n")
-        new.rename(self.folder / "clock")
-
-    def start(self, words: list[str], fake: bool = False) -> None:
-        told = {
-            "ANOTHER_CLOCK": str(self.folder / "clock"),
-            "LD_PRELOAD": str(self.folder / "another_clock.so"),
-        }
-        with (self.folder / f"{len(self.processes)}.log").open("wb") as log:
-            command = [sys.executable, "-P", "-m", "headgate", *words]
-            env = {**os.environ, **(told if fake else {})}
-            self.processes.append(subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log))
-
-    def ask(self, command: str) -> Any:
-        return c.ask(operator(self.state), m.Request(command), LIMIT_S).data
+        new.rename(self.root / "clock")
 
     def behind_s(self) -> float | None:
-        vms = {vm["vm"]: vm for vm in self.ask("status")["vms"]}
+        vms = {vm["vm"]: vm for vm in self.status()["vms"]}
         found = vms.get("vm2", {}).get("clock_behind_ms")
         return None if found is None else found / 1000
-
-    def log(self) -> str:
-        return "\n".join(path.read_text()[-1500:] for path in sorted(self.folder.glob("*.log")))
-
-    def close(self) -> None:
-        for process in reversed(self.processes):
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(10.0)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def until(what: Callable[[], Any], log: Callable[[], str] = str) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not what():
-        assert time.monotonic() < end, log()
-        time.sleep(0.1)
 
 
 @pytest.fixture
@@ -141,15 +82,15 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
     try:
         yield made
     finally:
-        made.close()
+        made.end()
 
 
 def settled(cluster: Cluster) -> dict[str, Any]:
     """The status once many rows went through since now."""
-    until(lambda: cluster.ask("status")["tuples"]["acked"] > 100, cluster.log)
+    cluster.wait(lambda: cluster.status()["tuples"]["acked"] > 100)
     time.sleep(12.0)  # the window of latencies
-    status: dict[str, Any] = cluster.ask("status")
-    assert not any(slot["crashes"] for vm in status["vms"] for slot in vm["slots"]), cluster.log()
+    status: dict[str, Any] = cluster.status()
+    assert not any(slot["crashes"] for vm in status["vms"] for slot in vm["slots"])
     return status
 
 
@@ -169,9 +110,11 @@ def test_a_clock_that_is_set_while_it_runs_is_followed_and_told(cluster: Cluster
     before = settled(cluster)
     assert cluster.behind_s() == 0.0
     cluster.set(-HOUR_S)
-    until(lambda: abs((cluster.behind_s() or 0.0) - HOUR_S) < 0.05, cluster.log)
+    cluster.wait(lambda: abs((cluster.behind_s() or 0.0) - HOUR_S) < 0.05)
     after = settled(cluster)
-    events = [event["text"] for event in cluster.ask("events")["events"] if event["kind"] == "clock_step"]
+    events = [
+        event["text"] for event in cluster.ask("events").data["events"] if event["kind"] == "clock_step"
+    ]
     assert len(events) == 1 and "vm2" in events[0]
     assert 0 <= after["latency_ms"]["p50"] < 1000
     emitted = after["tuples"]["emitted"] - before["tuples"]["emitted"]

@@ -43,7 +43,9 @@ def state(home: Path) -> dict[str, Any]:
 SLEEPER = "import sys, time; print('with', sys.argv[1], flush=True); time.sleep(600)"
 
 
-def test_a_service_that_is_killed_comes_again(home: Path) -> None:
+def test_a_service_that_is_killed_comes_again_and_one_that_is_stopped_leaves_nothing_but_its_log(
+    home: Path,
+) -> None:
     write(home, SLEEPER)
     services = ServicesHere(home)
     first = services.start("one", False)
@@ -51,11 +53,23 @@ def test_a_service_that_is_killed_comes_again(home: Path) -> None:
     assert (now["running"], now["pid"], now["restarts"], now["digest"]) == (True, first, 0, "d")
     words = home / "log" / "one"
     wait_for(lambda: words.read_text() == f"with {now['keeper']}\n", "its words")
+
+    command = [sys.executable, str(home / "keeper.py"), str(home / "services" / "one.json")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1 and "kept by another process already" in ran.stderr
+    assert state(home)["pid"] == first
+
     os.kill(first, signal.SIGKILL)
     wait_for(lambda: state(home).get("pid") not in (0, first, None), "the next")
     now = state(home)
     assert now["restarts"] == 1 and now["last_exit"] == -9
     wait_for(lambda: words.read_text().count(f"with {now['keeper']}\n") == 2, "its words")
+
+    services.stop("one")
+    assert not Path(f"/proc/{now['pid']}").exists() and services.keeper("one") == 0
+    wait_for(lambda: not is_running(now["keeper"]), "the keeper's end")
+    assert list((home / "services").iterdir()) == [] and words.exists()
+    assert services.others([]) == []
 
 
 def test_a_service_that_ends_at_once_is_started_ever_more_seldom(home: Path) -> None:
@@ -66,31 +80,9 @@ def test_a_service_that_ends_at_once_is_started_ever_more_seldom(home: Path) -> 
     assert state(home)["last_exit"] == 3 and 2 <= state(home)["restarts"] <= 4
 
 
-def test_a_stop_ends_both_and_leaves_nothing_but_the_log(home: Path) -> None:
-    write(home, SLEEPER)
-    services = ServicesHere(home)
-    pid = services.start("one", False)
-    holder = services.keeper("one")
-    services.stop("one")
-    assert not Path(f"/proc/{pid}").exists() and services.keeper("one") == 0
-    wait_for(lambda: not is_running(holder), "the keeper's end")
-    assert list((home / "services").iterdir()) == [] and (home / "log" / "one").exists()
-    assert services.others([]) == []
-
-
 def is_running(pid: int) -> bool:
     """A process whose parent has not asked for its end counts as ended."""
     try:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-
-
-def test_a_second_keeper_of_one_service_gives_up(home: Path) -> None:
-    write(home, SLEEPER)
-    services = ServicesHere(home)
-    pid = services.start("one", False)
-    command = [sys.executable, str(home / "keeper.py"), str(home / "services" / "one.json")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=20)
-    assert ran.returncode == 1 and "kept by another process already" in ran.stderr
-    assert state(home)["pid"] == pid

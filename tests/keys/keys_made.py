@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 from headgate.topology_runtime.keys.curve import new_pair
+from headgate.topology_runtime.keys.key_files import keep_whole
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Role, Who
-from headgate.topology_runtime.keys.keyring import KeyFile, keep_whole
+from headgate.topology_runtime.keys.keyring import KeyFile
 from headgate.topology_runtime.keys.keyring import Keyring as Ring
 
 

@@ -9,21 +9,19 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from keys_made import agent, operator
 from kubernetes_read import pod, words
+from real_run import RealRun
 
 from headgate.topology_runtime.keys.keyring import read_key
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.messages import Request
 from watched_runs.host_bed import FLOW
-from watched_runs.trials import end
 
 pytestmark = pytest.mark.live
 
@@ -72,11 +70,11 @@ print(json.dumps(answer))
 """
 
 
-class Rented:
+class Rented(RealRun):
     """A controller with one VM of its own, and a command for more."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.state, self.run = root, root / "state", f"rent-{os.getpid()}"
+        super().__init__(root, "rent", 0.2, root, LIMIT_S)
         self.cloud = root / "cloud"
         self.cloud.mkdir()
         (self.cloud / "cloud.py").write_text(COMMAND)
@@ -88,46 +86,12 @@ class Rented:
             slot = {"cores": 0.2, "memory_bytes": 1 << 28, "machine": "any"}
             model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": points}
             (root / "models" / f"{task}.json").write_text(json.dumps(model))
-        self.children: list[subprocess.Popen[bytes]] = []
-        self.start(
-            "controller", "run", "--state-dir", "state", "--run", self.run, "--owner", str(os.getpid()),
-            "--vms", "vm1=2", "--max-vms", "6", "--slot-cores", "0.2", "--set", f"slot-memory={1 << 28}",
+        self.start_controller(
+            "--vms", "vm1=2", "--max-vms", "6", "--set", f"slot-memory={1 << 28}",
             "--set", f"machines-command={sys.executable} {self.cloud / 'cloud.py'}", "--set", "prices=prices.toml",
             "--set", "max-usd-per-hour=0.8", "--set", "machine-life=5",
         )  # fmt: skip
-        self.wait((self.state / "controller" / "endpoint").exists)
-        agent(self.state, "vm1")
-        at = json.loads((self.state / "controller" / "endpoint").read_text())["control"]
-        self.start(
-            "agent", "run", "--controller", at, "--vm", "vm1", "--key", str(self.state / "keys" / "agent.vm1.key"),
-            "--slots", "2", "--slot-cores", "0.2", "--slot-memory", str(1 << 28), "--run", f"{self.run}-vm1",
-            "--state-dir", str(root / "vm1"), "--owner", str(os.getpid()), "--workers-as", "agent",
-        )  # fmt: skip
-
-    def start(self, *words: str) -> None:
-        with (self.root / "log").open("ab") as log:
-            command = [sys.executable, "-P", "-m", "headgate", *words]
-            self.children.append(subprocess.Popen(command, cwd=self.root, stdout=log, stderr=log))
-
-    def headgate(self, *words: str) -> None:
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "headgate",
-            *words,
-            "--controller",
-            "state",
-        ]
-        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=LIMIT_S)
-        assert done.returncode == 0, done.stderr
-
-    def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = channels.ask(operator(self.state), Request("status"), LIMIT_S).data
-        return found
-
-    def used(self) -> set[str]:
-        return {vm["vm"] for vm in self.status()["vms"] if any(slot["threads"] for slot in vm["slots"])}
+        self.start_agent("vm1", "--slot-memory", str(1 << 28), "--workers-as", "agent")
 
     def rented(self) -> set[str]:
         return {path.stem for path in self.cloud.glob("*.pid") if alive(int(path.read_text()))}
@@ -136,14 +100,8 @@ class Rented:
         path = self.cloud / "said.jsonl"
         return [one for one in map(json.loads, path.read_text().splitlines()) if one["do"] == do]
 
-    def wait(self, what: Callable[[], Any]) -> None:
-        end = time.monotonic() + LIMIT_S
-        while not what():
-            assert time.monotonic() < end, "\n".join(path.read_text() for path in self.root.rglob("*log"))
-            time.sleep(0.1)
-
     def end(self) -> None:
-        end(self.children)
+        super().end()
         for path in self.cloud.glob("*.pid"):
             if alive(int(path.read_text())):
                 os.kill(int(path.read_text()), signal.SIGKILL)
@@ -166,28 +124,30 @@ def rented(tmp_path: Path) -> Iterator[Rented]:
 
 
 def test_vms_come_and_go_with_the_rate_and_every_row_arrives_once(rented: Rented) -> None:
-    rented.headgate("submit", "flow.py:flow", "--models", "models", "--rates", "40")
+    rented.headgate("submit", "flow.py:flow", "--models", "models", "--rates", "40", "--controller", "state")
     rented.wait(lambda: rented.status()["tuples"]["acked"] >= 100)
     assert rented.used() == {"vm1"} and not (rented.cloud / "said.jsonl").exists()
 
-    rented.headgate("rate", "set", "500")  # as many as 0.8 USD/h allow, which are too few
+    rented.headgate(
+        "rate", "set", "500", "--controller", "state"
+    )  # as many as 0.8 USD/h allow, which are too few
     rented.wait(lambda: rented.used() == {"vm1", "vm2", "vm3"})
     assert rented.rented() == {"vm2", "vm3"} and len(rented.said("request")) == 2
     assert {one["machine"]["usd_per_hour"] for one in rented.said("request")} == {0.4}
     rented.wait(lambda: [alarm for alarm in rented.status()["alarms"] if alarm["what"] == "short"])
 
-    rented.headgate("rate", "set", "40")
+    rented.headgate("rate", "set", "40", "--controller", "state")
     rented.wait(lambda: rented.rented() == set())
     assert rented.used() == {"vm1"}
     rented.wait(lambda: not list((rented.state / "machines").iterdir()))
     assert {one["machine"]["name"] for one in rented.said("release")} == {"vm2", "vm3"}
 
-    rented.headgate("rate", "set", "150")
+    rented.headgate("rate", "set", "150", "--controller", "state")
     rented.wait(lambda: len(rented.used()) > 1)
     assert len({one["token"] for one in rented.said("request")}) == len(rented.said("request")) >= 3
-    rented.headgate("stop")
-    rented.wait(lambda: rented.children[0].poll() is not None)
-    assert rented.children[0].returncode == 0 and rented.rented() == set(), "all is given back at the end"
+    rented.headgate("stop", "--controller", "state")
+    rented.wait(lambda: rented.controller.poll() is not None)
+    assert rented.controller.returncode == 0 and rented.rented() == set(), "all is given back at the end"
     rows = Counter(map(int, (rented.root / "rows.jsonl").read_text().split()))
     assert len(rows) >= 500 and rows == Counter(2 * n for n in range(len(rows)))
 
@@ -199,30 +159,22 @@ BIN = Path(sys.executable).parent
 SCHEDULER_LIMIT_S = 60.0
 
 
-class Started:
+class Started(RealRun):
     """The folders of containers are folders in `root`; names of services are this machine."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.children = root, list[subprocess.Popen[bytes]]()
+        super().__init__(root, "page", 1.0, root, SCHEDULER_LIMIT_S)
         self.keys = root / "made"
         self.headgate("keys", "init", str(self.keys))
         self.env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
         self.port = 0
-
-    def headgate(self, *words: str) -> str:
-        command = [sys.executable, "-P", "-m", "headgate", *words]
-        done = subprocess.run(
-            command, cwd=self.root, capture_output=True, text=True, timeout=SCHEDULER_LIMIT_S
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
     def in_root(self, pod: str, word: str) -> str:
         """Paths of the container's file system are below a folder of its own."""
         found = re.sub(r"/(secret|keys|var/lib/headgate)\b", lambda m: f"{self.root}/{pod}/{m[1]}", word)
         return found.replace("headgate-controller", "127.0.0.1").replace("0.0.0.0", "127.0.0.1")
 
-    def start(self, name: str, spec: dict[str, Any], secret: list[str], **env: str) -> None:
+    def start_pod(self, name: str, spec: dict[str, Any], secret: list[str], **env: str) -> None:
         """A pod: its init containers one after the other, then its container."""
         for folder in ("secret", "keys", "var/lib/headgate"):
             (self.root / name / folder).mkdir(parents=True)
@@ -239,8 +191,8 @@ class Started:
         command = [
             re.sub(r"(-port|--port|7311|:7311)=?\b.*", lambda m: self._port(m[0]), word) for word in command
         ]
-        with (self.root / "log").open("ab") as log:
-            self.children.append(
+        with (self.root / "pods.log").open("ab") as log:
+            self.processes.append(
                 subprocess.Popen(
                     command, cwd=self.root, env=self.env | env, stdout=log, stderr=log, process_group=0
                 )
@@ -255,19 +207,10 @@ class Started:
     def endpoint(self) -> Path:
         return self.root / "controller" / "var/lib/headgate" / "state" / "1" / "controller" / "endpoint"
 
-    def vms(self) -> set[str]:
+    def registered(self) -> set[str]:
         commands = json.loads(self.endpoint().read_text())["commands"]
         contact = read_key(self.keys / "operator.local.key").contact(commands)
         return {vm["vm"] for vm in channels.ask(contact, Request("status"), SCHEDULER_LIMIT_S).data["vms"]}
-
-    def wait(self, what: Callable[[], Any]) -> None:
-        end = time.monotonic() + SCHEDULER_LIMIT_S
-        while not what():
-            assert time.monotonic() < end, (self.root / "log").read_text()
-            time.sleep(0.1)
-
-    def end(self) -> None:
-        end(self.children)
 
 
 @pytest.fixture
@@ -283,20 +226,22 @@ def test_what_the_page_has_started_is_a_cluster(started: Started) -> None:
     names = [f"headgate-agent-{n}" for n in range(2)]
     for name in (*names, "node7"):
         started.headgate("keys", "add", "agent", name, "--keys", str(started.keys))
-    started.start("controller", pod("Deployment", "headgate-controller"), ["trust.json", "controller.key"])
+    started.start_pod(
+        "controller", pod("Deployment", "headgate-controller"), ["trust.json", "controller.key"]
+    )
     started.wait(started.endpoint().exists)
     started.port = int(json.loads(started.endpoint().read_text())["control"].rpartition(":")[2])
     secret = [f"agent.{name}.key" for name in names]
     for name in names:
         agent = pod("StatefulSet", "headgate-agent")
-        started.start(name, agent, secret, POD_NAME=name, POD_IP="127.0.0.1")
+        started.start_pod(name, agent, secret, POD_NAME=name, POD_IP="127.0.0.1")
         [kept] = (started.root / name / "keys").iterdir()
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-    started.wait(lambda: started.vms() == set(names))
+    started.wait(lambda: started.registered() == set(names))
 
     [script] = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", PAGE.read_text("utf-8"), re.S)
     own = {"SLURM_ARRAY_TASK_ID": "7", "SLURM_CPUS_PER_TASK": "2", "HEADGATE_KEYS": str(started.keys),
            "HEADGATE_CONTROLLER": f"tcp://127.0.0.1:{started.port}", "TMPDIR": str(started.root)}  # fmt: skip
     (started.root / "agents.sh").write_text(script)
     started.spawn(["bash", str(started.root / "agents.sh")], **own)
-    started.wait(lambda: started.vms() == {*names, "node7"})
+    started.wait(lambda: started.registered() == {*names, "node7"})

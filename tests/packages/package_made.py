@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from headgate.topology_runtime.keys.signing_keys import SigningKey
 from headgate.topology_runtime.packages import package_archive as archive
 from headgate.topology_runtime.packages import package_building as building
 from headgate.topology_runtime.packages.package_manifest import (
@@ -14,7 +15,6 @@ from headgate.topology_runtime.packages.package_manifest import (
     public_of,
     signed,
 )
-from headgate.topology_runtime.packages.signing_keys import SigningKey
 
 SECRET = hashlib.sha256(b"a key for tests").hexdigest()
 KEY = SigningKey("test", public_of(SECRET), SECRET)
@@ -35,7 +35,7 @@ def folder(where: Path, files: dict[str, bytes] = FILES) -> Path:
 def built(where: Path, files: dict[str, bytes] = FILES) -> building.Packed:
     """Written by the builder, from a folder."""
     contents = building.contents_of(folder(where / "code", files))
-    return building.build(contents, KEY, where / "made.package", "0.1.0")
+    return building.build(contents, SECRET, where / "made.package", "0.1.0")
 
 
 def package_of(files: dict[str, bytes], key: SigningKey = KEY, name: str = "made") -> bytes:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from keys_made import agent, operator
 from package_made import folder
+from real_run import RealRun, headgate
 
-from headgate.topology_runtime.packages import signing_keys
-from headgate.topology_runtime.wire import channels
-from headgate.topology_runtime.wire.messages import PART_BYTES, Reply, Request
+from headgate.topology_runtime.keys import signing_keys
+from headgate.topology_runtime.wire.messages import PART_BYTES
 
-LIMIT_S = 30.0
 FLOW = b"""
 from pathlib import Path
 
@@ -59,18 +52,14 @@ CODE = {
 }
 
 
-def headgate(*words: str | Path) -> list[str]:
-    return [sys.executable, "-P", "-m", "headgate", *map(str, words)]
-
-
-class Hosts:
+class Hosts(RealRun):
     """A controller and its agents, each with a folder of its own; the code is in none of them."""
 
     def __init__(self, root: Path, listen: str | None = None) -> None:
         """listen: an address off loopback."""
-        self.root, self.state, self.listen = root, root / "state", listen
-        self.elsewhere = root / "elsewhere"
+        self.elsewhere, self.listen = root / "elsewhere", listen
         self.elsewhere.mkdir()
+        super().__init__(root, "ship", 0.4, self.elsewhere)
         self.rows = Path(tempfile.mkdtemp(prefix="headgate-rows-"))  # tasks of any user may write there
         self.rows.chmod(0o777)
         (root / "models").mkdir()
@@ -78,68 +67,13 @@ class Hosts:
         self.code = folder(root / "mine", {**CODE, "shipped_flow.py": source})
         signing_keys.make(root / "ann", "ann")
         signing_keys.make(root / "eve", "eve")
-        self.processes: list[subprocess.Popen[bytes]] = []
         if listen is not None:
             subprocess.run(headgate("keys", "init", self.state / "keys"), check=True, capture_output=True)
         self.start_controller()
 
-    def start(self, *words: str | Path) -> subprocess.Popen[bytes]:
-        log = (self.root / f"{words[0]}.log").open("ab")
-        with log:
-            process = subprocess.Popen(
-                headgate(*words), cwd=self.elsewhere, stdin=subprocess.DEVNULL, stderr=log
-            )
-        self.processes.append(process)
-        return process
-
     def start_controller(self, *more: str | Path) -> None:
-        options: list[str | Path] = [
-            *more,
-            "--state-dir",
-            self.state,
-            "--run",
-            f"ship-{os.getpid()}",
-            "--vms",
-            "vm1=2",
-        ]
-        if self.listen is not None:
-            options += ["--listen", self.listen, "--keys", self.state / "keys"]
-        self.controller = self.start(
-            "controller", "run", *options, "--slot-cores", "0.4", "--owner", str(os.getpid())
-        )
-        self.wait(lambda: self.where().get("pid") == self.controller.pid)
-
-    def where(self) -> dict[str, Any]:
-        path = self.state / "controller" / "endpoint"
-        return json.loads(path.read_bytes()) if path.exists() else {}
-
-    def start_agent(self, vm: str, *options: str | Path) -> subprocess.Popen[bytes]:
-        agent(self.state, vm)
-        key = self.state / "keys" / f"agent.{vm}.key"
-        own = (
-            "--vm",
-            vm,
-            "--slots",
-            "2",
-            "--slot-cores",
-            "0.4",
-            "--run",
-            f"ship-{os.getpid()}-{vm}",
-            "--key",
-            key,
-        )
-        place = (
-            "--state-dir",
-            self.root / vm,
-            "--controller",
-            self.where()["control"],
-            "--owner",
-            str(os.getpid()),
-        )
-        return self.start("agent", "run", *own, *place, *options)
-
-    def ask(self, command: str, **arguments: Any) -> Reply:
-        return channels.ask(operator(self.state), Request(command, arguments), LIMIT_S)
+        off = ("--listen", self.listen, "--keys", self.state / "keys") if self.listen is not None else ()
+        super().start_controller("--vms", "vm1=2", *off, *more)
 
     def packed(self) -> Path:
         """The code and its topology, signed by ann."""
@@ -163,16 +97,6 @@ class Hosts:
         pipe = subprocess.PIPE
         return subprocess.Popen(words, cwd=self.elsewhere, stdout=pipe, stderr=pipe, text=True, env=env)
 
-    def vms(self) -> list[str]:
-        return [vm["vm"] for vm in self.ask("status").data["vms"]]
-
-    def wait(self, what: Callable[[], bool], seconds: float = LIMIT_S) -> None:
-        end = time.monotonic() + seconds
-        while not what():
-            logs = "\n".join(path.read_text() for path in sorted(self.root.glob("*.log")))
-            assert time.monotonic() < end, logs
-            time.sleep(0.05)
-
     def log(self, of: str) -> list[str]:
         return (self.root / f"{of}.log").read_text().splitlines(keepends=True)
 
@@ -181,14 +105,7 @@ class Hosts:
         return path.read_text().splitlines() if path.exists() else []
 
     def close(self) -> None:
-        for process in reversed(self.processes):
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        self.end()
         self.wait(control_groups_gone, 5)
         shutil.rmtree(self.rows)
 

@@ -22,7 +22,8 @@ from headgate.controller.monitor.package_shipping import ASKED_NS, OFFER_EVERY_N
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Task, Topology, document_of
 from headgate.topology_runtime.keys.curve import new_pair
-from headgate.topology_runtime.keys.keyring import KeyFile, keep_whole
+from headgate.topology_runtime.keys.key_files import keep_whole
+from headgate.topology_runtime.keys.keyring import KeyFile
 from headgate.topology_runtime.packages.package_manifest import TOPOLOGY
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.messages import (

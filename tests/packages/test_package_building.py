@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from package_made import FILES, KEY, built, folder
+from package_made import FILES, SECRET, built, folder
 
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.packages import package_building as building
@@ -22,10 +22,10 @@ def test_the_same_content_is_the_same_file_whatever_its_times_modes_and_order(tm
     two = folder(tmp_path / "two" / "code", dict(reversed(FILES.items())))
     os.utime(two / "words.py", (1, 1))
     (two / "words.py").chmod(0o755)
-    other = building.build(building.contents_of(two), KEY, tmp_path / "two.package", "0.1.0")
+    other = building.build(building.contents_of(two), SECRET, tmp_path / "two.package", "0.1.0")
     assert other.digest == one.digest and other.path.read_bytes() == one.path.read_bytes()
     (two / "words.py").write_bytes(b"def count(x): return 1\n")
-    changed = building.build(building.contents_of(two), KEY, tmp_path / "three.package", "0.1.0")
+    changed = building.build(building.contents_of(two), SECRET, tmp_path / "three.package", "0.1.0")
     assert changed.digest != one.digest
 
 
@@ -58,7 +58,7 @@ def test_a_file_that_becomes_a_link_while_it_is_packed_is_not_followed(tmp_path:
     (place / "a.py").unlink()
     (place / "a.py").symlink_to("/etc/hostname")
     with pytest.raises(BadPackage, match=r"a\.py cannot be read"):
-        building.build(contents, KEY, tmp_path / "p", "0.1.0")
+        building.build(contents, SECRET, tmp_path / "p", "0.1.0")
 
 
 def test_a_file_that_changes_while_it_is_packed_is_noticed_and_nothing_is_left(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_file_that_changes_while_it_is_packed_is_noticed_and_nothing_is_left(t
 
     contents.files["a.py"] = changing
     with pytest.raises(BadPackage, match="is not the file"):
-        building.build(contents, KEY, tmp_path / "p", "0.1.0")
+        building.build(contents, SECRET, tmp_path / "p", "0.1.0")
     assert [path.name for path in tmp_path.iterdir()] == ["flow"]
 
 
@@ -99,7 +99,7 @@ def test_too_much_is_refused_by_the_file_that_was_too_much(tmp_path: Path) -> No
     with (place / "big.bin").open("wb") as file:
         file.truncate(PACKAGE_MOST_BYTES)
     with pytest.raises(BadPackage, match="too large") as error:
-        building.build(building.contents_of(place), KEY, tmp_path / "p", "0.1.0")
+        building.build(building.contents_of(place), SECRET, tmp_path / "p", "0.1.0")
     assert "big.bin" in str(error.value.cause)
 
 
@@ -137,7 +137,7 @@ def test_a_wheel_is_what_pip_would_unpack(tmp_path: Path) -> None:
         "words_count-1.0.dist-info/METADATA": b"M",
     }
     contents = building.contents_of(wheel(tmp_path, given))
-    packed = building.build(contents, KEY, tmp_path / "p", "0.1.0")
+    packed = building.build(contents, SECRET, tmp_path / "p", "0.1.0")
     assert packed.manifest.name == "words_count"
     assert {file.path: file.size for file in packed.manifest.files} == {k: len(v) for k, v in given.items()}
 
@@ -162,7 +162,7 @@ def test_a_wheel_that_unpacks_into_too_much_is_refused_without_unpacking_all_of_
     bomb = wheel(tmp_path, {"a.py": b"", "zeros.bin": bytes(PACKAGE_MOST_BYTES + 1)})
     assert bomb.stat().st_size < 200_000
     with pytest.raises(BadPackage, match="too large"):
-        building.build(building.contents_of(bomb), KEY, tmp_path / "p", "0.1.0")
+        building.build(building.contents_of(bomb), SECRET, tmp_path / "p", "0.1.0")
 
 
 def test_a_wheel_that_is_cut_short_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from package_made import folder
 
 from headgate.dashboards import headgate_command as cli
-from headgate.topology_runtime.packages.signing_keys import read_key
+from headgate.topology_runtime.keys.signing_keys import read_key
 
 
 @pytest.fixture
@@ -92,13 +92,3 @@ def test_a_secret_is_in_no_representation(place: Path, tmp_path: Path) -> None:
     assert cli.main(["package", "key", "init"]) == 0
     key = read_key(keys(tmp_path) / "signing.key")
     assert key.secret not in repr(key) and key.secret not in str(key)
-
-
-def test_help_names_the_commands_and_explains_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["package", "--help"]) == 0
-    text = capsys.readouterr().out
-    assert "package build" in text and "package verify" in text
-    assert cli.main(["package", "build", "--help"]) == 0
-    assert "DIR|WHEEL" in capsys.readouterr().out
-    assert cli.main(["package", "key", "--help"]) == 0
-    assert "init" in capsys.readouterr().out

@@ -18,23 +18,20 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from headgate.topology_runtime.errors import Conflict, InvalidInput
 from headgate.topology_runtime.keys.curve import new_pair
+from headgate.topology_runtime.keys.key_files import keep_whole, read_whole
 from headgate.topology_runtime.keys.key_pairs import GIVEN, Admits, Contact, KeyPair, Role, Who
-from headgate.topology_runtime.packages.signing_keys import PUBLIC, read_signer
+from headgate.topology_runtime.keys.signing_keys import PUBLIC, read_signer
 from headgate.topology_runtime.wording import NAME, name_faults, utc_iso
 
 KEY_SCHEMA, TRUST_SCHEMA = "headgate/key/v1", "headgate/trust/v1"
 TRUST, CONTROLLER = "trust.json", "controller.key"
 KEYS = "keys"  # in a run's state directory
 LOCAL = "local"  # the operator who made the folder
-FILE_MOST_BYTES = 16 * 1024 * 1024
-
-T = TypeVar("T")
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -227,39 +224,12 @@ def _without(trust: TrustFile, role: str, name: str) -> TrustFile:
     return msgspec.structs.replace(trust, keys=keys)
 
 
-def keep_whole(path: Path, what: msgspec.Struct) -> None:
-    """By rename, for its owner alone from the first byte on. Raises OSError."""
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(what), indent=1) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
-
-
 def read_key(path: Path) -> KeyFile:
     """Raises InvalidInput when it is none, or others may read it."""
     found = read_whole(path, KeyFile)
     if found.role not in (*GIVEN, "controller") or not NAME.fullmatch(found.name):
         raise InvalidInput(f"{path} is no key of headgate", cause=f"of {found.role!r} {found.name!r}")
     return found
-
-
-def read_whole(path: Path, kind: type[T]) -> T:
-    """Raises InvalidInput when it is not there, not such a file, or others may read it."""
-    try:
-        status = path.stat()
-        if status.st_mode & 0o077:
-            raise InvalidInput(f"others may read {path}", hint=f"chmod 600 {path}")
-        if status.st_size > FILE_MOST_BYTES:
-            raise InvalidInput(f"{path} is no file of keys", cause=f"{status.st_size:,} bytes")
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read", cause=error.strerror) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} is no file of keys", cause=str(error)) from error
 
 
 # ── Who may come in now: a folder's `trust.json` in memory, read again when it changes ──────────────────

@@ -33,7 +33,6 @@ from headgate.topology_runtime.packages.package_manifest import (
     PackageManifest,
     signed,
 )
-from headgate.topology_runtime.packages.signing_keys import SigningKey
 
 SUFFIX = ".package"
 REQUIREMENTS = "requirements.txt"
@@ -88,13 +87,13 @@ def contents_of(place: Path) -> PackageContents:
     raise BadPackage(f"{place} cannot be packed", cause="it is neither a folder nor a wheel (FILE.whl)")
 
 
-def build(contents: PackageContents, key: SigningKey, to: Path | None, headgate: str) -> Packed:
-    """Write the package, by rename; `to` nothing: under its name, here. Raises BadPackage, also when files change
-    meanwhile, and OSError."""
+def build(contents: PackageContents, secret: str, to: Path | None, headgate: str) -> Packed:
+    """Write the package, signed with a secret key, by rename; `to` nothing: under its name, here. Raises BadPackage,
+    also when files change meanwhile, and OSError."""
     manifest = manifest_of(contents, headgate)
     data = mf.encoded(manifest)
     mf.manifest_of(data)
-    signature = signed(data, key.secret)
+    signature = signed(data, secret)
     reading = archive.Reading(mf.digest_of(data))
     to = to or Path(f"{contents.name}-{mf.digest_of(data)[: mf.SHORT]}{SUFFIX}")
     new = to.with_name(f".{to.name}.{os.getpid()}.new")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import os
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.platform.addresses import is_address
+from headgate.topology_runtime.platform.disk import write_private
 
 DAYS, RENEWED_DAYS = 397, 30  # how long one of ours holds; it is made again when less than so long is left
 FILE_MOST_BYTES = 256 * 1024
@@ -57,7 +57,7 @@ def own_certificate(folder: Path, names: tuple[str, ...], now: datetime | None =
             return found
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _keep(path, _made(names, now))
+        write_private(path, _made(names, now))
     except OSError as error:
         raise InvalidInput(
             f"a certificate cannot be written to {path}", cause=error.strerror, hint="give --certificate"
@@ -177,12 +177,3 @@ def _made(names: tuple[str, ...], now: datetime) -> bytes:
 
 def _general(name: str) -> x509.GeneralName:
     return x509.IPAddress(ipaddress.ip_address(name)) if is_address(name) else x509.DNSName(name)
-
-
-def _keep(path: Path, pem: bytes) -> None:
-    """By rename, for its owner alone from the first byte on. Raises OSError."""
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
-    new.unlink(missing_ok=True)
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(pem)
-    os.replace(new, path)

@@ -69,6 +69,21 @@ def write_whole(path: Path, data: bytes) -> None:
     os.replace(new, path)
 
 
+def write_private(path: Path, data: bytes, mode: int = 0o600, over: bool = True) -> None:
+    """Whole and on the disk, with its mode from the first byte on. over: in place of another one, else FileExistsError.
+    Raises OSError."""
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    new.unlink(missing_ok=True)
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        (os.replace if over else os.link)(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
 def write_note(path: str, text: str) -> None:
     """A small file into a folder where others may write too: whole, and never through a link that they put there.
     Raises OSError."""

@@ -497,7 +497,7 @@ class HostSide:
     # services
 
     def do_start(self, request: Data) -> Data:
-        return {"pid": self.services.start(request["service"], request["systemd"])}
+        return {"pids": {request["service"]: self.services.start(request["service"], request["systemd"])}}
 
     def do_stop(self, request: Data) -> Data:
         self.services.stop(request["service"])

@@ -202,24 +202,18 @@ class SimAgent:
             case e.SpawnWorker(slot, incarnation):
                 assert slot.number not in self.workers, f"two workers in {slot}"
                 self.workers[slot.number] = SimWorker(self, slot, incarnation)
-            case e.ForwardWanted(slot, incarnation, data):
+            case e.ToWorker(slot, incarnation, bytes(data)):
                 desired = self.world.desired_of(data)
                 self._check_code(slot, incarnation, desired)
                 self._tell(slot.number, incarnation, desired)
-            case e.SendQuit(slot, incarnation, reason):
-                self._tell(slot.number, incarnation, m.Quit(reason))
-            case e.SendLease(slot, incarnation, until_ns):
-                self._tell(slot.number, incarnation, m.Lease(until_ns))
-            case e.PassOn(slot, incarnation, message):
+            case e.ToWorker(slot, incarnation, m.Quit() | m.Lease() | m.SendAgain() as message):
                 self._tell(slot.number, incarnation, message)
             case e.KillWorker(slot, incarnation, why):
                 worker = self.workers.get(slot.number)
                 if worker is not None and worker.incarnation == incarnation:
                     worker.kill(why)
-            case e.SendHello(message) | e.SendReport(message) | e.SendDeadLetters(message):
-                self.world.control.to_controller(self, message)
-            case e.SendGoodbye(goodbye):
-                self.world.control.to_controller(self, goodbye)
+            case m.Hello() | m.Report() | m.DeadLetters() | m.Goodbye():
+                self.world.control.to_controller(self, instruction)
             case e.DropDeadLetters():
                 self.letters.clear()
             case e.Note(text):
