@@ -24,7 +24,7 @@ from headgate.controller.models.plan_data import plan_data
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.prediction_ledger import LedgerEntry
 from headgate.controller.recording.prediction_ledger_file import LedgerFile
-from headgate.controller.recording.trace_writer import Predicted, RatesRow, TraceWriter
+from headgate.controller.recording.trace_writer import Predicted, TraceWriter
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.traces.line_parts import number_of, parts_of
 from headgate.topology_runtime.traces.trace_tables import (
@@ -198,7 +198,7 @@ class Recorder:
         """Rows of samples, slots, links and latency. `predicted`: slot → (CPU, memory) at this rate."""
         self._put(lambda: self._writer.add_block(block, vm, predicted), len(block.tasks))
 
-    def rates(self, rates: RatesRow) -> None:
+    def rates(self, rates: dict[str, Any]) -> None:
         """One row of rates."""
         self._put(lambda: self._writer.add_rates(rates), 1)
 

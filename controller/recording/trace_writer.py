@@ -336,27 +336,6 @@ PARTED = (INPUTS, VIEWS)
 LINKS_WAIT_S = 2.0  # until the agents of both ends have reported which task a thread runs
 
 
-class RatesRow(msgspec.Struct, frozen=True):
-    """One row of `rates`: what a source offered, emitted and had acked, against plan and prediction: rates over the
-    controller's window, counts since the row before (None: unknown)."""
-
-    wall_ns: int
-    window_s: float
-    epoch: int
-    source: str
-    offered_tps: float
-    emitted_tps: float
-    acked_tps: float
-    planned_tps: float
-    predicted_tps: float
-    source_kind: str = "paced"
-    lag_rows: int | None = None
-    lag_s: float | None = None
-    offered: int | None = None
-    emitted: int | None = None
-    acked: int | None = None
-
-
 class TraceWriter:
     """Gathers rows and lines and writes them in turns; used by one thread but for `state`. `grown` is called
     when the trace has grown by a part of its inputs or views."""
@@ -390,10 +369,9 @@ class TraceWriter:
         self._segments["latency"].add(latency(block, arrays), now_s)
         self._links.append((now_s, block, arrays))
 
-    def add_rates(self, rates: RatesRow) -> None:
-        row = msgspec.structs.asdict(rates)
-        row["time"] = row.pop("wall_ns") // 1000
-        self._segments["rates"].add({name: [value] for name, value in row.items()}, time.monotonic())
+    def add_rates(self, rates: dict[str, Any]) -> None:
+        """One row of `rates`, as the loop tells it: of one source."""
+        self._segments["rates"].add({name: [value] for name, value in rates.items()}, time.monotonic())
 
     def add_line(self, name: str, line: bytes) -> None:
         self._lines[name].append(line)

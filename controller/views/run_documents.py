@@ -377,8 +377,8 @@ class RateRows:
         self._before: dict[str, tuple[int, int, int]] = {}
 
     def of(self, view: RunView) -> Iterator[dict[str, Any]]:
-        """Rates of the last turn's window, counts since the last turn; lags of sources whose rows are taken as they
-        come. The counts of a life's first row are unknown, but where the run begins with it."""
+        """Rates of the last turn's window, counts since the last turn (None of a life's first row, but where the run
+        begins with it); lags of sources whose rows are taken as they come."""
         plan, topology, window = view.plan, view.topology, view.window
         if plan is None or topology is None or window is None:
             return
@@ -386,7 +386,7 @@ class RateRows:
         for task in topology.sources:
             lag = behind.get(task.name)
             yield {
-                "wall_ns": view.wall_ns,
+                "time": view.wall_ns // 1000,
                 "window_s": window.seconds,
                 "epoch": view.epoch,
                 "source": task.name,

@@ -11,10 +11,12 @@ import click
 import msgspec
 
 from headgate.dashboards.runs.run_places import RUNS
+from headgate.topology_runtime.commands.output import FILE
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, Unreachable
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.keys.keyring import KEYS, KeyFile, keep_whole, read_key, read_whole
 from headgate.topology_runtime.platform.http_options import settings_folder
+from headgate.topology_runtime.traces.trace_plans import TRACES
 from headgate.topology_runtime.wire.channels import ask
 from headgate.topology_runtime.wire.messages import Reply, Request
 
@@ -124,6 +126,11 @@ def controller_option(command: F) -> F:
         help="A run's state directory, a context, or tcp://HOST:PORT (default: the newest run below .headgate, "
         "else the context in use).",
     )(command)
+
+
+def traces_option(about: str) -> Callable[[F], F]:
+    """`--traces DIR`."""
+    return click.option("--traces", type=FILE, default=TRACES, show_default=True, help=about)
 
 
 def contact_of(where: str | None, key: Path | None = None) -> Contact:

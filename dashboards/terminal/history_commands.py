@@ -11,8 +11,8 @@ from typing import Any
 import click
 import msgspec
 
-from headgate.dashboards.runs.connection import asked, controller_option
-from headgate.topology_runtime.commands.output import Format, emit, format_options, to_json, write_table
+from headgate.dashboards.runs.connection import asked, controller_option, traces_option
+from headgate.topology_runtime.commands.output import FILE, Format, emit, format_options, to_json, write_table
 from headgate.topology_runtime.errors import InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.traces.trace_plans import (
     ID_LEAST,
@@ -104,25 +104,14 @@ LAST_PLANS = 30
 
 @click.command()
 @click.argument("plan", metavar="[ID]", required=False)
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path),
-    default=TRACES,
-    show_default=True,
-    help="The folder of traces.",
-)
+@traces_option("The folder of traces.")
 @click.option("--topology", help="Only runs of this topology.")
 @click.option(
     "--last", type=click.IntRange(1, 100_000), default=LAST_PLANS, show_default=True, help="So many plans."
 )
 @click.option("--predictions", is_flag=True, help="What plans were predicted to do, beside what they did.")
 @click.option("--model-errors", is_flag=True, help="By how much models and VMs were off, over all runs.")
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Draw --predictions: FILE.svg, .png or .pdf.",
-)
+@click.option("--plot", type=FILE, metavar="FILE", help="Draw --predictions: FILE.svg, .png or .pdf.")
 @format_options
 def history(
     plan: str | None,
@@ -400,9 +389,7 @@ LAST_DECISIONS = 10
 @click.command()
 @click.argument("plan", metavar="[ID]", required=False)
 @controller_option
-@click.option(
-    "--trace", type=click.Path(path_type=Path), help="Explain a run that is over, from its trace folder."
-)
+@click.option("--trace", type=FILE, help="Explain a run that is over, from its trace folder.")
 @click.option(
     "--last",
     type=click.IntRange(1, 1000),
@@ -410,13 +397,7 @@ LAST_DECISIONS = 10
     show_default=True,
     help="So many decisions.",
 )
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path),
-    default=TRACES,
-    show_default=True,
-    help="The folder of traces, for an ID.",
-)
+@traces_option("The folder of traces, for an ID.")
 @click.option("--all", "quiet_too", is_flag=True, help="Also the decisions to do nothing.")
 @format_options
 def explain(

@@ -22,6 +22,7 @@ from headgate.dashboards.runs.run_places import HOST, RUNS, Places, free_ports
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import Child, owner_option
 from headgate.topology_runtime.api.topology import Task, Topology, document_of
+from headgate.topology_runtime.commands.output import Bars
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
 from headgate.topology_runtime.rates import offered_rates as rates
 from headgate.topology_runtime.rates.offered_rates import Rates
@@ -157,13 +158,26 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
     if settings.topology is None and settings.slot_cores == demo.DEMO_SLOT_CORES:
         begin_with_shipped(settings, work, say)
     say_side_effects(settings.measure_side_effects, work.topology, say)
-    with PreparationProgress(say) as progress:
+    told = ""
+    with Bars() as bars:
+
+        def tell(task: str, threads: int, done: int, of: int) -> None:
+            nonlocal told
+            if not told:
+                say(
+                    "measuring the tasks on this machine, once, some seconds each (they really run, with sample rows)"
+                )
+            bars.show("models", f"{task}, {counted(threads, 'thread')}", done, of)
+            if not bars.there and task != told:
+                say(f"measuring {task}: {done} of about {of} points done")
+            told = task
+
         folder, fresh = models_for(
             work.topology,
             work.user_paths,
             settings.slot_cores,
             settings.slot_memory_bytes,
-            tell=progress.tell,
+            tell=tell,
             measure_side_effects=settings.measure_side_effects,
         )
     if fresh:
@@ -205,54 +219,6 @@ def say_side_effects(
             "thread in a slot of its own until its first rows have been measured (--set measure-side-effects=yes "
             "measures now, --models DIR gives models)"
         )
-
-
-class PreparationProgress:
-    """How far the calibration is: a bar on a terminal, a line per task elsewhere. Made when first told."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._task = ""
-        self._bar: BarOf | None = None
-
-    def __enter__(self) -> PreparationProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def tell(self, task: str, threads: int, done: int, of: int) -> None:
-        """`done` of about `of` points are measured; now `task` with so many threads."""
-        if not self._task:
-            self._say(
-                "measuring the tasks on this machine, once, some seconds each (they really run, with sample rows)"
-            )
-        if sys.stderr.isatty():
-            self._bar = self._bar or BarOf()
-            self._bar.at(f"{task}, {counted(threads, 'thread')}", done, of)
-        elif task != self._task:
-            self._say(f"measuring {task}: {done} of about {of} points done")
-        self._task = task
-
-
-class BarOf:
-    """A progress bar on stderr."""
-
-    def __init__(self) -> None:
-        from rich import progress
-
-        from headgate.topology_runtime.commands.output import console
-
-        self._progress = progress.Progress(console=console(sys.stderr), transient=True)
-        self._task = self._progress.add_task("")
-        self._progress.start()
-
-    def at(self, text: str, done: int, of: int) -> None:
-        self._progress.update(self._task, description=text, completed=done, total=of)
-
-    def close(self) -> None:
-        self._progress.stop()
 
 
 def write_work(places: Places, work: Work) -> Path:

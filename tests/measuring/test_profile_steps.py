@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.controller.models.model_data import model_of as read_model
 from headgate.topology_runtime.measuring import profile_steps
-from headgate.topology_runtime.measuring.first_use import DERATE
+from headgate.topology_runtime.measuring.calibrate import DERATE
 from headgate.topology_runtime.measuring.profile_steps import (
     FIRST_PART,
     QUICK,

@@ -112,8 +112,8 @@ def test_only_rows_with_all_the_words_are_shown_whatever_their_case():
 
 
 def test_a_cell_that_is_not_known_says_so():
-    assert Column("x", lambda value: f"{value:.0%}").text(None) == "N/A"
-    assert Column("x").text("word") == "word"
+    assert Column("x", "x", lambda value: f"{value:.0%}").text(None) == "N/A"
+    assert Column("x", "x").text("word") == "word"
 
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -75,13 +75,6 @@ def ended(process: subprocess.Popen[bytes], patience_s: float) -> int:
         return process.wait()
 
 
-def stopped(process: subprocess.Popen[bytes], patience_s: float) -> None:
-    """End a process: asked first, then killed."""
-    if process.poll() is None:
-        process.terminate()
-    ended(process, patience_s)
-
-
 def last_line(stderr: IO[bytes]) -> str | None:
     """Of what a process wrote to this file."""
     size = stderr.seek(0, os.SEEK_END)

@@ -297,6 +297,7 @@ class ProfileRequest:
     seconds: float = 3.0
     budget_s: float = float("inf")
     at_once: int | None = None
+    said: int | None = None  # file to which the output of tasks goes
 
 
 def profile(asked: ProfileRequest, tell: Callable[[ProfileRecord, Next | None], None]) -> list[ProfileRecord]:
@@ -309,7 +310,7 @@ def profile(asked: ProfileRequest, tell: Callable[[ProfileRecord, Next | None], 
     directory, quotas, stop = own_folder(), Quotas(), threading.Event()
     try:
         _collect(asked, directory)
-        place = BenchPlace(directory, asked.user_paths, asked.slot_cores)
+        place = BenchPlace(directory, asked.user_paths, asked.slot_cores, said=asked.said)
         slot = {
             "cores": asked.slot_cores,
             "memory_bytes": asked.slot_memory_bytes,
