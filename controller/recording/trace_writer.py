@@ -58,16 +58,9 @@ class LineFile:
         return self._whole
 
     def append(self, lines: bytes) -> None:
-        """Add whole lines. Raises OSError when the disk does not take them all: none is there then."""
-        at, left = self._whole, memoryview(lines)
-        try:
-            while left:
-                written = os.pwrite(self._fd, left, at)
-                at, left = at + written, left[written:]
-        except OSError:
-            os.ftruncate(self._fd, self._whole)
-            raise
-        self._whole = at
+        """Add whole lines, as `write_whole`."""
+        write_whole(self._fd, lines, self._whole)
+        self._whole += len(lines)
 
     def sync(self) -> None:
         """Make what was added durable."""
@@ -119,6 +112,18 @@ class PartedLines:
 
     def _next(self) -> int:
         return max((number_of(part) for part in parts_of(self._path)), default=0) + 1
+
+
+def write_whole(fd: int, lines: bytes, at: int) -> None:
+    """At the end of a file. Raises OSError when the disk does not take them all: none is there then."""
+    left, end = memoryview(lines), at
+    try:
+        while left:
+            written = os.pwrite(fd, left, end)
+            end, left = end + written, left[written:]
+    except OSError:
+        os.ftruncate(fd, at)
+        raise
 
 
 def _compress(part: Path) -> None:

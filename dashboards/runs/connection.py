@@ -77,19 +77,6 @@ def forget(name: str) -> None:
         write(ContextsFile("" if whole.use == name else whole.use, rest))
 
 
-def contexts() -> dict[str, KnownController]:
-    return read().contexts
-
-
-def named(name: str) -> KnownController | None:
-    return contexts().get(name)
-
-
-def in_use() -> KnownController | None:
-    whole = read()
-    return whole.contexts.get(whole.use)
-
-
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -140,8 +127,8 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
     file = key or (Path(told) if told else None)
     if where is not None and "://" in where:
         return read_key(file).contact(where) if file is not None else _known(where)
-    if where is not None and (context_named := named(where)) is not None:
-        return context_named.contact()
+    if where is not None and (known := read().contexts.get(where)) is not None:
+        return known.contact()
     if where is not None:
         found = _read(Path(where) / ENDPOINT)
         return _in(Path(where), found.commands, file) if found else _nothing_in(where)
@@ -149,9 +136,9 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
         found = _read(run / ENDPOINT)
         if found and _alive(run, found):
             return _in(run, found.commands, file)
-    used = in_use()
-    if used is not None:
-        return used.contact()
+    whole = read()
+    if whole.use in whole.contexts:
+        return whole.contexts[whole.use].contact()
     raise Unreachable(
         f"no running controller is found below {RUNS.absolute()}",
         hint="start one with `headgate up`, or name it: --controller STATE_DIR, or a context (`headgate context add`)",
@@ -182,7 +169,7 @@ def _known(endpoint: str) -> Contact:
         found = _read(run / ENDPOINT)
         if found and found.commands == endpoint:
             return _in(run, endpoint)
-    for one in contexts().values():
+    for one in read().contexts.values():
         if one.address == endpoint:
             return one.contact()
     raise InvalidInput(

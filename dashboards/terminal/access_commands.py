@@ -143,7 +143,7 @@ def add_context(name: str, address: str, key: Path, replace: bool) -> None:
         raise InvalidInput("invalid context", faults=faults)
     parted(address)
     found = read_key(key)
-    if contexts.named(name) is not None and not replace:
+    if name in contexts.read().contexts and not replace:
         raise Conflict(f"context {name} exists already", hint="replace it: --force")
     contexts.remember(name, contexts.KnownController(address, found))
     click.echo(f"commands speak to {name} now: {address}, as {found.role} {found.name}")

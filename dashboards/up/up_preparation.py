@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 import stat
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.dashboards.runs.run_places import HOST, RUNS, Places, free_ports
+from headgate.dashboards.runs.run_places import HOST, RUNS, Places, fault_of, free_ports
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import Child, owner_option
 from headgate.topology_runtime.api.topology import Task, Topology, document_of
@@ -352,7 +351,7 @@ def places_again(kept: KeptRun, state: Path) -> Places:
     """Where it was; other ports where the old ones are taken by others now."""
     control, command, service = kept.ports
     end_s = time.monotonic() + GONE_S
-    while taken := [port for port in kept.ports if not _free(port)]:
+    while taken := [port for port in kept.ports if fault_of(port)]:
         if time.monotonic() >= end_s:
             others = iter(free_ports(len(taken)))
             control, command, service = (next(others) if port in taken else port for port in kept.ports)
@@ -376,14 +375,6 @@ def work_again(kept: KeptRun, settings: UpSettings, places: Places) -> Work:
     topology = load(str(places.state / "topology.json")).topology
     services = (demo_service(places),) if settings.topology is None else ()
     return Work(topology, kept.user_paths, services)
-
-
-def _free(port: int) -> bool:
-    try:
-        socket.create_server((HOST, port)).close()
-    except OSError:
-        return False
-    return True
 
 
 def _path(kind: type[Any], value: Any) -> Any:

@@ -194,7 +194,7 @@ def test_a_profile_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
-    known = json.loads(record.read_bytes().splitlines()[1])["probe"]
+    known = json.loads(record.read_bytes().splitlines()[1])
 
     assert begin(tmp_path).wait(60.0) == 0
     model = json.loads((tmp_path / "out" / "work.json").read_text())

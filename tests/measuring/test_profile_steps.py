@@ -245,7 +245,7 @@ def test_memory_that_grows_with_the_rows_is_a_leak_and_memory_that_settles_is_no
 def test_a_record_is_read_up_to_the_line_that_was_torn():
     truth, head = Truth(False), {"digest": "d"}
     encode = profile_steps.msgspec.json.encode
-    lines = [encode(head), encode({"probe": truth.probe(1)}), encode({"trial": truth.trial(1, 380.0)})]
+    lines = [encode(head), encode(truth.probe(1)), encode(truth.trial(1, 380.0))]
     found = read_record([*lines, lines[1][:20]], head)
     assert [type(entry) for entry in found] == [Probe, Tried]
     assert read_record(lines, {"digest": "other"}) == []
