@@ -212,13 +212,11 @@ Start with `headgate up` (the built-in demo; Ctrl-C stops it) or `headgate docto
 
 
 def listing(names: list[str]) -> str:
-    """One line per command, aligned."""
     width = max(len(name) for name in names)
     return "\n".join(f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names)
 
 
 def below(group: str) -> list[str]:
-    """The commands of a group."""
     return [name for name in COMMANDS if name.startswith(group + " ")]
 
 
@@ -248,7 +246,6 @@ def everything() -> str:
 
 
 def load(name: str) -> click.Command:
-    """The click command of a table entry."""
     command: click.Command = imported(COMMANDS[name][0])
     return command
 

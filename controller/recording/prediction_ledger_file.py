@@ -42,8 +42,6 @@ class LedgerRead:
 
 
 class LedgerFile:
-    """The file at `path`, to write to."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._waiting: list[LedgerEntry] = []

@@ -63,7 +63,6 @@ class LineFile:
         self._whole += len(lines)
 
     def sync(self) -> None:
-        """Make what was added durable."""
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -176,7 +175,6 @@ Predicted = Mapping[Slot, tuple[float, float]]
 
 
 def _same(block: SampleBlock, rows: int) -> Columns:
-    """Columns that are the same in all rows."""
     return {
         "time": np.full(rows, block.wall_ns // 1000),
         "window_s": np.full(rows, block.window_ns / 1e9),
@@ -283,7 +281,6 @@ class Segments:
         return self._rows
 
     def add(self, columns: Columns, now_s: float) -> None:
-        """Gather these rows."""
         rows = len(columns["time"])
         if rows:
             self._parts.append(columns)
@@ -291,7 +288,6 @@ class Segments:
             self._began_s = now_s if self._began_s is None else self._began_s
 
     def is_due(self, now_s: float) -> bool:
-        """Is it time to write the segment?"""
         if self._began_s is None:
             return False
         size = self._rows * ROW_BYTES * len(TABLES[self.table])

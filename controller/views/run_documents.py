@@ -28,7 +28,6 @@ MEASURED = ("cpu", "memory", "predicted_cpu", "predicted_memory")
 
 
 def status(view: RunView) -> dict[str, Any]:
-    """What `headgate status` and whoever asks for it gets."""
     result = view.result
     return {
         "schema": STATUS_SCHEMA,
@@ -106,7 +105,6 @@ def _profile(view: RunView) -> dict[str, Any] | None:
 
 
 def measuring_data(found: Measuring | None) -> dict[str, Any] | None:
-    """As `status` and whoever waits for it gets it."""
     if found is None:
         return None
     done = sum(one.state == "measured" for one in found.tasks)
@@ -257,7 +255,6 @@ RUN_SCHEMA = "headgate/run/v1"
 
 
 def summary(view: RunView) -> dict[str, Any]:
-    """The run so far."""
     seconds, tuples, lag = view.intake_s, view.tuples, view.lag
     undone = tuples.emitted - tuples.acked - tuples.dead_lettered
     return {

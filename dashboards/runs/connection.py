@@ -27,8 +27,6 @@ SCHEMA = "headgate/contexts/v1"
 
 
 class KnownController(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A controller and the key to speak to it with."""
-
     address: str
     key: KeyFile
 
@@ -88,8 +86,6 @@ ANSWER_S = 10.0
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The part of a controller's endpoint file that clients need."""
-
     commands: str
     pid: int
 
@@ -116,7 +112,6 @@ def controller_option(command: F) -> F:
 
 
 def traces_option(about: str) -> Callable[[F], F]:
-    """`--traces DIR`."""
     return click.option("--traces", type=FILE, default=TRACES, show_default=True, help=about)
 
 

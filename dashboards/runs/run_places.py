@@ -89,7 +89,6 @@ class Places:
             )
 
     def remove(self) -> None:
-        """Remove the state directory with everything in it."""
         remove_state(self.state)
 
 

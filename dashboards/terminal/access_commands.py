@@ -23,7 +23,6 @@ name_argument = click.argument("name")
 
 
 def default_folder() -> Path:
-    """Keys that are not of one run."""
     return settings_folder() / "keys"
 
 

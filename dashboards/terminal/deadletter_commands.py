@@ -157,7 +157,6 @@ def from_controller(where: str | None, task: str | None) -> dict[str, Any]:
 
 
 def words_of(found: dict[str, Any]) -> str:
-    """How many there are."""
     if not found["tasks"]:
         return "no dead letters"
     tasks = "; ".join(f"{t['task']} {t['rows']:,} ({t['kept']:,} kept)" for t in found["tasks"])

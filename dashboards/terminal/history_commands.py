@@ -71,7 +71,6 @@ def _unsaid(enacted: Document, decisions: list[Decision]) -> Decision:
 
 
 def words_of(decision: Decision) -> str:
-    """A decision on a few lines."""
     lines = [f"{decision['time']}  {decision['trigger']} → {decision['action']}: {decision['text']}"]
     if decision.get("evidence"):
         lines.append(f"    evidence: {_pairs(decision['evidence'])}")
@@ -377,7 +376,6 @@ def _task_row(task: Document, placement: list[Document]) -> Document:
 
 
 def as_rows(found: Document) -> list[Document]:
-    """For CSV and JSON lines: the decisions."""
     return [{"run": run["run"], **decision} for run in found["runs"] for decision in run["decisions"]]
 
 
@@ -466,7 +464,6 @@ def from_trace(folder: Path) -> dict[str, Any]:
 
 
 def print_plan(plan: dict[str, Any]) -> None:
-    """Why the plan in force has its threads."""
     limit = f"; {plan['limited_by']} on {plan['limited_by_slot']} limits it" if plan.get("limited_by") else ""
     for_rate = f"for {plan['rate_tps']:.1f} rows/s on {plan['slots']['used']} slots"
     carries = f"predicted to carry {plan['predicted_tps']:.1f}"

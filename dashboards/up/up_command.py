@@ -145,7 +145,6 @@ def up(context: click.Context, /, output: Format, **options: Any) -> None:
 
 
 def settings_of(options: dict[str, Any]) -> UpSettings:
-    """The options as one checked value. Raises UsageError."""
     given = {name: value for name, value in options.items() if value is not None}
     if given.get("topology") == DEMO:  # the same as none
         del given["topology"]

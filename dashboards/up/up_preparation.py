@@ -59,7 +59,6 @@ def work_of(settings: UpSettings, places: Places) -> Work:
 
 
 def demo_work(settings: UpSettings, places: Places) -> Work:
-    """The built-in demo and its look-up service."""
     source = str(settings.input) if settings.input else None
     archive = str(places.trace("demo") / "archive")
     topology = demo.topology(f"{HOST}:{places.service_port}", source, archive, settings.slot_cores)
@@ -221,7 +220,6 @@ def say_side_effects(
 
 
 def write_work(places: Places, work: Work) -> Path:
-    """The topology as a file for the controller."""
     file = places.state / "topology.json"
     file.write_bytes(msgspec.json.encode(document_of(work.topology)))
     return file

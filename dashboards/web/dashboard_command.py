@@ -113,7 +113,6 @@ def listening_of(options: dict[str, Any]) -> Listening:
 
 
 def asking(contact: Contact) -> Ask:
-    """Asks the controller without holding up the server."""
     import asyncio
 
     from headgate.dashboards.runs.connection import data_of

@@ -90,7 +90,6 @@ class Guard:
 
 
 def error_data(code: str, what: str, **more: Any) -> dict[str, Any]:
-    """An error as JSON has it."""
     known = {name: value for name, value in more.items() if value}
     return {"schema": "headgate/error/v1", "error": {"code": code, "what": what, **known}}
 

@@ -36,8 +36,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Refusal(Exception):
-    """An answer that is none: its status and its error."""
-
     def __init__(self, status: int, code: str, what: str) -> None:
         super().__init__(what)
         self.status, self.code, self.what = status, code, what
@@ -70,8 +68,6 @@ class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def guarded(handler: Handler) -> Handler:
-    """Errors as JSON with their status."""
-
     @functools.wraps(handler)
     async def safe(request: Request) -> Response:
         try:
@@ -101,7 +97,6 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
 
 
 def document_of(request: Request) -> dict[str, Any]:
-    """The newest snapshot. Raises Unreachable before there is one."""
     hub: Hub = request.app.state.hub
     if hub.document is None:
         why = hub.stale.why if hub.stale is not None else None
@@ -118,7 +113,6 @@ async def asked(request: Request, command: str, arguments: dict[str, Any], secon
 
 
 def check_token(request: Request) -> None:
-    """Raises Refusal without the token."""
     if not same_token(request.headers.get(TOKEN_HEADER), request.app.state.token):
         raise Refusal(401, "HG-TOKEN", f"writing needs {THE_TOKEN}")
 
@@ -166,7 +160,6 @@ async def approve(request: Request) -> Response:
 
 @guarded
 async def apply(request: Request) -> Response:
-    """Do what was proposed."""
     check_token(request)
     body = await body_of(request, Application)
     found = request.app.state.proposals.take(body.id, document_of(request), monotonic_ns())

@@ -111,7 +111,6 @@ def plotly_js() -> Path:
 
 
 def listening(port: int, host: str = LOOPBACK) -> socket.socket:
-    """A socket there; port 0: any. Raises Unreachable."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address, family=family, backlog=1024)

@@ -68,7 +68,6 @@ def answer(
 
 
 def emit_line(row: Row) -> None:
-    """One JSON line, at once."""
     sys.stdout.write(to_json(row) + "\n")
     sys.stdout.flush()
 

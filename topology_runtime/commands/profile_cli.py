@@ -161,7 +161,6 @@ def _left(seconds: float) -> str:
 
 
 def words_of(record: ProfileRecord, step: Next | None) -> str:
-    """What happens to a task now, or how it ended."""
     if step is not None:
         at = f" at {significant(step.rate_tps, 3)} rows/s" if step.rate_tps else ""
         return f"{record.task}: {step.what} with {counted(step.threads, 'thread')}{at}"

@@ -68,7 +68,6 @@ def dot(topology: str) -> None:
 
 
 def task_rows(topology: Topology, rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """One row per task, sources first."""
     return [
         {
             "task": task.name,

@@ -36,7 +36,6 @@ class WatchedRig(Rig):
     what = "the topology"
 
     def done(self) -> int:
-        """Rows done so far."""
         raise NotImplementedError
 
     @property
@@ -109,7 +108,6 @@ class WatchedRig(Rig):
         return [task.name for task in self.topology.tasks if task.name not in ends]
 
     def end(self) -> None:
-        """No process of it is left."""
         for worker in self._workers.values():
             worker.popen.kill()
         self.stop()
@@ -135,8 +133,6 @@ class Stopped(Exception):
 
 
 class BenchPlace(msgspec.Struct, frozen=True):
-    """Where and how tasks are measured."""
-
     directory: str
     user_paths: tuple[str, ...]
     slot_cores: float
@@ -222,7 +218,6 @@ class Bench(WatchedRig):
 
     @property
     def base_bytes(self) -> int:
-        """The bare worker's memory."""
         return self._base_bytes
 
     @property

@@ -95,8 +95,6 @@ QUICK = ProfileChoice(repeats=1, brackets=0)  # one probe per count and nothing 
 
 
 class Next(msgspec.Struct, frozen=True):
-    """What to measure now; `rate_tps` for a trial."""
-
     what: Literal["probe", "trial", "sparse trial"]
     threads: int
     rate_tps: float = 0.0

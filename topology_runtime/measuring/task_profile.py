@@ -109,8 +109,6 @@ SLOW_TPS = 1.0  # below one row per second a stream is hardly one
 
 @dataclass(frozen=True)
 class Conditions:
-    """How everything of one profile is measured."""
-
     place: BenchPlace
     quotas: Quotas
     slot: dict[str, Any]
