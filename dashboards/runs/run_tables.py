@@ -14,6 +14,7 @@ from headgate.dashboards.runs.live_view import vms_of
 Data = Mapping[str, Any]
 Cell = str | int | float | None
 Row = tuple[Cell, ...]
+Of = Callable[[Data, Data], Cell]
 
 
 @dataclass(frozen=True)
@@ -27,15 +28,16 @@ class StatusReading:
 
 @dataclass(frozen=True)
 class Column:
-    """`of`: under which name a row's item has the cell, or how it follows from the item; `show`: how the cell is
-    written, without it as text."""
+    """`of`: the key of what stands in it, or what makes it of an item and the status; `show`: how a number is
+    written."""
 
     title: str
-    of: str | Callable[[Data], Cell]
+    of: str | Of
     show: Callable[[float], str] | None = None
 
-    def cell(self, item: Data) -> Cell:
-        return item.get(self.of) if isinstance(self.of, str) else self.of(item)
+    def cell(self, item: Data, status: Data) -> Cell:
+        found: Cell = item.get(self.of) if isinstance(self.of, str) else self.of(item, status)
+        return found
 
     def text(self, cell: Cell) -> str:
         if cell is None:
@@ -45,14 +47,17 @@ class Column:
 
 @dataclass(frozen=True)
 class TopView:
-    """A table: its columns, and the items that its rows are of, as they come."""
+    """A table: its columns, and what its rows are of, as they come when nothing is said."""
 
     name: str
     columns: tuple[Column, ...]
     items: Callable[[StatusReading], Sequence[Data]]
 
     def rows(self, reading: StatusReading) -> list[Row]:
-        return [tuple(column.cell(item) for column in self.columns) for item in self.items(reading)]
+        return [
+            tuple(column.cell(item, reading.status) for column in self.columns)
+            for item in self.items(reading)
+        ]
 
 
 @dataclass(frozen=True)
@@ -79,31 +84,30 @@ def whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def tasks(reading: StatusReading) -> list[Data]:
-    off = {r["where"]: r["ratio"] - 1 for r in reading.status.get("residuals") or () if r["what"] == "rate"}
-    return [{**task, "off_model": off.get(task["task"])} for task in reading.status.get("tasks") or ()]
+def _off_model(task: Data, status: Data) -> float | None:
+    rates = {r["where"]: r["ratio"] - 1 for r in status.get("residuals") or () if r["what"] == "rate"}
+    return rates.get(task["task"])
 
 
-def _busy(task: Data) -> float | None:
+def _busy(task: Data, status: Data) -> float | None:
     """Of a source, which takes in nothing, it is not measured."""
     given = bool(task.get("rate_out_tps")) and not task.get("rate_in_tps")
     return None if given else task.get("busy_share")
 
 
-def slots(reading: StatusReading) -> list[Data]:
+def _slots(reading: StatusReading) -> list[Data]:
     return [{**slot, "vm": vm["vm"]} for vm in vms_of(reading.status) for slot in vm.get("slots") or ()]
 
 
-def _threads(slot: Data) -> str:
+def _threads(slot: Data, _: Data) -> str:
     return " ".join(f"{task}×{count}" for task, count in (slot.get("threads") or {}).items()) or "–"
 
 
-def _sum(of: Callable[[Data], int]) -> Callable[[Data], int]:
-    """Of a VM, over its slots."""
-    return lambda vm: sum(map(of, vm.get("slots") or ()))
+def _of_slots(count: Callable[[Data], int]) -> Of:
+    return lambda vm, _: sum(map(count, vm.get("slots") or ()))
 
 
-def decisions(reading: StatusReading) -> list[Data]:
+def _decisions(reading: StatusReading) -> list[Data]:
     """Those that led to something, and the newest of all, which mostly led to nothing; newest first."""
     found = list(reading.decisions)
     last = reading.status.get("last_decision")
@@ -112,8 +116,8 @@ def decisions(reading: StatusReading) -> list[Data]:
     return found[::-1]
 
 
-def _time(item: Data) -> str:
-    return str(item.get("time", ""))[11:19]
+def _clock(event: Data, _: Data) -> str:
+    return str(event.get("time", ""))[11:19]
 
 
 VIEWS = (
@@ -124,7 +128,7 @@ VIEWS = (
             Column("threads", "threads", rate),
             Column("in rows/s", "rate_in_tps", rate),
             Column("out rows/s", "rate_out_tps", rate),
-            Column("off model", "off_model", signed),
+            Column("off model", _off_model, signed),
             Column("queue", "queue", rate),
             Column("busy", _busy, share),
             Column("load", "load", share),
@@ -133,12 +137,12 @@ VIEWS = (
             Column("p99 ms", "latency_p99_ms", rate),
             Column("cores", "cpu_cores", lambda value: f"{value:.3f}"),
         ),
-        tasks,
+        lambda reading: reading.status.get("tasks") or (),
     ),
     TopView(
         "slots",
         (
-            Column("slot", lambda slot: f"{slot['vm']}/{slot['slot']}"),
+            Column("slot", lambda slot, _: f"{slot['vm']}/{slot['slot']}"),
             Column("worker", "state"),
             Column("CPU", "cpu", share),
             Column("predicted", "predicted_cpu", share),
@@ -147,20 +151,20 @@ VIEWS = (
             Column("crashes", "crashes", whole),
             Column("threads", _threads),
         ),
-        slots,
+        _slots,
     ),
     TopView(
         "VMs",
         (
             Column("VM", "vm"),
-            Column("state", lambda vm: vm.get("cordon") or vm.get("state")),
-            Column("used", _sum(lambda slot: bool(slot.get("threads"))), whole),
-            Column("slots", _sum(lambda slot: 1), whole),
-            Column("threads", _sum(lambda slot: sum((slot.get("threads") or {}).values())), whole),
+            Column("state", lambda vm, _: vm.get("cordon") or vm.get("state")),
+            Column("used", _of_slots(lambda slot: bool(slot.get("threads"))), whole),
+            Column("slots", _of_slots(lambda slot: 1), whole),
+            Column("threads", _of_slots(lambda slot: sum((slot.get("threads") or {}).values())), whole),
             Column("CPU", "cpu", share),
             Column("memory", "memory", share),
-            Column("crashes", _sum(lambda slot: slot.get("crashes") or 0), whole),
-            Column("provided", lambda vm: "yes" if vm.get("provided") else "no"),
+            Column("crashes", _of_slots(lambda slot: slot.get("crashes") or 0), whole),
+            Column("provided", lambda vm, _: "yes" if vm.get("provided") else "no"),
             Column("bound by", "binding"),
         ),
         lambda reading: vms_of(reading.status),
@@ -168,19 +172,19 @@ VIEWS = (
     TopView(
         "decisions",
         (
-            Column("time", _time),
+            Column("time", _clock),
             Column("plan", "epoch", whole),
             Column("trigger", "trigger"),
             Column("action", "action"),
             Column("why", "text"),
         ),
-        decisions,
+        _decisions,
     ),
     TopView(
         "events",
         (
             Column("number", "number", whole),
-            Column("time", _time),
+            Column("time", _clock),
             Column("kind", "kind"),
             Column("what", "text"),
         ),

@@ -55,6 +55,7 @@ class Rig:
     weights: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chained: tuple[str, ...] = ()
     keys: WorkerKeys = field(default_factory=WorkerKeys)
+    said: int | None = None  # file to which workers write what they say (default: where this process does)
     through: Callable[[int, str], str] = lambda slot, endpoint: endpoint  # how peers reach a worker
 
     def __post_init__(self) -> None:
@@ -94,7 +95,9 @@ class Rig:
         command += ["--directory", self.directory, "--owner", str(os.getpid())]
         with handing(self.keys.make(VM, slot, incarnation)) as key_fd:
             command += ["--key-fd", str(key_fd)]
-            popen = subprocess.Popen(command, pass_fds=[fd, key_fd], stdin=subprocess.DEVNULL)
+            popen = subprocess.Popen(
+                command, pass_fds=[fd, key_fd], stdin=subprocess.DEVNULL, stdout=self.said, stderr=self.said
+            )
         self._workers[slot] = _Process(popen, mt.Meter(fd), fd, incarnation)
 
     def pid_of(self, slot: int) -> int:
