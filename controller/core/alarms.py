@@ -8,7 +8,8 @@
     machines   the machines provider does not do what it is asked
     mass_loss  so many VMs vanished at once that nothing is planned
 
-Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk …`, `dead letters …`, `state`, `unread`.
+Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk …`, `code …`, `dead letters …`, `state`,
+`unread`.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def _check_worker(report: m.Report, worker: m.WorkerStatus) -> None:
     _texts("a worker", worker.last_exit)
     for thread in worker.threads:
         _numbers("a thread", thread.thread, thread.switched, thread.marked)
-        _texts("a thread", thread.failed, thread.unsaved)
+        _texts("a thread", thread.failed, thread.unsaved, thread.unreadable)
         _check_ranges(thread)
     _many("latency constraints", worker.paths)
     for path in worker.paths:
