@@ -416,11 +416,13 @@ def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> No
 
 
 def _fresh_failures(stand: rollout_steps.RolloutProgress) -> list[str]:
-    """Why threads of this plan could not be built (the logic of a fresh thread raised)."""
-    if stand.phase != "prepared":
+    """Why threads of this plan could not be built (the logic of a fresh thread raised). A worker is ready while they
+    are being built, so that may become known after the switch."""
+    if stand.phase not in ("prepared", "switched"):
         return []
-    fresh = stand.planned.fresh
-    return [text for thread, text in sorted(stand.members.failed.items()) if thread in fresh]
+    tasks = {t.thread: t.task for t in stand.planned.threads if t.thread in stand.planned.fresh}
+    failed = sorted(stand.members.failed.items())
+    return [f"task {tasks[thread]}, {text}" for thread, text in failed if thread in tasks]
 
 
 def _failed(turn: Turn, stand: rollout_steps.RolloutProgress, failed: list[str]) -> bool:
@@ -429,7 +431,7 @@ def _failed(turn: Turn, stand: rollout_steps.RolloutProgress, failed: list[str])
     error = EnactmentFailed(
         "the first plan could not be enacted",
         cause=rollout_steps.named(failed),
-        hint="see the logs of its workers",
+        hint="mend the task; the traceback is in the log of the worker",
     )
     turn.do(Finish(None, error))
     return False

@@ -154,6 +154,36 @@ def _lost(turn: Turn, task: str, now: m.ThreadStatus, slot: str) -> None:
     turn.event("state_lost", text, level="error", task=task, slot=slot, ranges=len(fresh))
 
 
+CODE_NAMED_MOST = 4  # threads in a sentence
+
+
+def hear_user_code(turn: Turn, vm: str, workers: Iterable[m.WorkerStatus]) -> None:
+    """A task whose object could not be built, and a source that cannot be read, are an alarm until that is over."""
+    k, what = turn.knowledge, f"code {vm}"
+    rollout = k.durable.rollout
+    tasks = {t.thread: t.task for t in rollout.threads} if rollout is not None else {}
+    said = [
+        f"thread {now.thread} of {tasks[now.thread]} on {worker.slot} {trouble}"
+        for worker in workers
+        for now in worker.threads
+        if now.thread in tasks and (trouble := _trouble_of(now))
+    ]
+    if said:
+        more = f"; and {len(said) - CODE_NAMED_MOST} more" if len(said) > CODE_NAMED_MOST else ""
+        text = "; ".join(said[:CODE_NAMED_MOST]) + more
+        if what not in k.alarms:
+            turn.event("alarm", text, level="error", vm=vm)
+        k.alarms[what] = text
+    elif k.alarms.pop(what, ""):
+        turn.event("alarm_over", f"{vm}: all tasks are built and all sources are read again", vm=vm)
+
+
+def _trouble_of(now: m.ThreadStatus) -> str:
+    if now.failed:
+        return f"does not run: {now.failed}"
+    return f"reads nothing, and tries again every second: {now.unreadable}" if now.unreadable else ""
+
+
 def state_troubles(report: m.Report) -> tuple[str, ...]:
     """Why snapshots are not written on a VM, once for each reason."""
     reasons = {now.unsaved: now.thread for worker in report.workers for now in worker.threads if now.unsaved}
@@ -269,6 +299,7 @@ def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
     disk(turn, message.vm, (*message.troubles, *state_troubles(message)))
     if message.workers != known:
         hear_keyed_state(turn, message.workers)
+        hear_user_code(turn, message.vm, message.workers)
     if message.strikes != VmStrikes():
         k.failures[message.vm] = message.strikes
     k.counts.unlogged[message.vm, message.boot] = message.unlogged
@@ -381,7 +412,8 @@ def note_changes(turn: Turn, changes: tuple[MembershipChange, ...]) -> tuple[Mem
     for change in changes:
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
         if change.kind in ("lost", "left"):
-            turn.knowledge.alarms.pop(f"disk {change.vm}", None)
+            for what in ("disk", "code"):
+                turn.knowledge.alarms.pop(f"{what} {change.vm}", None)
     spooled_events.watch_lost_events(turn, changes)
     for change in changes:
         if change.kind == "left":

@@ -317,6 +317,7 @@ def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
     from headgate.controller.files.installed_schedulers import add_installed
     from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS, USAGES
     from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
+    from headgate.topology_runtime.api.plugins import registered
 
     add_installed(allocator=options.get("allocator"), mapper=options.get("mapper"))
     known: dict[str, Iterable[str]] = {
@@ -326,11 +327,13 @@ def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
         "interference": INTERFERENCES,
         "usage": USAGES,
     }
-    faults = [
-        f"--{name}: no {options[name]!r}, there are {', '.join(words)}{did_you_mean(options[name], words)}"
-        for name, words in known.items()
-        if options.get(name) is not None and options[name] not in words
-    ]
+    faults = []
+    for name, words in known.items():
+        if (chosen := options.get(name)) is not None and chosen not in words:
+            there = [*words, *(registered(f"{name}s") if name in ("allocator", "mapper") else ())]
+            faults.append(
+                f"--{name}: no {chosen!r}, there are {', '.join(there)}{did_you_mean(chosen, there)}"
+            )
     if faults:
         raise InvalidInput("unknown choice", faults=faults)
 

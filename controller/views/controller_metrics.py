@@ -47,10 +47,10 @@ def _disks(view: RunView) -> dict[str, bool]:
 
 
 def _alarms(view: RunView) -> dict[str, int]:
-    """Kind → how many alarms there are of it, also 0: of disks, dead letters and hot keys there may be several."""
+    """Kind → how many alarms there are of it, also 0: some are of a VM, a task or a key."""
     kinds = [
         alarm.what.rsplit(" ", 1)[0]
-        if alarm.what.startswith(("disk ", "dead letters ", "hot key "))
+        if alarm.what.startswith(("disk ", "code ", "dead letters ", "hot key "))
         else alarm.what
         for alarm in view.alarms
     ]

@@ -82,12 +82,15 @@ def words_of(decision: Decision) -> str:
 
 
 def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {_short(value)}" for key, value in values.items() if value is not None)
+    return ", ".join(f"{key} {_short(value)}" for key, value in values.items() if value not in (None, {}, []))
 
 
 def _short(value: Any) -> str:
+    """For people: `-o json` has every digit."""
     if isinstance(value, float):
         return significant(value)
+    if isinstance(value, dict):
+        return f"{{{_pairs(value)}}}"
     return value if isinstance(value, str) else to_json(value)
 
 
@@ -453,13 +456,17 @@ def from_controller(where: str | None) -> dict[str, Any]:
         return from_trace(newest)
 
 
-def newest_trace() -> Path | None:
-    files = sorted(TRACES.glob(f"*/*/{DECISIONS}"), key=lambda path: path.stat().st_mtime)
-    return files[-1].parent if files else None
+def newest_trace(folder: Path = TRACES) -> Path | None:
+    """The run below a folder of runs, or of all traces, that decided last."""
+    files = [*folder.glob(f"*/{DECISIONS}"), *folder.glob(f"*/*/{DECISIONS}")]
+    return max(files, key=lambda path: path.stat().st_mtime).parent if files else None
 
 
 def from_trace(folder: Path) -> dict[str, Any]:
-    """The decisions of a run that is over. Raises InvalidInput."""
+    """The decisions of a run that is over; of several, the newest. Raises InvalidInput."""
+    if not (folder / DECISIONS).exists() and (newest := newest_trace(folder)) is not None:
+        click.echo(f"this is from {newest}", err=True)
+        folder = newest
     return {"schema": "headgate/explain/v1", "decisions": decisions_of(folder), "plan": None}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from headgate.controller.models.prediction_ledger import LedgerEntry, RateKept, 
 from headgate.controller.planning_commands.diff_command import diff
 from headgate.controller.recording.prediction_ledger_file import LedgerFile
 from headgate.controller.recording.recorder import Recorder
-from headgate.dashboards.terminal.history_commands import explain, history
+from headgate.dashboards.terminal.history_commands import explain, history, words_of
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.wording import utc_iso
@@ -74,6 +75,28 @@ def test_what_names_no_plan_is_told(traces: Path, words: list[str], what: str) -
     assert what in str(asked(traces, *words).exception)
 
 
+<<<<<<< HEAD
+=======
+def test_of_a_folder_of_runs_the_newest_is_explained(traces: Path) -> None:
+    newest = traces / "b" / "two" / "decisions.jsonl"
+    os.utime(newest, (later := newest.stat().st_mtime + 60, later))
+    for folder, second, run in ((traces, 6, "b/two"), (traces / "a", 9, "a/one")):
+        said = CliRunner().invoke(explain, ["--trace", str(folder)])
+        assert f"because of second {second}" in said.stdout and f"this is from {traces / run}" in said.stderr
+
+
+def test_evidence_is_shown_in_few_digits_and_without_what_is_empty() -> None:
+    made = json.loads(decision(1, "none", None))
+    made["evidence"] = {"demand": {"offered_tps": 4999.998111909663}, "residuals": {}, "backlog": 0}
+    assert "    evidence: demand {offered_tps 5,000}, backlog 0" in words_of(made).splitlines()
+
+
+def test_no_traces(tmp_path: Path) -> None:
+    assert "no traces" in str(asked(tmp_path / "nowhere").exception)
+    assert "no plan was made" in asked(tmp_path).stdout
+
+
+>>>>>>> newcomer
 def test_a_spoiled_run_hides_no_other_and_a_torn_line_is_none(traces: Path) -> None:
     spoiled, torn = traces / "a" / "spoiled", traces / "b" / "two" / "decisions.jsonl"
     spoiled.mkdir()

@@ -17,7 +17,7 @@ from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.messages import SourceStatus
 from headgate.topology_runtime.worker.calls.batches import rows_read
 from headgate.topology_runtime.worker.meters import meter as mt
-from headgate.topology_runtime.worker.process.task_thread import TaskThread, ThreadWork
+from headgate.topology_runtime.worker.process.task_thread import SAID_MOST, TaskThread, ThreadWork
 from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, SpoolsLeft, folder_of
 from headgate.topology_runtime.worker.sources.source_task import SourceTask
 
@@ -66,7 +66,6 @@ class SourceWork(ThreadWork):
         self.desired, self.task, self.host = thread.desired, thread.task, thread.host
         self._spool: Spool | None = None
         self._spools_left: SpoolsLeft | None = None
-        self._trouble = ""
         self._times_wrong = False  # said once
         self._waited_at = -1
         self._arrived_ns = 0  # when a row came last (monotonic)
@@ -232,7 +231,7 @@ class SourceWork(ThreadWork):
             self._say(f"{type(error).__name__}: {error}")
             source.quiet_until_ns = now_ns + RETRY_NS
             return
-        self._trouble = ""
+        self._read_again()
         if spool.end > before:
             self._arrived_ns = now_ns
         soon = now_ns - self._arrived_ns < ARRIVING_NS
@@ -267,10 +266,13 @@ class SourceWork(ThreadWork):
             source.quiet_until_ns = now_ns + RETRY_NS
             return []
         if given_before:
-            if not rows:
+            if rows:
+                self._read_again()
+            else:
                 self._misses(position, now_ns)
             return rows
-        self._trouble, self._missing = "", (-1, 0)
+        self._read_again()
+        self._missing = -1, 0
         if not rows:
             source.quiet_until_ns = now_ns + LOOK_AGAIN_NS
         return rows
@@ -297,11 +299,17 @@ class SourceWork(ThreadWork):
         return True
 
     def _say(self, trouble: str) -> None:
-        """Once for each trouble, not once a second."""
-        if trouble != self._trouble:
-            self._trouble = trouble
+        """Once for each trouble, not once a second: in the worker's log, and to whoever looks at the run."""
+        if (trouble := trouble[:SAID_MOST]) != self.unreadable:
+            self.unreadable = trouble
             text = f"headgate: source {self.task.name} cannot be read: {trouble}; tried again every second"
             print(text, file=sys.stderr, flush=True)
+            self.host.changed()
+
+    def _read_again(self) -> None:
+        if self.unreadable:
+            self.unreadable = ""
+            self.host.changed()
 
     def _forget(self, spool: Spool, acked: int) -> None:
         with self.host.disk.writing(f"the acked position of {self.task.name}", self._folder):
