@@ -1,4 +1,4 @@
-"""`headgate deadletter list|show|drop` (replay: replay_letters.py): rows on which a task failed three times."""
+"""`headgate deadletter list|show|replay|drop`: rows on which a task failed three times."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`headgate up`: one run from nothing to a running topology and back to nothing; `running.py` is the outline."""
+"""`headgate up`: one run from nothing to a running topology and back to nothing; `up_run.py` is the outline."""

@@ -112,7 +112,7 @@ def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
 # ── The door of a page that speaks https only: who begins with TLS goes through, who speaks plain http is
 # told
 #
-# Until the handshake is made a connection owes it, within the same limits as a request (connections.py):
+# Until the handshake is made a connection owes it, within the same limits as a request:
 # neither silence nor half a handshake holds anything up.
 
 HELLO = b"\x16"  # how every TLS connection begins

@@ -34,7 +34,7 @@ from headgate.topology_runtime.platform.certificates import Certificate, server_
 STATIC = Path(__file__).parent / "static"
 WEEK = "public, max-age=604800"
 END_S = 1
-CONNECTIONS_MOST = 1024  # and requests under way; those that say nothing are far fewer (connections.py)
+CONNECTIONS_MOST = 1024  # and requests under way; those that say nothing are far fewer (http_connections.py)
 THINKING_MOST = 2  # what-if questions at once
 
 

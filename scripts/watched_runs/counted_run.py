@@ -1,4 +1,4 @@
-"""A run of `headgate up` that counts (counted_tasks.py), with its sinks checked as it goes (sink_check.py)."""
+"""A run of `headgate up` that counts (counted_tasks.py), with its sinks checked as it goes."""
 
 from __future__ import annotations
 

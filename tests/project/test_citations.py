@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from project_sources import nodes_of, text_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTOCOL = (ROOT / "docs" / "explanation" / "protocol.md").read_text("utf-8")
@@ -45,6 +48,31 @@ def test_no_text_is_cited_that_nobody_outside_can_read() -> None:
     """Design notes that are not part of the repository."""
     pattern = r"\((?:reliability|measurement|performance|contract|dashboards)(?::[^)]*|, [^)]*)?\)"
     assert list(cited(pattern)) == []
+
+
+# of users, and of what we depend on
+THEIRS = {"file.py", "flow.py", "rows.py", "controller.py", "coverage.py"}
+
+
+def comments_and_docstrings(path: Path) -> Iterator[str]:
+    yield from re.findall(r"#.*", text_of(path))
+    for node in nodes_of(path):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def test_every_file_that_a_comment_names_is_there() -> None:
+    known = {path.name for path, _ in texts()} | THEIRS
+    named = re.compile(r"(?<![\w/{*])(?:\w+/)*([a-z_0-9]+\.py)\b")
+    found = [
+        (str(path.relative_to(ROOT)), name)
+        for path, text in texts()
+        if any(name not in known for name in re.findall(r"\b\w+\.py\b", text))
+        for said in comments_and_docstrings(path)
+        for name in named.findall(said)
+    ]
+    assert found, "nothing is looked at"
+    assert [(path, name) for path, name in found if name not in known] == []
 
 
 # ── docs/explanation/faults.md names a test for every fault, and each of them exists ────────────────────────────────

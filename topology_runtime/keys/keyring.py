@@ -6,7 +6,7 @@
     agent.vm1.key …       what whoever it names needs: his pair and the controller's public key; it goes to his host
 
 The folder is its owner's alone (0700, files 0600), and one change is made at a time. A running controller sees a change
-within a second (`trust.py`).
+within a second.
 """
 
 from __future__ import annotations

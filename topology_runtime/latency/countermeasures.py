@@ -2,7 +2,7 @@
 
 It keeps what reporters tell for the constraint's window and adds it up along the sequences. Where one takes too long,
 in this order, each only once the one before has been seen to be not enough:
- 1. the gaps of the channels that such sequences use become their shares of the limit (buffers.py);
+ 1. the gaps of the channels that such sequences use become their shares of the limit;
  2. their buffers become smaller, by the paper's rule;
  3. threads of this worker that follow each other are chained, as long as together they leave a tenth of a core;
  4. it is helpless, and says where the time goes: the controller may have more threads or other places for them.

@@ -1,7 +1,7 @@
 """A package as bytes: the one tar archive that its manifest determines. Pure.
 
-    manifest.json    what is in it (manifest.py)
-    signature.json   whose key signed the manifest (signing.py)
+    manifest.json    what is in it (package_manifest.py)
+    signature.json   whose key signed the manifest (signing_keys.py)
     code/PATH …      every file of the manifest, in its order
 
 Nothing of an archive is interpreted but its manifest: all other bytes are compared with those that the manifest asks

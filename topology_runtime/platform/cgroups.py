@@ -311,7 +311,7 @@ def probe_cgroup1(size: SlotSize) -> tuple[Cgroup1 | None, str]:
 # ── Slots as control groups of version 2: one tree, `cpu.max`, `memory.max` and `pids.max` ──────────────
 #
 # A worker joins before its exec, while its slot has no CPU quota; the quota comes into force when the
-# worker has said hello (cgroup1.py says why).
+# worker has said hello (why: at version 1).
 
 CONTROLLERS_2 = ("cpu", "memory")
 PARENT_WEIGHT = 800  # as 8192 shares in v1: foreign processes must not take a slot's share

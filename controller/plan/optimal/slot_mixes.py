@@ -3,7 +3,7 @@
 A *mix* is what a slot holds: of each task one of the measured numbers of threads and the rate these take there, and
 whole threads of tasks of fixed size or of one thread. Mixes are columns of a linear program (Gilmore and Gomory,
 1961): it wants as few as carry all rates, its prices say which mix would be worth more than a slot, and a search
-finds that mix (`mix_pricing.py`); when none is left, the linear program's optimum is what no plan can go below. The
+finds that mix; when none is left, the linear program's optimum is what no plan can go below. The
 plan takes whole mixes, by settling some and asking again, or by one integer program over those that were found. A
 thread's memory is counted in full, however slowly it is fed.
 """

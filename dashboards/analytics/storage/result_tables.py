@@ -182,7 +182,7 @@ class StabilityAnswer(msgspec.Struct, frozen=True):
 
 
 class Episode(msgspec.Struct, frozen=True):
-    """A stretch in which rows waited for long (`analyses/episodes.py`). peak_s: the highest latency of a row that
+    """A stretch in which rows waited for long (`latency_analyses.py`). peak_s: the highest latency of a row that
     came out in it, peak_at_s: when; usual_s: the 90th percentile of the latency when it is not slow; tuples: that came
     out in it; epoch: in which it began. task, vm, slot: the threads that held up its rows, held_s: for how long each in
     the mean (queue / what they take in). None: nobody clearly did."""
@@ -343,7 +343,7 @@ class Interference(msgspec.Struct, frozen=True):
 
 
 class SlotSpeed(msgspec.Struct, frozen=True):
-    """How fast a slot is, against the mean of the others, by what rows cost in it (`analyses/speeds.py`), with a 95 %
+    """How fast a slot is, against the mean of the others, by what rows cost in it (`slot_analyses.py`), with a 95 %
     interval. slot None: the whole VM. slow: the interval is below 0.9."""
 
     run: str

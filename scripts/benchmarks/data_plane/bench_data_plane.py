@@ -3,7 +3,7 @@
 W1  source → f1 → f2 → f3 → count in one worker, against a bare loop making tuples and calling f1–f3
 W2  the same over two workers (source, f1 | f2, f3, count), against two processes that pass 512-tuple frames
     over one ZeroMQ pair without acks
-    each without chains and with (worker/chains.py), one after the other
+    each without chains and with (worker/orders/thread_orders.py), one after the other
 W3  200 rows/s through five stages over two workers: latency from the intended emit time, against a hop;
     without chains and with
 """

@@ -1,5 +1,5 @@
-"""A task thread in virtual time: a real ThreadCore with its behaviour, driven as worker/threads.py and
-worker/source_reader.py drive it. Its worker may be killed at every effect it has on others.
+"""A task thread in virtual time: a real ThreadCore with its behaviour, driven as task_thread.py and
+source_thread.py drive it. Its worker may be killed at every effect it has on others.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class SimThread:
             self._at(self.world.now_ns + LOOK_NS)
 
     def write(self, done: ToRecord, holding: int) -> None:
-        """What was finished is durable from here on (worker/finished.py: the page cache keeps it)."""
+        """What was finished is durable from here on (thread_records.py: the page cache keeps it)."""
         self.worker.effect("record")
         logic = self.logic
         if done.finished and isinstance(logic, (Sink, Batches)):
@@ -222,7 +222,7 @@ class SimThread:
 
 
 class SimAnswering(SimThread):
-    """As worker/frames.py's."""
+    """As task_thread.py's."""
 
     def _build(self) -> None:
         self.wake()
@@ -303,7 +303,7 @@ class SimSource(SimThread):
             self.worker.changed()
 
     def _rows(self, position: int, limit: int) -> list[Any]:
-        """As worker/source_reader.py's."""
+        """As source_thread.py's."""
         kept = self.spool
         if kept is None:
             return list(self.logic.read(position, limit))
@@ -321,7 +321,7 @@ class SimSource(SimThread):
         accepted.update((row[:3], vm) for row in kept.read(before, kept.end - before))
 
     def _take(self) -> None:
-        """As worker/source_reader.py's: the world says how many rows have come, and when the next one does."""
+        """As source_thread.py's: the world says how many rows have come, and when the next one does."""
         core, kept, now, offer = self.source, self.spool, self.world, self.world.offer
         if kept is None or offer is None or not core.takes(now.wall_ns):
             return
@@ -333,7 +333,7 @@ class SimSource(SimThread):
         core.quiet_until_ns = now.now_ns + (max(1, next_ns - now.wall_ns) if next_ns is not None else LOOK_NS)
 
     def _take_over(self, kept: SimSpool) -> bool:
-        """As worker/source_reader.py's."""
+        """As source_thread.py's."""
         assert self.core.orders is not None
         with suppress(OSError):
             self._left.look(self.core.orders)

@@ -1,4 +1,4 @@
-"""A worker in virtual time: a real WorkerState, performed as worker/worker.py does, over a simulated net.
+"""A worker in virtual time: a real WorkerState, performed as worker_process.py does, over a simulated net.
 
 Connections are first in, first out. One that breaks loses what is on its way; a dead worker loses all."""
 
@@ -320,7 +320,7 @@ class SimWorker:
         self._send(slot, self.state.ping(slot, answer))
 
     def arrives(self, message: Any) -> None:
-        """As worker/switchboard.py's Receiver."""
+        """As switchboard.py's Receiver."""
         if isinstance(message, m.Frame):
             if self.state.admits(message):
                 self._put(message.target, message)

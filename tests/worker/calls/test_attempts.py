@@ -150,7 +150,7 @@ def test_a_failure_can_be_sent_whatever_it_says() -> None:
         assert failed.error.startswith(type(error).__name__)
 
 
-# ── How far user code has come, and rows that must not meet it again (worker/watch.py, user_code.py) ────
+# ── How far user code has come, and rows that must not meet it again (meter.py, user_code.py) ────
 
 VERDICT = ("hung", "stack")
 HOME = Slot("vm", 0)

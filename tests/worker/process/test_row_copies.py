@@ -1,4 +1,4 @@
-"""Rows copied for a profile (worker/mirror.py): as they were, few, once, and nothing at all when nobody asks."""
+"""Rows copied for a profile (row_copies.py): as they were, few, once, and nothing at all when nobody asks."""
 
 from __future__ import annotations
 

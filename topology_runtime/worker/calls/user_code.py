@@ -39,7 +39,7 @@ Finished = tuple[RootPart, int, int, int]  # root, offset, count, variant of row
 
 
 class PieceLog(Protocol):
-    """Where the finished rows of one thread are kept (records.py)."""
+    """Where the finished rows of one thread are kept (thread_records.py)."""
 
     def begun(self, rows: int) -> None:
         """So many are started and not logged."""

@@ -1,12 +1,12 @@
 """The state per key of one thread, owned by key range, and what rows do to it. Pure but for the user's code.
-Which ranges it owns is in ranges.py, when it asks, answers and saves in keyed.py.
+Which ranges it owns is in key_ranges.py, when it asks, answers and saves in keyed_task.py.
 
 Rules (protocol: Keyed state) [A4] [A5] [B4]:
  1. A row is processed only by the owner of its range. A row of a range that is still on its way here
     waits at the side, kept and not acked; a row of a range that went away follows it.
  2. A processed row stays kept until a snapshot covers it, so a killed owner's rows come again.
  3. A row whose identity was processed already (a replay) changes no state again; its output goes out
-    again (applied.py).
+    again (applied_rows.py).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class StateChange(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotStore(Protocol):
-    """Durable snapshots of one thread (snapshots.py). All raise OSError."""
+    """Durable snapshots of one thread (snapshot_files.py). All raise OSError."""
 
     @property
     def whole_due(self) -> bool:

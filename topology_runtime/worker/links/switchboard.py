@@ -333,7 +333,7 @@ class Ran(NamedTuple):
 
 
 class Receiving(Protocol):
-    """A thread of this worker that others may run (threads.py)."""
+    """A thread of this worker that others may run (task_thread.py)."""
 
     def run_for(self, frame: Frame, before: int, cpu_ns: int) -> Ran | None:
         """Take the frame now, in the calling thread, if all the `before` frames that its sender sent earlier are

@@ -1,5 +1,5 @@
 """A task that keeps rows in window panes (`logic.Window`) until one is ready or old enough to fire. Pure but for the
-user's code. Which rows a pane has is in panes.py, what buffered rows do to acks in acks.py.
+user's code. What buffered rows do to acks is in acks.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The worker's mind: which threads, peers and orders it has, and what it must do to have those desired.
 
-Pure: events in, instructions out; worker.py performs them, the simulator too. Rules:
+Pure: events in, instructions out; worker_process.py performs them, the simulator too. Rules:
  1. Only the highest token counts; a lower one is answered with a report.
  2. A desired thread of this slot that is neither here nor ended is started once.
  3. A thread that is no longer desired ends at once; one that is leaving ends when the plan is COMMITTED

@@ -2,7 +2,7 @@
 constraints that are its own, and lets buffers leave as managers ask. Run by the main thread; paper 4, section 3.4.
 
 Reporters and managers are workers, since those have links to each other: reports come by the links of the rows, from
-named workers only. Who manages what, everybody computes from the same desired state (latency/managers.py).
+named workers only. Who manages what, everybody computes from the same desired state (path_managers.py).
 """
 
 from __future__ import annotations

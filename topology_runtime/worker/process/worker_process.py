@@ -435,7 +435,7 @@ def run(place: WorkerPlace) -> int:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process where it stands (held_lease.py)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process where it stands (`HeldLease`)
     garbage.begin()
     with contextlib.suppress(OSError):  # where that is refused, rows leave a twentieth of a millisecond later
         prctl(PR_SET_TIMERSLACK, SLACK_NS)

@@ -1,9 +1,9 @@
 """The acks' algebra: what a thread owes the ledgers of the roots whose rows it has. Pure.
 
-A ledger's entry is the XOR of all ids that were sent for a root and not yet acked (ledger.py). Rows of a root go on
-under *shares*, random numbers: one for every part of an output buffer that gets rows of it (outputs.py), one for every
-row that is kept here. An event (a frame, a pane that fires, a snapshot on disk) brings each root one ack, and this is
-what is in it (protocol: Tuples; Tasks that keep rows):
+A ledger's entry is the XOR of all ids that were sent for a root and not yet acked (source_ledger.py). Rows of a root go
+on under *shares*, random numbers: one for every part of an output buffer that gets rows of it (output_buffers.py), one
+for every row that is kept here. An event (a frame, a pane that fires, a snapshot on disk) brings each root one ack, and
+this is what is in it (protocol: Tuples; Tasks that keep rows):
 
  1. A frame that is taken cancels the id it came with.
  2. What goes out adds the shares that it was given. The id of the frame in which it goes is the XOR of the shares in

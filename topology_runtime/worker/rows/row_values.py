@@ -8,7 +8,7 @@ A frame's rows are written in the cheapest way that keeps every type; `shape` sa
     COLUMNS columns (columns.py): of numbers as their bytes, of objects as rows
 
 What is not a plain value is a `BadRow`. All rows that leave a worker are looked at, and of those that stay a
-part (row_checks.py).
+part.
 """
 
 from __future__ import annotations
