@@ -87,7 +87,7 @@ class HeldLease:
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks around so often: what concerns it wakes it
 KEYS_EVERY_NS = 1_000_000_000
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
-SAID_MOST = 2000  # characters of an error that are reported
+SAID_MOST = 500  # characters of an error that are reported
 
 
 @dataclass
