@@ -152,7 +152,7 @@ class Fields:
     def object(self, key: str, known: Sequence[str]) -> Fields:
         return self._inner(self.data.get(key), self.at(key), known)
 
-    def _inner(self, data: object, place: str, known: Sequence[str]) -> Fields:
+    def _inner(self, data: Any, place: str, known: Sequence[str]) -> Fields:
         return Fields(data, place, self.faults, known, self._strict)
 
     def counts(self, key: str, most: int) -> dict[str, int]:
