@@ -1,4 +1,4 @@
-"""Tables and paragraphs of the pages that the lab writes. Pure."""
+"""Tables and paragraphs of the pages that the lab writes."""
 
 from __future__ import annotations
 
