@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -129,10 +128,8 @@ def nearness(
     window: MeasuredWindow, plan: Plan, topology: Topology, models: Mapping[str, Model], slots: PredictedSlots
 ) -> dict[str, TaskLoad]:
     """Task → its load at the rate that it takes in now. `slots`: what is predicted of them at the present rate."""
-    threads: Counter[str] = Counter()
+    threads = plan.placement.by_task()
     parts: dict[Slot, dict[str, float | None]] = {}
-    for bundle in plan.placement.bundles:
-        threads[bundle.task] += bundle.threads
     shares = {(share.slot, share.task): share.share for share in plan.prediction.shares}
     for bundle in plan.placement.bundles:
         slot, task = bundle.slot, bundle.task

@@ -194,15 +194,11 @@ def vm_data(vm: Vm) -> dict[str, Any]:
 
 def placement_data(placement: Placement) -> list[dict[str, Any]]:
     """One entry per slot: its threads by task."""
-    slots: dict[Slot, dict[str, Any]] = {}
-    for bundle in placement.bundles:
-        slot = slots.setdefault(
-            bundle.slot, {"vm": bundle.slot.vm, "slot": bundle.slot.number, "threads": {}}
-        )
-        slot["threads"][bundle.task] = bundle.threads
-        if bundle.full:
-            slot["full"] = True
-    return list(slots.values())
+    full = {bundle.slot for bundle in placement.bundles if bundle.full}
+    return [
+        {"vm": slot.vm, "slot": slot.number, "threads": threads, **({"full": True} if slot in full else {})}
+        for slot, threads in placement.by_slot().items()
+    ]
 
 
 def prediction_data(prediction: Prediction) -> dict[str, Any]:
@@ -402,16 +398,9 @@ def _twice(names: Sequence[str], what: str) -> list[str]:
     return [f"{what} {shown(name)} is there {n} times" for name, n in Counter(names).items() if n > 1]
 
 
-def _placed(placement: Placement) -> Counter[str]:
-    placed: Counter[str] = Counter()
-    for bundle in placement.bundles:
-        placed[bundle.task] += bundle.threads
-    return placed
-
-
 def _allocated_faults(placement: Placement, allocated: dict[str, int]) -> Iterable[str]:
     """Threads that an allocation has and the placement loses, or has too many of."""
-    placed = _placed(placement)
+    placed = placement.by_task()
     for task in dict.fromkeys((*allocated, *placed)):
         if placed[task] != allocated.get(task, 0):
             desired = allocated.get(task, 0)
@@ -420,7 +409,7 @@ def _allocated_faults(placement: Placement, allocated: dict[str, int]) -> Iterab
 
 def _topology_faults(placement: Placement, topology: Topology) -> Iterable[str]:
     """Tasks that the topology has not, and threads of its tasks that are lost or too many."""
-    placed, near = _placed(placement), Suggestions()
+    placed, near = placement.by_task(), Suggestions()
     for name in placed:
         if name not in topology.by_name:
             known = near.text(name, topology.by_name)

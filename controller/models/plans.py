@@ -203,6 +203,20 @@ class Placement(msgspec.Struct, frozen=True):
     def slots_used(self) -> int:
         return len({bundle.slot for bundle in self.bundles})
 
+    def by_slot(self) -> dict[Slot, dict[str, int]]:
+        """Slot → task → threads, of the slots that have any."""
+        found: dict[Slot, dict[str, int]] = {}
+        for bundle in self.bundles:
+            found.setdefault(bundle.slot, {})[bundle.task] = bundle.threads
+        return found
+
+    def by_task(self) -> Counter[str]:
+        """Threads of each task."""
+        found: Counter[str] = Counter()
+        for bundle in self.bundles:
+            found[bundle.task] += bundle.threads
+        return found
+
 
 class SlotUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """CPU and memory of a slot, and between what they may lie when the models carry spread."""

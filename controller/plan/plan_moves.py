@@ -248,10 +248,7 @@ def alternatives(
     if not allocation.mixes or allocation.rate_tps <= 0:
         return
     usable = room.slots()
-    here: dict[Slot, Threads] = {}
-    for bundle in in_force.bundles:
-        if bundle.slot in usable:
-            here.setdefault(bundle.slot, {})[bundle.task] = bundle.threads
+    here = {slot: threads for slot, threads in in_force.by_slot().items() if slot in usable}
     if not here:
         return
     if len(allocation.mixes) <= MOST_SLOTS:

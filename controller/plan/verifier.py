@@ -68,9 +68,8 @@ def _wrong_origin(plan: Plan, topology: Topology, models: Mapping[str, Model]) -
 def _misplaced(plan: Plan, topology: Topology) -> Iterator[str]:
     slots = {slot for vm in plan.vms for slot in vm.all_slots()}
     bundles = Counter((bundle.slot, bundle.task) for bundle in plan.placement.bundles)
-    placed: Counter[str] = Counter()
+    placed = plan.placement.by_task()
     for bundle in plan.placement.bundles:
-        placed[bundle.task] += bundle.threads
         if bundle.slot not in slots:
             yield f"slot {bundle.slot} of task {bundle.task!r} is in no VM of the plan"
         if bundle.threads < 1:

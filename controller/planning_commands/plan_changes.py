@@ -118,11 +118,8 @@ def _tasks(slots: list[SlotChange]) -> list[TaskChange]:
 def _by_slot(plan: Plan) -> dict[tuple[Vm, int], dict[str, int]]:
     """(machine, slot number) → task → threads."""
     machines = {vm.vm: _machine(vm) for vm in plan.vms}
-    slots: dict[tuple[Vm, int], dict[str, int]] = {}
-    for bundle in plan.placement.bundles:
-        at = machines[bundle.slot.vm], bundle.slot.number
-        slots.setdefault(at, {})[bundle.task] = bundle.threads
-    return slots
+    placed = plan.placement.by_slot().items()
+    return {(machines[slot.vm], slot.number): threads for slot, threads in placed}
 
 
 def _machine(vm: Vm) -> Vm:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from headgate.controller.models.plans import Plan
-from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wording import counted, significant
 
@@ -51,9 +51,7 @@ class PlanExport(NamedTuple):
 
 def shares(plan: Plan) -> tuple[TaskExport, ...]:
     """Every task of the plan, in the order of its allocation."""
-    placed = Counter[str]()
-    for bundle in plan.placement.bundles:
-        placed[bundle.task] += bundle.threads
+    placed = plan.placement.by_task()
     vm = slot_of(plan)
     found = []
     for task in plan.allocation.tasks:
@@ -77,18 +75,10 @@ def slot_of(plan: Plan) -> Vm:
     return min(plan.vms, key=lambda vm: (vm.slot_cores, vm.slot_memory_bytes))
 
 
-def contents(plan: Plan) -> dict[Slot, dict[str, int]]:
-    """Slot → task → threads, of the slots that have any."""
-    found: dict[Slot, dict[str, int]] = {}
-    for bundle in plan.placement.bundles:
-        found.setdefault(bundle.slot, {})[bundle.task] = bundle.threads
-    return found
-
-
 def processes_lost(plan: Plan, process: str, shuffle_tps: float) -> list[str]:
     """Sentences about what a system loses that spreads threads over `process`es by rules of its own. shuffle_tps: what
     the plan carries with as many rows for each thread of a task."""
-    slots = contents(plan)
+    slots = plan.placement.by_slot()
     kinds = len(Counter(tuple(sorted(threads.items())) for threads in slots.values()))
     data = []
     if kinds > 1:
@@ -167,7 +157,7 @@ def for_flink(plan: Plan, topology: Topology, shuffle_tps: float) -> PlanExport:
     """Text and data for a job whose operators have the tasks' names as uids. shuffle_tps: what the plan carries without
     weights."""
     tasks, vm = shares(plan), slot_of(plan)
-    managers = len(contents(plan))
+    managers = plan.placement.slots_used()
     in_managers = -(-sum(task.threads for task in tasks) // managers)
     operators = tuple(
         {
@@ -269,7 +259,7 @@ def for_storm(plan: Plan, shuffle_tps: float) -> PlanExport:
     """Text and data for a topology whose components have the tasks' names. shuffle_tps: what the plan carries without
     weights."""
     tasks, vm = shares(plan), slot_of(plan)
-    workers = len(contents(plan))
+    workers = plan.placement.slots_used()
     components = tuple(
         {
             "component": task.task,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from headgate.controller.models.plan_data import placement_data
 from headgate.controller.models.plans import Placement, Plan, Prediction, usd_per_hour
 from headgate.controller.plan.schedulers import MAPPERS
 from headgate.controller.planning_commands.plan_request import short_sizes
@@ -24,19 +25,18 @@ if TYPE_CHECKING:
 
 def slot_rows(placement: Placement, prediction: Prediction) -> list[Row]:
     """One row per slot with threads: who is in it, its CPU and memory."""
-    threads: dict[tuple[str, int], dict[str, int]] = {}
-    full = set()
-    for bundle in placement.bundles:
-        at = bundle.slot.vm, bundle.slot.number
-        threads.setdefault(at, {})[bundle.task] = bundle.threads
-        if bundle.full:
-            full.add(at)
-    rows = []
-    for use in prediction.slots:
-        at = use.vm, use.slot
-        row = {"vm": use.vm, "slot": use.slot, "threads": threads.get(at, {}), "full": at in full}
-        rows.append({**row, "cpu": use.cpu, "memory": use.memory})
-    return rows
+    placed = {(entry["vm"], entry["slot"]): entry for entry in placement_data(placement)}
+    return [
+        {
+            "vm": use.vm,
+            "slot": use.slot,
+            "threads": placed[use.vm, use.slot]["threads"],
+            "full": placed[use.vm, use.slot].get("full", False),
+            "cpu": use.cpu,
+            "memory": use.memory,
+        }
+        for use in prediction.slots
+    ]
 
 
 def readable_slots(rows: Sequence[Row]) -> list[Row]:

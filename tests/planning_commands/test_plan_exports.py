@@ -221,9 +221,7 @@ def test_every_thread_and_every_slot_leaves(request, pair):
     plan = planned(request, pair)
     if plan is None:
         return
-    threads = Counter()
-    for bundle in plan.placement.bundles:
-        threads[bundle.task] += bundle.threads
+    threads = plan.placement.by_task()
     flink = for_flink(plan, request.topology, 1.0)
     assert {one["task"]: one["parallelism"] for one in flink.rows} == threads
     assert len({one["vertex_id"] for one in flink.rows}) == len(threads)

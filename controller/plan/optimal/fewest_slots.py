@@ -127,10 +127,7 @@ def _packed(usual: Allocation) -> list[Threads]:
     """MBA's bundles as SAM packs them, in as many slots as it takes."""
     plenty = usual.slots + sum(task.rest_threads if task.static else 1 for task in usual.tasks) + 1
     placement = sam(usual, Room(tuple(Vm(f"vm{number}", 1) for number in range(plenty))))
-    slots: dict[Slot, Threads] = {}
-    for bundle in placement.bundles:
-        slots.setdefault(bundle.slot, {})[bundle.task] = bundle.threads
-    return list(slots.values())
+    return list(placement.by_slot().values())
 
 
 def _mixed(

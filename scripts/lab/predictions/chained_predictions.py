@@ -78,9 +78,7 @@ def carried(
 ) -> dict[str, Any]:
     """What one placement carries in a closed loop, what is predicted at that speed, and how many threads ran others."""
     bundles = case.placement.bundles
-    placement: dict[int, dict[str, int]] = {}
-    for bundle in bundles:
-        placement.setdefault(bundle.slot.number + 1, {})[bundle.task] = bundle.threads
+    placement = {slot.number + 1: threads for slot, threads in case.placement.by_slot().items()}
     shares = {(bundle.slot.number + 1, bundle.task): 1.0 for bundle in bundles}
     quotas = Quotas()
     try:

@@ -163,9 +163,7 @@ def tried(
     """Everything measured of one placement under one routing. The prediction only shares out the rows."""
     predicted = predict(bare(topology), models, case.placement, case.vms, routing=routing)
     shares = {(share.slot.number + 1, share.task): share.share for share in predicted.shares}
-    placement: dict[int, dict[str, int]] = {}
-    for bundle in case.placement.bundles:
-        placement.setdefault(bundle.slot.number + 1, {})[bundle.task] = bundle.threads
+    placement = {slot.number + 1: threads for slot, threads in case.placement.by_slot().items()}
     waits = bool(models[topology.by_name[predicted.limited_by or ""].model_name].more.get("waiting"))
     quotas = Quotas()
     try:

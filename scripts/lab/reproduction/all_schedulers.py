@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from textwrap import fill
 from typing import Any
 
 from headgate.controller.plan.placing.placement_problem import missing, saved
@@ -28,6 +27,7 @@ from headgate.controller.plan.schedulers import PAIRS
 from headgate.controller.plan.schedulers import pairs as all_pairs
 from headgate.controller.planning_commands.plan_request import pairs_of, supply_of
 from headgate.controller.planning_commands.planning_options import asked
+from headgate.lab.markdown import table, wrapped
 from headgate.lab.placing.placing_algorithms import PLACERS, optimal, placed
 from headgate.lab.placing.problem_files import asked_of
 from headgate.lab.placing.random_problems import random_problem
@@ -72,24 +72,11 @@ def _head(data: Data) -> str:
         f"n = {data['turns']}: compare them with each other only."
     )
     command = f"```\n{data['command']}\n```"
-    return f"# All schedulers side by side\n\n{_wrapped(setting)}\n\n{command}\n\n{_wrapped(machine)}"
-
-
-def _wrapped(text: str) -> str:
-    indent = "  " if text.startswith("- ") else ""
-    return fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return f"# All schedulers side by side\n\n{wrapped(setting)}\n\n{command}\n\n{wrapped(machine)}"
 
 
 def _table(title: str, words: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [
-        f"## {title}",
-        "",
-        _wrapped(words),
-        "",
-        f"|{'|'.join(columns)}|",
-        "|" + "---|" * len(columns),
-    ]
-    return "\n".join(lines + [f"|{'|'.join(row)}|" for row in rows])
+    return f"## {title}\n\n{wrapped(words)}\n\n{table(columns, rows)}"
 
 
 def _by_topology(plans: Sequence[Data], cell: Callable[[Data], str]) -> tuple[list[str], list[list[str]]]:
@@ -256,7 +243,7 @@ def _loses(data: Data) -> str:
     ]
     lines += [line for line in (_graphs_lost(data), _runs_lost(data)) if line]
     head = f"`{OURS}` beside plans that are predicted to carry {SHOWN_TPS:g} rows/s with weighted routing:"
-    return "\n".join(["## Where ours loses", "", _wrapped(head), "", *map(_wrapped, lines)])
+    return "\n".join(["## Where ours loses", "", wrapped(head), "", *map(wrapped, lines)])
 
 
 def _times(ours: dict[str, Data], usual: dict[str, Data]) -> str:

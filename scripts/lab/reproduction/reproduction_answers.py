@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, median
 from typing import Any
 
+from msgspec.structs import asdict
+
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model
 from headgate.controller.plan.predict.prediction import predict
@@ -25,22 +27,13 @@ HISTOGRAM_SHARE = 1e-4  # of the tuples: thinner bins are not drawn
 
 def plan_facts(plan: Plan) -> Data:
     """What the page says of a plan."""
-    slots = plan.slots
-    placement: dict[str, dict[str, int]] = {}
-    for bundle in plan.placement.bundles:
-        placement.setdefault(str(bundle.slot), {})[bundle.task] = bundle.threads
     return {
         "planned_tps": plan.rate_tps,
         "predicted_tps": plan.prediction.rate_tps,
         "limited_by": plan.prediction.limited_by,
         "limited_by_slot": plan.prediction.limited_by_slot,
-        "slots": {
-            "estimated": slots.estimated,
-            "extra": slots.extra,
-            "total": slots.total,
-            "used": slots.used,
-        },
-        "placement": placement,
+        "slots": asdict(plan.slots),
+        "placement": {str(slot): threads for slot, threads in plan.placement.by_slot().items()},
     }
 
 

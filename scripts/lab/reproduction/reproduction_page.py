@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from headgate.lab.markdown import table, wrapped
 from headgate.lab.reproduction.rate_stair import DOUBT
 from headgate.lab.reproduction.reproduction_answers import (
     achieved,
@@ -47,7 +47,7 @@ def page(data: Data) -> str:
     parts = [
         _head(data),
         "## In short\n",
-        _table(columns, _short_rows(data, fixed)),
+        table(columns, _short_rows(data, fixed)) + "\n",
         "## By shape\n",
         _by_shape(data, fixed),
         "## Pictures\n",
@@ -55,15 +55,7 @@ def page(data: Data) -> str:
         "## What differs from the paper\n",
         _differences(data),
     ]
-    return "\n".join(_wrapped(line) for line in "\n".join(parts).rstrip().split("\n")) + "\n"
-
-
-def _wrapped(line: str) -> str:
-    """At 100 characters; tables stay as they are."""
-    if line.startswith("|") or len(line) <= 100:
-        return line
-    indent = "  " if line.startswith("- ") else ""
-    return textwrap.fill(line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(wrapped(line) for line in "\n".join(parts).rstrip().split("\n")) + "\n"
 
 
 def _head(data: Data) -> str:
@@ -179,7 +171,7 @@ def _by_shape(data: Data, fixed: Sequence[Data]) -> str:
         "shape", "cells", "predicted rate: R² (median error)", "expected rate: R² (median error)", "CPU of VMs: R²",
         "memory of VMs: R²", "slots of MBA+SAM for one of LSA+RSM at the same achieved rate",
     )  # fmt: skip
-    return _table(columns, rows)
+    return table(columns, rows) + "\n"
 
 
 def _pictures() -> str:
@@ -215,11 +207,6 @@ def _order(data: Data, key: str) -> list[str]:
     """In the order of the settings, and only those there are."""
     there = {cell[key] for cell in data["cells"]}
     return [name for name in data[f"{key}s"] if name in there]
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["|".join(("", *columns, "")), "|" + "---|" * len(columns)]
-    return "\n".join([*lines, *("|".join(("", *row, "")) for row in rows), ""])
 
 
 def _number(value: float | None) -> str:

@@ -27,10 +27,7 @@ ONE_VM = vms_of(8)  # nothing crosses between VMs, and nothing costs more: of as
 
 
 def contents(plan: Plan) -> list[dict[str, int]]:
-    slots: dict[object, dict[str, int]] = {}
-    for bundle in plan.placement.bundles:
-        slots.setdefault(bundle.slot, {})[bundle.task] = bundle.threads
-    return list(slots.values())
+    return list(plan.placement.by_slot().values())
 
 
 def carries(slots, models, rate_tps) -> bool:
