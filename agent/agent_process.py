@@ -282,7 +282,7 @@ class Agent:
         for worker in [w for w in self.supervisor.workers.values() if w.pidfd in ready]:
             end = self.supervisor.reap(worker)
             if end is not None:
-                self.waiter.remove_fd(worker.pidfd)
+                self.waiter.remove(worker.pidfd)
                 self._on_exit(worker, end)
 
     def _on_exit(self, worker: WorkerProcess, end: WorkerEnd) -> None:
@@ -398,7 +398,7 @@ class Agent:
         except OSError as error:
             log.error("the worker of slot %d cannot be started: %s", slot, error)
             return e.WorkerExited(order.slot, order.incarnation, f"it cannot be started: {error}")
-        self.waiter.add_fd(worker.pidfd)
+        self.waiter.add(worker.pidfd)
         worker.reader.be_careful(self.state.failures.careful(slot, monotonic_ns()))
         self.sampler.watch(slot, order.incarnation, worker.pid, worker.reader)
         return None

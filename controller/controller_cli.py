@@ -132,15 +132,19 @@ def installed_machines(name: str, directory: Path) -> Machines:
 
 def machines_of(options: dict[str, Any], state: Path, ring: Keyring, grows: bool) -> Machines:
     """The provider."""
-    from headgate.controller.files.machine_providers import FileMachines, NoMachines
+    from headgate.controller.files.machine_providers import (
+        CommandMachines,
+        FileMachines,
+        Machines,
+        MachinesCall,
+    )
 
     if not grows:
-        return NoMachines()
+        return Machines()
     if options["machines"] is not None:
         return installed_machines(options["machines"], state / MACHINES)
     if options["machines_command"] is None:
         return FileMachines(state / MACHINES)
-    from headgate.controller.files.machine_providers import CommandMachines, MachinesCall
 
     def facts() -> dict[str, Any]:
         told = json.loads((state / "controller" / "endpoint").read_bytes())
@@ -159,8 +163,6 @@ def machines_of(options: dict[str, Any], state: Path, ring: Keyring, grows: bool
     )
     return CommandMachines(state / MACHINES, call)
 
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 VMS_MOST, SLOTS_MOST = 1024, 1024

@@ -36,7 +36,6 @@ from headgate.controller.knowledge.loop_events import MakePlan, PlanMade
 from headgate.controller.package_shelf import FOLDER
 from headgate.controller.recording.early_inputs import EarlyInputs
 from headgate.controller.recording.recorder import Recorder
-from headgate.controller.recording.trace_writer import RatesRow
 from headgate.controller.viewers import Viewers
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.keys.keyring import KEYS, Keyring
@@ -91,8 +90,6 @@ class BackgroundPlans:
         self._made.put(replace(made, seconds=(monotonic_ns() - began_ns) / NS))
         self._wake.set()
 
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TICK_NS = NS // 4
 MACHINES_EVERY_NS = NS
@@ -382,7 +379,7 @@ class Controller:
                 case t.Trace("decision", data, plan):
                     self._recorder.decision(data, plan)
                 case t.Trace("rates", data):
-                    self._recorder.rates(RatesRow(**data))
+                    self._recorder.rates(data)
                 case t.Trace("prediction", data):
                     self._recorder.prediction(data["entry"])
                 case t.Block(block, vm, predicted):

@@ -100,8 +100,6 @@ class Publisher:
         self._channel.close(LINGER_MS)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 WAITING_MOST = 16  # questions; more are refused
 
 Work = Callable[[], Any]

@@ -20,259 +20,149 @@ if TYPE_CHECKING:
 VERSION = "0.1.0"
 INTERRUPTED, PIPE_CLOSED, TERMINATED = 130, 141, 143  # 128 + the signal's number, as shells have it
 
+# module below `headgate`: its commands, each with its function and what it does
+_TABLE: dict[str, dict[str, tuple[str, str]]] = {
+    "dashboards.up.up_command": {
+        "up": ("up", "run a topology on this machine"),
+    },
+    "dashboards.terminal.submit_commands": {
+        "submit": ("submit", "give a waiting controller its topology"),
+        "replace": ("replace", "other code for a running topology, slot by slot"),
+    },
+    "dashboards.terminal.status_commands": {
+        "status": ("status", "what a running controller sees and plans; --watch: again and again"),
+        "top": ("top", "the same as a full-screen table: sort, filter, freeze"),
+        "events": ("events", "what happened: plans, VMs that join and leave, dead letters"),
+    },
+    "topology_runtime.commands.profile_cli": {
+        "model profile": ("profile", "measure how tasks behave with more threads in a slot"),
+    },
+    "dashboards.terminal.history_commands": {
+        "explain": ("explain", "the decisions of a run with their evidence, or all about one plan"),
+        "history": (
+            "history",
+            "the plans of all runs, what they were predicted to do and did, or all about one",
+        ),
+    },
+    "dashboards.terminal.deadletter_commands": {
+        "deadletter list": ("list_letters", "rows that a task failed on, and why"),
+        "deadletter show": ("show", "one of them: the row and the traceback"),
+        "deadletter replay": ("replay", "process their rows once more, now that the cause is fixed"),
+        "deadletter drop": ("drop", "forget some of them"),
+    },
+    "dashboards.terminal.access_commands": {
+        "keys init": ("init", "a folder of keys for controllers off this machine"),
+        "keys add": ("add", "a key for an agent, an operator or a viewer"),
+        "keys rotate": ("rotate", "a new key in place of somebody's old one"),
+        "keys revoke": ("revoke", "withdraw a key; a running controller sees it at once"),
+        "keys list": ("list_keys", "the keys there are"),
+        "keys export": ("export", "the one file that somebody needs"),
+        "context add": ("add_context", "remember a controller and the key to speak to it with"),
+        "context use": ("use", "the controller that commands speak to"),
+        "context list": ("list_contexts", "the controllers that are remembered"),
+    },
+    "dashboards.terminal.operate_commands": {
+        "rate set": ("set_rate", "change the input rate of a running topology"),
+        "apply": ("apply", "bring the plan that waits for approval into force"),
+        "drain": ("drain", "move what runs on a VM to others, and plan without it"),
+        "cordon": ("cordon", "make no plan with a VM from now on"),
+        "uncordon": ("uncordon", "plan with a drained or cordoned VM again"),
+        "rollback": ("rollback", "bring back an earlier plan, and hold it until `resume`"),
+        "resume": ("resume", "clear alarms and what keeps a controller from planning"),
+        "stop": ("stop", "stop a run: sources first, then everything once it is empty"),
+    },
+    "controller.planning_commands.plan_command": {
+        "plan": ("plan", "threads, slots and VMs that a topology needs for a rate, why, and what they carry"),
+    },
+    "lab.placing.place_command": {
+        "lab place": ("place", "groups of tasks onto nodes: little traffic between them"),
+    },
+    "controller.planning_commands.diff_command": {
+        "diff": ("diff", "what changes from one plan to another, files or ids"),
+    },
+    "controller.replay.replay_command": {
+        "replay": ("replay", "a recorded run once more, exactly, or under another policy"),
+    },
+    "lab.rate_policies.backtest_command": {
+        "lab backtest": ("backtest", "try rules for following a rate, in virtual time"),
+    },
+    "lab.rate_policies.shadow_command": {
+        "lab shadow": (
+            "shadow",
+            "what other policies would have needed and carried beside a run, also while it goes on",
+        ),
+    },
+    "lab.rate_policies.advise_command": {
+        "lab advise": ("advise", "what headgate would do with a deployment that it does not run"),
+    },
+    "lab.rate_policies.season_command": {
+        "lab season learn": ("learn", "what comes back in recorded rates, as a file for `up`"),
+        "lab season show": ("show", "what such a file says, as a line or a picture"),
+    },
+    "controller.model_commands.model_commands": {
+        "model list": ("list_models", "the models there are, and which are stale"),
+        "model show": ("show", "every point of a model, as a table or a picture"),
+        "model compare": ("compare", "two sets of models, point by point"),
+        "model import": (
+            "import_models",
+            "check models and copy them into a folder; make them of what Flink or Storm measured",
+        ),
+    },
+    "dashboards.terminal.package_commands": {
+        "package build": ("build", "pack task code into one signed file"),
+        "package show": ("show", "what is in a package, and whose key signed it"),
+        "package verify": ("verify", "check that a package is whole and signed by a trusted key"),
+        "package key init": ("init", "make the key that signs packages"),
+    },
+    "lab.simulation.sim_command": {
+        "lab sim": ("sim", "run everything in virtual time under faults, by the seed: is anything lost?"),
+    },
+    "topology_runtime.commands.topology_cli": {
+        "topology validate": ("validate", "list every fault of a topology"),
+        "topology show": ("show", "its tasks and edges with their rates"),
+        "topology dot": ("dot", "draw it, as Graphviz text"),
+    },
+    "dashboards.web.dashboard_command": {
+        "dashboard run": ("run", "the live page of a run, or of a trace"),
+    },
+    "controller.controller_cli": {
+        "controller run": ("run", "one controller (`up` starts it for you)"),
+    },
+    "agent.agent_cli": {
+        "agent run": ("run", "the agent of one VM (`up` starts them for you)"),
+    },
+    "dashboards.cluster.cluster_looks": {
+        "cluster check": ("check", "are these hosts fit for a cluster, and do they reach each other?"),
+        "cluster status": ("status", "what runs on each of these hosts"),
+        "cluster logs": ("logs", "the last lines of controller and agents"),
+        "cluster exec": ("execute", "one command on all hosts at once"),
+    },
+    "dashboards.cluster.cluster_changes": {
+        "cluster up": ("up", "install and start a controller and agents on hosts of your own"),
+        "cluster add": ("add", "bring up some VMs, leave all others alone"),
+        "cluster drain": ("drain", "move what runs on some VMs to the others"),
+        "cluster remove": ("remove", "take some VMs away, revoke their keys"),
+        "cluster upgrade": ("upgrade", "another version, host after host, each when the last is well"),
+        "cluster down": ("down", "take away all that `cluster up` has made"),
+    },
+    "dashboards.analytics.analyze_command": {
+        "analyze": ("analyze", "what runs did, from their traces, with a report"),
+    },
+    "dashboards.tables.sql_command": {
+        "sql": ("sql", "one query over what runs have recorded, as tables"),
+    },
+    "dashboards.terminal.doctor_command": {
+        "doctor": ("doctor", "what this machine offers and what is missing"),
+    },
+    "dashboards.completion": {
+        "completion": ("completion", "print a shell's completion script"),
+    },
+}
 # name: (module:function, what it does)
-COMMANDS: dict[str, tuple[str, str]] = {
-    "up": (
-        "headgate.dashboards.up.up_command:up",
-        "run a topology on this machine",
-    ),
-    "submit": (
-        "headgate.dashboards.terminal.submit_commands:submit",
-        "give a waiting controller its topology",
-    ),
-    "status": (
-        "headgate.dashboards.terminal.status_commands:status",
-        "what a running controller sees and plans; --watch: again and again",
-    ),
-    "top": (
-        "headgate.dashboards.terminal.status_commands:top",
-        "the same as a full-screen table: sort, filter, freeze",
-    ),
-    "model profile": (
-        "headgate.topology_runtime.commands.profile_cli:profile",
-        "measure how tasks behave with more threads in a slot",
-    ),
-    "explain": (
-        "headgate.dashboards.terminal.history_commands:explain",
-        "the decisions of a run with their evidence, or all about one plan",
-    ),
-    "history": (
-        "headgate.dashboards.terminal.history_commands:history",
-        "the plans of all runs, what they were predicted to do and did, or all about one",
-    ),
-    "events": (
-        "headgate.dashboards.terminal.status_commands:events",
-        "what happened: plans, VMs that join and leave, dead letters",
-    ),
-    "deadletter list": (
-        "headgate.dashboards.terminal.deadletter_commands:list_letters",
-        "rows that a task failed on, and why",
-    ),
-    "deadletter show": (
-        "headgate.dashboards.terminal.deadletter_commands:show",
-        "one of them: the row and the traceback",
-    ),
-    "deadletter replay": (
-        "headgate.dashboards.terminal.deadletter_commands:replay",
-        "process their rows once more, now that the cause is fixed",
-    ),
-    "deadletter drop": ("headgate.dashboards.terminal.deadletter_commands:drop", "forget some of them"),
-    "keys init": (
-        "headgate.dashboards.terminal.access_commands:init",
-        "a folder of keys for controllers off this machine",
-    ),
-    "keys add": (
-        "headgate.dashboards.terminal.access_commands:add",
-        "a key for an agent, an operator or a viewer",
-    ),
-    "keys rotate": (
-        "headgate.dashboards.terminal.access_commands:rotate",
-        "a new key in place of somebody's old one",
-    ),
-    "keys revoke": (
-        "headgate.dashboards.terminal.access_commands:revoke",
-        "withdraw a key; a running controller sees it at once",
-    ),
-    "keys list": ("headgate.dashboards.terminal.access_commands:list_keys", "the keys there are"),
-    "keys export": (
-        "headgate.dashboards.terminal.access_commands:export",
-        "the one file that somebody needs",
-    ),
-    "context add": (
-        "headgate.dashboards.terminal.access_commands:add_context",
-        "remember a controller and the key to speak to it with",
-    ),
-    "context use": (
-        "headgate.dashboards.terminal.access_commands:use",
-        "the controller that commands speak to",
-    ),
-    "context list": (
-        "headgate.dashboards.terminal.access_commands:list_contexts",
-        "the controllers that are remembered",
-    ),
-    "rate set": (
-        "headgate.dashboards.terminal.operate_commands:set_rate",
-        "change the input rate of a running topology",
-    ),
-    "apply": (
-        "headgate.dashboards.terminal.operate_commands:apply",
-        "bring the plan that waits for approval into force",
-    ),
-    "replace": (
-        "headgate.dashboards.terminal.submit_commands:replace",
-        "other code for a running topology, slot by slot",
-    ),
-    "drain": (
-        "headgate.dashboards.terminal.operate_commands:drain",
-        "move what runs on a VM to others, and plan without it",
-    ),
-    "cordon": ("headgate.dashboards.terminal.operate_commands:cordon", "make no plan with a VM from now on"),
-    "uncordon": (
-        "headgate.dashboards.terminal.operate_commands:uncordon",
-        "plan with a drained or cordoned VM again",
-    ),
-    "rollback": (
-        "headgate.dashboards.terminal.operate_commands:rollback",
-        "bring back an earlier plan, and hold it until `resume`",
-    ),
-    "resume": (
-        "headgate.dashboards.terminal.operate_commands:resume",
-        "clear alarms and what keeps a controller from planning",
-    ),
-    "stop": (
-        "headgate.dashboards.terminal.operate_commands:stop",
-        "stop a run: sources first, then everything once it is empty",
-    ),
-    "plan": (
-        "headgate.controller.planning_commands.plan_command:plan",
-        "threads, slots and VMs that a topology needs for a rate, why, and what they carry",
-    ),
-    "lab place": (
-        "headgate.lab.placing.place_command:place",
-        "groups of tasks onto nodes: little traffic between them",
-    ),
-    "diff": (
-        "headgate.controller.planning_commands.diff_command:diff",
-        "what changes from one plan to another, files or ids",
-    ),
-    "replay": (
-        "headgate.controller.replay.replay_command:replay",
-        "a recorded run once more, exactly, or under another policy",
-    ),
-    "lab backtest": (
-        "headgate.lab.rate_policies.backtest_command:backtest",
-        "try rules for following a rate, in virtual time",
-    ),
-    "lab shadow": (
-        "headgate.lab.rate_policies.shadow_command:shadow",
-        "what other policies would have needed and carried beside a run, also while it goes on",
-    ),
-    "lab advise": (
-        "headgate.lab.rate_policies.advise_command:advise",
-        "what headgate would do with a deployment that it does not run",
-    ),
-    "lab season learn": (
-        "headgate.lab.rate_policies.season_command:learn",
-        "what comes back in recorded rates, as a file for `up`",
-    ),
-    "lab season show": (
-        "headgate.lab.rate_policies.season_command:show",
-        "what such a file says, as a line or a picture",
-    ),
-    "model list": (
-        "headgate.controller.model_commands.model_commands:list_models",
-        "the models there are, and which are stale",
-    ),
-    "model show": (
-        "headgate.controller.model_commands.model_commands:show",
-        "every point of a model, as a table or a picture",
-    ),
-    "model compare": (
-        "headgate.controller.model_commands.model_commands:compare",
-        "two sets of models, point by point",
-    ),
-    "model import": (
-        "headgate.controller.model_commands.model_commands:import_models",
-        "check models and copy them into a folder; make them of what Flink or Storm measured",
-    ),
-    "package build": (
-        "headgate.dashboards.terminal.package_commands:build",
-        "pack task code into one signed file",
-    ),
-    "package show": (
-        "headgate.dashboards.terminal.package_commands:show",
-        "what is in a package, and whose key signed it",
-    ),
-    "package verify": (
-        "headgate.dashboards.terminal.package_commands:verify",
-        "check that a package is whole and signed by a trusted key",
-    ),
-    "package key init": (
-        "headgate.dashboards.terminal.package_commands:init",
-        "make the key that signs packages",
-    ),
-    "lab sim": (
-        "headgate.lab.simulation.sim_command:sim",
-        "run everything in virtual time under faults, by the seed: is anything lost?",
-    ),
-    "topology validate": (
-        "headgate.topology_runtime.commands.topology_cli:validate",
-        "list every fault of a topology",
-    ),
-    "topology show": (
-        "headgate.topology_runtime.commands.topology_cli:show",
-        "its tasks and edges with their rates",
-    ),
-    "topology dot": ("headgate.topology_runtime.commands.topology_cli:dot", "draw it, as Graphviz text"),
-    "dashboard run": (
-        "headgate.dashboards.web.dashboard_command:run",
-        "the live page of a run, or of a trace",
-    ),
-    "controller run": ("headgate.controller.controller_cli:run", "one controller (`up` starts it for you)"),
-    "agent run": ("headgate.agent.agent_cli:run", "the agent of one VM (`up` starts them for you)"),
-    "cluster check": (
-        "headgate.dashboards.cluster.cluster_looks:check",
-        "are these hosts fit for a cluster, and do they reach each other?",
-    ),
-    "cluster up": (
-        "headgate.dashboards.cluster.cluster_changes:up",
-        "install and start a controller and agents on hosts of your own",
-    ),
-    "cluster status": (
-        "headgate.dashboards.cluster.cluster_looks:status",
-        "what runs on each of these hosts",
-    ),
-    "cluster add": (
-        "headgate.dashboards.cluster.cluster_changes:add",
-        "bring up some VMs, leave all others alone",
-    ),
-    "cluster drain": (
-        "headgate.dashboards.cluster.cluster_changes:drain",
-        "move what runs on some VMs to the others",
-    ),
-    "cluster remove": (
-        "headgate.dashboards.cluster.cluster_changes:remove",
-        "take some VMs away, revoke their keys",
-    ),
-    "cluster upgrade": (
-        "headgate.dashboards.cluster.cluster_changes:upgrade",
-        "another version, host after host, each when the last is well",
-    ),
-    "cluster down": (
-        "headgate.dashboards.cluster.cluster_changes:down",
-        "take away all that `cluster up` has made",
-    ),
-    "cluster logs": (
-        "headgate.dashboards.cluster.cluster_looks:logs",
-        "the last lines of controller and agents",
-    ),
-    "cluster exec": (
-        "headgate.dashboards.cluster.cluster_looks:execute",
-        "one command on all hosts at once",
-    ),
-    "analyze": (
-        "headgate.dashboards.analytics.analyze_command:analyze",
-        "what runs did, from their traces, with a report",
-    ),
-    "sql": (
-        "headgate.dashboards.tables.sql_command:sql",
-        "one query over what runs have recorded, as tables",
-    ),
-    "doctor": (
-        "headgate.dashboards.terminal.doctor_command:doctor",
-        "what this machine offers and what is missing",
-    ),
-    "completion": ("headgate.dashboards.completion:completion", "print a shell's completion script"),
+COMMANDS = {
+    name: (f"headgate.{module}:{function}", about)
+    for module, commands in _TABLE.items()
+    for name, (function, about) in commands.items()
 }
 
 # what `history` shows of the prediction ledger, which only the controller reads
@@ -322,13 +212,11 @@ Start with `headgate up` (the built-in demo; Ctrl-C stops it) or `headgate docto
 
 
 def listing(names: list[str]) -> str:
-    """One line per command, aligned."""
     width = max(len(name) for name in names)
     return "\n".join(f"  {name:<{width}}  {COMMANDS[name][1]}" for name in names)
 
 
 def below(group: str) -> list[str]:
-    """The commands of a group."""
     return [name for name in COMMANDS if name.startswith(group + " ")]
 
 
@@ -358,7 +246,6 @@ def everything() -> str:
 
 
 def load(name: str) -> click.Command:
-    """The click command of a table entry."""
     command: click.Command = imported(COMMANDS[name][0])
     return command
 

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 
 NAME = re.compile(r"(?!\.*$)[A-Za-z0-9_.-]{1,64}")  # not only dots: names become directories
 REFERENCE = re.compile(r"[\w-]+(\.[\w-]+)*:[^\W\d]\w*(\.[^\W\d]\w*)*")  # module:attribute, both dotted
@@ -48,6 +47,8 @@ class Suggestions:
         if word not in self._found:
             if len(self._found) == MAX_SUGGESTIONS:
                 return None
+            from difflib import get_close_matches  # only who is wrong pays for it
+
             self._found[word] = next(iter(get_close_matches(word[:SHOWN], list(known), 1)), None)
         return self._found[word]
 

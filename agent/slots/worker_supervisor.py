@@ -38,7 +38,8 @@ LAST_WORDS_BYTES = 256 * 1024  # of a worker's log are read at its end, for the 
 OWN_SIGNALS = frozenset(
     (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS)
 )  # what a process does to itself
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # a slot has at most one core
+# a slot has at most one core: no threads of numpy beside its own, and no heap for each of these
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
 
 log = logging.getLogger("headgate.agent")
 

@@ -172,8 +172,6 @@ def lowered(coming: Coming, planned_tps: float, horizon: Horizon, least_tps: flo
     return Lowering(0.0, "", no)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 HEADROOM = (
     1.15  # the 95th percentile of how far predicted rates are off (docs/explanation/models-and-planning.md)
 )

@@ -68,8 +68,6 @@ def margin_of(above: Floats, rows: float) -> float:
     return max(0.0, float(((np.cumsum(above) - rows) / np.arange(1, len(above) + 1)).max()))
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 RECENT_S = 600  # a season is sought in these, and where there is none, in all that is kept
 AHEAD_S = 240  # are forecast: longer ahead nothing is decided
 CHECK_S = 5  # apart periods are sought

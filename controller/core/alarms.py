@@ -1,15 +1,4 @@
-"""Alarms: what a person should act on, raised once and cleared when it is over. Pure.
-
-    short      more is offered than the plan in force carries, for five seconds; not while a plan is on its way
-    models     it does not keep up though the plan in force is predicted to: the models are wrong
-    slot       a slot of the plan in force is given up, and no plan can do without it
-    vm         a VM that was asked for is not there after a minute
-    lag        rows of arriving sources wait, and more each second (`analyze/demand.py`)
-    machines   the machines provider does not do what it is asked
-    mass_loss  so many VMs vanished at once that nothing is planned
-
-Others are raised where they are noticed: `plan`, `enactment`, `journal`, `disk …`, `dead letters …`, `state`, `unread`.
-"""
+"""Alarms that take time to be sure of; others are raised where they are noticed. Pure."""
 
 from __future__ import annotations
 
@@ -28,19 +17,6 @@ SETTLED_S = 20.0  # so long after a plan came into force what it does is its own
 MISSING_S = 60.0  # after a VM was asked for
 
 
-def raise_alarm(turn: Turn, what: str, text: str, level: str = "warning") -> None:
-    """The event is reported once; the words may change."""
-    alarms = turn.knowledge.alarms
-    if what not in alarms:
-        turn.event("alarm", text, level=level, what=what)
-    alarms[what] = text
-
-
-def clear_alarm(turn: Turn, what: str, text: str) -> None:
-    if turn.knowledge.alarms.pop(what, ""):
-        turn.event("alarm_over", text, what=what)
-
-
 def note_times(k: Knowledge, wall_ns: int) -> None:
     """When each alarm that there is was raised."""
     if k.alarms.keys() != k.alarm_since_ns.keys():
@@ -53,21 +29,21 @@ class AlarmWatch:
     def __init__(self) -> None:
         self._lasting: dict[str, int] = {}
 
-    def look(self, turn: Turn, members: Membership, need: Demand, verdict: Stability) -> None:
+    def look(self, turn: Turn, need: Demand, verdict: Stability) -> None:
         """Once a turn."""
         k = turn.knowledge
         plan, in_force_s = k.plan, k.in_force_s(turn.now)
-        self._machines(turn, members)
+        self._machines(turn)
         if plan is None or in_force_s is None or k.durable.phase not in IN_FORCE:
             return  # a plan is on its way
         offered_tps, carried_tps = float(need.evidence.get("level_tps", 0.0)), plan.prediction.rate_tps
         short = self._lasts("short", offered_tps > carried_tps)
         if short >= SHORT_S:
             text = f"{offered_tps:,.0f} rows/s are offered, the plan in force carries {carried_tps:,.0f}"
-            raise_alarm(turn, "short", text + why_not_more(k))
+            turn.alarm("short", text + why_not_more(k))
         elif short <= -SHORT_S:
-            clear_alarm(turn, "short", "the plan in force carries what is offered")
-        given_up = self._given_up(turn, members)
+            turn.alarm("short", "", "the plan in force carries what is offered")
+        given_up = self._given_up(turn)
         wrong = verdict.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
         wrong = wrong and not given_up
         lasting = self._lasts("models", wrong)
@@ -77,43 +53,41 @@ class AlarmWatch:
                 "measure the tasks again (`headgate model profile`)"
             )
             text += "".join(f"; {words}" for words in k.found_off.values())
-            raise_alarm(turn, "models", text)
+            turn.alarm("models", text)
         elif lasting <= -WRONG_S:
-            clear_alarm(turn, "models", "it keeps up again, as the models predict")
+            turn.alarm("models", "", "it keeps up again, as the models predict")
 
     def _lasts(self, what: str, is_so: bool) -> int:
         before = self._lasting.get(what, 0)
         self._lasting[what] = max(0, before) + 1 if is_so else min(0, before) - 1
         return self._lasting[what]
 
-    def _given_up(self, turn: Turn, members: Membership) -> bool:
-        slots = quarantined_now(turn.knowledge, members)
+    def _given_up(self, turn: Turn) -> bool:
+        slots = quarantined_now(turn.knowledge)
         lasting = self._lasts("slot", bool(slots))
         if lasting >= GIVEN_UP_S:
             died = (
-                f"slot {slot} is given up: its worker died again and again{_last(members, slot)}"
+                f"slot {slot} is given up: its worker died again and again{_last(turn.members, slot)}"
                 for slot in slots
             )
             text = (
                 f"{'; '.join(died)}; no plan can do without: threads there stand still, and are tried again a minute "
                 "after the last time"
             )
-            raise_alarm(turn, "slot", text)
+            turn.alarm("slot", text)
         elif lasting < 0:
-            clear_alarm(turn, "slot", "no slot of the plan in force is given up")
+            turn.alarm("slot", "", "no slot of the plan in force is given up")
         return bool(slots)
 
-    def _machines(self, turn: Turn, members: Membership) -> None:
+    def _machines(self, turn: Turn) -> None:
         k = turn.knowledge
-        waiting, up = k.durable.waiting, {member.vm.vm for member in members.up()}
+        waiting, up = k.durable.waiting, {member.vm.vm for member in k.members.up()}
         missing = sorted(set(waiting.awaits) - up) if waiting is not None else []
         if waiting is not None and missing and turn.now.wall_ns - waiting.wall_ns >= MISSING_S * NS:
             waited_s = (turn.now.wall_ns - waiting.wall_ns) / NS
-            raise_alarm(
-                turn, "vm", f"VM {', '.join(missing)} was asked for {waited_s:.0f} s ago and is not there"
-            )
+            turn.alarm("vm", f"VM {', '.join(missing)} was asked for {waited_s:.0f} s ago and is not there")
         elif not missing:
-            clear_alarm(turn, "vm", "the VMs that were asked for are there, or are waited for no more")
+            turn.alarm("vm", "", "the VMs that were asked for are there, or are waited for no more")
 
 
 def _last(members: Membership, slot: Slot) -> str:

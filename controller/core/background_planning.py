@@ -15,7 +15,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from headgate.controller.core.alarms import raise_alarm
 from headgate.controller.core.plan_choice import planned
 from headgate.controller.knowledge.diagnoses import Diagnosis
 from headgate.controller.knowledge.knowledge import FoundPlan, OrderedPlan, Turn
@@ -140,7 +139,7 @@ def watch(turn: Turn) -> None:
     asked = turn.knowledge.background.asked
     if asked is not None and turn.now.mono_ns - asked.since_ns > LONG_NS:
         what = f"a plan for {asked.request.rate_tps:,.1f} rows/s has been made for {LONG_NS // NS} s"
-        raise_alarm(turn, "plan", f"{what} and is not finished; `--planner mba+sam` is quick")
+        turn.alarm("plan", f"{what} and is not finished; `--planner mba+sam` is quick")
 
 
 def _error_of(made: PlanMade) -> HeadgateError | None:

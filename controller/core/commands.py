@@ -9,14 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from headgate.controller.analyze.demand import planned_for
 from headgate.controller.core import background_planning, profiling
 from headgate.controller.core.decisions import addable, decide_made, enact_proposal, present, question
-from headgate.controller.core.model_updates import offer
+from headgate.controller.core.model_updates import offer, task_named
 from headgate.controller.core.operator_actions import CORDON_COMMANDS as CORDON_COMMANDS
 from headgate.controller.core.operator_actions import plans, rollback
 from headgate.controller.core.plan_choice import (
@@ -28,13 +28,12 @@ from headgate.controller.core.plan_choice import (
 )
 from headgate.controller.core.profiling import unmodelled
 from headgate.controller.core.rolling_upgrade import replaced
-from headgate.controller.execute.run_end import SCHEDULE_LEAD_NS, Ending
+from headgate.controller.execute.run_end import SCHEDULE_LEAD_NS, ask_to_end
 from headgate.controller.knowledge.dead_letters import DeadLetterQueue, KeptDeadLetter
 from headgate.controller.knowledge.journal_records import HoldCleared, Scheduled, SubmissionTaken, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
-from headgate.controller.knowledge.loop_events import Answer, AnswerLater, Command, Now, PlanMade
-from headgate.controller.knowledge.membership import Membership
-from headgate.controller.knowledge.run_view import PlanProposal, RunView
+from headgate.controller.knowledge.loop_events import Answer, AnswerLater, Command, PlanMade
+from headgate.controller.knowledge.run_view import PlanProposal
 from headgate.controller.models.model_data import model_data, model_of
 from headgate.controller.models.task_models import Model
 from headgate.controller.plan.planner import takes_time
@@ -53,31 +52,6 @@ Arguments = dict[str, Any]
 NUMBERS_MOST = 100_000  # in one command
 TAKEN_IN_MOST = 500  # dead letters of an earlier run in one command
 LIST_HINT = "`headgate deadletter list` shows those that are kept"
-
-
-class DeadLetterRun(Protocol):
-    """What these commands ask of the loop."""
-
-    knowledge: Knowledge
-    ending: Ending
-
-
-class FromTrace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A dead letter of an earlier run, as its trace has it."""
-
-    number: int
-    task: str
-    source: str
-    partition: int
-    position: int
-    thread: int
-    row: str
-    error: str
-    traceback: str
-    variant: int
-    feeder: str
-    shape: int
-    data: bytes
 
 
 def _counts(letters: DeadLetterQueue) -> dict[str, Any]:
@@ -107,41 +81,41 @@ def _row(letters: DeadLetterQueue, letter: KeptDeadLetter) -> dict[str, Any]:
     }
 
 
-def listed(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+def listed(turn: Turn, arguments: Arguments) -> Any:
     """Dead letters after a number, oldest first, and how many rows there are of each task."""
     after, most = whole(arguments, "after", 0, 0, 1 << 62), whole(arguments, "most", 500, 1, 500)
-    letters, task = run.knowledge.counts.letters, arguments.get("task")
+    letters, task = turn.knowledge.counts.letters, arguments.get("task")
     found = [letter for letter in letters.of(task) if letter.number > after]
     return {**_counts(letters), "letters": [_row(letters, one) for one in found[:most]]}
 
 
-def shown(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
-    letters = run.knowledge.counts.letters
+def shown(turn: Turn, arguments: Arguments) -> Any:
+    letters = turn.knowledge.counts.letters
     letter = _letter(letters, whole(arguments, "id", 0, 0, 1 << 62))
     more = {"thread": letter.thread, "row": letter.row, "traceback": letter.traceback}
     return {**_row(letters, letter), **more}
 
 
-def drop(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+def drop(turn: Turn, arguments: Arguments) -> Any:
     """Delete dead letters: by their ids, of a task, or all. With an unknown id nothing is dropped."""
-    letters = run.knowledge.counts.letters
+    letters = turn.knowledge.counts.letters
     dropped = sum(letters.drop(letter.number) for letter in _chosen(letters, arguments))
-    make_room(run, letters)
+    make_room(turn, letters)
     turn.event("dead_letters_dropped", f"an operator dropped {dropped:,} dead letters")
     return {"dropped": dropped, **_counts(letters)}
 
 
-def make_room(run: DeadLetterRun, letters: DeadLetterQueue) -> None:
+def make_room(turn: Turn, letters: DeadLetterQueue) -> None:
     """Alarms of tasks of which more dead letters can be kept now are over."""
     for task in letters.counts():
         if letters.keeps(task):
-            run.knowledge.alarms.pop(f"dead letters {task}", None)
+            turn.knowledge.alarms.pop(f"dead letters {task}", None)
 
 
-def replay(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+def replay(turn: Turn, arguments: Arguments) -> Any:
     """Have the rows of dead letters sent again: by their ids, of a task, or all. When one of them cannot be, none is.
     `dry`: only say which. `skip`: leave out those whose rows cannot be read back."""
-    letters, topology = run.knowledge.counts.letters, _running(run)
+    letters, topology = turn.knowledge.counts.letters, _running(turn)
     task = arguments.get("task")
     if task is not None and task not in topology.by_name:
         raise _no_task(topology, [task])
@@ -165,9 +139,9 @@ def replay(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
     return {"ids": numbers, "unreadable": sorted(bad), "asked": fresh}
 
 
-def replaying(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+def replaying(turn: Turn, arguments: Arguments) -> Any:
     """What has become of these dead letters: still to be done, dead letters as before, or none any more."""
-    letters = run.knowledge.counts.letters
+    letters = turn.knowledge.counts.letters
     ids = _ids(arguments)
     waiting = [number for number in ids if number in letters.asked]
     again = [number for number in ids if number in letters.kept and number not in letters.asked]
@@ -175,36 +149,33 @@ def replaying(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
         "waiting": len(waiting),
         "died_again": again,
         "done": len(ids) - len(waiting) - len(again),
-        "stage": run.ending.stage,
+        "stage": turn.stage,
     }
 
 
-def take_in(run: DeadLetterRun, turn: Turn, arguments: Arguments) -> Any:
+def take_in(turn: Turn, arguments: Arguments) -> Any:
     """Dead letters of an earlier run become dead letters of this one. When one of them cannot be, none does. `dry`:
     only whether they could."""
-    letters, topology = run.knowledge.counts.letters, _running(run)
+    letters, topology = turn.knowledge.counts.letters, _running(turn)
     name = arguments.get("run")
     if not isinstance(name, str) or not name:
         raise InvalidInput("the run that the dead letters are of has no name")
+    more = {"record": "letter", "run": name, "wall_ns": turn.now.wall_ns}
     try:
-        given = msgspec.convert(arguments.get("letters"), list[FromTrace], strict=False)
+        given = msgspec.convert(arguments.get("letters"), list[dict[str, Any]])
+        rows = [row | more | {"number": 0, "of": row.get("number")} for row in given[: TAKEN_IN_MOST + 1]]
+        made = msgspec.convert(rows, list[KeptDeadLetter], strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput("invalid dead letters", cause=str(error)) from error
     if len(given) > TAKEN_IN_MOST:
         raise InvalidInput(f"{len(given):,} dead letters at once", cause=f"at most {TAKEN_IN_MOST}")
-    gone = sorted({letter.task for letter in given} - topology.by_name.keys())
+    gone = sorted({letter.task for letter in made} - topology.by_name.keys())
     if gone:
         raise _no_task(topology, gone)
-    made = [_of_run(letter, name, turn.now.wall_ns) for letter in given]
     for letter in made:
         if why := unsendable(topology, letter):
             raise InvalidInput(f"dead letter {letter.of} of {name} cannot be sent again", cause=why)
     return {"ids": [] if arguments.get("dry") else [letters.take_in(letter) for letter in made]}
-
-
-def _of_run(given: FromTrace, run: str, wall_ns: int) -> KeptDeadLetter:
-    fields = {name: getattr(given, name) for name in given.__struct_fields__ if name != "number"}
-    return KeptDeadLetter(0, wall_ns, **fields, of=max(1, given.number), run=run)
 
 
 def unsendable(topology: Topology, letter: KeptDeadLetter) -> str:
@@ -220,9 +191,9 @@ def unsendable(topology: Topology, letter: KeptDeadLetter) -> str:
     return "" if count == 1 else f"its row cannot be read back: {count} rows"
 
 
-def _running(run: DeadLetterRun) -> Topology:
-    topology = run.knowledge.topology
-    if topology is None or run.ending.stage != "running" or run.knowledge.durable.rollout is None:
+def _running(turn: Turn) -> Topology:
+    topology = turn.knowledge.topology
+    if topology is None or turn.stage != "running" or turn.knowledge.durable.rollout is None:
         raise Conflict(
             "no run is going on that could process rows",
             cause="it has not started, or ends",
@@ -290,15 +261,13 @@ def models_of(documents: Sequence[Any]) -> tuple[Model, ...]:
     """Of the data of model files. Raises InvalidInput with every fault."""
     read = [model_of(data) for data in documents]
     faults = [
-        f"{_name(data)}: {fault}" for data, (_, some) in zip(documents, read, strict=True) for fault in some
+        f"{task_named(data)}: {fault}"
+        for data, (_, some) in zip(documents, read, strict=True)
+        for fault in some
     ]
     if faults:
         raise InvalidInput("invalid models", faults=faults)
     return tuple(model for model, _ in read if model is not None)
-
-
-def _name(data: Any) -> str:
-    return str(data.get("task", "?"))[:64] if isinstance(data, dict) else "?"
 
 
 def refuse_if_taken(k: Knowledge) -> None:
@@ -330,13 +299,13 @@ def take(turn: Turn, submitted: Submitted, by: str, known: tuple[Model, ...]) ->
     return {"submission": number, "measured": sorted(tasks.values())}
 
 
-def submission(k: Knowledge, view: RunView, arguments: dict[str, Any]) -> dict[str, Any]:
+def submission(turn: Turn, arguments: Arguments) -> Any:
     """How one stands: measuring, accepted (it is run), dropped (why), or unknown."""
     number = whole(arguments, "number", 0, 0, NUMBER_MOST)
-    d = k.durable
+    d = turn.knowledge.durable
     answer: dict[str, Any] = {"schema": "headgate/submission/v1", "submission": number, "state": "unknown"}
     if d.taken is not None and d.taken.number == number:
-        return {**answer, "state": "measuring", "measuring": measuring_data(view.measuring)}
+        return {**answer, "state": "measuring", "measuring": measuring_data(turn.view().measuring)}
     if number and number == d.accepted:
         return {**answer, "state": "accepted", "models": [model_data(model) for model in d.measured]}
     if d.dropped is not None and number == d.dropped.number:
@@ -345,7 +314,7 @@ def submission(k: Knowledge, view: RunView, arguments: dict[str, Any]) -> dict[s
     return answer
 
 
-def withdraw(turn: Turn, arguments: dict[str, Any]) -> dict[str, Any]:
+def withdraw(turn: Turn, arguments: Arguments) -> Any:
     """It is not to be run after all. Raises Conflict when it is no more waiting."""
     number, taken = whole(arguments, "number", 0, 0, NUMBER_MOST), turn.knowledge.durable.taken
     if taken is None or taken.number != number:
@@ -356,23 +325,9 @@ def withdraw(turn: Turn, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"submission": number, "topology": taken.submitted.topology.name}
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 RATE_MOST_TPS = 1e9
 MODES = ("auto", "advise", "approve")
 QUIET_TPS = 1.0  # a question's rate does not matter before its rates are filled in
-
-
-class Run(Protocol):
-    """What commands ask of the loop, and have it do."""
-
-    knowledge: Knowledge
-    members: Membership
-    ending: Ending
-
-    def view(self, now: Now) -> RunView: ...
-
-    def submit(self, turn: Turn, submitted: Submitted) -> None: ...
 
 
 class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -392,7 +347,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
 
 
-def answer(run: Run, turn: Turn, command: Command) -> None:
+def answer(turn: Turn, command: Command) -> None:
     """Do what is asked and answer; a handler that gives a `partial` has it done beside the loop, and one that needs a
     plan which is being made there is asked again when that is made."""
     request = command.request
@@ -400,7 +355,7 @@ def answer(run: Run, turn: Turn, command: Command) -> None:
         handler = COMMANDS.get(request.command)
         if handler is None:
             raise UsageError(f"the controller knows no command {request.command!r}", hint=", ".join(COMMANDS))
-        found = handler(run, turn, request.arguments)
+        found = handler(turn, request.arguments)
     except background_planning.NotYet:
         background_planning.park(turn, command)
         return
@@ -411,56 +366,48 @@ def answer(run: Run, turn: Turn, command: Command) -> None:
     turn.do(AnswerLater(command.number, found) if later else Answer(command.number, Reply(data=found)))
 
 
-def plan_made(run: Run, turn: Turn, made: PlanMade) -> None:
+def plan_made(turn: Turn, made: PlanMade) -> None:
     """A plan was made beside the loop: use it for what it was asked for, and answer who waits for one."""
     asked = background_planning.take(turn, made)
-    if asked is None or run.ending.stage != "running" or run.knowledge.durable.run is None:
+    if asked is None or turn.stage != "running" or turn.knowledge.durable.run is None:
         return
-    decide_made(turn, run.members, asked)
+    decide_made(turn, asked)
     background_planning.used(turn, asked, made.seconds)
     for command in background_planning.unpark(turn):
-        answer(run, turn, command)
+        answer(turn, command)
 
 
-def _ping(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    k = run.knowledge
+def _ping(turn: Turn, arguments: Arguments) -> Any:
+    k = turn.knowledge
     return {"boot": k.durable.boot, "pid": k.pid, "run": k.settings.run}
 
 
-def _status(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    return status(run.view(turn.now))
-
-
-def _summary(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    return summary(run.view(turn.now))
-
-
-def _events(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    since, view = whole(arguments, "since", 0, 0, 1 << 62), run.view(turn.now)
+def _events(turn: Turn, arguments: Arguments) -> Any:
+    since, view = whole(arguments, "since", 0, 0, 1 << 62), turn.view()
     found = [event for event in view.events if event["number"] > since]
     return {"schema": "headgate/events/v1", "events": found, "last": view.event_number}
 
 
-def _whatif(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def _whatif(turn: Turn, arguments: Arguments) -> Any:
     """What other rates would need. `offered`: the rates are offered, and the rows are of what would be planned then.
     `compare`: by every scheduler."""
-    k, rates = run.knowledge, rates_asked(arguments)
+    k, rates = turn.knowledge, rates_asked(arguments)
     if arguments.get("offered"):
         planned_tps = k.plan.rate_tps if k.plan else 0.0
         rates = tuple(planned_for(rate_tps, planned_tps, k.settings.headroom) for rate_tps in rates)
-    asked = question(k, run.members, QUIET_TPS)
+    asked = question(k, QUIET_TPS)
     if arguments.get("compare"):
         return partial(side_by_side, asked, rates)
     return partial(whatif, asked.request, rates, bool(arguments.get("full")))
 
 
-def _rate_set(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def _rate_set(turn: Turn, arguments: Arguments) -> Any:
     rate = arguments.get("rate_tps")
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 <= rate <= RATE_MOST_TPS:
         raise InvalidInput(f"invalid rate {rate!r}", hint="rows per second, 0 or more")
-    k = run.knowledge
+    k = turn.knowledge
     schedule = k.durable.schedule
-    if schedule is None or run.ending.stage != "running":
+    if schedule is None or turn.stage != "running":
         raise Conflict(
             "nothing is offered now, so no rate can be set", hint="`headgate status` shows the run"
         )
@@ -471,13 +418,13 @@ def _rate_set(run: Run, turn: Turn, arguments: Arguments) -> Any:
     return {"rate_tps": float(rate), "before_tps": schedule.rate_at(turn.now.wall_ns)}
 
 
-def _stop(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    run.ending.ask(turn, "stop was asked for")
-    return {"stage": run.ending.stage, "run": run.knowledge.settings.run}
+def _stop(turn: Turn, arguments: Arguments) -> Any:
+    ask_to_end(turn, "stop was asked for")
+    return {"stage": turn.stage, "run": turn.knowledge.settings.run}
 
 
-def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
-    k = run.knowledge
+def _submit(turn: Turn, arguments: Arguments) -> Any:
+    k = turn.knowledge
     if k.durable.run is not None:
         raise Conflict(
             f"this controller runs {k.durable.run.topology.name} already",
@@ -488,10 +435,10 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
         given = msgspec.convert(arguments, Submission, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput("the submission is not one", cause=str(error)) from error
-    _refuse_unsigned(run, given.package)
+    _refuse_unsigned(turn, given.package)
     if not given.steps or not all(math.isfinite(x) and x >= 0 for step in given.steps for x in step):
         raise InvalidInput("the offered rates are no rates", hint="steps of (seconds, rows/s), from 0 s on")
-    here = (*present(k, run.members), *k.settings.initial)[:1]
+    here = (*present(k), *k.settings.initial)[:1]
     read = models_of(given.models)
     models = (fitted(read, given.topology, vm.slot_cores, vm.slot_memory_bytes) for vm in here)
     fitting = next(models, read)
@@ -509,33 +456,33 @@ def _submit(run: Run, turn: Turn, arguments: Arguments) -> Any:
     answer = {"topology": given.topology.name, "run": k.settings.run}
     if given.measure and unmodelled(given.topology, submitted.models):
         return {**answer, **take(turn, submitted, given.by, models_of(given.known))}
-    run.submit(turn, submitted)
+    turn.submit(submitted)
     return answer
 
 
-def _replace(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def _replace(turn: Turn, arguments: Arguments) -> Any:
     """Other code for what runs."""
-    here = present(run.knowledge, run.members)
-    _refuse_unsigned(run, str(arguments.get("package", "")), bool(arguments.get("back")))
-    return replaced(run, turn, arguments, (here, addable(run.knowledge, run.members, here)))
+    here = present(turn.knowledge)
+    _refuse_unsigned(turn, str(arguments.get("package", "")), bool(arguments.get("back")))
+    return replaced(turn, arguments, (here, addable(turn.knowledge, here)))
 
 
-def _refuse_unsigned(run: Run, package: str, known: bool = False) -> None:
+def _refuse_unsigned(turn: Turn, package: str, known: bool = False) -> None:
     """Raises InvalidInput where code from a folder would not be run."""
-    strict = [member.vm.vm for member in run.members.up() if member.only_signed]
+    strict = [member.vm.vm for member in turn.members.up() if member.only_signed]
     if strict and not package and not known:
         raise InvalidInput(
             f"{', '.join(sorted(strict))} runs signed packages only", hint="headgate submit --ship"
         )
 
 
-def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def _plan(turn: Turn, arguments: Arguments) -> Any:
     """What would be planned now for a rate. Nothing is enacted; with `propose` it waits for `apply`."""
     rate = arguments.get("rate_tps")
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate <= RATE_MOST_TPS:
         raise InvalidInput(f"invalid rate {rate!r}", hint="rows per second, more than 0")
-    k = run.knowledge
-    asked = question(k, run.members, float(rate))
+    k = turn.knowledge
+    asked = question(k, float(rate))
     if not takes_time(asked.request):
         plan = moving_little(asked)
     elif not arguments.get("propose"):
@@ -543,7 +490,7 @@ def _plan(run: Run, turn: Turn, arguments: Arguments) -> Any:
     else:
         plan = moving_little(asked, lambda request: background_planning.made_whole(turn, request))
     if arguments.get("propose"):
-        here = {vm.vm for vm in present(k, run.members)}
+        here = {vm.vm for vm in present(k)}
         more = tuple(vm for vm in plan.vms if vm.vm not in here)
         k.proposal = PlanProposal(
             plan, "operator", f"asked for {significant(rate, 6)} rows/s", k.epoch, more, ""
@@ -555,9 +502,9 @@ def _planned(asked: PlanQuestion) -> Any:
     return msgspec.to_builtins(moving_little(asked))
 
 
-def _apply(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def _apply(turn: Turn, arguments: Arguments) -> Any:
     """Enact the plan that waits for an operator's word."""
-    k = run.knowledge
+    k = turn.knowledge
     proposal = k.proposal
     desired = arguments.get("id")
     if proposal is None or (desired is not None and proposal.plan.id != desired):
@@ -573,41 +520,39 @@ def _apply(run: Run, turn: Turn, arguments: Arguments) -> Any:
         )
     if k.enacting:
         raise Conflict("another enactment is running", hint="wait until it is committed")
-    enact_proposal(turn, run.members)
+    enact_proposal(turn)
     return {"id": proposal.plan.id, "epoch": k.durable.next_epoch - 1}
 
 
-def _resume(run: Run, turn: Turn, arguments: Arguments) -> Any:
+def _resume(turn: Turn, arguments: Arguments) -> Any:
     """Clear what keeps the controller from planning by itself; `mode` changes the mode."""
-    k = run.knowledge
+    k = turn.knowledge
     mode = arguments.get("mode", k.mode)
     if mode not in MODES:
         raise InvalidInput(f"there is no mode {mode!r}", hint=", ".join(MODES))
     was = k.hold
     turn.record(HoldCleared(mode, turn.now.wall_ns))
     k.held = ""
-    run.members.clear_alarm()
+    turn.members.clear_alarm()
     k.open_circuits.clear()
     k.alarms.clear()
     turn.event("resumed", f"an operator let planning go on (mode {mode})")
     return {"mode": mode, "was_held": was or None}
 
 
-COMMANDS: dict[str, Callable[[Run, Turn, Arguments], Any]] = {
+COMMANDS: dict[str, Callable[[Turn, Arguments], Any]] = {
     "ping": _ping,
-    "status": _status,
-    "summary": _summary,
-    "explain": lambda run, turn, arguments: explain(
-        run.view(turn.now), whole(arguments, "last", 10, 1, 1000)
-    ),
+    "status": lambda turn, arguments: status(turn.view()),
+    "summary": lambda turn, arguments: summary(turn.view()),
+    "explain": lambda turn, arguments: explain(turn.view(), whole(arguments, "last", 10, 1, 1000)),
     "events": _events,
     "whatif": _whatif,
     "rate_set": _rate_set,
     "stop": _stop,
     "submit": _submit,
     "replace": _replace,
-    "submission": lambda run, turn, arguments: submission(run.knowledge, run.view(turn.now), arguments),
-    "withdraw": lambda run, turn, arguments: withdraw(turn, arguments),
+    "submission": submission,
+    "withdraw": withdraw,
     "plan": _plan,
     "apply": _apply,
     "resume": _resume,

@@ -15,16 +15,14 @@ from msgspec.structs import asdict, replace
 
 from headgate.controller.analyze.model_bias import spread_of
 from headgate.controller.core import background_planning, rolling_upgrade
-from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, standing
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
-from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable, sight_of
-from headgate.controller.execute.rollout_steps import ObservedState
+from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable
 from headgate.controller.knowledge.diagnoses import Diagnosis
 from headgate.controller.knowledge.journal_records import Adopted, Durable, Rollout, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, OrderedPlan, Partition, Turn
 from headgate.controller.knowledge.loop_events import Finish, MachinesSeen, ReleaseMachine, RequestMachine
-from headgate.controller.knowledge.membership import Membership, natural
+from headgate.controller.knowledge.membership import natural
 from headgate.controller.knowledge.run_view import PlanProposal
 from headgate.controller.knowledge.spooled_events import without_reader
 from headgate.controller.models.model_data import model_data
@@ -89,16 +87,15 @@ def _enacted(rollout: Rollout) -> dict[str, Any]:
 # It is asked for what is journaled, under names of ours; a VM is given back when no thread is left on it and
 # it has been had for as long as it was to be (`execute/rollout.py`).
 
-MACHINES_ALARM = "machines"
 CENT = 1e-9  # what sums of prices may be off by
 
 
-def addable(k: Knowledge, members: Membership, here: tuple[Vm, ...]) -> tuple[Vm, ...]:
+def addable(k: Knowledge, here: tuple[Vm, ...]) -> tuple[Vm, ...]:
     """VMs that may be asked of the provider: as many as number and cost may be, by the lowest free names."""
     spare = k.settings.spare
     if spare is None:
         return ()
-    taken = {m.vm.vm for m in members.members.values() if m.state != "left"}
+    taken = {m.vm.vm for m in k.members.members.values() if m.state != "left"}
     taken |= {*k.durable.held_dead, *k.machines_desired, *k.machines_running}
     taken |= {vm.vm for vm in (*k.settings.initial, *k.durable.machines)}
     had = {vm.vm: vm for vm in (*here, *k.durable.machines)}
@@ -128,13 +125,8 @@ def machines_seen(turn: Turn, event: MachinesSeen) -> None:
     for name in event.desired:
         if name in k.durable.released and name not in mine:
             turn.do(ReleaseMachine(name))
-    if event.trouble:
-        raise_alarm(turn, MACHINES_ALARM, event.trouble)
-    else:
-        clear_alarm(turn, MACHINES_ALARM, "machines are had and given back as they should be")
+    turn.alarm("machines", event.trouble, "machines are had and given back as they should be")
 
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 DECISION_SCHEMA = "headgate/decision/v1"
 GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be there
@@ -147,92 +139,91 @@ MUST_GO = (*FAULTS, "vm_drained", rolling_upgrade.REASON)  # what runs cannot st
 # ── the decision ────────────────────────────────────────────────────────────────────────────────
 
 
-def decide(turn: Turn, members: Membership, diagnosis: Diagnosis) -> None:
+def decide(turn: Turn, diagnosis: Diagnosis) -> None:
     """Do what the diagnosis asks for, as far as mode and enactment allow; record it in any case."""
     k, given = turn.knowledge, diagnosis
     if diagnosis.kind == "none" or diagnosis.rate_tps is None:
         advise(turn, "")
-        clear_alarm(turn, "plan", "no other plan is needed any more")
-        _record(turn, members, diagnosis, "none", diagnosis.text)
+        turn.alarm("plan", "", "no other plan is needed any more")
+        _record(turn, diagnosis, "none", diagnosis.text)
         return
     if why := why_held(k, diagnosis):
-        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {why}")
+        _record(turn, diagnosis, "none", f"{diagnosis.text} – but {why}")
         return
     still = why_still(k, diagnosis, turn.now.mono_ns)
     if still:
-        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
+        _record(turn, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
         return
     if (held := k.durable.held_plan) is not None and k.mode != "advise":
         text = f"{diagnosis.text}; the plan that is held was for {held.rate_tps:,.1f} rows/s"
         diagnosis = replace(diagnosis, rate_tps=held.rate_tps, text=text)
     rate_tps = diagnosis.rate_tps or 0.0
     try:
-        choice = _choice(turn, members, rate_tps, given)
+        choice = _choice(turn, rate_tps, given)
     except background_planning.NotYet as why_not:
-        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {why_not}")
+        _record(turn, diagnosis, "none", f"{diagnosis.text} – {why_not}")
         return
     except HeadgateError as error:
-        raise_alarm(turn, "plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}")
-        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
+        turn.alarm("plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}")
+        _record(turn, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
-    clear_alarm(turn, "plan", "there is a plan")
-    k.considered = frozenset(vm.vm for vm in present(k, members))
-    act(turn, members, diagnosis, choice)
+    turn.alarm("plan", "", "there is a plan")
+    k.considered = frozenset(vm.vm for vm in present(k))
+    act(turn, diagnosis, choice)
 
 
-def _choice(turn: Turn, members: Membership, rate_tps: float, given: Diagnosis) -> PlanChoice:
+def _choice(turn: Turn, rate_tps: float, given: Diagnosis) -> PlanChoice:
     k = turn.knowledge
     if given.reason == rolling_upgrade.REASON:
-        here = present(k, members)
-        return rolling_upgrade.choice(k, members, here, addable(k, members, here))
+        here = present(k)
+        return rolling_upgrade.choice(k, here, addable(k, here))
     make = background_planning.planned_in_background(turn, given, given.reason in FAULTS)
-    return choose(question(k, members, rate_tps, given.reason), make)
+    return choose(question(k, rate_tps, given.reason), make)
 
 
-def decide_made(turn: Turn, members: Membership, asked: OrderedPlan) -> None:
+def decide_made(turn: Turn, asked: OrderedPlan) -> None:
     """Use a plan that was made beside the loop for what it was asked for, if that is as it was; else drop it."""
     k, diagnosis = turn.knowledge, asked.diagnosis
     if diagnosis is None:  # a command had asked
         return
     reason = "" if diagnosis.reason == "start" else diagnosis.reason
-    now = question(k, members, asked.request.rate_tps, reason).request
+    now = question(k, asked.request.rate_tps, reason).request
     if changed := background_planning.changes(asked.request, now):
         what = f"the plan made for {now.rate_tps:,.1f} rows/s is not used: {changed} changed meanwhile"
         turn.event("plan_dropped", what)
         k.next_turn_ns = 0
     elif k.durable.rollout is None:
-        first_plan(turn, members)
+        first_plan(turn)
     else:
-        decide(turn, members, diagnosis)
+        decide(turn, diagnosis)
 
 
-def act(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoice) -> None:
+def act(turn: Turn, diagnosis: Diagnosis, choice: PlanChoice) -> None:
     """Enact, adopt or propose what was chosen."""
     k = turn.knowledge
     plan = choice.plan
     if plan is None or choice.action == "none":
-        _record(turn, members, diagnosis, "none", f"{diagnosis.text} – {choice.text}", choice)
+        _record(turn, diagnosis, "none", f"{diagnosis.text} – {choice.text}", choice)
     elif choice.action == "adopt":
         turn.record(Adopted(k.epoch, plan, choice.degraded, turn.now.wall_ns))
-        _record(turn, members, diagnosis, "adopt", f"{diagnosis.text} – {choice.text}", choice)
+        _record(turn, diagnosis, "adopt", f"{diagnosis.text} – {choice.text}", choice)
     elif k.mode == "advise":
         advise(turn, choice.text, plan.slots.used)
-        _record(turn, members, diagnosis, "advise", f"{diagnosis.text} – advice: {choice.text}", choice)
+        _record(turn, diagnosis, "advise", f"{diagnosis.text} – advice: {choice.text}", choice)
     elif k.mode == "approve" and diagnosis.reason not in MUST_GO:
         k.proposal = PlanProposal(plan, diagnosis.reason, choice.text, k.epoch, choice.asked, choice.degraded)
         _record(
             turn,
-            members,
             diagnosis,
             "propose",
             f"{diagnosis.text} – waits for approval: {choice.text}",
             choice,
         )
     else:
-        bring(turn, members, diagnosis, choice)
+        bring(turn, diagnosis, choice)
 
 
-def bring(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanChoice) -> None:
+def bring(turn: Turn, diagnosis: Diagnosis, choice: PlanChoice) -> None:
     """Begin the enactment of what was chosen, by the controller or an operator; record it. What runs already ("adopt")
     is recorded alone."""
     assert choice.plan is not None
@@ -240,17 +231,16 @@ def bring(turn: Turn, members: Membership, diagnosis: Diagnosis, choice: PlanCho
     if choice.action == "enact":
         text = f"{diagnosis.text}; {choice.text}"
         order = Enactment(choice.plan, diagnosis.reason, text, choice.asked, 0, choice.degraded)
-        begin(turn, members, order)
+        begin(turn, order)
     action = "plan" if choice.action == "enact" else "adopt"
-    _record(turn, members, diagnosis, action, f"{diagnosis.text} – {choice.text}", choice)
+    _record(turn, diagnosis, action, f"{diagnosis.text} – {choice.text}", choice)
 
 
-def change_to(k: Knowledge, members: Membership, plan: Plan) -> tuple[ThreadChanges, int]:
+def change_to(k: Knowledge, plan: Plan) -> tuple[ThreadChanges, int]:
     """(what bringing this plan into force would change, how many leaving threads would come back)."""
     rollout, topology = k.durable.rollout, k.topology
     assert topology is not None
-    sight = sight_of(members)
-    threads = movable(k, sight, dead_slots(k, members, sight))
+    threads = movable(k)
     change = diff(threads, plan.placement, topology, k.durable.next_thread)
     leaving = {thread.thread for thread in rollout.leaving} if rollout is not None else set()
     return change, sum(thread.thread in leaving for thread in change.keep)
@@ -293,7 +283,6 @@ def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:
 
 def _record(
     turn: Turn,
-    members: Membership,
     diagnosis: Diagnosis,
     action: str,
     text: str,
@@ -340,7 +329,6 @@ def _plan(plan: Plan, choice: PlanChoice, k: Knowledge) -> dict[str, Any]:
 
 def question(
     k: Knowledge,
-    members: Membership,
     rate_tps: float,
     reason: str = "",
     without: AbstractSet[str] = frozenset(),
@@ -350,17 +338,16 @@ def question(
     run, s = k.durable.run, k.settings
     if run is None:
         raise InvalidInput("there is no topology to plan for", hint="`headgate submit`")
-    sight = sight_of(members)
-    dead = dead_slots(k, members, sight)
-    here = tuple(vm for vm in present(k, members) if vm.vm not in without)
+    dead = dead_slots(k)
+    here = tuple(vm for vm in present(k) if vm.vm not in without)
     request = PlanRequest(
         topology=run.topology,
         models=k.models,
         rate_tps=rate_tps,
         vms=here,
-        may_add=() if reason in FAULTS else addable(k, members, here),
-        excluded=frozenset(sight.quarantined),
-        pinned=pins(k, sight, dead, here, without),
+        may_add=() if reason in FAULTS else addable(k, here),
+        excluded=frozenset(k.members.quarantined),
+        pinned=pins(k, dead, here, without),
         allocator=s.allocator,
         mapper=(s.triggers.first if k.durable.rollout is None else "") or s.mapper,
         routing=s.routing,
@@ -371,7 +358,7 @@ def question(
         traffic=k.traffic.measured if s.mapper in MAPPERS and MAPPERS[s.mapper].by_traffic else None,
         in_force=standing(k.plan, dead) if s.mapper in MAPPERS and MAPPERS[s.mapper].steady else None,
     )
-    threads = movable(k, sight, dead)
+    threads = movable(k)
     rollout = k.durable.rollout
     leaving = frozenset(t.thread for t in rollout.leaving) if rollout is not None else frozenset()
     closed = frozenset(k.open_circuits)
@@ -379,17 +366,16 @@ def question(
     return PlanQuestion(request, threads, k.plan, forced, closed, k.durable.next_thread, leaving, ordered)
 
 
-def present(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
+def present(k: Knowledge) -> tuple[Vm, ...]:
     """VMs to plan with, in order of preference: those that shall be there first, then by name."""
     first = {vm.vm: place for place, vm in enumerate(k.settings.initial)}
     apart = {*k.durable.held_dead, *k.durable.cordoned}
-    there = [m.vm for m in members.up() if m.vm.vm not in apart]
+    there = [m.vm for m in k.members.up() if m.vm.vm not in apart]
     return tuple(sorted(there, key=lambda vm: (first.get(vm.vm, len(first)), natural(vm.vm))))
 
 
 def pins(
     k: Knowledge,
-    sight: ObservedState,
     dead: frozenset[Slot],
     here: tuple[Vm, ...],
     without: AbstractSet[str] = frozenset(),
@@ -399,8 +385,8 @@ def pins(
     topology = k.topology
     assert topology is not None
     kept = ({vm.vm for vm in k.settings.initial} or {vm.vm for vm in here}) - {*k.durable.cordoned, *without}
-    threads = movable(k, sight, dead)
-    drained = _where_unread(k, threads, sight.quarantined, here)
+    threads = movable(k)
+    drained = _where_unread(k, threads, k.members.quarantined, here)
     found: dict[str, tuple[Slot, ...]] = {}
     for task in topology.tasks:
         if task.static is None:
@@ -432,24 +418,22 @@ def _where_unread(
 # ── the first plan ──────────────────────────────────────────────────────────────────────────────
 
 
-def first_plan(turn: Turn, members: Membership) -> None:
+def first_plan(turn: Turn) -> None:
     """Plan for the rate at which the run begins, once the VMs are there."""
     k = turn.knowledge
     run = k.durable.run
     if k.durable.rollout is not None or k.adopting_until_ns:
         return
-    if run is None or turn.now.mono_ns < k.journal_retry_ns or not gathered(turn, members):
+    if run is None or turn.now.mono_ns < k.journal_retry_ns or not gathered(turn):
         return
     if k.durable.waiting is not None:
         return  # it is made already and waits for its machines
     if k.settings.plan is not None:
-        return _begin_given(turn, members, k.settings.plan)
+        return _begin_given(turn, k.settings.plan)
     rate_tps = max(run.steps[0][1], FIRST_RATE_LEAST_TPS) * k.settings.headroom
     diagnosis = Diagnosis("replan", "start", _first_words(run), rate_tps, {}, ())
     try:
-        choice = choose(
-            question(k, members, rate_tps), background_planning.planned_in_background(turn, diagnosis)
-        )
+        choice = choose(question(k, rate_tps), background_planning.planned_in_background(turn, diagnosis))
         if choice.plan is None:
             raise Infeasible("the first plan was not made", cause=choice.text)
         if choice.plan.prediction.rate_tps < run.steps[0][1]:
@@ -463,10 +447,10 @@ def first_plan(turn: Turn, members: Membership) -> None:
     except HeadgateError as error:
         _no_first_plan(turn, error)
         return
-    k.considered = frozenset(vm.vm for vm in present(k, members))
+    k.considered = frozenset(vm.vm for vm in present(k))
     text = f"{diagnosis.text}; {choice.text}"
-    begin(turn, members, Enactment(choice.plan, "start", text, choice.asked, 0, choice.degraded))
-    _record(turn, members, diagnosis, "plan", text, choice)
+    begin(turn, Enactment(choice.plan, "start", text, choice.asked, 0, choice.degraded))
+    _record(turn, diagnosis, "plan", text, choice)
 
 
 def _first_words(run: Submitted) -> str:
@@ -476,11 +460,11 @@ def _first_words(run: Submitted) -> str:
     return f"at most {rate} are read" if run.topology.arriving else f"{rate} are offered"
 
 
-def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
+def _begin_given(turn: Turn, plan: Plan) -> None:
     """The plan of the settings as it is, on the VMs of its names."""
     k = turn.knowledge
     assert k.topology is not None
-    here = {vm.vm: vm for vm in present(k, members)}
+    here = {vm.vm: vm for vm in present(k)}
     faults = [
         f"there is no VM {vm.vm!r} with {counted(vm.slots, 'slot')}"
         for vm in plan.vms
@@ -492,15 +476,15 @@ def _begin_given(turn: Turn, members: Membership, plan: Plan) -> None:
         return
     plan = replace(plan, vms=tuple(here[vm.vm] for vm in plan.vms))
     text = f"the plan that was given: {counted(plan.slots.used, 'slot')} for {significant(plan.rate_tps, 6)} rows/s"
-    begin(turn, members, Enactment(plan, "start", text))
+    begin(turn, Enactment(plan, "start", text))
     diagnosis = Diagnosis("replan", "start", text, plan.rate_tps, {}, ())
-    _record(turn, members, diagnosis, "plan", text, PlanChoice("enact", text, plan))
+    _record(turn, diagnosis, "plan", text, PlanChoice("enact", text, plan))
 
 
-def gathered(turn: Turn, members: Membership) -> bool:
+def gathered(turn: Turn) -> bool:
     """Are the VMs there that shall be, or was long enough waited for them?"""
     k = turn.knowledge
-    there = {m.vm.vm for m in members.up() if m.boot}
+    there = {m.vm.vm for m in k.members.up() if m.boot}
     waited_ns = turn.now.mono_ns - k.gathering_since_ns
     expected = {vm.vm for vm in k.settings.initial}
     if not expected:
@@ -514,22 +498,22 @@ def _no_first_plan(turn: Turn, error: HeadgateError) -> None:
     if k.settings.initial or isinstance(error, InvalidInput):
         turn.do(Finish(None, error))
         return
-    raise_alarm(turn, "plan", f"no first plan: {error.what}")
+    turn.alarm("plan", f"no first plan: {error.what}")
     k.gathering_since_ns = turn.now.mono_ns
 
 
-def enact_proposal(turn: Turn, members: Membership) -> None:
+def enact_proposal(turn: Turn) -> None:
     """An operator approved the plan that waits. Raises Conflict when it cannot be enacted any more."""
     k = turn.knowledge
     found = k.proposal
     assert found is not None
-    there = {vm.vm for vm in (*present(k, members), *found.asked)}
+    there = {vm.vm for vm in (*present(k), *found.asked)}
     missing = sorted({bundle.slot.vm for bundle in found.plan.placement.bundles} - there)
     k.proposal = None
     if missing:
         raise Conflict(f"plan {found.plan.id} is stale: VM {missing[0]} is gone")
     text = f"approved; {found.text}"
-    begin(turn, members, Enactment(found.plan, found.reason, text, found.asked, 0, found.degraded))
+    begin(turn, Enactment(found.plan, found.reason, text, found.asked, 0, found.degraded))
 
 
 def close_circuits(k: Knowledge, now_ns: int) -> None:

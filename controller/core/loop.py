@@ -26,7 +26,6 @@ from headgate.controller.core import (
     profiling,
     rolling_upgrade,
 )
-from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.decisions import run_of
 from headgate.controller.core.plan_triggers import PathWatch
 from headgate.controller.core.prediction_accounting import Accounts
@@ -44,7 +43,7 @@ from headgate.controller.execute.plan_drift import (
     unplanned_vms,
 )
 from headgate.controller.execute.rollout import enact, judge_probation
-from headgate.controller.execute.run_end import Ending
+from headgate.controller.execute.run_end import advance, ask_to_end, go_on_ending, last_samples, order_end
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterRecord
@@ -53,7 +52,7 @@ from headgate.controller.knowledge.journal_records import Booted, Durable, Submi
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Finish, Started
 from headgate.controller.knowledge.measured_window import MeasuredWindow
-from headgate.controller.knowledge.membership import Membership, MembershipChange
+from headgate.controller.knowledge.membership import MembershipChange
 from headgate.controller.knowledge.run_view import LoopResult, RunView
 from headgate.controller.knowledge.spooled_events import Unread, without_reader
 from headgate.controller.models.task_models import missing_models
@@ -80,7 +79,7 @@ CRASHES_IN_A_ROW, WITHIN_NS = 3, 60 * NS
 SHORT_LIFE_NS = 15 * NS  # a controller that lived longer did not die of what it was doing
 
 
-def begin_life(turn: Turn, members: Membership, ending: Ending, started: Started) -> bool:
+def begin_life(turn: Turn, started: Started) -> bool:
     """Know what is journaled and journal the new boot; False when there is nothing left to do here."""
     k, now = turn.knowledge, turn.now
     k.durable = fold_all(started.records)
@@ -100,8 +99,8 @@ def begin_life(turn: Turn, members: Membership, ending: Ending, started: Started
     turn.event(
         "recovered", f"controller boot {d.boot + 1}: epoch {k.epoch} ({d.phase}) is adopted", level="warning"
     )
-    members.presume(tuple(vm for vm in d.joined if vm.vm not in d.held_dead), now)
-    members.expect(d.joined)
+    turn.members.presume(tuple(vm for vm in d.joined if vm.vm not in d.held_dead), now)
+    turn.members.expect(d.joined)
     k.phase_since_ns = now.mono_ns
     k.rested = rested(d)
     for rollout in d.rollouts:
@@ -113,7 +112,7 @@ def begin_life(turn: Turn, members: Membership, ending: Ending, started: Started
         k.held = f"the controller died {crashes} times in a row: the last good plan is held"
         turn.event("held", k.held, level="error")
     if d.draining:
-        ending.resume(turn)
+        go_on_ending(turn)
     return True
 
 
@@ -135,13 +134,13 @@ def crashes_in_a_row(d: Durable, now_wall_ns: int) -> int:
     return crashes
 
 
-def adopted(turn: Turn, members: Membership) -> None:
+def adopted(turn: Turn) -> None:
     """Stop waiting once every VM of the plan has said what is there, or its time is over."""
     k = turn.knowledge
     if not k.adopting_until_ns or k.durable.rollout is None:
         return
     vms = {thread.slot.vm for thread in k.durable.rollout.threads} - set(k.durable.held_dead)
-    there = {m.vm.vm for m in members.up() if m.report is not None}
+    there = {m.vm.vm for m in k.members.up() if m.report is not None}
     if vms <= there or turn.now.mono_ns >= k.adopting_until_ns:
         k.adopting_until_ns = 0
         k.phase_since_ns = turn.now.mono_ns
@@ -156,16 +155,18 @@ def adopted(turn: Turn, members: Membership) -> None:
 SPOOL_AGAIN_NS = 60_000_000_000  # when a plan was made for it and it is not read yet
 
 
-def unread_spools_found(turn: Turn, members: Membership) -> Diagnosis | None:
+def unread_spools_found(turn: Turn) -> Diagnosis | None:
     """A plan to be made so that they are read; None when there is nothing to read, or no plan can be made now."""
     k = turn.knowledge
     if not k.spools and "unread" not in k.alarms:
         return None
-    usable = {slot.vm for m in members.up() for slot in set(m.vm.all_slots()) - members.quarantined}
+    usable = {slot.vm for m in k.members.up() for slot in set(m.vm.all_slots()) - k.members.quarantined}
     waiting = {
         place: rows for place, rows in without_reader(k).items() if place[1] not in k.durable.held_dead
     }
-    _alarm(turn, {place: rows for place, rows in waiting.items() if place[1] not in usable})
+    stuck = {place: rows for place, rows in waiting.items() if place[1] not in usable}
+    text = f"accepted and not read until the VM has a slot again: {_listed(stuck)}" if stuck else ""
+    turn.alarm("unread", text, "all events that were accepted can be read", level="error")
     waiting = {place: rows for place, rows in waiting.items() if place[1] in usable}
     if not waiting or k.plan is None or not profiling.may_plan(k) or turn.now.mono_ns < k.spools_again_ns:
         return None
@@ -175,21 +176,9 @@ def unread_spools_found(turn: Turn, members: Membership) -> Diagnosis | None:
     return Diagnosis("replan", "events_unread", text, k.plan.rate_tps, evidence, ())
 
 
-def _alarm(turn: Turn, stuck: Unread) -> None:
-    """Of events on VMs none of whose slots can be used."""
-    if stuck:
-        raise_alarm(
-            turn, "unread", f"accepted and not read until the VM has a slot again: {_listed(stuck)}", "error"
-        )
-    else:
-        clear_alarm(turn, "unread", "all events that were accepted can be read")
-
-
 def _listed(waiting: Unread) -> str:
     return ", ".join(f"{counted(n, 'event')} of {task} on {vm}" for ((task, _), vm), n in waiting.items())
 
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TURN_NS = NS  # between two turns of the loop …
 SHOW_NS = NS // 2  # between two views: people read no faster
@@ -206,9 +195,7 @@ class Loop:
     ) -> None:
         self._watched = watched
         self.knowledge = Knowledge(settings)
-        self.members = Membership()
-        self.members.expect(settings.initial)
-        self.ending = Ending()
+        self.knowledge.members.expect(settings.initial)
         self.intake: Intake | None = None
         self.finished = FinishedRows()
         self.settling = Settling()
@@ -232,14 +219,14 @@ class Loop:
         self._handlers: dict[type, Callable[[Turn, Any], None]] = {
             t.Started: self._on_started,
             t.FromVm: self._on_vm,
-            t.Command: lambda turn, event: commands.answer(self, turn, event),
+            t.Command: commands.answer,
             t.MachinesSeen: decisions.machines_seen,
             t.JournalFailed: self._on_journal_failed,
             t.Measured: background_planning.measured,
-            t.PlanMade: lambda turn, event: commands.plan_made(self, turn, event),
+            t.PlanMade: commands.plan_made,
             t.Troubled: self._on_troubled,
             t.DiskSeen: self._on_disk,
-            t.Stopping: lambda turn, event: self.ending.ask(turn, event.reason),
+            t.Stopping: lambda turn, event: ask_to_end(turn, event.reason),
             t.Tick: self._on_tick,
         }
 
@@ -256,11 +243,9 @@ class Loop:
         lags, cap_tps = k.load.lags(now.wall_ns), k.load.cap_tps(now.wall_ns)
         verdict = stability(under_cap(window, lags, cap_tps), in_force_s or 0.0)
         self._following = self._following or RateFollower(topology, season=k.settings.season)
-        need = self._following.need(k, self.members, window, lags, cap_tps, now)
-        if behind := lag_alarm(k.alarms.get("lag", ""), lags, window):
-            alarms.raise_alarm(turn, "lag", behind)
-        else:
-            alarms.clear_alarm(turn, "lag", "the lag is over: rows are read as they come")
+        need = self._following.need(k, window, lags, cap_tps, now)
+        behind = lag_alarm(k.alarms.get("lag", ""), lags, window)
+        turn.alarm("lag", behind, "the lag is over: rows are read as they come")
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = HeldMemory.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
@@ -272,8 +257,8 @@ class Loop:
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
         self._accounts.look(turn, window, verdict, slots)
         off_models = prediction_accounting.named(turn, self._accounts)
-        late = self._paths.look(turn, self.members, lambda seconds: window_of(intake, now.mono_ns, seconds))
-        judge_probation(turn, self.members, verdict, window)
+        late = self._paths.look(turn, lambda seconds: window_of(intake, now.mono_ns, seconds))
+        judge_probation(turn, verdict, window)
         plan_triggers.take_in(turn, window)
         diagnosis = diagnose(
             DiagnosisInput(
@@ -284,19 +269,19 @@ class Loop:
                 in_force_s=in_force_s,
                 residuals=off,
                 violations=late,
-                quarantined=quarantined_now(k, self.members),
-                lost=lost_vms(k, self.members),
+                quarantined=quarantined_now(k),
+                lost=lost_vms(k),
                 draining=draining_vms(k),
-                joined=unplanned_vms(k, self.members, now),
+                joined=unplanned_vms(k, now),
                 limit_tps=plan.rate_tps if rollout.degraded else None,
-                frozen=self.members.frozen(now),
+                frozen=self.knowledge.members.frozen(now),
                 held=self._held(),
             ),
             self._findings(turn, window, verdict, need, off_models),
         )
-        decisions.decide(turn, self.members, diagnosis)
-        self._watch.look(turn, self.members, need, verdict)
-        profiling.consider(turn, self.members, off, self.ending.stage)
+        decisions.decide(turn, diagnosis)
+        self._watch.look(turn, need, verdict)
+        profiling.consider(turn, off)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)
         paths = self._paths.now
@@ -315,13 +300,13 @@ class Loop:
             idle=(
                 lambda: rolling_upgrade.found(turn),
                 lambda: profiling.measured(turn, window),
-                lambda: unread_spools_found(turn, self.members),
+                lambda: unread_spools_found(turn),
             ),
             models=(
                 lambda: prediction_accounting.found(turn, off_models, need),
                 lambda: model_updates.found(turn, need),
             ),
-            placement=partial(plan_triggers.better_placement, turn, self.members, window, verdict),
+            placement=partial(plan_triggers.better_placement, turn, window, verdict),
         )
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────
@@ -337,7 +322,7 @@ class Loop:
             self._before = k.durable
             if self._wrote:
                 k.alarms.pop("journal", None)
-        turn = Turn(k, now)
+        turn = Turn(k, now, self)
         self._handlers[type(event)](turn, event)
         if k.durable.boot and not self._over:
             self._go_on(turn, event)
@@ -364,8 +349,8 @@ class Loop:
         """Forget the beginning that could not be journaled, and try it once more."""
         assert self._born is not None
         settings = self.knowledge.settings
-        self.knowledge, self.members, self.ending = Knowledge(settings), Membership(), Ending()
-        self.members.expect(settings.initial)
+        self.knowledge = Knowledge(settings)
+        self.knowledge.members.expect(settings.initial)
         self.intake, self._unborn = None, False
         return self._born
 
@@ -373,30 +358,30 @@ class Loop:
         """Whatever happened: enact, end, publish."""
         k = self.knowledge
         desired = k.desired
-        adopted(turn, self.members)
-        profiling.watch(turn, self.members, self.ending.stage)
-        profiling.go_on(turn, event, self.members, self.ending.stage, self.submit)
-        if self.ending.stage not in ("leaving", "over"):  # agents that were ordered to go are not lost
-            enact(turn, self.members)
-        self.ending.advance(turn, self.members)
-        if self.ending.stage == "over":
+        adopted(turn)
+        profiling.watch(turn)
+        profiling.go_on(turn, event)
+        if turn.stage not in ("leaving", "over"):  # agents that were ordered to go are not lost
+            enact(turn)
+        advance(turn)
+        if turn.stage == "over":
             vm_reports.keep_dead_letters(turn)
             self._shown = None  # what came after the last turn is recorded too
             view = self._show(turn)
             turn.do(t.Finish(summary(view) if k.durable.run else None))
-        elif self.ending.stage == "leaving":
-            self.ending.order_end(turn, self.members)
+        elif turn.stage == "leaving":
+            order_end(turn)
         elif isinstance(event, t.FromVm) and k.desired is desired:
-            publish(turn, self.members, event.message.vm)
+            publish(turn, event.message.vm)
         else:
-            publish(turn, self.members)
+            publish(turn)
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
     def _on_started(self, turn: Turn, event: t.Started) -> None:
         self._born = event
         self.finished = FinishedRows(event.tallies.finished if event.tallies else None)
-        if not begin_life(turn, self.members, self.ending, event):
+        if not begin_life(turn, event):
             return
         run = self.knowledge.durable.run
         if run is not None:
@@ -423,50 +408,50 @@ class Loop:
         self.knowledge.gathering_since_ns = turn.now.mono_ns
 
     def _on_vm(self, turn: Turn, event: t.FromVm) -> None:
-        message, members = event.message, self.members
+        message, members = event.message, self.knowledge.members
         match message:
             case m.Hello():
-                changes = vm_reports.hello(turn, members, message)
+                changes = vm_reports.hello(turn, message)
             case m.Report():
                 member = members.members.get(message.vm)
                 before = member.report if member is not None else None
-                changes = vm_reports.report(turn, members, message)
+                changes = vm_reports.report(turn, message)
                 member = members.members.get(message.vm)
                 if member is not None and member.report is message:
                     self.again.hear(turn, message)
                     run = self.knowledge.durable.run
                     if vm_reports.clock_stepped(turn, before, message) and run is not None:
                         self.intake, self._roster = Intake(run.topology), -1
-                    if before is None and self.ending.stage == "running":
-                        decisions.first_plan(turn, self.members)  # maybe it was the last one waited for
+                    if before is None and turn.stage == "running":
+                        decisions.first_plan(turn)  # maybe it was the last one waited for
             case m.SampleBlock():
                 return self._on_block(turn, message)
             case m.DeadLetters():
-                return vm_reports.dead_letters(turn, members, message)
+                return vm_reports.dead_letters(turn, message)
             case Profiled():
-                changes = vm_reports.note_changes(turn, members, members.heard(message.vm, turn.now))
+                changes = vm_reports.note_changes(turn, members.heard(message.vm, turn.now))
                 if not profiling.first_profile_heard(turn, message):
                     profiling.spare_profile_heard(turn, message)
             case m.PackageAt():
                 return  # the shell's matter
             case m.Goodbye():
-                changes = vm_reports.goodbye(turn, members, message)
+                changes = vm_reports.goodbye(turn, message)
         self._look_at_once(changes)
 
     def _look_at_once(self, changes: tuple[MembershipChange, ...]) -> None:
         """A fault is not left waiting for the next second."""
         k = self.knowledge
-        if any(change.kind in ("lost", "left") for change in changes) or quarantined_now(k, self.members):
+        if any(change.kind in ("lost", "left") for change in changes) or quarantined_now(k):
             k.next_turn_ns = 0
 
     def _on_block(self, turn: Turn, block: m.SampleBlock) -> None:
         k = self.knowledge
-        self.members.heard(block.vm, turn.now)
+        self.knowledge.members.heard(block.vm, turn.now)
         if self.intake is None:
             return
-        if self._roster != self.members.roster:
-            self._roster = self.members.roster
-            self.intake.expect([member.vm for member in self.members.up()])
+        if self._roster != self.knowledge.members.roster:
+            self._roster = self.knowledge.members.roster
+            self.intake.expect([member.vm for member in self.knowledge.members.up()])
         try:
             fresh = self.intake.add_block(block, turn.now.mono_ns, k.epoch)
             self.finished.add(block.finished)
@@ -474,12 +459,12 @@ class Loop:
         except BadMessage as error:
             turn.do(t.Distrust(block.vm, f"{error.what}: {error.cause}"))
             return
-        self.ending.block(block)
+        last_samples(k, block)
         if fresh:
             for sink, source, buckets in block.latency:
                 k.counts.add_latency(sink, source, buckets)
             predicted = self._result.predicted_now if self._result is not None else {}
-            turn.do(t.Block(block, self.members.members[block.vm].vm, predicted))
+            turn.do(t.Block(block, self.knowledge.members.members[block.vm].vm, predicted))
 
     def _on_journal_failed(self, turn: Turn, event: t.JournalFailed) -> None:
         """Nothing of the turn before was done: know again what was known before it (story B6)."""
@@ -488,10 +473,8 @@ class Loop:
         self._unborn = not k.durable.boot and self._born is not None
         k.journal_retry_ns = turn.now.mono_ns + JOURNAL_RETRY_NS
         vm_reports.dead_letters_not_kept(turn, self._unkept)
-        first = "journal" not in k.alarms
-        k.alarms["journal"] = f"the journal takes no records: {event.error}; the present plan is held"
-        if first:
-            turn.event("alarm", k.alarms["journal"], level="error")
+        text = f"the journal takes no records: {event.error}; the present plan is held"
+        turn.alarm("journal", text, level="error")
         error = HeadgateError("the journal takes no records, so nothing was changed", cause=event.error)
         for number in self._unanswered:
             turn.do(t.Answer(number, refusal(error)))
@@ -511,9 +494,10 @@ class Loop:
 
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now
-        self._look_at_once(vm_reports.note_changes(turn, self.members, self.members.tick(now)))
-        self._alarms(turn)
-        take_back(turn, self.members)
+        self._look_at_once(vm_reports.note_changes(turn, self.knowledge.members.tick(now)))
+        held = f"{self._held()}; no plan is made by itself (`headgate resume`)"
+        turn.alarm("mass_loss", held if k.members.mass_loss else "", level="error")
+        take_back(turn)
         k.impatient = hand_over_waited(k, now)
         if self.intake is None:
             return
@@ -523,17 +507,17 @@ class Loop:
             self._keep_ns = now.mono_ns + KEEP_NS
             turn.do(t.KeepTallies(k.counts.tallies(now.wall_ns)))
             vm_reports.keep_dead_letters(turn)
-            self.settling.go_on(turn, self.members, self.finished)
-        self.again.go_on(turn, self.ending.stage == "running")
+            self.settling.go_on(turn, self.finished)
+        self.again.go_on(turn, turn.stage == "running")
         self._end_in_time(turn)
         due = now.mono_ns >= k.next_turn_ns - SLACK_NS
-        if due and self.ending.stage == "running" and not k.adopting_until_ns:
+        if due and turn.stage == "running" and not k.adopting_until_ns:
             late = now.mono_ns - k.next_turn_ns > TURN_NS
             k.next_turn_ns = (now.mono_ns if late else k.next_turn_ns) + TURN_NS
             decisions.close_circuits(k, now.mono_ns)
             background_planning.watch(turn)
             if k.durable.rollout is None:
-                decisions.first_plan(turn, self.members)
+                decisions.first_plan(turn)
             else:
                 self.think(turn, self.intake)
 
@@ -542,7 +526,7 @@ class Loop:
     def view(self, now: t.Now) -> RunView:
         """All that there is to see."""
         by_sink = self.finished.by_task
-        return view_of(self.knowledge, self.members, self.ending, by_sink, self.intake, self._result, now)
+        return view_of(self.knowledge, by_sink, self.intake, self._result, now)
 
     def _show_in_time(self, turn: Turn) -> None:
         """After each turn of the loop, and halfway to the next one."""
@@ -562,24 +546,14 @@ class Loop:
 
     def _held(self) -> str:
         """Why no plan may be made by itself."""
-        k = self.knowledge
-        if self.members.mass_loss:
-            return f"{len(self.members.mass_loss)} VMs vanished at once: {', '.join(self.members.mass_loss)}"
-        return k.held
-
-    def _alarms(self, turn: Turn) -> None:
-        k = self.knowledge
-        if not self.members.mass_loss:
-            k.alarms.pop("mass_loss", None)
-        elif "mass_loss" not in k.alarms:
-            k.alarms["mass_loss"] = f"{self._held()}; no plan is made by itself (`headgate resume`)"
-            turn.event("alarm", k.alarms["mass_loss"], level="error")
+        gone = self.knowledge.members.mass_loss
+        return f"{len(gone)} VMs vanished at once: {', '.join(gone)}" if gone else self.knowledge.held
 
     def _end_in_time(self, turn: Turn) -> None:
         """The run ends so many seconds after its first tuple was due."""
         k = self.knowledge
         started_ns, seconds = k.durable.started_ns, k.settings.seconds
-        if not started_ns or seconds <= 0 or self.ending.stage != "running":
+        if not started_ns or seconds <= 0 or turn.stage != "running":
             return
         if turn.now.wall_ns >= started_ns + int(seconds * NS):
-            self.ending.ask(turn, f"{seconds:g} s are over")
+            ask_to_end(turn, f"{seconds:g} s are over")

@@ -9,14 +9,13 @@ is on its way. A season is handed to the forecast, which believes it once its fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from headgate.controller.analyze.model_bias import AGAIN, RefitFound, refit_of
 from headgate.controller.analyze.season_detection import SAME
 from headgate.controller.core.profiling import may_plan
-from headgate.controller.execute.run_end import Ending
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
 from headgate.controller.knowledge.journal_records import OfferTaken, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
@@ -53,21 +52,14 @@ class AnalysisOffer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     season: Any = None
 
 
-class OfferedRun(Protocol):
-    """What it asks of the loop."""
-
-    knowledge: Knowledge
-    ending: Ending
-
-
-def offer(run: OfferedRun, turn: Turn, arguments: Arguments) -> Any:
+def offer(turn: Turn, arguments: Arguments) -> Any:
     """Take what is to be believed; what was taken, and what was not and why."""
-    k = run.knowledge
+    k = turn.knowledge
     try:
         given = msgspec.convert(arguments, AnalysisOffer, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput("invalid offer", cause=str(error)) from error
-    submitted = _run_of(run, given)
+    submitted = _run_of(turn, given)
     if (given.models or given.season is not None) and (why := _not_of_now(given, turn.now.wall_ns)):
         raise Conflict("stale offer", cause=why, hint="headgate analyze --follow TRACE --offer")
     if len(given.models) > MODELS_MOST:
@@ -80,9 +72,9 @@ def offer(run: OfferedRun, turn: Turn, arguments: Arguments) -> Any:
     for data in given.models:
         one = _model_of(k, submitted, data)
         if isinstance(one, str):
-            refused.append({"what": f"model {_name(data)}", "why": one})
+            refused.append({"what": f"model {task_named(data)}", "why": one})
         elif one[0].task in found:
-            refused.append({"what": f"model {_name(data)}", "why": "it was offered twice"})
+            refused.append({"what": f"model {task_named(data)}", "why": "it was offered twice"})
         else:
             found[one[0].task] = one[1]
             models.append(_refitted(*one, utc_iso(turn.now.wall_ns)))
@@ -109,9 +101,9 @@ def found(turn: Turn, need: Demand) -> Diagnosis | None:
 # ── what is believed ────────────────────────────────────────────────────────────────────────────
 
 
-def _run_of(run: OfferedRun, given: AnalysisOffer) -> Submitted:
+def _run_of(turn: Turn, given: AnalysisOffer) -> Submitted:
     """What is run here. Raises Conflict when the offer is not of that."""
-    k = run.knowledge
+    k = turn.knowledge
     here = k.durable.run
     if here is None or given.run != k.settings.run or given.started != utc_iso(here.wall_ns):
         raise Conflict(
@@ -121,7 +113,7 @@ def _run_of(run: OfferedRun, given: AnalysisOffer) -> Submitted:
             else "it runs nothing yet",
             hint="name the controller of the run: --controller WHERE",
         )
-    if run.ending.stage != "running":
+    if turn.stage != "running":
         raise Conflict(f"run {given.run} is ending, so nothing is planned any more")
     if k.settings.plan is not None:
         raise Conflict("the plan was given and is held, so nothing would come of an offer")
@@ -251,7 +243,7 @@ def _change(before: Model, after: Model, found: RefitFound) -> str:
     return f"the model of {after.task} is corrected by an analysis of this run: {found.text}: {versions}"
 
 
-def _name(data: Any) -> str:
+def task_named(data: Any) -> str:
     return str(data.get("task", "?"))[:64] if isinstance(data, dict) else "?"
 
 

@@ -8,20 +8,17 @@ journaled, so a controller that was killed goes on with it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from headgate.controller.core.alarms import clear_alarm
 from headgate.controller.core.background_planning import planned_in_background
 from headgate.controller.core.decisions import addable, bring, change_to, present, question
 from headgate.controller.core.plan_choice import PlanChoice, choose, describe
 from headgate.controller.core.rolling_upgrade import refuse_held
 from headgate.controller.execute.plan_drift import cordon_of
-from headgate.controller.execute.rollout import sight_of
-from headgate.controller.execute.run_end import Ending
 from headgate.controller.knowledge.diagnoses import Diagnosis
 from headgate.controller.knowledge.journal_records import Adopted, Cordoned, PlanHeld
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
-from headgate.controller.knowledge.membership import Membership, natural
+from headgate.controller.knowledge.membership import natural
 from headgate.controller.models.plan_data import plan_data, plan_of
 from headgate.controller.models.plans import Plan
 from headgate.controller.plan.plan_reuse import reused_plan
@@ -31,55 +28,48 @@ from headgate.topology_runtime.errors import Conflict, Infeasible, InvalidInput
 Arguments = dict[str, Any]
 
 
-class CordonRun(Protocol):
-    """What these commands ask of the loop."""
-
-    knowledge: Knowledge
-    members: Membership
-
-
-def cordon(run: CordonRun, turn: Turn, arguments: Arguments) -> Any:
+def cordon(turn: Turn, arguments: Arguments) -> Any:
     """Make no plan with these VMs from now on."""
-    vms = _named(run, arguments)
-    cordoned = run.knowledge.durable.cordoned
+    vms = _named(turn, arguments)
+    cordoned = turn.knowledge.durable.cordoned
     _set(turn, cordoned | {vm: cordoned.get(vm, False) for vm in vms})
-    return _answer(run, vms)
+    return _answer(turn, vms)
 
 
-def drain(run: CordonRun, turn: Turn, arguments: Arguments) -> Any:
+def drain(turn: Turn, arguments: Arguments) -> Any:
     """Cordon these VMs, and move away what runs there. force: also when the others carry less without them. check: only
     say whether it would be refused."""
-    k, vms = run.knowledge, _named(run, arguments)
+    k, vms = turn.knowledge, _named(turn, arguments)
     if k.plan is not None and any(slot.vm in vms for slot in _slots(k)):
         refuse_held(k)
         if not arguments.get("force"):
-            _fits_without(run, turn, k.plan, frozenset(vms))
+            _fits_without(turn, k.plan, frozenset(vms))
     if not arguments.get("check"):
         _set(turn, k.durable.cordoned | dict.fromkeys(vms, True))
         k.next_turn_ns = 0
-    return _answer(run, vms)
+    return _answer(turn, vms)
 
 
-def uncordon(run: CordonRun, turn: Turn, arguments: Arguments) -> Any:
+def uncordon(turn: Turn, arguments: Arguments) -> Any:
     """Plan with these VMs again."""
-    vms = _named(run, arguments)
-    _set(turn, {vm: drains for vm, drains in run.knowledge.durable.cordoned.items() if vm not in vms})
-    return _answer(run, vms)
+    vms = _named(turn, arguments)
+    _set(turn, {vm: drains for vm, drains in turn.knowledge.durable.cordoned.items() if vm not in vms})
+    return _answer(turn, vms)
 
 
-CORDON_COMMANDS: dict[str, Callable[[Any, Turn, Arguments], Any]] = {
+CORDON_COMMANDS: dict[str, Callable[[Turn, Arguments], Any]] = {
     "cordon": cordon,
     "drain": drain,
     "uncordon": uncordon,
 }
 
 
-def _named(run: CordonRun, arguments: Arguments) -> tuple[str, ...]:
+def _named(turn: Turn, arguments: Arguments) -> tuple[str, ...]:
     """The VMs asked for, each once, all of which must be known."""
     asked = arguments.get("vms")
     if not isinstance(asked, list) or not asked or not all(isinstance(vm, str) for vm in asked):
         raise InvalidInput("no VM is named", hint="`headgate status` shows them")
-    known = run.members.members
+    known = turn.members.members
     if unknown := sorted({vm for vm in asked if vm not in known}):
         raise InvalidInput(
             f"there is no VM {unknown[0][:64]!r}",
@@ -110,11 +100,11 @@ def _slots(k: Knowledge) -> tuple[Any, ...]:
     return tuple(newest.staying_slots) if newest is not None else ()
 
 
-def _fits_without(run: CordonRun, turn: Turn, plan: Plan, vms: frozenset[str]) -> None:
+def _fits_without(turn: Turn, plan: Plan, vms: frozenset[str]) -> None:
     """Raises Conflict when without these VMs less can be carried than is planned for."""
     names = ", ".join(sorted(vms, key=natural))
     try:
-        asked = question(run.knowledge, run.members, plan.rate_tps, "vm_drained", vms)
+        asked = question(turn.knowledge, plan.rate_tps, "vm_drained", vms)
         choice = choose(asked, planned_in_background(turn))
     except Infeasible as error:
         raise Conflict(f"nothing can run without {names}", cause=error.cause or error.what) from error
@@ -127,8 +117,8 @@ def _fits_without(run: CordonRun, turn: Turn, plan: Plan, vms: frozenset[str]) -
         )
 
 
-def _answer(run: CordonRun, vms: tuple[str, ...]) -> dict[str, Any]:
-    k, members = run.knowledge, run.members
+def _answer(turn: Turn, vms: tuple[str, ...]) -> dict[str, Any]:
+    k, members = turn.knowledge, turn.members
     return {"vms": [{"vm": vm, "cordon": cordon_of(k, members.members[vm])} for vm in vms]}
 
 
@@ -140,31 +130,23 @@ def _answer(run: CordonRun, vms: tuple[str, ...]) -> dict[str, Any]:
 # force, nothing is held.
 
 
-class RollbackRun(Protocol):
-    """What these commands ask of the loop."""
-
-    knowledge: Knowledge
-    members: Membership
-    ending: Ending
-
-
-def rollback(run: RollbackRun, turn: Turn, arguments: Arguments) -> Any:
+def rollback(turn: Turn, arguments: Arguments) -> Any:
     """Enact the plan that is given whole (`plan`, of the format plan/v1), and hold it. instead: of one that is held."""
-    k, members = run.knowledge, run.members
+    k = turn.knowledge
     asked = plan_of(arguments.get("plan"), "the plan to roll back to")
-    _refuse_now(run, asked, bool(arguments.get("instead")))
+    _refuse_now(turn, asked, bool(arguments.get("instead")))
     topology = k.topology
     assert topology is not None
-    here = present(k, members)
+    here = present(k)
     needed = {bundle.slot.vm for bundle in asked.placement.bundles} - {vm.vm for vm in here}
-    more = tuple(vm for vm in addable(k, members, here) if vm.vm in needed)
-    plan = reused_plan(asked, topology, k.models, (*here, *more), sight_of(members).quarantined)
+    more = tuple(vm for vm in addable(k, here) if vm.vm in needed)
+    plan = reused_plan(asked, topology, k.models, (*here, *more), k.members.quarantined)
     left, back = k.plan, f"an operator brought plan {asked.id} back"
     if plan.id != asked.id:
         back += f", as plan {plan.id}: its models or VMs are others now"
-    moves, text = _bring_back(turn, members, plan, back, more)
+    moves, text = _bring_back(turn, plan, back, more)
     turn.record(PlanHeld(asked.id, k.epoch_to_be, plan.rate_tps, turn.now.wall_ns))
-    clear_alarm(turn, "plan", "a plan is held")
+    turn.alarm("plan", "", "a plan is held")
     turn.event("held", f"{back}; it is held until `headgate resume`", plan=plan.id)
     return {
         "id": asked.id,
@@ -180,29 +162,27 @@ def rollback(run: RollbackRun, turn: Turn, arguments: Arguments) -> Any:
     }
 
 
-def _bring_back(
-    turn: Turn, members: Membership, plan: Plan, back: str, more: tuple[Vm, ...]
-) -> tuple[int, str]:
+def _bring_back(turn: Turn, plan: Plan, back: str, more: tuple[Vm, ...]) -> tuple[int, str]:
     """(threads that start, leave or come back, in words). A placement that runs already is only held."""
     k = turn.knowledge
-    change, returning = change_to(k, members, plan)
+    change, returning = change_to(k, plan)
     moves = len(change.start) + len(change.leave) + returning
     diagnosis = Diagnosis("replan", "rollback", back, plan.rate_tps, {}, ())
     if not moves and k.durable.waiting is None:
         text = "its placement runs already"
         if k.plan is not None and k.plan.id != plan.id:
             turn.record(Adopted(k.epoch, plan, "", turn.now.wall_ns))
-        bring(turn, members, diagnosis, PlanChoice("adopt", text, plan))
+        bring(turn, diagnosis, PlanChoice("adopt", text, plan))
         return 0, text
     text = describe(plan, change, returning, more)
-    bring(turn, members, diagnosis, PlanChoice("enact", text, plan, more, "", moves))
+    bring(turn, diagnosis, PlanChoice("enact", text, plan, more, "", moves))
     return moves, text
 
 
-def _refuse_now(run: RollbackRun, plan: Plan, instead: bool) -> None:
+def _refuse_now(turn: Turn, plan: Plan, instead: bool) -> None:
     """Raises Conflict when no operator may do it now: another one was first, or nothing runs."""
-    k, held = run.knowledge, run.knowledge.durable.held_plan
-    if k.durable.rollout is None or k.topology is None or run.ending.stage != "running":
+    k, held = turn.knowledge, turn.knowledge.durable.held_plan
+    if k.durable.rollout is None or k.topology is None or turn.stage != "running":
         raise Conflict(
             "no plan is in force now, so there is none to leave", hint="`headgate status` shows the run"
         )
@@ -223,9 +203,9 @@ def _refuse_now(run: RollbackRun, plan: Plan, instead: bool) -> None:
         )
 
 
-def plans(run: RollbackRun, turn: Turn, arguments: Arguments) -> Any:
+def plans(turn: Turn, arguments: Arguments) -> Any:
     """The plans that this controller knows; with `id` that one whole."""
-    k = run.knowledge
+    k = turn.knowledge
     d = k.durable
     known = {one.plan.id: one.plan for one in (d.before, d.rollout, d.waiting) if one is not None} | k.plans
     if k.proposal is not None:

@@ -24,10 +24,7 @@ from headgate.controller.plan.scaling import (
     Supply,
     compared,
     comparison_document,
-    comparison_row,
-    glance,
     scaling_analysis,
-    scaling_row,
     whatif_document,
 )
 from headgate.controller.plan.schedulers import each_once
@@ -216,7 +213,7 @@ def side_by_side(question: PlanQuestion, rates: Sequence[float]) -> Row:
     rows = []
     for rate_tps in rates:
         supply = Supply(_widened(request, rate_tps), moves=moves if question.present is not None else None)
-        rows += [comparison_row(compared(supply, pair, rate_tps)) for pair in pairs]
+        rows += [compared(supply, pair, rate_tps) for pair in pairs]
     return comparison_document(request, rows, False)
 
 
@@ -243,4 +240,4 @@ def _widened(request: PlanRequest, rate_tps: float) -> PlanRequest:
 
 def _row(request: PlanRequest, rate_tps: float, reachable: frozenset[str], full: bool) -> Row:
     supply = Supply(request)
-    return scaling_row(scaling_analysis(supply, rate_tps) if full else glance(supply, rate_tps), reachable)
+    return scaling_analysis(supply, rate_tps, reachable, full)

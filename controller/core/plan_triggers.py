@@ -14,7 +14,6 @@ from typing import TypeVar
 from msgspec.structs import asdict, replace
 
 from headgate.controller.analyze.latency_constraints import standings, violations
-from headgate.controller.core.alarms import clear_alarm, raise_alarm
 from headgate.controller.core.background_planning import NotYet, planned_in_background
 from headgate.controller.core.decisions import question
 from headgate.controller.core.plan_choice import PlanChoice, choose
@@ -22,7 +21,6 @@ from headgate.controller.core.profiling import may_plan
 from headgate.controller.knowledge.diagnoses import Diagnosis, PathStanding, Stability, Violation
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.measured_window import MeasuredWindow
-from headgate.controller.knowledge.membership import Membership
 from headgate.controller.models.plans import MeasuredTraffic, Plan, TaskWork, sized
 from headgate.controller.plan.predict.vm_links import crossings_of
 from headgate.controller.plan.schedulers import MAPPERS
@@ -43,14 +41,12 @@ class PathWatch:
         self.now: tuple[PathStanding, ...] = ()
         self._for: dict[int, int] = {}
 
-    def look(
-        self, turn: Turn, members: Membership, window_of: Callable[[float], MeasuredWindow]
-    ) -> tuple[Violation, ...]:
+    def look(self, turn: Turn, window_of: Callable[[float], MeasuredWindow]) -> tuple[Violation, ...]:
         """Once a turn: the constraints that do not hold."""
         topology = turn.knowledge.topology
         if topology is None or not topology.latency_constraints:
             return ()
-        before, self.now = self.now, standings(topology, members.workers.values())
+        before, self.now = self.now, standings(topology, turn.members.workers.values())
         for number, path in enumerate(self.now):
             same = number < len(before) and before[number].standing == path.standing
             self._for[number] = self._for.get(number, 0) + 1 if same else 0
@@ -81,9 +77,9 @@ class PathWatch:
         ]
         if stuck:
             texts = [f"{_name(path)}: {path.text}; neither buffers nor chains can help" for path in stuck]
-            raise_alarm(turn, "latency", "; ".join(texts))
+            turn.alarm("latency", "; ".join(texts))
         elif all(path.standing == "held" for path in self.now):
-            clear_alarm(turn, "latency", "all latency constraints hold")
+            turn.alarm("latency", "", "all latency constraints hold")
 
 
 def _name(path: PathStanding) -> str:
@@ -147,8 +143,6 @@ def _mixed(before: Mapping[Key, float], now: Mapping[Key, float], part: float) -
     }
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS = 1_000_000_000
 LOAD_SLACK = 0.05  # so far below the bound a VM must come to be no longer over it
 LIGHTER = 0.95  # of the highest load there is now: a plan with more is not worth its moves
@@ -166,22 +160,22 @@ def take_in(turn: Turn, window: MeasuredWindow) -> None:
 
 
 def better_placement(
-    turn: Turn, members: Membership, window: MeasuredWindow, verdict: Stability, diagnosis: Diagnosis
+    turn: Turn, window: MeasuredWindow, verdict: Stability, diagnosis: Diagnosis
 ) -> Diagnosis:
     """Where nothing else is to be done: a plan to be made for traffic or load, or the diagnosis as it was."""
     k, now_ns = turn.knowledge, turn.now.mono_ns
     seen = k.traffic
-    if not _is_online(k) or k.plan is None or not window.is_complete or members.mass_loss:
+    if not _is_online(k) or k.plan is None or not window.is_complete or turn.members.mass_loss:
         return diagnosis
     if not may_plan(k) or seen.measured is None:
         return diagnosis
     since_ns = max(seen.looked_ns, k.in_force_ns)
     try:
         if _is_loaded(k, now_ns):
-            diagnosis = _for_load(turn, members, window, vm_loads(window, k.plan), diagnosis)
+            diagnosis = _for_load(turn, window, vm_loads(window, k.plan), diagnosis)
             seen.load_looked_ns = now_ns
         elif now_ns - since_ns >= k.settings.triggers.every_s * NS and verdict.verdict == "stable":
-            diagnosis = _for_traffic(turn, members, window, diagnosis)
+            diagnosis = _for_traffic(turn, window, diagnosis)
             seen.looked_ns = now_ns
     except NotYet:  # it is looked at again when there is a plan
         return diagnosis
@@ -236,16 +230,14 @@ def _is_loaded(k: Knowledge, now_ns: int) -> bool:
     return not seen.load_looked_ns or now_ns - seen.load_looked_ns >= AGAIN_S * NS
 
 
-def _for_load(
-    turn: Turn, members: Membership, window: MeasuredWindow, loads: dict[str, float], diagnosis: Diagnosis
-) -> Diagnosis:
+def _for_load(turn: Turn, window: MeasuredWindow, loads: dict[str, float], diagnosis: Diagnosis) -> Diagnosis:
     k, triggers = turn.knowledge, turn.knowledge.settings.triggers
     vm = max(loads, key=lambda name: (loads[name], name))
     seconds = (turn.now.mono_ns - k.traffic.loaded_since_ns) / NS
     text = (
         f"VM {vm} uses {loads[vm]:.0%} of its slots' CPU, above {triggers.load_bound:.0%} for {seconds:.0f} s"
     )
-    choice, why = _tried(turn, members, "vm_loaded")
+    choice, why = _tried(turn, "vm_loaded")
     if choice is None or choice.plan is None:
         return _rejected(diagnosis, text, why)
     assert k.plan is not None and k.traffic.measured is not None
@@ -275,10 +267,10 @@ def _for_load(
 # ── traffic ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _for_traffic(turn: Turn, members: Membership, window: MeasuredWindow, diagnosis: Diagnosis) -> Diagnosis:
+def _for_traffic(turn: Turn, window: MeasuredWindow, diagnosis: Diagnosis) -> Diagnosis:
     k, triggers = turn.knowledge, turn.knowledge.settings.triggers
     text = f"{triggers.every_s:g} s are over since traffic was looked at"
-    choice, why = _tried(turn, members, "traffic_saved")
+    choice, why = _tried(turn, "traffic_saved")
     if choice is None or choice.plan is None:
         return _rejected(diagnosis, text, why)
     assert k.plan is not None and k.topology is not None
@@ -314,12 +306,12 @@ def _for_traffic(turn: Turn, members: Membership, window: MeasuredWindow, diagno
 # ── both ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tried(turn: Turn, members: Membership, reason: str) -> tuple[PlanChoice | None, str]:
+def _tried(turn: Turn, reason: str) -> tuple[PlanChoice | None, str]:
     """(what would be done now for the rate of the plan in force, why there is nothing)."""
     k = turn.knowledge
     assert k.plan is not None
     try:
-        choice = choose(question(k, members, k.plan.rate_tps, reason), planned_in_background(turn))
+        choice = choose(question(k, k.plan.rate_tps, reason), planned_in_background(turn))
     except HeadgateError as error:
         return None, error.what
     if choice.action != "enact" or choice.plan is None:

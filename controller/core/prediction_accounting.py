@@ -164,8 +164,6 @@ class TaskShares:
         return TaskShare(rate_tps, now.busy_share, sum(parts) / threads, waits)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS = 1_000_000_000
 FIRST = 2  # windows: twenty seconds
 SLACK_NS = NS // 2  # which a turn may be early

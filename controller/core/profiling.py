@@ -1,18 +1,12 @@
-"""Profiles in spare slots: which task is measured, where, why, and when that must end. Pure. Rules (decision 13):
+"""Profiles in spare slots (decision 13): which task is measured, where, why, and when that must end. Pure.
 
-1. Only while a committed plan is in force and nothing moves; whatever begins ends the profile.
-2. In a slot without threads and worker, on a VM that has threads of the task (its rows stay there) and
-   whose slots are bound by control groups.
-3. Not sources, sinks, tasks of fixed size or exclusive ones: what they do twice is seen outside.
-4. For `Settings.profile_spare_min` minutes of each hour at most, counted again by a new controller.
-5. The model that is most in doubt comes first. A task is left alone for an hour after its profile was
-   complete, and for good after it failed; an interrupted profile goes on from what is known.
-6. What is found is kept beside the run; nothing is planned with it.
+Of a run: only while a committed plan is in force and nothing moves, in a slot without threads and worker that control
+groups bind, for so many minutes of each hour. Nothing is planned with what is found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import mean
 
@@ -25,7 +19,6 @@ from headgate.controller.knowledge.journal_records import (
     Modelled,
     SubmissionDropped,
     SubmissionTaken,
-    Submitted,
     TaskMeasured,
 )
 from headgate.controller.knowledge.knowledge import FirstProfile, Knowledge, Turn
@@ -122,12 +115,12 @@ def errors(residuals: Iterable[Residual], plan: Plan) -> dict[str, float]:
 # ── where, and for how long ─────────────────────────────────────────────────────────────────────
 
 
-def spare_slots(k: Knowledge, members: Membership) -> list[Slot]:
+def spare_slots(k: Knowledge) -> list[Slot]:
     """Slots that nobody uses; the one that a plan would take last comes first."""
     taken = _used(k)
-    vms = [m.vm for m in members.up() if m.binding in BOUND and m.vm.vm not in k.durable.held_dead]
+    vms = [m.vm for m in k.members.up() if m.binding in BOUND and m.vm.vm not in k.durable.held_dead]
     slots = [slot for vm in vms for slot in vm.all_slots() if slot not in taken]
-    return sorted((slot for slot in slots if not has_worker(slot, members)), reverse=True)
+    return sorted((slot for slot in slots if not has_worker(slot, k.members)), reverse=True)
 
 
 def _used(k: Knowledge) -> set[Slot]:
@@ -147,29 +140,29 @@ def budget_left_s(spent: Iterable[tuple[int, int]], minutes: float, now_ns: int)
     return minutes * 60 - sum(max(0, end - max(begin, since_ns)) for begin, end in spent) / NS
 
 
-def _moves(k: Knowledge, members: Membership, stage: str) -> str:
+def _moves(k: Knowledge) -> str:
     """What goes on that no profile may disturb; empty when nothing does."""
     d = k.durable
-    if stage != "running" or d.draining:
+    if k.ending.stage != "running" or d.draining:
         return "the run ends"
     if d.rollout is None or d.waiting is not None or d.phase != "committed" or d.rollout.leaving:
         return "another plan comes into force"
-    return "no plan is made by itself" if members.mass_loss or k.held else ""
+    return "no plan is made by itself" if k.members.mass_loss or k.held else ""
 
 
 # ── beginning and ending ────────────────────────────────────────────────────────────────────────
 
 
-def consider(turn: Turn, members: Membership, residuals: Iterable[Residual], stage: str) -> None:
+def consider(turn: Turn, residuals: Iterable[Residual]) -> None:
     """Begin a profile if there is a spare slot, a task to measure in it, and time."""
     k, now_ns = turn.knowledge, turn.now.mono_ns
     minutes, known = k.settings.profile_spare_min, k.profiles
     if not minutes or known.desired is not None or k.topology is None or k.plan is None:
         return
     budget_s = min(MOST_S, budget_left_s(known.spent, minutes, now_ns))
-    if budget_s < LEAST_S or _moves(k, members, stage):
+    if budget_s < LEAST_S or _moves(k):
         return
-    slots = spare_slots(k, members)
+    slots = spare_slots(k)
     for doubt in doubts(k.topology, k.models, k.settings.stale, errors(residuals, k.plan)):
         slot = _beside(doubt.task, slots, k)
         if slot is not None and now_ns >= known.again_ns.get(doubt.task, 0):
@@ -190,7 +183,7 @@ def _beside(task: str, slots: Iterable[Slot], k: Knowledge) -> Slot | None:
     return next((slot for slot in slots if slot.vm in vms), None)
 
 
-def watch(turn: Turn, members: Membership, stage: str) -> None:
+def watch(turn: Turn) -> None:
     """End the profile as soon as anything needs its slot, or it has had its time."""
     k = turn.knowledge
     desired = k.profiles.desired
@@ -200,11 +193,11 @@ def watch(turn: Turn, members: Membership, stage: str) -> None:
     why = ""
     if desired.slot in _used(k):
         why = "its slot is needed"
-    elif desired.slot.vm not in members.here:
+    elif desired.slot.vm not in k.members.here:
         why = f"{desired.slot.vm} is gone"
     elif late_s > ANSWER_S:
         why = "its agent does not say how it ended"
-    why = why or _moves(k, members, stage)
+    why = why or _moves(k)
     if why:
         seconds = _over(turn, desired)
         text = f"the profile of {desired.task} in {desired.slot} was stopped after {seconds:.0f} s: {why}"
@@ -272,26 +265,14 @@ def _change(before: Model, after: Model) -> str:
     )
 
 
-# ── Models that a submission lacks, measured in free slots of the hosts before it is planned. Pure. Rules
-# (decision 42):
-#
-# 1. The submission is journaled when it is taken, and each model when it is measured: another life goes on
-# with it.
-# 2. A model is of one kind of machine (`Hello.machine`) and one size of slot. Each is measured on every kind
-# that is there, in slots of the size that the first VM has; planned is with the one of the lowest peak.
-# 3. One profile in a slot, and on a VM in half of its slots at once: what feeds a slot may need as much CPU.
-# 4. A VM that is lost: its tasks go elsewhere. A VM that cannot measure is not asked again; when no other of
-# its kind is left, or a task itself fails, the submission is dropped, with the name of the task and the
-# cause.
-# 5. Nothing is planned before all is measured; when it is dropped or withdrawn, agents are ordered to measure no
-# more.
+# ── Models that a submission lacks, measured in free slots of the hosts before it is planned (decision 42):
+# each on every kind of machine that is there, in slots of the size that the first VM has; planned is with the
+# one of the lowest peak. One profile in a slot, and on a VM in half of its slots at once.
 
 BUDGET_S = 600.0  # of one profile; one takes half a minute
 BEGIN_S = 30.0  # an agent that has its package begins within a second
 USUAL_S = 20.0  # of one profile, until one is over
 AT_ONCE = 2  # one slot of so many of a VM is measured in at the same time
-
-Submit = Callable[[Turn, Submitted], None]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -316,9 +297,9 @@ def unmodelled(topology: Topology, models: Iterable[Model]) -> dict[str, str]:
     return found
 
 
-def alike(k: Knowledge, members: Membership) -> tuple[Vm, ...]:
+def alike(k: Knowledge) -> tuple[Vm, ...]:
     """The VMs whose slots have as many cores as those of the first, and that have reported of what kind they are."""
-    vms = [vm for vm in present(k, members) if members.members[vm.vm].machine]
+    vms = [vm for vm in present(k) if k.members.members[vm.vm].machine]
     return tuple(vm for vm in vms if near(vm.slot_cores, vms[0].slot_cores))
 
 
@@ -351,7 +332,7 @@ def lacking(k: Knowledge, kinds: Iterable[str]) -> list[Lacking]:
 # ── going on ────────────────────────────────────────────────────────────────────────────────────
 
 
-def go_on(turn: Turn, event: Event, members: Membership, stage: str, submit: Submit) -> None:
+def go_on(turn: Turn, event: Event) -> None:
     """Start what can be started, end what must, and submit when nothing is lacking any more. What hosts say all the
     time changes nothing that the next tick does not see."""
     k = turn.knowledge
@@ -359,14 +340,14 @@ def go_on(turn: Turn, event: Event, members: Membership, stage: str, submit: Sub
         k.first.running.clear()
         return
     said = isinstance(event, FromVm) and not isinstance(event.message, Profiled)
-    if said or stage != "running" or turn.now.mono_ns < k.journal_retry_ns:
+    if said or turn.stage != "running" or turn.now.mono_ns < k.journal_retry_ns:
         return
-    _watch(turn, members)
-    kinds = kinds_of(alike(k, members), members)
+    _watch(turn)
+    kinds = kinds_of(alike(k), k.members)
     left = lacking(k, kinds)
-    told = all(member.binding for member in members.up())  # in this life
+    told = all(member.binding for member in k.members.up())  # in this life
     if kinds and not left and told:
-        _finish(turn, members, kinds, submit)
+        _finish(turn, kinds)
         return
     busy = {(profile.model, profile.machine) for profile in k.first.running.values()}
     for one in left:
@@ -377,17 +358,17 @@ def go_on(turn: Turn, event: Event, members: Membership, stage: str, submit: Sub
             why = "; ".join(f"{vm.vm}: {k.first.unfit[vm.vm]}" for vm in kinds[one.machine])
             drop(turn, f"task {one.task!r} could not be measured on any host", why)
             return
-        _begin(turn, members, one, fit)
+        _begin(turn, one, fit)
 
 
-def _begin(turn: Turn, members: Membership, one: Lacking, vms: Iterable[Vm]) -> None:
+def _begin(turn: Turn, one: Lacking, vms: Iterable[Vm]) -> None:
     """In a free slot of the VM that does least, if there is one."""
     k = turn.knowledge
     used = [profile.spec.slot for profile in k.first.running.values()]
     free: list[tuple[int, int, Slot]] = []
     for place, vm in enumerate(vms):
         at_once = sum(slot.vm == vm.vm for slot in used)
-        slots = (slot for slot in vm.all_slots() if slot not in used and not has_worker(slot, members))
+        slots = (slot for slot in vm.all_slots() if slot not in used and not has_worker(slot, k.members))
         if at_once < max(1, vm.slots // AT_ONCE) and (slot := next(slots, None)) is not None:
             free.append((at_once, place, slot))
     if not free:
@@ -399,16 +380,16 @@ def _begin(turn: Turn, members: Membership, one: Lacking, vms: Iterable[Vm]) -> 
     turn.event("profile", f"{one.task} has no model and is measured in {slot}")
 
 
-def _watch(turn: Turn, members: Membership) -> None:
+def _watch(turn: Turn) -> None:
     """Whose VM is gone, or says nothing, is measured elsewhere."""
     k = turn.knowledge
     for number, profile in list(k.first.running.items()):
         vm, task = profile.spec.slot.vm, profile.spec.task
         seconds = (turn.now.mono_ns - profile.began_ns) / NS
-        if vm not in members.here:
+        if vm not in k.members.here:
             del k.first.running[number]
             turn.event("profile", f"{task} is measured elsewhere: {vm} is gone", level="warning")
-        elif (seconds > BEGIN_S and not _runs(members, vm, number)) or seconds > BUDGET_S + ANSWER_S:
+        elif (seconds > BEGIN_S and not _runs(k.members, vm, number)) or seconds > BUDGET_S + ANSWER_S:
             begun = "does not begin" if seconds <= BUDGET_S + ANSWER_S else "does not say how it ended"
             _unfit(turn, number, f"its agent {begun}")
 
@@ -461,7 +442,7 @@ def drop(turn: Turn, what: str, cause: str = "", hint: str = "") -> None:
     turn.event("dropped", f"{name} is not run: {what}" + (f": {cause}" if cause else ""), level="warning")
 
 
-def _finish(turn: Turn, members: Membership, kinds: Mapping[str, list[Vm]], submit: Submit) -> None:
+def _finish(turn: Turn, kinds: Mapping[str, list[Vm]]) -> None:
     """Plan with the models that were given, and of those measured with the slowest of each task."""
     k = turn.knowledge
     assert k.durable.taken is not None
@@ -469,11 +450,11 @@ def _finish(turn: Turn, members: Membership, kinds: Mapping[str, list[Vm]], subm
     for model in k.durable.measured:
         if model.slot.machine in kinds:
             slowest[model.task] = min(slowest.get(model.task, model), model, key=peak)
-    first = present(k, members)[0]
+    first = present(k)[0]
     models = (*submitted.models, *slowest.values())
     try:
         fit = fitted(models, submitted.topology, first.slot_cores, first.slot_memory_bytes)
-        submit(turn, replace(submitted, models=fit, wall_ns=turn.now.wall_ns))
+        turn.submit(replace(submitted, models=fit, wall_ns=turn.now.wall_ns))
     except HeadgateError as error:
         drop(turn, error.what, "; ".join(filter(None, (error.cause, *error.faults))), error.hint or "")
     k.first.running.clear()
@@ -483,16 +464,16 @@ def _finish(turn: Turn, members: Membership, kinds: Mapping[str, list[Vm]], subm
 # ── what is shown ───────────────────────────────────────────────────────────────────────────────
 
 
-def measuring(k: Knowledge, members: Membership, now: Now) -> Measuring | None:
+def measuring(k: Knowledge, now: Now) -> Measuring | None:
     """How far it is; None when no submission waits."""
     taken = k.durable.taken
     if taken is None:
         return None
-    kinds = kinds_of(alike(k, members), members)
+    kinds = kinds_of(alike(k), k.members)
     known = {(model.task, model.slot.machine) for model in k.durable.measured}
     at = {(profile.model, profile.machine): profile for profile in k.first.running.values()}
     tasks = tuple(
-        _task(one, (one.model, one.machine) in known, at.get((one.model, one.machine)), members)
+        _task(one, (one.model, one.machine) in known, at.get((one.model, one.machine)), k.members)
         for one in wanted(taken, kinds)
     )
     return Measuring(taken.number, taken.submitted.topology.name, taken.by, _left_s(k, kinds, now), tasks)

@@ -17,7 +17,6 @@ from headgate.controller.knowledge.journal_records import Rollout
 from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.measured_window import MeasuredWindow
-from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.models.plans import Plan
 from headgate.topology_runtime.api.topology import Topology
@@ -42,7 +41,6 @@ class RateFollower:
     def need(
         self,
         k: Knowledge,
-        members: Membership,
         window: MeasuredWindow,
         lags: tuple[Lag, ...],
         cap_tps: float,
@@ -56,7 +54,7 @@ class RateFollower:
             self.forecast.hand(handed_of(learned))
         offer = offer_of(window, drain_tps(lags) if lags else None, cap_tps)
         self.hear(offer, now.mono_ns)
-        horizon = horizon_of(k, members, plan)
+        horizon = horizon_of(k, plan)
         return demand(offer, self.forecast, plan.rate_tps, past_of(k, now), k.settings.headroom, horizon)
 
     def hear(self, offer: Offer, now_ns: int) -> None:
@@ -80,14 +78,14 @@ def queue_s(topology: Topology) -> float:
     return min([QUEUE_S, *(constraint.limit_ms / 1000 for constraint in topology.latency_constraints)])
 
 
-def horizon_of(k: Knowledge, members: Membership, plan: Plan) -> Horizon:
+def horizon_of(k: Knowledge, plan: Plan) -> Horizon:
     """How long enacting took lately, and what the slots there are would carry, each as well as those in use."""
     rollouts = [r for r in k.durable.rollouts if r.in_force_ns and r.reason != "start"]
     usual = Horizon()
     enact_s = _slowest([r for r in rollouts if not r.awaited], usual.enact_s)
     machine_s = _slowest([r for r in rollouts if r.awaited], usual.enact_s + usual.machine_s)
     held_s = PROBATION_WINDOWS * k.settings.probation_window_s
-    up = members.up()
+    up = k.members.up()
     if k.settings.spare is None or len(up) >= k.settings.max_vms or not plan.slots.used:
         return Horizon(enact_s, 0.0, held_s=held_s)
     room_tps = plan.rate_tps * sum(member.vm.slots for member in up) / plan.slots.used

@@ -8,19 +8,17 @@ tasks of the other. When a step fails (tasks cannot be built, probation finds it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from headgate.controller.core.plan_choice import PlanChoice
 from headgate.controller.execute.plan_drift import outdated_slots
-from headgate.controller.execute.rollout import CIRCUIT_NS, sight_of
-from headgate.controller.execute.run_end import Ending
+from headgate.controller.execute.rollout import CIRCUIT_NS
 from headgate.controller.knowledge.diagnoses import Diagnosis
 from headgate.controller.knowledge.journal_records import Recoded, Rollout
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
-from headgate.controller.knowledge.membership import Membership
 from headgate.controller.models.plans import Placement, Plan
 from headgate.controller.models.task_models import Model
 from headgate.controller.plan.plan_reuse import reused_plan
@@ -45,20 +43,10 @@ def refuse_held(k: Knowledge) -> None:
         raise Conflict(f"nothing is moved: {k.hold}", hint="`headgate resume` ends it")
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 REASON: Literal["code_replaced"] = "code_replaced"
 CODES_WIRE = 3  # agents of this wire version know of more than one code
 NO_SLOT = "no slot is free for the other code"
 Arguments = dict[str, Any]
-
-
-class RecodedRun(Protocol):
-    """What these commands ask of the loop."""
-
-    knowledge: Knowledge
-    members: Membership
-    ending: Ending
 
 
 class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,19 +59,17 @@ class Replacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     back: bool = False
 
 
-def replaced(
-    run: RecodedRun, turn: Turn, arguments: Arguments, vms: tuple[Sequence[Vm], Sequence[Vm]]
-) -> Any:
+def replaced(turn: Turn, arguments: Arguments, vms: tuple[Sequence[Vm], Sequence[Vm]]) -> Any:
     """Have other code take the place of what runs. vms: to plan with, and that may be asked for."""
-    k = run.knowledge
+    k = turn.knowledge
     try:
         given = msgspec.convert(arguments, Replacement, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput("invalid code", cause=str(error)) from error
-    if k.durable.rollout is None or k.topology is None or run.ending.stage != "running":
+    if k.durable.rollout is None or k.topology is None or turn.stage != "running":
         raise Conflict("nothing runs whose code could be replaced", hint="`headgate submit`")
     refuse_held(k)
-    if old := sorted(m.vm.vm for m in run.members.up() if 0 < m.spoken[0] < CODES_WIRE):
+    if old := sorted(m.vm.vm for m in turn.members.up() if 0 < m.spoken[0] < CODES_WIRE):
         raise Conflict(f"{', '.join(old)}: an agent of before codes could be replaced", hint=REMEDY)
     left = outdated_slots(k)
     if left and not given.back:
@@ -92,7 +78,7 @@ def replaced(
             hint="wait (`headgate status`), or `headgate replace --back`",
         )
     code = _before(k) if given.back else _new(k, given)
-    if not left and not _pairs(k, run.members, sorted(k.durable.rollout.staying_slots), *vms)[0]:
+    if not left and not _pairs(k, sorted(k.durable.rollout.staying_slots), *vms)[0]:
         raise Conflict(
             NO_SLOT,
             cause="threads of the one code begin elsewhere before those of the other end",
@@ -181,10 +167,10 @@ def _failed_last(k: Knowledge) -> Rollout | None:
     return steps[-1] if steps[-1].decided_ns >= k.durable.recoded_ns else None
 
 
-def choice(k: Knowledge, members: Membership, here: Sequence[Vm], may_add: Sequence[Vm]) -> PlanChoice:
+def choice(k: Knowledge, here: Sequence[Vm], may_add: Sequence[Vm]) -> PlanChoice:
     """The present placement, with as many slots of the code before as possible in free ones. Raises Infeasible."""
     assert k.plan is not None and k.topology is not None
-    pairs, free = _pairs(k, members, outdated_slots(k), here, may_add)
+    pairs, free = _pairs(k, outdated_slots(k), here, may_add)
     if not pairs:
         rollout = k.durable.rollout
         if free or (rollout is not None and rollout.leaving):
@@ -199,14 +185,13 @@ def choice(k: Knowledge, members: Membership, here: Sequence[Vm], may_add: Seque
 
 
 def _pairs(
-    k: Knowledge, members: Membership, old: Sequence[Slot], here: Sequence[Vm], may_add: Sequence[Vm]
+    k: Knowledge, old: Sequence[Slot], here: Sequence[Vm], may_add: Sequence[Vm]
 ) -> tuple[dict[Slot, Slot], bool]:
     """(slot → a free one at least as large, on its own VM if there is one; was any slot free?). A VM is only asked for
     where none is free."""
     rollouts = [one for one in (k.durable.rollout, k.durable.waiting) if one is not None]
-    sight = sight_of(members)
-    used = {slot for one in rollouts for slot in one.slots} | set(sight.quarantined)
-    used |= {slot for slot, worker in sight.workers.items() if worker.state in ("starting", "running")}
+    used = {slot for one in rollouts for slot in one.slots} | set(k.members.quarantined)
+    used |= {slot for slot, worker in k.members.workers.items() if worker.state in ("starting", "running")}
     if k.profiles.desired is not None:
         used.add(k.profiles.desired.slot)
     vms = {vm.vm: vm for vm in (*here, *may_add)}

@@ -9,13 +9,12 @@ from typing import Any
 from headgate.controller.core.profiling import measuring
 from headgate.controller.execute.desired_state import first_specs
 from headgate.controller.execute.plan_drift import cordon_of, outdated_slots
-from headgate.controller.execute.rollout import sight_of, stand_of
+from headgate.controller.execute.rollout import stand_of
 from headgate.controller.execute.rollout_steps import waits_for
-from headgate.controller.execute.run_end import Ending, offered_of
-from headgate.controller.knowledge.dead_letters import DeadLetterQueue
-from headgate.controller.knowledge.knowledge import Knowledge, RunCounts
+from headgate.controller.execute.run_end import offered_of
+from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
-from headgate.controller.knowledge.membership import Member, Membership, natural
+from headgate.controller.knowledge.membership import Member, natural
 from headgate.controller.knowledge.run_view import (
     AlarmNow,
     DeadLettersNow,
@@ -63,15 +62,11 @@ def _unlogged(k: Knowledge) -> list[str]:
     found = []
     if rows := k.counts.finished_dropped:
         found.append(f"{counted(rows, 'row')} that may have reached a sink, in no log")
-    found += [f"{vm}: its agent was killed, and its sinks with it" for vm in _agents_killed(k.counts)]
+    killed = sorted({vm for vm, _ in k.counts.unlogged if len(k.counts.lives(vm)) > 1})
+    found += [f"{vm}: its agent was killed, and its sinks with it" for vm in killed]
     found += [f"{vm}: lost, and its logs with it" for vm in sorted(k.durable.held_dead)]
     found += [f"{source}: events that were accepted again" for source in sorted(k.counts.anew)]
     return found
-
-
-def _agents_killed(counts: RunCounts) -> list[str]:
-    """VMs that were reported of by more than one life of an agent, but for those that ended as they should."""
-    return sorted({vm for vm, _ in counts.unlogged if len(counts.lives(vm)) > 1})
 
 
 def rebuilt_sinks(topology: Topology) -> dict[str, str]:
@@ -92,18 +87,17 @@ def rebuilt_sinks(topology: Topology) -> dict[str, str]:
     return found
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS = 1e9
 LETTERS_SHOWN = 5
 
 
 def view_of(
-    k: Knowledge, members: Membership, ending: Ending, by_sink: BySink, intake: Intake | None,
+    k: Knowledge, by_sink: BySink, intake: Intake | None,
     result: LoopResult | None, now: Now,
 ) -> RunView:  # fmt: skip
     """Of all that is known. `result`: of the last turn of the loop. by_sink: rows that reached the sinks."""
     d, topology, cap_tps = k.durable, k.topology, k.load.cap_tps(now.wall_ns)
+    letters = k.counts.letters
     return RunView(
         mono_ns=now.mono_ns,
         wall_ns=now.wall_ns,
@@ -112,38 +106,40 @@ def view_of(
         boot=d.boot,
         version=k.settings.version,
         pid=k.pid,
-        stage=stage_of(k, ending.stage),
+        stage=stage_of(k),
         mode=k.mode,
         held=k.hold,
         advice=k.advice,
-        ended=k.ending_reason,
+        ended=k.ending.reason,
         topology=topology,
         package=d.run.package if d.run is not None else "",
         code=(d.code, len(outdated_slots(k))),
         models=d.run.models if d.run else (),
         rollout=d.rollout,
         phase=d.phase,
-        under_way=_under_way(k, members, now),
+        under_way=_under_way(k, now),
         proposal=k.proposal,
         rollouts=d.rollouts,
         rollouts_dropped=d.rollouts_dropped,
         waiting=d.waiting,
         planning_s=k.counts.planning_s,
         started_ns=d.started_ns,
-        intake_ended_ns=ending.intake_ended_ns,
+        intake_ended_ns=k.ending.intake_ended_ns,
         result=result,
-        vms=_vms(k, members),
-        known=frozenset(members.members) | frozenset(members.known),
+        vms=_vms(k),
+        known=frozenset(k.members.members) | frozenset(k.members.known),
         profile=k.profiles.desired,
         profile_s=(now.mono_ns - k.profiles.began_ns) / NS if k.profiles.desired else 0.0,
-        measuring=measuring(k, members, now),
+        measuring=measuring(k, now),
         source_kind=k.load.source_kind,
         offered_tps=k.load.rate_at(now.wall_ns),
         lags=k.load.lags(now.wall_ns),
         cap_tps=cap_tps if math.isfinite(cap_tps) else None,
-        tuples=_tuples(k, members, by_sink, ending.intake_ended_ns or now.wall_ns),
-        by_source=_by_source(k, ending.intake_ended_ns or now.wall_ns),
-        letters=_letters(k.counts.letters),
+        tuples=_tuples(k, by_sink, k.ending.intake_ended_ns or now.wall_ns),
+        by_source=_by_source(k, k.ending.intake_ended_ns or now.wall_ns),
+        letters=DeadLettersNow(
+            tuple(letters.newest(LETTERS_SHOWN)), letters.counts(), letters.replayed, max(0, letters.mended)
+        ),
         lost_ranges=lost_ranges(d.state_lost),
         applied_again=sum(k.counts.applied_again.values()),
         latency={pair: tuple(counts) for pair, counts in k.counts.latency.items()},
@@ -164,11 +160,11 @@ def _alarms(k: Knowledge, now: Now) -> tuple[AlarmNow, ...]:
     return tuple(AlarmNow(what, k.alarms[what], since_ns.get(what, now.wall_ns)) for what in sorted(k.alarms))
 
 
-def stage_of(k: Knowledge, ending: str) -> str:
+def stage_of(k: Knowledge) -> str:
     """One word for where the run is."""
     d = k.durable
-    if ending != "running":
-        return ending
+    if k.ending.stage != "running":
+        return k.ending.stage
     if k.adopting_until_ns:
         return "adopting"
     if d.run is None:
@@ -180,8 +176,8 @@ def stage_of(k: Knowledge, ending: str) -> str:
     return d.phase
 
 
-def _under_way(k: Knowledge, members: Membership, now: Now) -> RolloutUnderWay | None:
-    stand = stand_of(k, sight_of(members), now.mono_ns)
+def _under_way(k: Knowledge, now: Now) -> RolloutUnderWay | None:
+    stand = stand_of(k, now.mono_ns)
     if stand is None:
         return None
     return RolloutUnderWay(
@@ -194,10 +190,10 @@ def _under_way(k: Knowledge, members: Membership, now: Now) -> RolloutUnderWay |
     )
 
 
-def _vms(k: Knowledge, members: Membership) -> tuple[VmStatus, ...]:
+def _vms(k: Knowledge) -> tuple[VmStatus, ...]:
     """Every VM ever heard of, those that left too, in natural order of their names."""
     provided = {vm.vm for vm in k.durable.machines}
-    in_order = sorted(members.members.values(), key=lambda member: natural(member.vm.vm))
+    in_order = sorted(k.members.members.values(), key=lambda member: natural(member.vm.vm))
     return tuple(_vm(k, member, member.vm.vm in provided) for member in in_order)
 
 
@@ -229,13 +225,13 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
     )
 
 
-def _tuples(k: Knowledge, members: Membership, by_sink: BySink, until_ns: int) -> TupleCounts:
+def _tuples(k: Knowledge, by_sink: BySink, until_ns: int) -> TupleCounts:
     return TupleCounts(
         offered=offered_of(k, until_ns),
         emitted=k.counts.emitted,
         acked=k.counts.acked,
-        in_flight=in_flight(members.up()),
-        lost=_lost(k, members),
+        in_flight=in_flight(k.members.up()),
+        lost=_lost(k),
         left_on_vms=left_on_vms(k),
         dead_lettered=k.counts.letters.count,
         replayed=k.counts.replayed,
@@ -254,10 +250,10 @@ def _by_source(k: Knowledge, until_ns: int) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def _lost(k: Knowledge, members: Membership) -> int:
+def _lost(k: Knowledge) -> int:
     """Positions that were read and are nowhere now: not done, in no ledger, and behind the position at
     which their source reads on. Always 0, or something is wrong."""
-    sources = sight_of(members).sources.values()
+    sources = k.members.sources.values()
     lost = 0
     for (task, partition), known in k.counts.sources.items():
         present = [now for now in sources if (now.task, now.partition) == (task, partition)]
@@ -265,12 +261,3 @@ def _lost(k: Knowledge, members: Membership) -> int:
             to_read_again = known.emitted - max(now.emitted for now in present)
             lost += max(0, known.emitted - known.done - to_read_again - sum(now.in_flight for now in present))
     return lost
-
-
-def _letters(letters: DeadLetterQueue) -> DeadLettersNow:
-    return DeadLettersNow(
-        tuple(letters.newest(LETTERS_SHOWN)),
-        letters.counts(),
-        letters.replayed,
-        max(0, letters.mended),
-    )

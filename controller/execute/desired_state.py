@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 
 from msgspec.structs import replace
 
-from headgate.controller.execute.rollout_steps import ObservedState
 from headgate.controller.knowledge.journal_records import ALL_GO_BY_IT, Durable, Holds, RolloutStarted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Send
@@ -169,8 +168,6 @@ def before_a_plan(k: Knowledge) -> DesiredState | None:
     return replace(wanted, token=Token(d.boot, 0, k.counter))
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS = 1_000_000_000
 RESEND_NS = 2 * NS
 RESEND_BEHIND_NS = NS // 2  # to a VM that reports an older state
@@ -180,7 +177,7 @@ HAND_OVER_NS = (
 )
 
 
-def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
+def compose(k: Knowledge) -> m.DesiredState | None:
     """What agents are to be sent now, under a new counter only if it differs from what was sent before."""
     d = k.durable
     if d.run is None or d.rollout is None:
@@ -188,9 +185,9 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         return k.desired
     number, routes = routes_now(d)
     threads = wire_threads(d)
-    keepers = _keepers(k, sight, threads)
+    keepers = _keepers(k, threads)
     if keepers:
-        threads += _with_codes(d, threads, answering(keepers, threads, d.joined, sight.quarantined))
+        threads += _with_codes(d, threads, answering(keepers, threads, d.joined, k.members.quarantined))
     desired = m.DesiredState(
         token=k.desired.token if k.desired is not None else m.Token(),
         phase=wire_phase(d),
@@ -200,9 +197,9 @@ def compose(k: Knowledge, sight: ObservedState) -> m.DesiredState | None:
         threads=threads,
         routes_number=number,
         routes=routes,
-        workers=tuple(_workers(k, sight, threads)),
+        workers=tuple(_workers(k, threads)),
         schedule=d.schedule,
-        starts=tuple(_starts(k, sight, threads)),
+        starts=tuple(_starts(k, threads)),
         modelled_tps=d.rollout.modelled_tps,
         held_dead=d.held_dead,
         draining=bool(d.draining),
@@ -272,38 +269,38 @@ def _were_leaving(planned: RolloutStarted) -> frozenset[int]:
     return frozenset(n for n in planned.already if n in there)
 
 
-def _keepers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...]) -> tuple[m.Keepers, ...]:
+def _keepers(k: Knowledge, threads: tuple[m.ThreadSpec, ...]) -> tuple[m.Keepers, ...]:
     """A VM that is lost has no snapshots; one that is late still may."""
     d = k.durable
     assert k.topology is not None
     if not (keepers := keepers_now(d, k.topology)):
         return ()
-    can_answer = {vm.vm for vm in d.joined} - set(d.held_dead) - sight.lost
+    can_answer = {vm.vm for vm in d.joined} - set(d.held_dead) - {*k.members.gone()}
     return named_keepers(keepers, {thread.thread for thread in threads}, can_answer)
 
 
-def _workers(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.WorkerAt]:
+def _workers(k: Knowledge, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.WorkerAt]:
     """Where the workers are; workers of VMs held dead, and of slots given up that have no thread any more, are
     fenced by an incarnation that never was: what was on its way there is lost."""
     used = {thread.slot for thread in threads}
     for slot in sorted(used):
-        worker = sight.workers.get(slot)
+        worker = k.members.workers.get(slot)
         if worker is not None and slot.vm not in k.durable.held_dead:
             lives = worker.state in ("starting", "running", "quarantined")
             yield m.WorkerAt(slot, worker.incarnation, worker.endpoint if lives else "")
     for slot, incarnation in sorted(k.incarnations.items()):
-        if slot.vm in k.durable.held_dead or slot in sight.quarantined - used:
+        if slot.vm in k.durable.held_dead or slot in k.members.quarantined - used:
             yield m.WorkerAt(slot, incarnation + 1, "")
 
 
-def _starts(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.SourceStart]:
+def _starts(k: Knowledge, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.SourceStart]:
     topology = k.topology
     assert topology is not None
     for task in topology.sources:
         mine = [thread for thread in threads if thread.task == task.name]
         for partition in sorted({thread.partition for thread in mine}):
             those = [thread for thread in mine if thread.partition == partition]
-            position = _start_of(k, sight, those)
+            position = _start_of(k, those)
             if position is not None:
                 until = k.counts.source(task.name, partition).emitted
                 yield m.SourceStart(task.name, partition, position, until)
@@ -313,38 +310,38 @@ def _starts(k: Knowledge, sight: ObservedState, threads: tuple[m.ThreadSpec, ...
             yield m.SourceStart(gap.task, gap.partition, gap.acked, gap.emitted, gap.thread)
 
 
-def _start_of(k: Knowledge, sight: ObservedState, those: list[m.ThreadSpec]) -> int | None:
+def _start_of(k: Knowledge, those: list[m.ThreadSpec]) -> int | None:
     """From where the one thread of a partition that should read and does not yet is to start (rule 2)."""
     staying = [thread for thread in those if not thread.leaving]
     if len(staying) != 1:
         return None  # none, or the old one and its successor while PREPARED
     known = k.counts.source(staying[0].task, staying[0].partition)
-    if runs(k, sight, staying[0]):
+    if runs(k, staying[0]):
         return None
     apart = {gap.thread for gap in k.durable.apart}
     number, _ = routes_now(k.durable)
     waits = any(
-        busy(thread, sight, number) or left_behind(k, thread) or known.has_open(thread.thread)
+        busy(thread, k.members, number) or left_behind(k, thread) or known.has_open(thread.thread)
         for thread in those
         if thread.leaving and thread.thread not in apart
     )
     return None if waits else known.main
 
 
-def runs(k: Knowledge, sight: ObservedState, thread: m.ThreadSpec) -> bool:
+def runs(k: Knowledge, thread: m.ThreadSpec) -> bool:
     """Does this source thread read already?"""
-    now = sight.sources.get(thread.thread)
+    now = k.members.sources.get(thread.thread)
     least = max(k.counts.source(thread.task, thread.partition).main, 1)
-    return sight.thread(thread) is not None and now is not None and now.emitted >= least
+    return k.members.thread(thread) is not None and now is not None and now.emitted >= least
 
 
-def busy(thread: m.ThreadSpec, sight: ObservedState, number: int) -> bool:
+def busy(thread: m.ThreadSpec, members: Membership, number: int) -> bool:
     """Could a leaving source thread still read, or replay what it has read?"""
-    present = sight.thread(thread)
+    present = members.thread(thread)
     if present is None:
-        return not _known_dead(thread.slot, sight)
-    now = sight.sources.get(thread.thread)
-    never_read = now is not None and now.emitted == 0 and not reads(thread, sight, number)
+        return not _known_dead(thread.slot, members)
+    now = members.sources.get(thread.thread)
+    never_read = now is not None and now.emitted == 0 and not reads(thread, members, number)
     return not (present.ended or never_read or (now is not None and now.stopped))
 
 
@@ -354,26 +351,26 @@ def left_behind(k: Knowledge, thread: m.ThreadSpec) -> int:
     return end if end > k.counts.source(thread.task, thread.partition).main else 0
 
 
-def reads(thread: m.ThreadSpec, sight: ObservedState, number: int) -> bool:
+def reads(thread: m.ThreadSpec, members: Membership, number: int) -> bool:
     """Could it still read? Not when it obeys routes under which it is leaving."""
-    present = sight.thread(thread)
+    present = members.thread(thread)
     return present is None or not (present.ended or present.switched >= number)
 
 
-def _known_dead(slot: Slot, sight: ObservedState) -> bool:
-    worker = sight.workers.get(slot)
-    return slot.vm in sight.up and (worker is None or worker.state in ("exited", "quarantined"))
+def _known_dead(slot: Slot, members: Membership) -> bool:
+    worker = members.workers.get(slot)
+    return slot.vm in members.here and (worker is None or worker.state in ("exited", "quarantined"))
 
 
-def publish(turn: Turn, members: Membership, only: str | None = None) -> None:
+def publish(turn: Turn, only: str | None = None) -> None:
     """Send the desired state to every VM that does not obey it yet, and to all every 2 s. `only`: nothing
     changed but what this VM says."""
     k = turn.knowledge
     if k.desired is None or k.adopting_until_ns:
         return
-    for vm in sorted(members.here if only is None else members.here & {only}):
+    for vm in sorted(k.members.here if only is None else k.members.here & {only}):
         token, sent_ns = k.sent.get(vm, (Token(), 0))
-        obeys = members.tokens.get(vm, Token()) >= k.desired.token
+        obeys = k.members.tokens.get(vm, Token()) >= k.desired.token
         quiet_ns = turn.now.mono_ns - sent_ns
         due_ns = RESEND_NS if obeys else RESEND_BEHIND_NS
         if token != k.desired.token or quiet_ns >= due_ns:

@@ -19,18 +19,18 @@ from headgate.controller.execute.desired_state import (
     runs,
     wire_threads,
 )
-from headgate.controller.execute.rollout_steps import ObservedState, said_ended
+from headgate.controller.execute.rollout_steps import said_ended
 from headgate.controller.knowledge.journal_records import HandedOver, Holds, StandIn
 from headgate.controller.knowledge.knowledge import Apart, Knowledge, Turn
 from headgate.topology_runtime.wire.messages import ThreadSpec, Token, is_over
 
 
-def hand_over(turn: Turn, sight: ObservedState) -> bool:
+def hand_over(turn: Turn) -> bool:
     """Journal a hand-over that is due, or is over; True when there was one."""
     k = turn.knowledge
     if k.durable.rollout is None:
         return False
-    return _settle(turn, sight) or _part(turn, sight)
+    return _settle(turn) or _part(turn)
 
 
 def still_open(k: Knowledge, thread: ThreadSpec) -> bool:
@@ -39,7 +39,7 @@ def still_open(k: Knowledge, thread: ThreadSpec) -> bool:
     return known is not None and known.has_open(thread.thread)
 
 
-def _settle(turn: Turn, sight: ObservedState) -> bool:
+def _settle(turn: Turn) -> bool:
     k = turn.knowledge
     assert k.durable.rollout is not None
     there = k.durable.rollout.by_number
@@ -48,7 +48,7 @@ def _settle(turn: Turn, sight: ObservedState) -> bool:
         known = k.counts.source(gap.task, gap.partition)
         one = known.apart.setdefault(gap.thread, Apart(gap.emitted, gap.acked, gap.acked))
         reader = _reader(k, gap)
-        orphan = gap.thread not in there and (reader is None or not runs(k, sight, reader))
+        orphan = gap.thread not in there and (reader is None or not runs(k, reader))
         orphan = orphan and not _taken_as_it_came(k, gap)
         if not one.open or orphan:
             if orphan:
@@ -97,7 +97,7 @@ def _reader(k: Knowledge, gap: HandedOver | ThreadSpec) -> ThreadSpec | None:
     return next((t for t in staying if (t.task, t.partition) == (gap.task, gap.partition)), None)
 
 
-def _part(turn: Turn, sight: ObservedState) -> bool:
+def _part(turn: Turn) -> bool:
     """A leaver that died and has a spool; or that reads no more and is not empty, while its successor waits."""
     k = turn.knowledge
     assert k.durable.rollout is not None and k.topology is not None
@@ -108,9 +108,9 @@ def _part(turn: Turn, sight: ObservedState) -> bool:
         known = k.counts.sources.get((thread.task, thread.partition))
         if not thread.leaving or thread.task not in sources or known is None or thread.thread in apart:
             continue
-        if busy(thread, sight, number):
-            due = k.impatient and not reads(thread, sight, number)
-            now = sight.sources.get(thread.thread)
+        if busy(thread, k.members, number):
+            due = k.impatient and not reads(thread, k.members, number)
+            now = k.members.sources.get(thread.thread)
             if due and now is not None:  # what it took as it came it reads, though it takes no more
                 known.emitted = max(known.emitted, now.arrived)
         else:
@@ -145,32 +145,32 @@ def vacant(k: Knowledge) -> bool:
     return k.desired is not None and len(k.desired.holders) < len(k.desired.topology.exclusive)
 
 
-def appoint(turn: Turn, sight: ObservedState) -> bool:
+def appoint(turn: Turn) -> bool:
     """Journal the next holder of the first task that may have one; True when there was one."""
     k = turn.knowledge
     if k.desired is None or not k.desired.topology.exclusive:
         return False
     threads = wire_threads(k.durable)
     there = holders(k.durable, threads)
-    k.rested.update(t.thread for t in threads if t.thread in k.desired.holders and said_ended(sight, t))
+    k.rested.update(t.thread for t in threads if t.thread in k.desired.holders and said_ended(k.members, t))
     last = {holder.task: holder for holder in k.durable.holders}
     for task in sorted(set(k.desired.topology.exclusive) - {holder.task for holder in there}):
         mine = [t for t in threads if t.task == task]
-        if mine and (task not in last or _over(turn, sight, last[task])):
+        if mine and (task not in last or _over(turn, last[task])):
             _hold(turn, min(mine, key=lambda t: t.thread), last.get(task))
             return True
     return False
 
 
-def _over(turn: Turn, sight: ObservedState, holder: Holds) -> bool:
+def _over(turn: Turn, holder: Holds) -> bool:
     """Rule 3."""
     k, vm = turn.knowledge, holder.slot.vm
     assert k.desired is not None
     if is_over(turn.now.mono_ns, k.leases.get(vm, k.started_ns)):
         return True
-    if sight.reported.get(vm, Token()) < k.desired.token:
+    if turn.members.tokens.get(vm, Token()) < k.desired.token:
         return False
-    worker = sight.workers.get(holder.slot)
+    worker = turn.members.workers.get(holder.slot)
     return holder.thread in k.rested or worker is None or worker.state != "running"
 
 

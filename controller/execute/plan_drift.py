@@ -10,7 +10,7 @@ from headgate.controller.knowledge.diagnoses import Past
 from headgate.controller.knowledge.journal_records import HeldDead
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Now
-from headgate.controller.knowledge.membership import Member, Membership
+from headgate.controller.knowledge.membership import Member
 from headgate.topology_runtime.api.cluster import Slot
 
 NS = 1_000_000_000
@@ -26,9 +26,9 @@ def planned_slots(k: Knowledge) -> frozenset[Slot]:
     return newest.staying_slots if switched else frozenset(newest.slots)
 
 
-def lost_vms(k: Knowledge, members: Membership) -> tuple[str, ...]:
+def lost_vms(k: Knowledge) -> tuple[str, ...]:
     """VMs with threads of the plan that are lost, or left."""
-    return tuple(sorted({slot.vm for slot in planned_slots(k)} & set(members.gone())))
+    return tuple(sorted({slot.vm for slot in planned_slots(k)} & set(k.members.gone())))
 
 
 def draining_vms(k: Knowledge) -> tuple[str, ...]:
@@ -60,12 +60,12 @@ def cordon_of(k: Knowledge, member: Member) -> str:
     return ("drained" if over else "draining") if drains else "cordoned"
 
 
-def quarantined_now(k: Knowledge, members: Membership) -> tuple[Slot, ...]:
+def quarantined_now(k: Knowledge) -> tuple[Slot, ...]:
     """Quarantined slots with threads of the plan."""
-    return tuple(sorted(planned_slots(k) & members.quarantined)) if members.quarantined else ()
+    return tuple(sorted(planned_slots(k) & k.members.quarantined)) if k.members.quarantined else ()
 
 
-def unplanned_vms(k: Knowledge, members: Membership, now: Now) -> tuple[str, ...]:
+def unplanned_vms(k: Knowledge, now: Now) -> tuple[str, ...]:
     """VMs that were not there when it was planned last, and that do not flap."""
     known = {
         *k.considered,
@@ -73,23 +73,23 @@ def unplanned_vms(k: Knowledge, members: Membership, now: Now) -> tuple[str, ...
         *k.durable.cordoned,
         *(slot.vm for slot in planned_slots(k)),
     }
-    names = (m.vm.vm for m in members.up())
-    return tuple(vm for vm in names if vm not in known and not members.flaps(vm, now))
+    names = (m.vm.vm for m in k.members.up())
+    return tuple(vm for vm in names if vm not in known and not k.members.flaps(vm, now))
 
 
-def take_back(turn: Turn, members: Membership) -> None:
+def take_back(turn: Turn) -> None:
     """A VM held dead that is heard again, and on which no worker is left, is a VM as any other: nothing
     there can still believe in the old plan. An enactment is not disturbed by it, unless it waits for VMs
     that were lost meanwhile: then this one may be all there is to plan with."""
     k = turn.knowledge
     held = k.durable.held_dead
-    if not held or turn.now.mono_ns < k.journal_retry_ns or (k.enacting and not lost_vms(k, members)):
+    if not held or turn.now.mono_ns < k.journal_retry_ns or (k.enacting and not lost_vms(k)):
         return
-    back = tuple(m.vm.vm for m in members.up() if m.vm.vm in held and is_empty(m))
+    back = tuple(m.vm.vm for m in k.members.up() if m.vm.vm in held and is_empty(m))
     if back:
         turn.record(HeldDead(tuple(vm for vm in held if vm not in back)))
         for vm in back:
-            spooled_events.events_taken_back(turn, members, vm)
+            spooled_events.events_taken_back(turn, vm)
         turn.event("vm_back", f"VM {', '.join(back)} is back and empty: it may be planned with again")
 
 

@@ -38,7 +38,6 @@ from headgate.controller.knowledge.journal_records import (
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Finish, ReleaseMachine, RequestMachine
 from headgate.controller.knowledge.measured_window import MeasuredWindow
-from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.spooled_events import unread
 from headgate.controller.models.plans import Plan, ThreadAt
 from headgate.controller.models.task_models import Model, peak_rate
@@ -159,8 +158,6 @@ def _runs(owners: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return tuple((owner, count) for owner, count in runs)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS = 1_000_000_000
 START_DELAY_NS = 50_000_000  # the offer begins a moment after the plan is in force: nobody starts late
 CIRCUIT_NS = 60 * NS  # a plan that failed is not tried again for so long
@@ -170,45 +167,31 @@ IN_FORCE: frozenset[Phase] = frozenset({"switched", "probation", "committed"})
 # ── what is there ───────────────────────────────────────────────────────────────────────────────
 
 
-def sight_of(members: Membership) -> rollout_steps.ObservedState:
-    """What the VMs reported last (the dicts themselves: they change with the next report)."""
-    return rollout_steps.ObservedState(
-        members.here,
-        members.workers,
-        members.threads,
-        members.sources,
-        members.tokens,
-        members.quarantined,
-        members.failed,
-        frozenset(members.gone()),
-    )
-
-
-def dead_slots(k: Knowledge, members: Membership, sight: rollout_steps.ObservedState) -> frozenset[Slot]:
+def dead_slots(k: Knowledge) -> frozenset[Slot]:
     """Slots of the present enactment where nothing can live: on VMs that are lost, or quarantined."""
-    gone = {*members.gone(), *k.durable.held_dead}
+    gone = {*k.members.gone(), *k.durable.held_dead}
     rollout = k.durable.rollout
     slots = rollout.slots if rollout is not None else ()
-    return frozenset(slot for slot in slots if slot.vm in gone or slot in sight.quarantined)
+    return frozenset(slot for slot in slots if slot.vm in gone or slot in k.members.quarantined)
 
 
-def movable(k: Knowledge, sight: rollout_steps.ObservedState, dead: frozenset[Slot]) -> tuple[ThreadAt, ...]:
+def movable(k: Knowledge) -> tuple[ThreadAt, ...]:
     """Existing threads that the next plan may keep."""
-    d = k.durable
+    d, dead = k.durable, dead_slots(k)
     if d.rollout is None:
         return ()
     return tuple(
         ThreadAt(t.thread, t.task, t.slot, t.partition)
         for t in wire_threads(d)
-        if t.slot not in dead and not (t.leaving and _past_return(k, t, sight))
+        if t.slot not in dead and not (t.leaving and _past_return(k, t))
     )
 
 
-def _past_return(k: Knowledge, thread: ThreadSpec, sight: rollout_steps.ObservedState) -> bool:
+def _past_return(k: Knowledge, thread: ThreadSpec) -> bool:
     """A leaving thread that cannot stay after all: it may have ended, or its successor reads already."""
     topology = k.topology
     assert topology is not None
-    now = sight.thread(thread)
+    now = k.members.thread(thread)
     source = not topology.in_edges(thread.task)
     ended = now is not None and now.ended
     return k.durable.phase == "committed" or source or topology.by_name[thread.task].exclusive or ended
@@ -230,19 +213,18 @@ class Enactment:
     degraded: str = ""
 
 
-def begin(turn: Turn, members: Membership, order: Enactment) -> RolloutStarted:
+def begin(turn: Turn, order: Enactment) -> RolloutStarted:
     """Journal a plan and begin its enactment."""
     k = turn.knowledge
-    sight = sight_of(members)
-    dead = dead_slots(k, members, sight)
-    planned = _planned(k, sight, order, dead, turn.now.wall_ns)
-    held = tuple(sorted({*k.durable.held_dead, *({slot.vm for slot in dead} & set(members.gone()))}))
+    dead = dead_slots(k)
+    planned = _planned(k, order, dead, turn.now.wall_ns)
+    held = tuple(sorted({*k.durable.held_dead, *({slot.vm for slot in dead} & set(k.members.gone()))}))
     if held != k.durable.held_dead:
         turn.record(HeldDead(held))
     for vm in order.asked:
         turn.record(MachineAsked(vm, turn.now.wall_ns))
         turn.do(RequestMachine(vm))
-    members.await_(order.asked)
+    k.members.await_(order.asked)
     if k.durable.waiting is not None:
         give_up(turn, "another plan took its place", keep=planned.awaits, failed=False)
     turn.record(planned)
@@ -253,14 +235,12 @@ def begin(turn: Turn, members: Membership, order: Enactment) -> RolloutStarted:
     return planned
 
 
-def _planned(
-    k: Knowledge, sight: rollout_steps.ObservedState, order: Enactment, dead: frozenset[Slot], wall_ns: int
-) -> RolloutStarted:
+def _planned(k: Knowledge, order: Enactment, dead: frozenset[Slot], wall_ns: int) -> RolloutStarted:
     d, plan = k.durable, order.plan
     assert d.run is not None
     topology, models = d.run.topology, k.models
     now = {t.thread: t for t in wire_threads(d) if t.slot not in dead} if d.rollout is not None else {}
-    candidates = movable(k, sight, dead)
+    candidates = movable(k)
     change = diff(candidates, plan.placement, topology, d.next_thread)
     staying = (*change.keep, *change.start)
     number, before = routes_now(d)
@@ -344,17 +324,16 @@ def circuit_of(plan: Plan) -> str:
 # ── going on ────────────────────────────────────────────────────────────────────────────────────
 
 
-def enact(turn: Turn, members: Membership) -> None:
+def enact(turn: Turn) -> None:
     """Compose the desired state and go as far through the phases as what is reported allows."""
     k = turn.knowledge
-    if _is_at_rest(k.durable) and not _out_of_date(k, members) and not handover.vacant(k):
+    if _is_at_rest(k.durable) and not _out_of_date(k) and not handover.vacant(k):
         return
-    sight = sight_of(members)
     for _ in range(len(rollout_steps.TABLE)):
-        if _out_of_date(k, members):
-            compose(k, sight)
-            k.composed_of = (k.durable, (members.version, members.roster), k.impatient)
-        if not _advance(turn, members, sight):
+        if _out_of_date(k):
+            compose(k)
+            k.composed_of = (k.durable, (k.members.version, k.members.roster), k.impatient)
+        if not _advance(turn):
             return
 
 
@@ -364,7 +343,7 @@ def _is_at_rest(d: Durable) -> bool:
     return over and d.waiting is None and not d.machines
 
 
-def _out_of_date(k: Knowledge, members: Membership) -> bool:
+def _out_of_date(k: Knowledge) -> bool:
     """May the desired state be another than the one composed last?"""
     if k.desired is None or k.composed_of is None or k.desired.starts:
         return True
@@ -372,28 +351,24 @@ def _out_of_date(k: Knowledge, members: Membership) -> bool:
         return True
     durable, versions, impatient = k.composed_of
     moving = durable.rollout is not None and bool(durable.rollout.leaving)
-    now = (members.version, members.roster), k.impatient
+    now = (k.members.version, k.members.roster), k.impatient
     return moving or durable is not k.durable or (versions, impatient) != now
 
 
-def _advance(turn: Turn, members: Membership, sight: rollout_steps.ObservedState) -> bool:
+def _advance(turn: Turn) -> bool:
     """One step of the enactment; True when something changed."""
     k = turn.knowledge
     d = k.durable
-    stand = stand_of(k, sight, turn.now.mono_ns)
+    stand = stand_of(k, turn.now.mono_ns)
     if stand is None or k.adopting_until_ns or turn.now.mono_ns < k.journal_retry_ns:
         return False
-    if (
-        handover.hand_over(turn, sight)
-        or handover.appoint(turn, sight)
-        or _leavers_over(turn, members, sight)
-    ):
+    if handover.hand_over(turn) or handover.appoint(turn) or _leavers_over(turn):
         return True
     if d.phase == "committed" and d.waiting is None:
-        return _let_go(turn, stand, sight)
+        return _let_go(turn, stand)
     failed = _fresh_failures(stand)
     if failed:
-        return _failed(turn, members, stand, failed)
+        return _failed(turn, stand, failed)
     planned, phase, item = k.missing
     same = planned is stand.planned and phase == stand.phase  # not the epoch: one taken back is used again
     step = rollout_steps.next_step(stand, item if same else None)
@@ -401,12 +376,10 @@ def _advance(turn: Turn, members: Membership, sight: rollout_steps.ObservedState
     if step.kind == "enter":
         _enter(turn, stand, step.phase)
         return True
-    return step.kind == "late" and _late(turn, members, stand)
+    return step.kind == "late" and _late(turn, stand)
 
 
-def stand_of(
-    k: Knowledge, sight: rollout_steps.ObservedState, now_ns: int
-) -> rollout_steps.RolloutProgress | None:
+def stand_of(k: Knowledge, now_ns: int) -> rollout_steps.RolloutProgress | None:
     """Where the enactment under way stands; None before the first plan."""
     d = k.durable
     planned: RolloutStarted | None = d.waiting or d.rollout
@@ -416,7 +389,7 @@ def stand_of(
     token = k.desired.token if k.desired is not None else Token(d.boot)
     more = k.windows_passed, round(k.settings.machines_wait_s * NS)
     since_ns, topology = k.phase_since_ns, d.run.topology
-    return rollout_steps.RolloutProgress(planned, phase, since_ns, now_ns, token, topology, sight, *more)
+    return rollout_steps.RolloutProgress(planned, phase, since_ns, now_ns, token, topology, k.members, *more)
 
 
 def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> None:
@@ -424,7 +397,7 @@ def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> No
     turn.record(PhaseEntered(epoch, phase, turn.now.wall_ns))
     k.phase_since_ns = turn.now.mono_ns
     k.impatient = False
-    k.alarms.pop("enactment", None)
+    turn.alarm("enactment", "")
     run = k.durable.run
     if phase == "switched":
         k.switched_ns = turn.now.mono_ns
@@ -443,39 +416,37 @@ def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> No
 
 
 def _fresh_failures(stand: rollout_steps.RolloutProgress) -> list[str]:
-    """Why threads of this plan could not be built (the logic of a fresh thread raised)."""
-    if stand.phase != "prepared":
+    """Why threads of this plan could not be built (the logic of a fresh thread raised). A worker is ready while they
+    are being built, so that may become known after the switch."""
+    if stand.phase not in ("prepared", "switched"):
         return []
-    fresh = stand.planned.fresh
-    return [text for thread, text in sorted(stand.sight.failed.items()) if thread in fresh]
+    tasks = {t.thread: t.task for t in stand.planned.threads if t.thread in stand.planned.fresh}
+    failed = sorted(stand.members.failed.items())
+    return [f"task {tasks[thread]}, {text}" for thread, text in failed if thread in tasks]
 
 
-def _failed(turn: Turn, members: Membership, stand: rollout_steps.RolloutProgress, failed: list[str]) -> bool:
+def _failed(turn: Turn, stand: rollout_steps.RolloutProgress, failed: list[str]) -> bool:
     if turn.knowledge.durable.before is not None:
-        return roll_back(turn, members, f"it could not be built: {rollout_steps.named(failed)}")
+        return roll_back(turn, f"it could not be built: {rollout_steps.named(failed)}")
     error = EnactmentFailed(
         "the first plan could not be enacted",
         cause=rollout_steps.named(failed),
-        hint="see the logs of its workers",
+        hint="mend the task; the traceback is in the log of the worker",
     )
     turn.do(Finish(None, error))
     return False
 
 
-def _late(turn: Turn, members: Membership, stand: rollout_steps.RolloutProgress) -> bool:
+def _late(turn: Turn, stand: rollout_steps.RolloutProgress) -> bool:
     k, missing = turn.knowledge, rollout_steps.waits_for(stand)
     if stand.phase == "machines":
         give_up(turn, f"after {k.settings.machines_wait_s:g} s these were not there: {missing}")
         return True
     back = k.durable.before
     if stand.phase == "prepared" and back is not None and not stand.planned.undoes:
-        return roll_back(
-            turn, members, f"not ready after {rollout_steps.PREPARED_LIMIT_NS / NS:g} s: {missing}"
-        )
+        return roll_back(turn, f"not ready after {rollout_steps.PREPARED_LIMIT_NS / NS:g} s: {missing}")
     text = f"plan {stand.planned.epoch} has been {stand.phase} for long: waiting for {missing}"
-    if "enactment" not in k.alarms:
-        turn.event("alarm", text, level="warning")
-    k.alarms["enactment"] = text
+    turn.alarm("enactment", text)
     return False
 
 
@@ -507,29 +478,28 @@ def release(turn: Turn, vm: str, why: str) -> None:
     turn.event("machine", f"VM {vm} is given back: {why}")
 
 
-def roll_back(turn: Turn, members: Membership, why: str) -> bool:
+def roll_back(turn: Turn, why: str) -> bool:
     """A new enactment towards the plan before; False (and an alarm) when that plan has no place any more."""
     k = turn.knowledge
     d = k.durable
     assert d.before is not None and d.rollout is not None
     bad = d.rollout
     k.open_circuits[circuit_of(bad.plan)] = turn.now.mono_ns + CIRCUIT_NS
-    sight = sight_of(members)
     places = {bundle.slot for bundle in d.before.plan.placement.bundles}
-    gone = {slot for slot in places if slot.vm not in sight.up or slot.vm in d.held_dead}
-    lost = sorted(gone | (places & sight.quarantined))
+    gone = {slot for slot in places if slot.vm not in k.members.here or slot.vm in d.held_dead}
+    lost = sorted(gone | (places & k.members.quarantined))
     if lost:
         k.alarms["enactment"] = f"plan {bad.epoch} failed ({why}); no way back, {lost[0]} is gone"
         return False
     text = f"back to plan {d.before.epoch}: plan {bad.epoch} {why}{_held_no_more(k, bad.epoch)}"
-    begin(turn, members, Enactment(d.before.plan, "rolled_back", text, undoes=bad.epoch))
+    begin(turn, Enactment(d.before.plan, "rolled_back", text, undoes=bad.epoch))
     return True
 
 
 # ── what is over ────────────────────────────────────────────────────────────────────────────────
 
 
-def _leavers_over(turn: Turn, members: Membership, sight: rollout_steps.ObservedState) -> bool:
+def _leavers_over(turn: Turn) -> bool:
     """Leaving threads that said they have ended, or that are on a lost VM or in a quarantined slot, are
     no longer desired in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
 
@@ -539,14 +509,14 @@ def _leavers_over(turn: Turn, members: Membership, sight: rollout_steps.Observed
     if rollout is None or not rollout.leaving:
         return False
     gone: set[str] = set()
-    if d.phase != "prepared" and not members.mass_loss:
-        gone = {t.slot.vm for t in rollout.leaving} & set(members.gone())
+    if d.phase != "prepared" and not turn.members.mass_loss:
+        gone = {t.slot.vm for t in rollout.leaving} & set(turn.members.gone())
         gone -= {slot.vm for slot in rollout.staying_slots}
-    quarantined = sight.quarantined if d.phase != "prepared" else frozenset()
+    quarantined = turn.members.quarantined if d.phase != "prepared" else frozenset()
     over = tuple(
         t.thread
         for t in rollout.leaving
-        if (rollout_steps.said_ended(sight, t) and not handover.still_open(turn.knowledge, t))
+        if (rollout_steps.said_ended(turn.members, t) and not handover.still_open(turn.knowledge, t))
         or t.slot.vm in gone
         or t.slot in quarantined
     )
@@ -558,7 +528,7 @@ def _leavers_over(turn: Turn, members: Membership, sight: rollout_steps.Observed
     return True
 
 
-def _let_go(turn: Turn, stand: rollout_steps.RolloutProgress, sight: rollout_steps.ObservedState) -> bool:
+def _let_go(turn: Turn, stand: rollout_steps.RolloutProgress) -> bool:
     """COMMITTED: leaving threads that ended are no longer desired; VMs without use are given back."""
     k = turn.knowledge
     over = set(rollout_steps.ended_leavers(stand))
@@ -587,7 +557,7 @@ FAR_BELOW = 0.5  # of the predicted rate: no model is that far off where a plan 
 BAD_WINDOWS = 2  # in a row, at the end: the first window still shows the transition
 
 
-def judge_probation(turn: Turn, members: Membership, stability: Stability, window: MeasuredWindow) -> None:
+def judge_probation(turn: Turn, stability: Stability, window: MeasuredWindow) -> None:
     """Note what the plan in force can do; at the end of each window of its probation judge it."""
     k = turn.knowledge
     d = k.durable
@@ -604,7 +574,7 @@ def judge_probation(turn: Turn, members: Membership, stability: Stability, windo
     why = evidence_against(k, stability, window)
     k.windows_bad = k.windows_bad + 1 if why else 0
     if windows >= PROBATION_WINDOWS and k.windows_bad >= BAD_WINDOWS:
-        roll_back(turn, members, why)
+        roll_back(turn, why)
 
 
 def evidence_against(k: Knowledge, stability: Stability, window: MeasuredWindow) -> str:

@@ -16,48 +16,21 @@ Rules (protocol: Plans):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from headgate.controller.knowledge.journal_records import Phase, RolloutStarted
+from headgate.controller.knowledge.membership import Membership
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.wire.messages import (
-    SourceStatus,
-    ThreadSpec,
-    ThreadStatus,
-    Token,
-    WorkerStatus,
-)
+from headgate.topology_runtime.wire.messages import ThreadSpec, Token
 
 NS = 1_000_000_000
 PREPARED_LIMIT_NS = 10 * NS  # a worker is up in less than one second on a quiet machine
 SWITCHED_ALARM_NS = 10 * NS
 PROBATION_WINDOWS = 3
 NAMED_MOST = 4  # things named in a sentence
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedState:
-    """What the VMs that are `up` reported last. `reported`: the token each VM obeys. `failed`: threads
-    whose logic could not be built, and why. `lost`: VMs that were here and are no more."""
-
-    up: Set[str] = frozenset()
-    workers: Mapping[Slot, WorkerStatus] = field(default_factory=dict)
-    threads: Mapping[int, ThreadStatus] = field(default_factory=dict)
-    sources: Mapping[int, SourceStatus] = field(default_factory=dict)
-    reported: Mapping[str, Token] = field(default_factory=dict)
-    quarantined: Set[Slot] = frozenset()
-    failed: Mapping[int, str] = field(default_factory=dict)
-    lost: Set[str] = frozenset()
-
-    def thread(self, desired: ThreadSpec) -> ThreadStatus | None:
-        """This thread as its present worker reports it."""
-        worker = self.workers.get(desired.slot)
-        if worker is None or worker.state != "running":
-            return None
-        return self.threads.get(desired.thread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +43,7 @@ class RolloutProgress:
     now_ns: int
     token: Token
     topology: Topology
-    sight: ObservedState
+    members: Membership
     windows: int = 0
     machines_wait_ns: int = 120 * NS
 
@@ -96,19 +69,19 @@ class StepRow:
 
 
 def _machine(stand: RolloutProgress, vm: str) -> str:
-    return "" if vm in stand.sight.up else f"VM {vm}"
+    return "" if vm in stand.members.here else f"VM {vm}"
 
 
 def _worker(stand: RolloutProgress, slot: Slot) -> str:
     """Is its worker up and connected both ways under the newest desired state?"""
-    worker = stand.sight.workers.get(slot)
+    worker = stand.members.workers.get(slot)
     ready = worker is not None and worker.state == "running" and worker.ready and worker.token >= stand.token
     return "" if ready else f"worker {slot}"
 
 
 def _switched(stand: RolloutProgress, thread: ThreadSpec) -> str:
     """Does it send by the new routes, and, if it is leaving, has it all its marks?"""
-    now = stand.sight.thread(thread)
+    now = stand.members.thread(thread)
     name = f"thread {thread.thread} of {thread.task}"
     if now is None:
         return f"{name} (not reported)"
@@ -136,19 +109,19 @@ def ended_leavers(stand: RolloutProgress) -> tuple[int, ...]:
     return tuple(t.thread for t in stand.planned.leaving if _ended(stand, t))
 
 
-def said_ended(sight: ObservedState, thread: ThreadSpec) -> bool:
+def said_ended(members: Membership, thread: ThreadSpec) -> bool:
     """Was it reported that this thread has finished for good (its worker may be gone since)?"""
-    worker = sight.workers.get(thread.slot)
+    worker = members.workers.get(thread.slot)
     return worker is not None and any(now.thread == thread.thread and now.ended for now in worker.threads)
 
 
 def _ended(stand: RolloutProgress, thread: ThreadSpec) -> bool:
-    if stand.sight.reported.get(thread.slot.vm, Token()) < stand.token:
+    if stand.members.tokens.get(thread.slot.vm, Token()) < stand.token:
         return False
-    worker = stand.sight.workers.get(thread.slot)
+    worker = stand.members.workers.get(thread.slot)
     if worker is None or worker.state in ("exited", "quarantined"):
         return True
-    now = stand.sight.thread(thread)
+    now = stand.members.thread(thread)
     if now is None:
         return worker.state == "running" and worker.token >= stand.token
     marked = not stand.topology.in_edges(thread.task) or now.marked >= stand.planned.routes_number

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,57 +36,38 @@ class Listing:
     trouble: str = ""
 
 
-class Machines(Protocol):
-    """A machines provider."""
+class Machines:
+    """A machines provider. This one has none: the VMs are what they are."""
 
     def start(self) -> None:
         """The controller begins: it has the state directory for itself now."""
 
     def request(self, vm: Vm) -> None:
         """Start this VM with its agent, unless it is asked for already."""
-
-    def release(self, name: str) -> None:
-        """Stop it, if it is there."""
-
-    def list(self) -> Listing:
-        """What is asked for and what runs now."""
-
-    def close(self) -> tuple[str, ...]:
-        """The controller ends: names of VMs that are to be given back and are not yet."""
-
-
-class NoMachines:
-    """The VMs are what they are; none can be had."""
-
-    def start(self) -> None:
-        return
-
-    def request(self, vm: Vm) -> None:
         raise Infeasible(
             f"VM {vm.vm} cannot be had: this controller has no machines provider",
             hint="start an agent there with `headgate agent run`",
         )
 
     def release(self, name: str) -> None:
-        return
+        """Stop it, if it is there."""
 
     def list(self) -> Listing:
+        """What is asked for and what runs now."""
         return Listing((), ())
 
     def close(self) -> tuple[str, ...]:
+        """The controller ends: names of VMs that are to be given back and are not yet."""
         return ()
 
 
-class FileMachines:
+class FileMachines(Machines):
     """VMs on this machine, kept by `headgate up`: it runs an agent for every `<vm>.desired` in
     `directory` and says so in `<vm>.running`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-
-    def start(self) -> None:
-        return
 
     def request(self, vm: Vm) -> None:
         path = self._desired(vm.vm)
@@ -105,9 +86,6 @@ class FileMachines:
             tuple(name.removesuffix(".desired") for name in names if name.endswith(".desired")),
             tuple(name.removesuffix(".running") for name in names if name.endswith(".running")),
         )
-
-    def close(self) -> tuple[str, ...]:
-        return ()  # `up` ends its agents
 
     def _desired(self, name: str) -> Path:
         return self._directory / f"{name}.desired"

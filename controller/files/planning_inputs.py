@@ -50,8 +50,6 @@ def json_of(path: str | os.PathLike[str], most_bytes: int) -> tuple[Any, str | N
         return None, f"is not JSON: {error}"
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 MODEL_MOST_BYTES = 1024 * 1024  # reliability: model files are at most 1 MiB
 
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,18 @@ from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION,
 LETTERS_MOST, BYTES_MOST = 2000, 8 << 20  # kept whole, of each task
 
 GONE_MOST = 10_000  # dead letters that are gone of which it is remembered what they were
+
+TOLD = (
+    "task",
+    "thread",
+    "row",
+    "error",
+    "traceback",
+    "variant",
+    "feeder",
+    "shape",
+    "data",
+)  # as its VM says it
 
 Place = tuple[str, str, int]  # task, source, partition
 Key = tuple[str, str, int, int, int]  # task, source, partition, position, variant
@@ -181,23 +194,9 @@ class DeadLetterQueue:
         return new > 0
 
     def _keep(self, letter: DeadLetter, wall_ns: int, origin: Origin) -> None:
-        self._add(
-            KeptDeadLetter(
-                self.next_number,
-                wall_ns,
-                letter.task,
-                letter.thread,
-                *origin,
-                letter.row,
-                letter.error,
-                letter.traceback,
-                letter.variant,
-                letter.feeder,
-                letter.shape,
-                letter.data,
-                letter.of,
-            )
-        )
+        same = {name: getattr(letter, name) for name in (*TOLD, "of")}
+        place: dict[str, Any] = dict(zip(("source", "partition", "position"), origin, strict=True))
+        self._add(KeptDeadLetter(number=self.next_number, wall_ns=wall_ns, **place, **same))
 
     def _add(self, letter: KeptDeadLetter) -> None:
         self.next_number += 1

@@ -1,7 +1,8 @@
-"""What the journal keeps, and what it adds up to: records and their fold. Frozen; no I/O.
+"""What the journal keeps, and what it adds up to. Frozen; no I/O.
 
 `Durable` is everything a controller must still know after it was killed. It changes only through
-`fold(durable, record)` (below), live and in recovery alike.
+`record.after(durable)`, live and in recovery alike: to take back a record that could not be written is to keep the
+value from before.
 
 An enactment (`RolloutStarted`) goes through these phases (protocol: Plans; `execute/rollout_steps.py` has the table):
 
@@ -27,6 +28,8 @@ from headgate.topology_runtime.worker.keyed_state.key_ranges import of_runs, run
 
 Phase = Literal["none", "machines", "prepared", "switched", "probation", "committed", "abandoned"]
 ALL_GO_BY_IT: frozenset[Phase] = frozenset({"probation", "committed"})  # every sender by its routes
+ENDED_BY_NOW = 64  # boots whose times are kept: enough to see a row of crashes
+REIGNS_KEPT = 1000  # the first and the newest ones; of the others only how many there were
 
 
 class Booted(msgspec.Struct, frozen=True, tag="booted"):
@@ -34,6 +37,9 @@ class Booted(msgspec.Struct, frozen=True, tag="booted"):
 
     boot: int
     wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, boot=self.boot, lives=(*d.lives[-ENDED_BY_NOW:], (self.wall_ns, 0)))
 
 
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
@@ -49,6 +55,10 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     uncapped: bool = False
     package: str = ""  # the digest of the package with its code
 
+    def after(self, d: Durable) -> Durable:
+        number = d.taken.number if d.taken is not None else 0
+        return replace(d, run=self, taken=None, accepted=number)
+
 
 class SubmissionTaken(msgspec.Struct, frozen=True, tag="taken"):
     """What is to be run once the tasks that have no model are measured. number: of the submission; by: whose it is, in
@@ -59,11 +69,19 @@ class SubmissionTaken(msgspec.Struct, frozen=True, tag="taken"):
     by: str = ""
     known: tuple[Model, ...] = ()
 
+    def after(self, d: Durable) -> Durable:
+        return replace(d, taken=self, measured=self.known)
+
 
 class TaskMeasured(msgspec.Struct, frozen=True, tag="task_measured"):
     """A model that a submission lacked, on one kind of machine."""
 
     model: Model
+
+    def after(self, d: Durable) -> Durable:
+        of = self.model.task, self.model.slot.machine
+        others = tuple(model for model in d.measured if (model.task, model.slot.machine) != of)
+        return replace(d, measured=(*others, self.model))
 
 
 class SubmissionDropped(msgspec.Struct, frozen=True, tag="dropped"):
@@ -74,12 +92,21 @@ class SubmissionDropped(msgspec.Struct, frozen=True, tag="dropped"):
     cause: str = ""
     hint: str = ""
 
+    def after(self, d: Durable) -> Durable:
+        return replace(d, taken=None, dropped=self)
+
 
 class Modelled(msgspec.Struct, frozen=True, tag="modelled"):
     """Tasks were measured; these models take the place of those of their names."""
 
     models: tuple[Model, ...]
     wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        if d.run is None:
+            return d
+        fresh = {model.task: model for model in self.models}
+        return replace(d, run=replace(d.run, models=tuple(fresh.get(m.task, m) for m in d.run.models)))
 
 
 class OfferTaken(msgspec.Struct, frozen=True, tag="offer_taken"):
@@ -91,6 +118,11 @@ class OfferTaken(msgspec.Struct, frozen=True, tag="offer_taken"):
     texts: dict[str, str]
     season: LearnedSeason | None
     wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        d = Modelled(self.models, self.wall_ns).after(d)
+        season = self.season if self.season is not None else d.season
+        return replace(d, refit_s=d.refit_s | self.seconds, refits=d.refits | self.texts, season=season)
 
 
 class RolloutStarted(msgspec.Struct, frozen=True, tag="planned", dict=True):
@@ -144,6 +176,34 @@ class RolloutStarted(msgspec.Struct, frozen=True, tag="planned", dict=True):
     def placed(self) -> PlacedThreads:
         return placed(self.threads, self.plan)
 
+    def after(self, d: Durable) -> Durable:
+        slots, awaited = self.plan.slots.used, bool(self.awaits)
+        rollout = Rollout(
+            self.epoch,
+            self.reason,
+            self.plan.rate_tps,
+            slots,
+            self.wall_ns,
+            awaited=awaited,
+            plan=self.plan.id,
+        )
+        rollouts = tuple(
+            replace(known, rolled_back=True) if known.epoch == self.undoes else known for known in d.rollouts
+        )
+        d = replace(
+            _with_rollouts(d, (*rollouts, rollout)),
+            next_epoch=self.epoch + 1,
+            next_thread=self.next_thread,
+            next_routes=self.routes_number + 1,
+        )
+        if self.undoes:
+            d = _held_but(d, self.undoes)
+        if not self.undoes and self.reason != "rollback":  # it was made with the models that there are
+            d = replace(d, refits={})
+        if self.awaits:
+            return replace(d, waiting=self)
+        return _reigning(d, self, self.wall_ns)
+
 
 class PhaseEntered(msgspec.Struct, frozen=True, tag="entered"):
     """The enactment entered a phase; `why` when that is not the way forward."""
@@ -152,6 +212,17 @@ class PhaseEntered(msgspec.Struct, frozen=True, tag="entered"):
     phase: Phase
     wall_ns: int
     why: str = ""
+
+    def after(self, d: Durable) -> Durable:
+        if self.phase == "abandoned":
+            waiting = None if d.waiting is not None and d.waiting.epoch == self.epoch else d.waiting
+            return _mark(_held_but(replace(d, waiting=waiting), self.epoch), self.epoch, abandoned=self.why)
+        if self.phase == "prepared":
+            assert d.waiting is not None and d.waiting.epoch == self.epoch, "only what waits can be prepared"
+            return _reigning(d, _still_there(d.waiting, d.rollout), self.wall_ns)
+        d = replace(d, phase=self.phase, phase_wall_ns=self.wall_ns)
+        stamps = {"switched": "switched_ns", "probation": "in_force_ns", "committed": "committed_ns"}
+        return _mark(d, self.epoch, **{stamps[self.phase]: self.wall_ns})
 
 
 class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
@@ -162,6 +233,11 @@ class Adopted(msgspec.Struct, frozen=True, tag="adopted"):
     degraded: str
     wall_ns: int
 
+    def after(self, d: Durable) -> Durable:
+        if d.rollout is None or d.rollout.epoch != self.epoch:
+            return d
+        return replace(d, rollout=replace(d.rollout, plan=self.plan, degraded=self.degraded), refits={})
+
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):
     """Leaving threads have ended and are no longer desired."""
@@ -169,11 +245,22 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
     epoch: int
     threads: tuple[int, ...]
 
+    def after(self, d: Durable) -> Durable:
+        if d.rollout is None or d.rollout.epoch != self.epoch:
+            return d
+        gone = set(self.threads)
+        threads = tuple(t for t in d.rollout.threads if t.thread not in gone)
+        modelled = {n: tps for n, tps in d.rollout.modelled_tps.items() if n not in gone}
+        return replace(d, rollout=replace(d.rollout, threads=threads, modelled_tps=modelled))
+
 
 class Scheduled(msgspec.Struct, frozen=True, tag="scheduled"):
     """The offered load from now on."""
 
     schedule: Schedule
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, schedule=self.schedule, started_ns=d.started_ns or self.schedule.start_ns)
 
 
 class Draining(msgspec.Struct, frozen=True, tag="draining"):
@@ -182,11 +269,17 @@ class Draining(msgspec.Struct, frozen=True, tag="draining"):
     reason: str
     wall_ns: int
 
+    def after(self, d: Durable) -> Durable:
+        return replace(d, draining=self.reason, draining_ns=self.wall_ns)
+
 
 class HeldDead(msgspec.Struct, frozen=True, tag="held_dead"):
     """The VMs that are waited for no more (all of them, each time)."""
 
     vms: tuple[str, ...]
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, held_dead=self.vms)
 
 
 class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
@@ -201,12 +294,26 @@ class HandedOver(msgspec.Struct, frozen=True, tag="handed_over"):
     emitted: int
     given_up: bool = False
 
+    def after(self, d: Durable) -> Durable:
+        others = tuple(known for known in d.apart if known.thread != self.thread)
+        return replace(d, apart=(*others, self) if self.acked < self.emitted else others)
+
 
 class StandIn(msgspec.Struct, frozen=True, tag="stand_in"):
     """A leaving source thread is lost with its VM: from now on `thread`, leaving too, reads again what it had open."""
 
     thread: ThreadSpec
     lost: int
+
+    def after(self, d: Durable) -> Durable:
+        if d.rollout is None:
+            return d
+        number = self.thread.thread
+        apart = tuple(replace(gap, thread=number) if gap.thread == self.lost else gap for gap in d.apart)
+        modelled = d.rollout.modelled_tps.get(self.lost)
+        tps = d.rollout.modelled_tps | ({number: modelled} if modelled is not None else {})
+        rollout = replace(d.rollout, threads=(*d.rollout.threads, self.thread), modelled_tps=tps)
+        return replace(d, rollout=rollout, apart=apart, next_thread=number + 1)
 
 
 class Holds(msgspec.Struct, frozen=True, tag="holds"):
@@ -216,11 +323,17 @@ class Holds(msgspec.Struct, frozen=True, tag="holds"):
     thread: int
     slot: Slot
 
+    def after(self, d: Durable) -> Durable:
+        return replace(d, holders=(*(known for known in d.holders if known.task != self.task), self))
+
 
 class Joined(msgspec.Struct, frozen=True, tag="joined"):
     """A VM is there, with these slots."""
 
     vm: Vm
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, joined=(*(vm for vm in d.joined if vm.vm != self.vm.vm), self.vm))
 
 
 class MachineAsked(msgspec.Struct, frozen=True, tag="machine_asked"):
@@ -229,6 +342,14 @@ class MachineAsked(msgspec.Struct, frozen=True, tag="machine_asked"):
     vm: Vm
     wall_ns: int = 0
 
+    def after(self, d: Durable) -> Durable:
+        return replace(
+            d,
+            machines=(*(vm for vm in d.machines if vm.vm != self.vm.vm), self.vm),
+            asked_ns=d.asked_ns | {self.vm.vm: self.wall_ns},
+            released=tuple(vm for vm in d.released if vm != self.vm.vm),
+        )
+
 
 class MachineReleased(msgspec.Struct, frozen=True, tag="machine_released"):
     """A VM will be given back: written before it is."""
@@ -236,12 +357,26 @@ class MachineReleased(msgspec.Struct, frozen=True, tag="machine_released"):
     vm: str
     why: str
 
+    def after(self, d: Durable) -> Durable:
+        return replace(
+            d,
+            machines=tuple(vm for vm in d.machines if vm.vm != self.vm),
+            asked_ns={vm: at_ns for vm, at_ns in d.asked_ns.items() if vm != self.vm},
+            released=(*(vm for vm in d.released if vm != self.vm), self.vm),
+            joined=tuple(vm for vm in d.joined if vm.vm != self.vm),
+            held_dead=tuple(vm for vm in d.held_dead if vm != self.vm),
+            cordoned={vm: drains for vm, drains in d.cordoned.items() if vm != self.vm},
+        )
+
 
 class HoldCleared(msgspec.Struct, frozen=True, tag="seen"):
     """An operator cleared a hold, or changed the mode."""
 
     mode: str
     wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, mode=self.mode, cleared_ns=self.wall_ns, held_plan=None)
 
 
 class PlanHeld(msgspec.Struct, frozen=True, tag="plan_held"):
@@ -252,6 +387,9 @@ class PlanHeld(msgspec.Struct, frozen=True, tag="plan_held"):
     rate_tps: float
     wall_ns: int
 
+    def after(self, d: Durable) -> Durable:
+        return replace(d, held_plan=self)
+
 
 class StateLost(msgspec.Struct, frozen=True, tag="state_lost"):
     """Key ranges of a task, as (first, how many), went on at `thread` without (all of) their state."""
@@ -261,6 +399,10 @@ class StateLost(msgspec.Struct, frozen=True, tag="state_lost"):
     ranges: tuple[tuple[int, int], ...]
     wall_ns: int
 
+    def after(self, d: Durable) -> Durable:
+        lost = runs_of(of_runs(d.state_lost.get(self.task, ())) | of_runs(self.ranges))
+        return replace(d, state_lost={**d.state_lost, self.task: lost})
+
 
 class EventsGone(msgspec.Struct, frozen=True, tag="events_gone"):
     """So many events that a VM's sources had accepted are on its disk alone, and it is lost; 0: it is back."""
@@ -269,12 +411,19 @@ class EventsGone(msgspec.Struct, frozen=True, tag="events_gone"):
     events: int
     wall_ns: int
 
+    def after(self, d: Durable) -> Durable:
+        others = {vm: events for vm, events in d.events_gone.items() if vm != self.vm}
+        return replace(d, events_gone=others | ({self.vm: self.events} if self.events else {}))
+
 
 class Cordoned(msgspec.Struct, frozen=True, tag="cordoned"):
     """VMs that no plan is made with, by an operator's word, all of them: VM → is it to be drained at once."""
 
     vms: dict[str, bool]
     wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, cordoned=dict(self.vms))
 
 
 class Recoded(msgspec.Struct, frozen=True, tag="recoded"):
@@ -287,11 +436,43 @@ class Recoded(msgspec.Struct, frozen=True, tag="recoded"):
     wall_ns: int
     by_itself: bool = False
 
+    def after(self, d: Durable) -> Durable:
+        """The one before is kept, so that it may come back, and those that threads run."""
+        if d.run is None:
+            return d
+        before = TaskCode(d.code, d.run.topology, d.run.user_paths, d.run.package)
+        used = {thread.code for one in (d.rollout, d.waiting) if one is not None for thread in one.threads}
+        kept = (code for code in d.codes if code.number in used)
+        codes = {code.number: code for code in (*kept, before) if code.number != self.code.number}
+        models = {model.task: model for model in (*d.run.models, *self.models)}
+        run = replace(
+            d.run,
+            topology=self.code.topology,
+            user_paths=self.code.user_paths,
+            package=self.code.package,
+            models=tuple(models.values()),
+        )
+        made = max(d.codes_made, self.code.number + 1)
+        return replace(
+            d,
+            run=run,
+            code=self.code.number,
+            codes=tuple(codes.values()),
+            codes_made=made,
+            recoded_ns=self.wall_ns,
+            given_up_code=self.by_itself,
+        )
+
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """This life ended as it should."""
 
     wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        if not d.lives:
+            return d
+        return replace(d, lives=(*d.lives[:-1], (d.lives[-1][0], self.wall_ns)))
 
 
 class Rollout(msgspec.Struct, frozen=True):
@@ -378,6 +559,9 @@ class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
 
     durable: Durable
 
+    def after(self, d: Durable) -> Durable:
+        return self.durable
+
 
 Record = (
     Booted
@@ -411,70 +595,11 @@ Record = (
 )
 
 
-# ── How records add up to what is known: `fold`. Pure ───
-#
-# Live and in recovery alike, so that whatever was journaled is what is known, and taking back a record that
-# could not be written means keeping the value from before.
-
-ENDED_BY_NOW = 64  # boots whose times are kept: enough to see a row of crashes
-REIGNS_KEPT = 1000  # the first and the newest ones; of the others only how many there were
-
-
-def fold(d: Durable, record: Record) -> Durable:
-    """What is known after `record`; knows no clock and no order but that of the records."""
-    after: Durable = _FOLDS[type(record)](d, record)
-    return after
-
-
 def fold_all(records: tuple[Record, ...]) -> Durable:
     durable = Durable()
     for record in records:
-        durable = fold(durable, record)
+        durable = record.after(durable)
     return durable
-
-
-def _booted(d: Durable, r: Booted) -> Durable:
-    return replace(d, boot=r.boot, lives=(*d.lives[-ENDED_BY_NOW:], (r.wall_ns, 0)))
-
-
-def _submitted(d: Durable, r: Submitted) -> Durable:
-    number = d.taken.number if d.taken is not None else 0
-    return replace(d, run=r, taken=None, accepted=number)
-
-
-def _taken(d: Durable, r: SubmissionTaken) -> Durable:
-    return replace(d, taken=r, measured=r.known)
-
-
-def _task_measured(d: Durable, r: TaskMeasured) -> Durable:
-    of = r.model.task, r.model.slot.machine
-    others = tuple(model for model in d.measured if (model.task, model.slot.machine) != of)
-    return replace(d, measured=(*others, r.model))
-
-
-def _dropped(d: Durable, r: SubmissionDropped) -> Durable:
-    return replace(d, taken=None, dropped=r)
-
-
-def _planned(d: Durable, r: RolloutStarted) -> Durable:
-    slots, awaited = r.plan.slots.used, bool(r.awaits)
-    rollout = Rollout(r.epoch, r.reason, r.plan.rate_tps, slots, r.wall_ns, awaited=awaited, plan=r.plan.id)
-    rollouts = tuple(
-        replace(known, rolled_back=True) if known.epoch == r.undoes else known for known in d.rollouts
-    )
-    d = replace(
-        _with_rollouts(d, (*rollouts, rollout)),
-        next_epoch=r.epoch + 1,
-        next_thread=r.next_thread,
-        next_routes=r.routes_number + 1,
-    )
-    if r.undoes:
-        d = _held_but(d, r.undoes)
-    if not r.undoes and r.reason != "rollback":  # it was made with the models that there are
-        d = replace(d, refits={})
-    if r.awaits:
-        return replace(d, waiting=r)
-    return _reigning(d, r, r.wall_ns)
 
 
 def _with_rollouts(d: Durable, rollouts: tuple[Rollout, ...]) -> Durable:
@@ -496,18 +621,6 @@ def _reigning(d: Durable, r: RolloutStarted, wall_ns: int) -> Durable:
     return replace(d, rollout=r, waiting=None, before=before, phase="prepared", phase_wall_ns=wall_ns)
 
 
-def _entered(d: Durable, r: PhaseEntered) -> Durable:
-    if r.phase == "abandoned":
-        waiting = None if d.waiting is not None and d.waiting.epoch == r.epoch else d.waiting
-        return _mark(_held_but(replace(d, waiting=waiting), r.epoch), r.epoch, abandoned=r.why)
-    if r.phase == "prepared":
-        assert d.waiting is not None and d.waiting.epoch == r.epoch, "only what waits can be prepared"
-        return _reigning(d, _still_there(d.waiting, d.rollout), r.wall_ns)
-    d = replace(d, phase=r.phase, phase_wall_ns=r.wall_ns)
-    stamps = {"switched": "switched_ns", "probation": "in_force_ns", "committed": "committed_ns"}
-    return _mark(d, r.epoch, **{stamps[r.phase]: r.wall_ns})
-
-
 def _still_there(waiting: RolloutStarted, rollout: RolloutStarted | None) -> RolloutStarted:
     """`waiting` without the leaving threads that ended while it waited for its machines."""
     there = {thread.thread for thread in rollout.threads} if rollout is not None else set()
@@ -520,183 +633,6 @@ def _mark(d: Durable, epoch: int, **changes: Any) -> Durable:
     return replace(d, rollouts=rollouts)
 
 
-def _adopted(d: Durable, r: Adopted) -> Durable:
-    if d.rollout is None or d.rollout.epoch != r.epoch:
-        return d
-    return replace(d, rollout=replace(d.rollout, plan=r.plan, degraded=r.degraded), refits={})
-
-
-def _gone(d: Durable, r: Gone) -> Durable:
-    if d.rollout is None or d.rollout.epoch != r.epoch:
-        return d
-    gone = set(r.threads)
-    threads = tuple(t for t in d.rollout.threads if t.thread not in gone)
-    modelled = {n: tps for n, tps in d.rollout.modelled_tps.items() if n not in gone}
-    return replace(d, rollout=replace(d.rollout, threads=threads, modelled_tps=modelled))
-
-
-def _modelled(d: Durable, r: Modelled) -> Durable:
-    if d.run is None:
-        return d
-    fresh = {model.task: model for model in r.models}
-    return replace(d, run=replace(d.run, models=tuple(fresh.get(m.task, m) for m in d.run.models)))
-
-
-def _offer_taken(d: Durable, r: OfferTaken) -> Durable:
-    d = _modelled(d, Modelled(r.models, r.wall_ns))
-    season = r.season if r.season is not None else d.season
-    return replace(d, refit_s=d.refit_s | r.seconds, refits=d.refits | r.texts, season=season)
-
-
-def _scheduled(d: Durable, r: Scheduled) -> Durable:
-    return replace(d, schedule=r.schedule, started_ns=d.started_ns or r.schedule.start_ns)
-
-
-def _draining(d: Durable, r: Draining) -> Durable:
-    return replace(d, draining=r.reason, draining_ns=r.wall_ns)
-
-
-def _held_dead(d: Durable, r: HeldDead) -> Durable:
-    return replace(d, held_dead=r.vms)
-
-
-def _handed_over(d: Durable, r: HandedOver) -> Durable:
-    others = tuple(known for known in d.apart if known.thread != r.thread)
-    return replace(d, apart=(*others, r) if r.acked < r.emitted else others)
-
-
-def _stand_in(d: Durable, r: StandIn) -> Durable:
-    if d.rollout is None:
-        return d
-    number = r.thread.thread
-    apart = tuple(replace(gap, thread=number) if gap.thread == r.lost else gap for gap in d.apart)
-    modelled = d.rollout.modelled_tps.get(r.lost)
-    tps = d.rollout.modelled_tps | ({number: modelled} if modelled is not None else {})
-    rollout = replace(d.rollout, threads=(*d.rollout.threads, r.thread), modelled_tps=tps)
-    return replace(d, rollout=rollout, apart=apart, next_thread=number + 1)
-
-
-def _holds(d: Durable, r: Holds) -> Durable:
-    return replace(d, holders=(*(known for known in d.holders if known.task != r.task), r))
-
-
-def _joined(d: Durable, r: Joined) -> Durable:
-    return replace(d, joined=(*(vm for vm in d.joined if vm.vm != r.vm.vm), r.vm))
-
-
-def _machine_asked(d: Durable, r: MachineAsked) -> Durable:
-    return replace(
-        d,
-        machines=(*(vm for vm in d.machines if vm.vm != r.vm.vm), r.vm),
-        asked_ns=d.asked_ns | {r.vm.vm: r.wall_ns},
-        released=tuple(vm for vm in d.released if vm != r.vm.vm),
-    )
-
-
-def _machine_released(d: Durable, r: MachineReleased) -> Durable:
-    return replace(
-        d,
-        machines=tuple(vm for vm in d.machines if vm.vm != r.vm),
-        asked_ns={vm: at_ns for vm, at_ns in d.asked_ns.items() if vm != r.vm},
-        released=(*(vm for vm in d.released if vm != r.vm), r.vm),
-        joined=tuple(vm for vm in d.joined if vm.vm != r.vm),
-        held_dead=tuple(vm for vm in d.held_dead if vm != r.vm),
-        cordoned={vm: drains for vm, drains in d.cordoned.items() if vm != r.vm},
-    )
-
-
-def _seen(d: Durable, r: HoldCleared) -> Durable:
-    return replace(d, mode=r.mode, cleared_ns=r.wall_ns, held_plan=None)
-
-
-def _plan_held(d: Durable, r: PlanHeld) -> Durable:
-    return replace(d, held_plan=r)
-
-
 def _held_but(d: Durable, epoch: int) -> Durable:
     """The enactment of this number failed: if it was to be held, nothing is."""
     return replace(d, held_plan=None) if d.held_plan is not None and d.held_plan.epoch == epoch else d
-
-
-def _state_lost(d: Durable, r: StateLost) -> Durable:
-    lost = runs_of(of_runs(d.state_lost.get(r.task, ())) | of_runs(r.ranges))
-    return replace(d, state_lost={**d.state_lost, r.task: lost})
-
-
-def _events_gone(d: Durable, r: EventsGone) -> Durable:
-    others = {vm: events for vm, events in d.events_gone.items() if vm != r.vm}
-    return replace(d, events_gone=others | ({r.vm: r.events} if r.events else {}))
-
-
-def _cordoned(d: Durable, r: Cordoned) -> Durable:
-    return replace(d, cordoned=dict(r.vms))
-
-
-def _recoded(d: Durable, r: Recoded) -> Durable:
-    """The one before is kept, so that it may come back, and those that threads run."""
-    if d.run is None:
-        return d
-    before = TaskCode(d.code, d.run.topology, d.run.user_paths, d.run.package)
-    used = {thread.code for one in (d.rollout, d.waiting) if one is not None for thread in one.threads}
-    kept = (code for code in d.codes if code.number in used)
-    codes = {code.number: code for code in (*kept, before) if code.number != r.code.number}
-    models = {model.task: model for model in (*d.run.models, *r.models)}
-    run = replace(
-        d.run,
-        topology=r.code.topology,
-        user_paths=r.code.user_paths,
-        package=r.code.package,
-        models=tuple(models.values()),
-    )
-    made = max(d.codes_made, r.code.number + 1)
-    return replace(
-        d,
-        run=run,
-        code=r.code.number,
-        codes=tuple(codes.values()),
-        codes_made=made,
-        recoded_ns=r.wall_ns,
-        given_up_code=r.by_itself,
-    )
-
-
-def _ended(d: Durable, r: Ended) -> Durable:
-    if not d.lives:
-        return d
-    return replace(d, lives=(*d.lives[:-1], (d.lives[-1][0], r.wall_ns)))
-
-
-def _so_far(_: Durable, r: SoFar) -> Durable:
-    return r.durable
-
-
-_FOLDS: dict[type, Any] = {
-    Booted: _booted,
-    Submitted: _submitted,
-    SubmissionTaken: _taken,
-    TaskMeasured: _task_measured,
-    SubmissionDropped: _dropped,
-    RolloutStarted: _planned,
-    PhaseEntered: _entered,
-    Adopted: _adopted,
-    Gone: _gone,
-    Scheduled: _scheduled,
-    Modelled: _modelled,
-    OfferTaken: _offer_taken,
-    Draining: _draining,
-    HandedOver: _handed_over,
-    StandIn: _stand_in,
-    HeldDead: _held_dead,
-    Holds: _holds,
-    Joined: _joined,
-    MachineAsked: _machine_asked,
-    MachineReleased: _machine_released,
-    HoldCleared: _seen,
-    PlanHeld: _plan_held,
-    StateLost: _state_lost,
-    EventsGone: _events_gone,
-    Cordoned: _cordoned,
-    Recoded: _recoded,
-    Ended: _ended,
-    SoFar: _so_far,
-}

@@ -10,16 +10,17 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import add
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterQueue
 from headgate.controller.knowledge.diagnoses import Diagnosis
-from headgate.controller.knowledge.journal_records import Durable, HandedOver, Record, fold
+from headgate.controller.knowledge.journal_records import Durable, HandedOver, Record, Submitted
 from headgate.controller.knowledge.loop_events import Command, Instruction, Now, Persist, Say, Trace
+from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.offered_load import PartitionArrivals, SourceLoad
 from headgate.controller.knowledge.run_tallies import FinishedTally, SourceTally, Tallies
-from headgate.controller.knowledge.run_view import HotKey, PlanProposal
+from headgate.controller.knowledge.run_view import HotKey, PlanProposal, RunView
 from headgate.controller.models.plans import MeasuredTraffic, Plan
 from headgate.controller.models.task_models import Model
 from headgate.topology_runtime.api.cluster import Slot
@@ -76,8 +77,6 @@ class BackgroundJobs:
     parked: list[Command] = field(default_factory=list)
     took_s: tuple[int, float] = (0, 0.0)
 
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
 
@@ -316,12 +315,31 @@ class FirstProfiles:
     seconds: list[float] = field(default_factory=list)
 
 
+Stage = Literal["running", "ending", "draining", "settling", "leaving", "over"]
+
+
+@dataclass(slots=True)
+class RunEnd:
+    """Where the end of the run stands (`execute/run_end.py`), since when. intake_ended_ns: UTC, when the offer ended.
+    blocks: VMs whose last samples are in. done: rows, and since when it is so many."""
+
+    stage: Stage = "running"
+    since_ns: int = 0
+    settled_wall_ns: int = 0
+    intake_ended_ns: int = 0
+    blocks: set[str] = field(default_factory=set)
+    done: tuple[int, int] = (-1, 0)
+    reason: str = ""
+
+
 @dataclass
 class Knowledge:
     """Everything the controller knows."""
 
     settings: ControllerSettings
     durable: Durable = field(default_factory=Durable)
+    members: Membership = field(default_factory=Membership)
+    ending: RunEnd = field(default_factory=RunEnd)
     pid: int = 0
 
     # what agents are sent
@@ -389,7 +407,6 @@ class Knowledge:
     refits_tried_ns: int = 0  # a plan with models that an analysis refitted was called for (monotonic)
     advice: str = ""  # what would be done now (mode advise)
     advised_slots: int = 0  # … with so many slots
-    ending_reason: str = ""
     held: str = ""  # why no plan is made by itself
     troubles: dict[str, int] = field(default_factory=dict)
     traffic: TrafficSeen = field(default_factory=TrafficSeen)
@@ -444,11 +461,6 @@ class Knowledge:
             f"an operator brought plan {held.plan} back at {utc_iso(held.wall_ns)[:19]}Z, and {what} is held"
         )
 
-    @property
-    def in_force_once(self) -> bool:
-        """Has a plan ever been switched to? Then rows are offered."""
-        return self.durable.schedule is not None
-
     def may_lease(self, report: Report) -> bool:
         """May this VM's exclusive threads go on? Only if it obeys a state with the present holders."""
         exclusive = self.topology is not None and self.topology.exclusive
@@ -484,17 +496,25 @@ class Knowledge:
 # nothing is sent that the journal does not know.
 
 
-class Turn:
-    """One turn at `now`."""
+class Run(Protocol):
+    """What commands ask of the loop, and have it do."""
 
-    def __init__(self, knowledge: Knowledge, now: Now) -> None:
-        self.knowledge, self.now = knowledge, now
+    def view(self, now: Now) -> RunView: ...
+
+    def submit(self, turn: Turn, submitted: Submitted) -> None: ...
+
+
+class Turn:
+    """One turn at `now` of the loop `run`."""
+
+    def __init__(self, knowledge: Knowledge, now: Now, run: Run | None = None) -> None:
+        self.knowledge, self.now, self._run = knowledge, now, run
         self._records: list[Record] = []
         self._instructions: list[Instruction] = []
 
     def record(self, record: Record) -> None:
         """Journal this, and know it from now on."""
-        self.knowledge.durable = fold(self.knowledge.durable, record)
+        self.knowledge.durable = record.after(self.knowledge.durable)
         self._records.append(record)
 
     def do(self, instruction: Instruction) -> None:
@@ -516,6 +536,17 @@ class Turn:
         )
         self.do(Say(level, text))
 
+    def alarm(self, what: str, text: str, over: str = "", level: str = "warning", **more: Any) -> None:
+        """An alarm holds while it has a text. That it began and is over (in these words, if any) is reported once; its
+        own words may change."""
+        alarms = self.knowledge.alarms
+        if text and what not in alarms:
+            self.event("alarm", text, level=level, what=what, **more)
+        if text:
+            alarms[what] = text
+        elif alarms.pop(what, "") and over:
+            self.event("alarm_over", over, what=what, **more)
+
     def decided(self, decision: dict[str, Any], plan: Plan | None = None) -> None:
         """A decision for the trace, `explain` and `status`; the `plan` that it is about."""
         self.knowledge.last_decision = decision
@@ -523,6 +554,22 @@ class Turn:
             self.knowledge.actions.append(decision)
         fresh = plan is not None and self.knowledge.remember(plan)
         self.do(Trace("decision", decision, plan if fresh else None))
+
+    @property
+    def members(self) -> Membership:
+        return self.knowledge.members
+
+    @property
+    def stage(self) -> Stage:
+        return self.knowledge.ending.stage
+
+    def view(self) -> RunView:
+        assert self._run is not None
+        return self._run.view(self.now)
+
+    def submit(self, submitted: Submitted) -> None:
+        assert self._run is not None
+        self._run.submit(self, submitted)
 
     @property
     def writes(self) -> bool:

@@ -22,6 +22,7 @@ from headgate.topology_runtime.wire.messages import (
     Hello,
     Report,
     SourceStatus,
+    ThreadSpec,
     ThreadStatus,
     Token,
     WorkerStatus,
@@ -320,6 +321,13 @@ class Membership:
         for vm in vms:
             if (member := self.members.get(vm.vm)) is not None and not member.up:
                 self._forget_member(member)
+
+    def thread(self, desired: ThreadSpec) -> ThreadStatus | None:
+        """This thread as its present worker reports it."""
+        worker = self.workers.get(desired.slot)
+        if worker is None or worker.state != "running":
+            return None
+        return self.threads.get(desired.thread)
 
     def up(self) -> tuple[Member, ...]:
         """Members that are joined or silent, by natural order of their names (vm2 before vm10)."""

@@ -75,8 +75,6 @@ def hot_keys(seen: Iterable[KeysSeen], topology: Topology) -> tuple[HotKey, ...]
     )
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS, MS = 1e9, 1e6
 LATELY_S = 2.0  # what is emitted and acked now, beside what is offered now
 

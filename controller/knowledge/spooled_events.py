@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from headgate.controller.knowledge.journal_records import EventsGone
 from headgate.controller.knowledge.knowledge import Knowledge, Partition, Turn
-from headgate.controller.knowledge.membership import Membership, MembershipChange
+from headgate.controller.knowledge.membership import MembershipChange
 from headgate.topology_runtime.wire.messages import Report, SpoolLeft, ThreadSpec
 from headgate.topology_runtime.wording import counted
 
@@ -73,13 +73,13 @@ def left_on_vms(k: Knowledge) -> int:
     return sum(gone.values()) + sum(rows for (_, vm), rows in unread(k).items() if vm not in gone)
 
 
-def watch_lost_events(turn: Turn, members: Membership, changes: tuple[MembershipChange, ...]) -> None:
+def watch_lost_events(turn: Turn, changes: tuple[MembershipChange, ...]) -> None:
     """VMs were lost, left, or are heard again. Of one that was lost there is "back", "restarted" or both."""
     k = turn.knowledge
     anew = {change.vm for change in changes if change.kind in ("joined", "restarted")}
     for change in changes:
         if change.kind == "lost":
-            _gone(turn, members, change.vm)
+            _gone(turn, change.vm)
         elif change.kind == "left":
             events = _unread(k, change.vm)
             how = f"left with {counted(events, 'event')} that its sources had accepted and nobody could read"
@@ -90,15 +90,15 @@ def watch_lost_events(turn: Turn, members: Membership, changes: tuple[Membership
                 _are_back(turn, change.vm)
 
 
-def events_taken_back(turn: Turn, members: Membership, vm: str) -> None:
+def events_taken_back(turn: Turn, vm: str) -> None:
     """A VM that was held dead may be planned with again."""
-    report = members.members[vm].report
+    report = turn.members.members[vm].report
     if report is not None and report.spools:
         _are_back(turn, vm)
 
 
-def _gone(turn: Turn, members: Membership, vm: str) -> None:
-    k, report = turn.knowledge, members.members[vm].report
+def _gone(turn: Turn, vm: str) -> None:
+    k, report = turn.knowledge, turn.members.members[vm].report
     if report is None and _took_events(k, vm):
         text = f"{vm} is gone with what its sources had accepted; how much, no report said"
         turn.event("events_gone", text, level="error", vm=vm, events=None)

@@ -193,8 +193,6 @@ def _there(to: Path, task: str) -> bool:
     return (to / f"{task}.json").exists()
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 DAY_S = 86_400.0
 _folder = click.Path(path_type=Path)
 FRACTION = click.FloatRange(0, 1, min_open=True)

@@ -12,13 +12,12 @@ half-widths: `rate_tps` in rows/s, `cpu` and `memory` in fractions of the slot. 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from headgate.controller.models.field_reader import near_key
+from headgate.controller.models.field_reader import Fields
 from headgate.controller.models.task_models import SCHEMA, Model, ModelSlot, Point, Spread
-from headgate.topology_runtime.wording import name_faults, shown
+from headgate.topology_runtime.wording import shown
 
 MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product of thread counts small
 MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake
@@ -55,134 +54,74 @@ def _point_data(point: Point, more: dict[str, Any]) -> dict[str, Any]:
 
 
 def model_of(data: object) -> tuple[Model | None, list[str]]:
-    """(model, faults) of a file's plain data; no model when there are faults."""
-    if not isinstance(data, dict):
-        return None, [f"expected an object, got {shown(data)}"]
-    faults = list(_key_faults("", data, (*_TOP_KEYS, _WAKE_KEY)))
-    if data.get("schema") != SCHEMA:
-        faults.append(f"schema: expected {SCHEMA!r}, got {shown(data.get('schema'))}")
-    task = data.get("task")
-    if isinstance(task, str):
-        faults += name_faults("task", task)
-    else:
-        faults.append(f"task: expected a name, got {shown(task)}")
-    wake: Any = data.get(_WAKE_KEY, 0.0)
-    if not _is_amount(wake):
-        faults.append(f"{_WAKE_KEY}: expected a finite number of at least 0, got {shown(wake)}")
-    slot, slot_more = _slot_of(data.get("slot", {}), faults)
-    points, points_more = _points_of(data.get("points"), faults)
-    if faults:
+    """(model, faults) of a file's plain data; no model when there are faults. Numbers stay as they are written."""
+    faults: list[str] = []
+    top = Fields(data, "", faults, (*_TOP_KEYS, _WAKE_KEY))
+    if top.data.get("schema") != SCHEMA:
+        top.fault("schema", f"expected {SCHEMA!r}, got {shown(top.data.get('schema'))}")
+    top.name("task")
+    top.number(_WAKE_KEY, 0.0)
+    if top.has("slot"):
+        slot = top.object("slot", _SLOT_KEYS)
+        slot.number("cores", 1.0, above=True, high=1.0, what="more than 0 and at most 1")
+        slot.integer("memory_bytes", 1, 2**63 - 1, 1)
+        slot.text("machine")
+    _check_points(top)
+    if not isinstance(data, dict) or faults:
         return None, faults
-    more = {key: value for key, value in data.items() if key not in _TOP_KEYS}
-    more |= {"slot": slot_more} if slot_more else {}
+    slot_data, points = data.get("slot", {}), data["points"]
+    slot_more, points_more = _unknown(slot_data, _SLOT_KEYS), [_more_of(point) for point in points]
+    more = _unknown(data, _TOP_KEYS) | ({"slot": slot_more} if slot_more else {})
     more |= {"points": points_more} if any(points_more) else {}
-    return Model(str(task), slot, points, more), []
+    found = tuple(
+        Point(**{key: point[key] for key in _NUMBER_KEYS}, spread=_spread_of(point.get("spread")))
+        for point in points
+    )
+    return Model(data["task"], ModelSlot(**_known(slot_data, _SLOT_KEYS)), found, more), []
 
 
-def _slot_of(data: object, faults: list[str]) -> tuple[ModelSlot, dict[str, Any]]:
-    if not isinstance(data, dict):
-        faults.append(f"slot: expected an object, got {shown(data)}")
-        return ModelSlot(), {}
-    faults += _key_faults("slot.", data, _SLOT_KEYS)
-    cores, size = data.get("cores", ModelSlot().cores), data.get("memory_bytes", ModelSlot().memory_bytes)
-    machine = data.get("machine", "")
-    if not _is_number(cores) or not 0 < cores <= 1:
-        faults.append(f"slot.cores: expected more than 0 and at most 1, got {shown(cores)}")
-    if not _is_integer(size) or not 0 < size < 2**63:
-        faults.append(f"slot.memory_bytes: expected a positive integer, got {shown(size)}")
-    if not isinstance(machine, str):
-        faults.append(f"slot.machine: expected text, got {shown(machine)}")
-    more = {key: value for key, value in data.items() if key not in _SLOT_KEYS}
-    return ModelSlot(cores, size, machine), more
-
-
-def _points_of(data: object, faults: list[str]) -> tuple[tuple[Point, ...], list[dict[str, Any]]]:
-    if not isinstance(data, list) or not data:
-        faults.append(f"points: expected a list with at least one point, got {shown(data)}")
-        return (), []
-    points: list[Point] = []
-    more: list[dict[str, Any]] = []
+def _check_points(top: Fields) -> None:
+    points = top.objects("points", _POINT_KEYS)
+    if top.data.get("points") == []:
+        top.fault("points", "expected a list with at least one point, got []")
     largest = 0
-    for number, point in enumerate(data):
-        place = f"points[{number}]"
-        if not isinstance(point, dict):
-            faults.append(f"{place}: expected an object, got {shown(point)}")
-            continue
-        found = [*_key_faults(f"{place}.", point, _POINT_KEYS), *_point_faults(place, point, largest)]
-        faults += found
-        if _is_integer(point.get("threads")):
-            largest = max(largest, point["threads"])
-        if not found:
-            numbers = {key: point[key] for key in _NUMBER_KEYS}
-            points.append(Point(**numbers, spread=_spread_of(point.get("spread"))))
-        more.append(_more_of(point))
-    return tuple(points), more
+    for point in points:
+        threads = point.integer("threads", 1, MAX_THREADS)
+        if point.has("threads") and threads <= largest:
+            point.fault("threads", f"thread counts must rise, and {threads} follows {largest}")
+        largest = max(largest, threads)
+        point.number("rate_tps", above=True)
+        for key in ("cpu", "memory"):
+            point.number(key, high=MAX_FRACTION, what="a fraction of the slot (0.92, not 92)")
+        if isinstance(point.data.get("spread"), dict):
+            spread = point.object("spread", _SPREAD_KEYS)
+            spread.number("rate_tps", 0.0)
+            for key in ("cpu", "memory"):
+                spread.number(key, 0.0, high=MAX_FRACTION, what="a fraction of the slot (0.02, not 2)")
+        elif point.data.get("spread") is not None:
+            point.number(
+                "spread", high=1.0, what="a part of the rate from 0 to 1 (0.05, not 5), or an object"
+            )
 
 
 def _spread_of(data: Any) -> Spread | None:
     if isinstance(data, dict):
-        return Spread(**{key: data[key] for key in _SPREAD_KEYS if key in data})
+        return Spread(**_known(data, _SPREAD_KEYS))
     return None if data is None else Spread(relative=data)
 
 
 def _more_of(point: Mapping[str, Any]) -> dict[str, Any]:
     """What of a point is kept as it is."""
-    more = {key: value for key, value in point.items() if key not in _POINT_KEYS}
-    spread = point.get("spread", {})
+    more, spread = _unknown(point, _POINT_KEYS), point.get("spread", {})
     if isinstance(spread, dict):
-        unknown = {key: value for key, value in spread.items() if key not in _SPREAD_KEYS}
+        unknown = _unknown(spread, _SPREAD_KEYS)
         return more | ({"spread": unknown} if unknown else {})
     return more | ({"spread": None} if spread is None else {})
 
 
-def _point_faults(place: str, point: Mapping[str, Any], largest: int) -> Iterable[str]:
-    """Faults of one point; `largest`: the most threads of the points before it."""
-    threads: Any = point.get("threads")
-    rate: Any = point.get("rate_tps")
-    if not _is_integer(threads) or not 1 <= threads <= MAX_THREADS:
-        yield f"{place}.threads: expected an integer from 1 to {MAX_THREADS}, got {shown(threads)}"
-    elif threads <= largest:
-        yield f"{place}.threads: thread counts must rise, and {threads} follows {largest}"
-    if not _is_number(rate) or not 0 < rate < math.inf:
-        yield f"{place}.rate_tps: expected a positive finite number, got {shown(rate)}"
-    for key in ("cpu", "memory"):
-        value: Any = point.get(key)
-        if not _is_number(value) or not 0 <= value < math.inf:
-            yield f"{place}.{key}: expected a finite number of at least 0, got {shown(value)}"
-        elif value > MAX_FRACTION:
-            yield f"{place}.{key}: expected a fraction of the slot (0.92, not 92), got {shown(value)}"
-    yield from _spread_faults(f"{place}.spread", point.get("spread"))
+def _known(data: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: data[key] for key in keys if key in data}
 
 
-def _spread_faults(place: str, spread: Any) -> Iterable[str]:
-    if isinstance(spread, dict):
-        yield from _key_faults(f"{place}.", spread, _SPREAD_KEYS)
-        for key in _SPREAD_KEYS:
-            if key in spread and not _is_amount(spread[key]):
-                yield f"{place}.{key}: expected a finite number of at least 0, got {shown(spread[key])}"
-            elif key in spread and key != "rate_tps" and spread[key] > MAX_FRACTION:
-                found = shown(spread[key])
-                yield f"{place}.{key}: expected a fraction of the slot (0.02, not 2), got {found}"
-    elif spread is not None and not _is_number(spread):
-        yield f"{place}: expected a number or an object, got {shown(spread)}"
-    elif spread is not None and not (_is_amount(spread) and spread <= 1):
-        yield f"{place}: expected a part of the rate from 0 to 1 (0.05, not 5), got {shown(spread)}"
-
-
-def _key_faults(place: str, data: Mapping[Any, Any], known: tuple[str, ...]) -> Iterable[str]:
-    for key in data:
-        near = near_key(str(key), known)
-        if near is not None:
-            yield f"{place}{shown(key)[1:-1]}: unknown key; did you mean {near!r}?"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_amount(value: Any) -> bool:
-    return _is_number(value) and 0 <= value < math.inf
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _unknown(data: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key not in keys}

@@ -107,39 +107,12 @@ def traffic_of(top: Fields) -> PlanTraffic | None:
     """The block of a plan's file, if it has one; faults are added to those of `top`."""
     if not top.has("traffic"):
         return None
-    found = top.object("traffic", tuple(PlanTraffic.__struct_fields__))
+    found = top.object("traffic", PlanTraffic.__struct_fields__)
     edges = tuple(
-        EdgeTraffic(
-            one.name("from"),
-            one.name("to"),
-            one.number("selectivity"),
-            one.number("rows_tps"),
-            _maybe(one, "row_bytes"),
-        )
+        one.struct(EdgeTraffic, source=one.name("from"), target=one.name("to"))
         for one in found.objects("edges", _EDGE)
     )
-    return PlanTraffic(
-        found.flag("measured"),
-        rows_tps=found.number("rows_tps"),
-        between_slots_tps=found.number("between_slots_tps"),
-        between_vms_tps=found.number("between_vms_tps"),
-        between_slots_bytes_per_s=_maybe(found, "between_slots_bytes_per_s"),
-        between_vms_bytes_per_s=_maybe(found, "between_vms_bytes_per_s"),
-        edges=edges,
-        links=tuple(
-            VmLink(
-                one.name("vm"),
-                one.number("out_bytes_per_s"),
-                one.number("in_bytes_per_s"),
-                _maybe(one, "bandwidth_mbps"),
-            )
-            for one in found.objects("links", tuple(VmLink.__struct_fields__), optional=True)
-        ),
-    )
-
-
-def _maybe(fields: Fields, key: str) -> float | None:
-    return fields.number(key) if fields.data.get(key) is not None else None
+    return found.struct(PlanTraffic, edges=edges, links=found.structs("links", VmLink, optional=True))
 
 
 # ── Plans and placements as plain data: format `headgate/plan/v1`. Pure. Reading lists every fault with its
@@ -179,13 +152,8 @@ _TOP = (
     "prediction",
     *_WORDS,
 )
-_TASK = tuple(TaskAllocation.__struct_fields__)
-_VM = tuple(Vm.__struct_fields__)
+_TASK = TaskAllocation.__struct_fields__
 _PLACED = ("vm", "slot", "threads", "full")
-_COUNTS = tuple(SlotCount.__struct_fields__)
-_PREDICTION = tuple(Prediction.__struct_fields__)
-_SURE = tuple(Certainty.__struct_fields__)
-_SPREAD = tuple(ErrorSpread.__struct_fields__)
 _SHARE = ("vm", "slot", "task", "share")
 
 
@@ -285,8 +253,7 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     if top.has("margin"):
         given = top.object("margin", ("factor", "why"))
         margin, why = given.number("factor", low=1.0), given.text("why")
-    counts = top.object("slots", _COUNTS)
-    slots = SlotCount(*(counts.integer(name, 0, 2**31) for name in _COUNTS))
+    slots = top.object("slots", SlotCount.__struct_fields__).struct(SlotCount)
     tasks = _tasks_of(top)
     vms = _vms_of(top)
     placement = Placement(tuple(_bundles_of(top, vms)))
@@ -345,44 +312,29 @@ def placement_of(
 
 
 def _tasks_of(top: Fields) -> tuple[TaskAllocation, ...]:
-    tasks = []
-    for fields in top.objects("allocation", _TASK):
-        tasks.append(
-            TaskAllocation(
-                task=fields.name("task"),
-                rate_tps=fields.number("rate_tps"),
-                threads=fields.integer("threads", 1, MAX_THREADS**2),
-                cpu_slots=fields.number("cpu_slots"),
-                memory_slots=fields.number("memory_slots"),
-                full_bundles=fields.integer("full_bundles", 0, MAX_THREADS, 0),
-                bundle_threads=fields.integer("bundle_threads", 0, MAX_THREADS, 0),
-                rest_threads=fields.integer("rest_threads", 0, MAX_THREADS, 0),
-                rest_cpu=fields.number("rest_cpu", 0.0),
-                rest_memory=fields.number("rest_memory", 0.0),
-                static=fields.flag("static"),
-            )
-        )
+    tasks = tuple(
+        fields.struct(TaskAllocation, threads=fields.integer("threads", 1, MAX_THREADS**2))
+        for fields in top.objects("allocation", _TASK)
+    )
     top.faults += _twice([task.task for task in tasks], "allocation: task")
-    return tuple(tasks)
+    return tasks
 
 
 def _vms_of(top: Fields) -> tuple[Vm, ...]:
-    vms, plain = [], Vm("", 0)
-    for fields in top.objects("vms", _VM):
-        vms.append(
-            Vm(
-                fields.name("vm"),
-                fields.integer("slots", 1, MAX_SLOTS),
-                fields.number("slot_cores", plain.slot_cores, above=True),
-                fields.integer("slot_memory_bytes", 1, 2**63, plain.slot_memory_bytes),
-                fields.number("usd_per_hour", plain.usd_per_hour),
-                fields.name("rack", plain.rack),
-                fields.number("speed", plain.speed, above=True),
-                _bandwidth_of(fields),
-            )
+    plain = Vm("", 0)
+    vms = tuple(
+        fields.struct(
+            Vm,
+            slots=fields.integer("slots", 1, MAX_SLOTS),
+            slot_cores=fields.number("slot_cores", plain.slot_cores, above=True),
+            slot_memory_bytes=fields.integer("slot_memory_bytes", 1, 2**63, plain.slot_memory_bytes),
+            speed=fields.number("speed", plain.speed, above=True),
+            bandwidth_mbps=_bandwidth_of(fields),
         )
+        for fields in top.objects("vms", Vm.__struct_fields__)
+    )
     top.faults += _twice([vm.vm for vm in vms], "vms: VM")
-    return tuple(vms)
+    return vms
 
 
 def _bandwidth_of(fields: Fields) -> float | UnsetType:
@@ -416,60 +368,33 @@ def _bundles_of(top: Fields, vms: Sequence[Vm] | None) -> list[Bundle]:
 
 
 def _prediction_of(top: Fields) -> Prediction:
-    found = top.object("prediction", _PREDICTION)
-    slots = [
-        SlotUse(use.name("vm"), use.integer("slot", 0, MAX_SLOTS), use.number("cpu"), use.number("memory"),
-                *(_maybe(use, key) for key in ("cpu_low", "cpu_high", "memory_low", "memory_high")))
-        for use in found.objects("slots", tuple(SlotUse.__struct_fields__))
-    ]  # fmt: skip
-    vms = [
-        VmUse(use.name("vm"), use.number("cpu"), use.number("memory"))
-        for use in found.objects("vms", tuple(VmUse.__struct_fields__))
-    ]
-    shares = [
+    found = top.object("prediction", Prediction.__struct_fields__)
+    shares = tuple(
         Share(
             Slot(one.name("vm"), one.integer("slot", 0, MAX_SLOTS)),
             one.name("task"),
             one.number("share", low=-1.0),
         )
         for one in found.objects("shares", _SHARE, optional=True)
-    ]
-    return Prediction(
-        rate_tps=found.number("rate_tps"),
-        limited_by=found.text("limited_by") if found.data.get("limited_by") is not None else None,
-        limited_by_slot=found.text("limited_by_slot")
-        if found.data.get("limited_by_slot") is not None
-        else None,
-        slots=tuple(slots),
-        vms=tuple(vms),
-        at_rate_tps=found.number("at_rate_tps"),
-        shares=tuple(shares),
-        rate_low_tps=_maybe(found, "rate_low_tps"),
-        rate_high_tps=_maybe(found, "rate_high_tps"),
-        likely_tps=_maybe(found, "likely_tps"),
+    )
+    return found.struct(
+        Prediction,
+        slots=found.structs("slots", SlotUse),
+        vms=found.structs("vms", VmUse),
+        shares=shares,
         sure=_sure_of(found) if found.data.get("sure") is not None else None,
-        flows=tuple(
-            TaskFlow(one.name("source"), one.name("target"), one.number("rows_tps"), _maybe(one, "row_bytes"))
-            for one in found.objects("flows", tuple(TaskFlow.__struct_fields__), optional=True)
-        ),
+        flows=found.structs("flows", TaskFlow, optional=True),
     )
 
 
 def _sure_of(found: Fields) -> Certainty:
-    sure = found.object("sure", _SURE)
-    spread = sure.object("spread", _SPREAD)
+    sure = found.object("sure", Certainty.__struct_fields__)
+    spread = sure.object("spread", ErrorSpread.__struct_fields__)
     models = spread.object("models", ())
     learned = {name: models.object(name, ("mean", "spread")) for name in models.data}
-    return Certainty(
-        probability=sure.number("probability"),
-        rate_tps=sure.number("rate_tps"),
-        chance=sure.number("chance"),
-        margin=sure.number("margin", low=1.0),
-        spread=ErrorSpread(
-            spread.number("slot"),
-            spread.number("together"),
-            {name: (one.number("mean", low=-10.0), one.number("spread")) for name, one in learned.items()},
-        ),
+    known = {name: (one.number("mean", low=-10.0), one.number("spread")) for name, one in learned.items()}
+    return sure.struct(
+        Certainty, margin=sure.number("margin", low=1.0), spread=spread.struct(ErrorSpread, models=known)
     )
 
 

@@ -133,9 +133,6 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class TaskAllocation(msgspec.Struct, frozen=True):
     """What one task needs: `threads`, CPU and memory in slots. MBA also says how it got there:
     `full_bundles` bundles of `bundle_threads` threads (a whole slot each), then `rest_threads`

@@ -10,20 +10,18 @@ import math
 import re
 from collections import OrderedDict, deque
 from collections.abc import Set as AbstractSet
-from collections.abc import Sized
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec.structs import astuple
+import msgspec
 
 from headgate.topology_runtime.api.cluster import bandwidth_fault
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError, Refused
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.wire import messages as m
-from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_MOST, ROW_BYTES_MOST, VmStrikes
+from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_MOST, ROW_BYTES_MOST
 from headgate.topology_runtime.wire.messages import FromAgent, Request
-from headgate.topology_runtime.wire.report_messages import KeysSeen, Profiled
 from headgate.topology_runtime.wire.wire_version import REMEDY, client_fault
 
 NS = 1_000_000_000
@@ -46,48 +44,64 @@ STRANGERS_AT_ONCE, STRANGER_EVERY_NS = 32, NS // 16  # messages of VMs that are 
 HELLO_EVERY_NS = NS // 8  # of one VM; agents say it twice a second
 
 
+NAMES = frozenset({
+    "task", "source", "run", "feeder", "endpoint", "binding", "version", "machine", "workers_as", "key", "digest",
+})  # fmt: skip
+MOST = {"letters": LETTERS_MOST, "top": KEYS_TOLD_MOST, "troubles": TROUBLES_MOST, "struck": STRUCK_MOST,
+        "workers": SLOTS_MOST, "profiles": SLOTS_MOST, "open": AGAIN_MOST, "done": AGAIN_MOST, "lost": KEY_RANGES,
+        "data": ROW_BYTES_MOST}  # fmt: skip
+UNBOUND = frozenset({"model", "runs"})  # read later
+
+
 def check(message: m.FromAgent) -> None:
     """Raises BadMessage when a message cannot be meant."""
     if not NAME.fullmatch(message.vm):
         raise BadMessage("the name of a VM", cause=repr(message.vm[:80]))
+    if isinstance(message, m.Report) and sum(len(one.threads) for one in message.workers) > THREADS_MOST:
+        raise BadMessage("a report of too many threads")
+    _bounded(type(message).__name__, message)
     match message:
         case m.Hello():
             _check_hello(message)
         case m.Report():
-            _check_report(message)
-        case m.SampleBlock():
-            _check_block(message)
+            for worker in message.workers:
+                _check_worker(message, worker)
+            _check_spools(message.spools)
         case m.DeadLetters():
-            _check_dead_letters(message)
-        case Profiled():
-            _numbers("a profile", message.number)
-            _texts("a profile", message.error)
-        case m.Goodbye():
-            _numbers("a goodbye", message.boot)
-        case m.PackageAt():
-            _numbers("a package", message.boot, message.taken)
-            _texts("a package", message.digest, most=NAME_MOST)
-            _texts("a package", message.refused)
+            if message.waiting > message.first:
+                cause = f"{message.waiting} waiting of {message.first}"
+                raise BadMessage("dead letters that cannot be", cause=cause)
+            for letter in message.letters:
+                if letter.again not in (0, letter.of):
+                    cause = f"{letter.again} at {letter.position}"
+                    raise BadMessage("a dead letter of another one", cause=cause)
 
 
-def _numbers(what: str, *numbers: int) -> None:
-    if not all(0 <= number <= NUMBER_MOST for number in numbers):
-        raise BadMessage(f"{what}: a number that cannot be", cause=str(numbers)[:NAME_MOST])
-
-
-def _texts(what: str, *texts: str, most: int = TEXT_MOST) -> None:
-    if any(len(text) > most for text in texts):
-        raise BadMessage(f"{what}: a text that is too long")
-
-
-def _many(what: str, things: Sized, most: int = THREADS_MOST) -> None:
-    if len(things) > most:
-        raise BadMessage(f"{what}: too many of them")
+def _bounded(name: str, value: object) -> None:
+    """Every number, text and list in a message, whatever it is of, by the name of its field."""
+    if type(value) is int:
+        if not 0 <= value <= NUMBER_MOST:
+            raise BadMessage(f"{name}: a number that cannot be", cause=str(value)[:NAME_MOST])
+    elif type(value) is str:
+        if len(value) > (NAME_MOST if name in NAMES else TEXT_MOST):
+            raise BadMessage(f"{name}: a text that is too long")
+    elif type(value) is float:
+        if not math.isfinite(value):
+            raise BadMessage(f"{name}: a number that cannot be", cause=str(value))
+    elif isinstance(value, msgspec.Struct):
+        for field_name in value.__struct_fields__:
+            _bounded(field_name, getattr(value, field_name))
+    elif isinstance(value, tuple | bytes) and value and name not in UNBOUND:
+        if len(value) > MOST.get(name, THREADS_MOST):
+            raise BadMessage(f"{name}: too many of them")
+        if type(value[0]) is int:  # an offset of a clock may be below 0
+            value = (abs(min(value)) if name == "clock" else min(value), max(value))
+        for one in value:
+            _bounded(name, one)
 
 
 def _check_hello(hello: m.Hello) -> None:
-    cores_fit = math.isfinite(hello.slot_cores) and 0 < hello.slot_cores <= 1
-    if not 1 <= hello.slots <= SLOTS_MOST or not cores_fit or hello.slot_memory_bytes <= 0:
+    if not 1 <= hello.slots <= SLOTS_MOST or not 0 < hello.slot_cores <= 1 or hello.slot_memory_bytes <= 0:
         raise BadMessage("slots that cannot be", cause=f"{hello.slots} of {hello.slot_cores} cores")
     if hello.boot <= 0:
         raise BadMessage("a boot number that cannot be", cause=str(hello.boot))
@@ -95,141 +109,21 @@ def _check_hello(hello: m.Hello) -> None:
         raise BadMessage("a rack or a price that cannot be", cause=f"{hello.rack!r}, {hello.usd_per_hour}")
     if hello.bandwidth_mbps and bandwidth_fault(hello.bandwidth_mbps) is not None:
         raise BadMessage("a link that cannot be", cause=f"{hello.bandwidth_mbps} Mbit/s")
-    _numbers("a hello", hello.boot, hello.slot_memory_bytes, hello.pid, hello.protocol)
-    _texts("a hello", hello.binding, hello.version, hello.machine, hello.workers_as, most=NAME_MOST)
     _check_spools(hello.spools)
 
 
 def _check_spools(spools: tuple[m.SpoolLeft, ...]) -> None:
-    _many("spools", spools)
     for spool in spools:
-        _texts("a spool", spool.task, spool.run, most=NAME_MOST)
-        _numbers("a spool", spool.partition, spool.acked, spool.end, spool.thread)
         if spool.acked > spool.end:
             raise BadMessage("a spool that is acked beyond its end", cause=spool.task)
-
-
-def _check_report(report: m.Report) -> None:
-    _numbers("a report", report.boot, report.sequence, report.unlogged, *_token(report.token))
-    _many("troubles", report.troubles, TROUBLES_MOST)
-    _texts("a trouble", *report.troubles)
-    _numbers("a clock", abs(report.clock[0]), report.clock[1])
-    _many("workers", report.workers, SLOTS_MOST)
-    if sum(len(worker.threads) for worker in report.workers) > THREADS_MOST:
-        raise BadMessage("a report of too many threads")
-    for worker in report.workers:
-        _check_worker(report, worker)
-    _check_spools(report.spools)
-    _check_failures(report.strikes)
-    _many("profiles", report.profiles, SLOTS_MOST)
-    for at in report.profiles:
-        _numbers("a profile", *astuple(at))
-    _many("keys", report.keys)
-    for seen in report.keys:
-        _check_keys(seen)
-    _many("sources", report.sources)
-    for source in report.sources:
-        _check_source(source)
-
-
-def _check_keys(seen: KeysSeen) -> None:
-    _numbers("keys", seen.edge, seen.thread, seen.rows, seen.looked_at)
-    _many("keys of an edge", seen.top, KEYS_TOLD_MOST)
-    for top in seen.top:
-        _texts("a key", top.key, most=NAME_MOST)
-        _numbers("a key", top.key_range, top.rows)
-
-
-def _check_failures(strikes: VmStrikes) -> None:
-    _many("strikes", strikes.struck, STRUCK_MOST)
-    _numbers("strikes", strikes.unknown)
-    for one in strikes.struck:
-        _numbers("a strike", one.partition, one.position, one.variant, one.times)
-        _texts("a strike", one.task, one.source, most=NAME_MOST)
-        _texts("a strike", one.error, one.traceback)
 
 
 def _check_worker(report: m.Report, worker: m.WorkerStatus) -> None:
     if worker.slot.vm != report.vm or not 0 <= worker.slot.number < SLOTS_MOST:
         raise BadMessage("a report of another VM's slots")
-    _numbers("a worker", worker.incarnation, worker.crashes, *_token(worker.token))
-    _texts("a worker", worker.endpoint, most=NAME_MOST)
-    _texts("a worker", worker.last_exit)
-    for thread in worker.threads:
-        _numbers("a thread", thread.thread, thread.switched, thread.marked)
-        _texts("a thread", thread.failed, thread.unsaved)
-        _check_ranges(thread)
-    _many("latency constraints", worker.paths)
-    for path in worker.paths:
-        counts = path.channels, path.shortened, path.lengthened, path.chained
-        _numbers("a latency constraint", path.constraint, *counts)
-        _texts("a latency constraint", path.text)
-        if not all(math.isfinite(ms) for ms in (path.mean_ms, path.least_ms, path.most_ms)):
-            raise BadMessage("a latency that cannot be")
-    _many("source threads with dead letters", worker.again)
-    for again in worker.again:
-        _many("dead letters sent again", again.open, AGAIN_MOST)
-        _many("dead letters sent again", again.done, AGAIN_MOST)
-        _numbers("dead letters sent again", again.thread, again.boot, *again.open, *again.done)
-
-
-def _check_ranges(now: m.ThreadStatus) -> None:
-    _numbers("a keyed thread", now.applied_again)
-    _many("key ranges", now.lost, KEY_RANGES)
-    if not all(0 <= first < first + count <= KEY_RANGES for first, count in now.lost):
-        raise BadMessage("key ranges that cannot be", cause=f"thread {now.thread}")
-
-
-def _check_source(now: m.SourceStatus) -> None:
-    _texts("a source", now.task, most=NAME_MOST)
-    positions = (
-        now.partition,
-        now.thread,
-        now.acked,
-        now.emitted,
-        now.acked_above,
-        now.in_flight,
-        now.replayed,
-    )
-    numbers = *positions, now.arrived, now.oldest_ns, now.seen_ns
-    if not all(0 <= number <= NUMBER_MOST for number in numbers):
-        raise BadMessage("source positions that cannot be", cause=f"{now.task}/{now.partition}")
-
-
-def _check_block(block: m.SampleBlock) -> None:
-    if len(block.tasks) > THREADS_MOST:
-        raise BadMessage("samples of too many threads", cause=str(len(block.tasks)))
-    _numbers(
-        "samples", block.boot, block.sequence, block.wall_ns, block.window_ns, block.epoch, block.cost_ns
-    )
-    _many("latencies", block.latency)
-    _many("logs", block.finished)
-    for _, _, buckets in block.latency:
-        _many("buckets", buckets)
-        _numbers("a latency", min(buckets, default=0), max(buckets, default=0))
-    for log in block.finished:
-        _texts("a log", log.task, most=NAME_MOST)
-        _numbers("a log", log.thread, log.incarnation, log.offset)
-
-
-def _check_dead_letters(letters: m.DeadLetters) -> None:
-    _many("dead letters", letters.letters, LETTERS_MOST)
-    _numbers("dead letters", letters.boot, letters.first, letters.waiting)
-    if letters.waiting > letters.first:
-        raise BadMessage("dead letters that cannot be", cause=f"{letters.waiting} waiting of {letters.first}")
-    for letter in letters.letters:
-        _texts("a dead letter", letter.task, letter.source, most=NAME_MOST)
-        _texts("a dead letter", letter.row, letter.error, letter.traceback)
-        _texts("a dead letter", letter.feeder, most=NAME_MOST)
-        _many("bytes of a row", letter.data, ROW_BYTES_MOST)
-        _numbers("a dead letter", letter.thread, letter.partition, letter.position)
-        _numbers("a dead letter", letter.variant, letter.shape, letter.again)
-        if letter.again not in (0, letter.of):
-            raise BadMessage("a dead letter of another one", cause=f"{letter.again} at {letter.position}")
-
-
-def _token(token: m.Token) -> tuple[int, int, int]:
-    return token.boot, token.epoch, token.counter
+    for now in worker.threads:
+        if not all(0 <= first < first + count <= KEY_RANGES for first, count in now.lost):
+            raise BadMessage("key ranges that cannot be", cause=f"thread {now.thread}")
 
 
 @dataclass(slots=True)

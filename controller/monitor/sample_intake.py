@@ -249,8 +249,6 @@ class TaskLatency:
             self._blocks.popleft()
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 OFFSETS_KEPT = 10  # blocks among which the quickest says how far a VM's clock is off
 CLOCK_STEP_NS = 1_000_000_000  # a VM's clock that jumps this far makes its window unusable
 GAPS_KEPT = 1024  # numbers of lost blocks that may still arrive late

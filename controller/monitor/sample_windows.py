@@ -5,36 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.controller.knowledge import measured_window as w
+from headgate.controller.monitor import sample_intake as x
 from headgate.controller.monitor.sample_blocks import Ints, mean_ns, percentiles_ns
-from headgate.controller.monitor.sample_intake import (
-    BUFFER,
-    BUSY,
-    BYTES,
-    BYTES_IN,
-    BYTES_OUT,
-    CHANNEL,
-    CPU,
-    DELAY,
-    FRAMES,
-    IN,
-    MEAN,
-    NS,
-    OUT,
-    QUEUE,
-    SLOT_CPU,
-    SLOT_KILLS,
-    SLOT_MEMORY,
-    SLOT_THROTTLED,
-    SLOT_TIME,
-    SLOTS_TUPLES,
-    THREADS,
-    TUPLES,
-    VMS_BYTES,
-    VMS_TUPLES,
-    WAIT,
-    WORK,
-    Intake,
-)
+from headgate.controller.monitor.sample_intake import NS, Intake
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.stability.slopes import Floats, theil_sen, theil_sen_each
 
@@ -143,26 +116,26 @@ def _rate_slope(back: Floats) -> float:
 
 def _tasks(intake: Intake, rows: Ints, cover_s: float) -> dict[str, w.TaskWindow]:
     each = intake.tasks.of(rows)
-    growth = theil_sen_each(rows.astype(np.float64), each[:, :, QUEUE])
+    growth = theil_sen_each(rows.astype(np.float64), each[:, :, x.QUEUE])
     sums = each.sum(axis=0)
     per_s = sums / max(cover_s, 1e-9)
-    latency = sums[:, MEAN] / np.maximum(sums[:, IN], 1.0) / 1e6
-    shares = sums[:, [BUSY, WAIT, DELAY]] / np.maximum(sums[:, THREADS : THREADS + 1] * NS, 1.0)
+    latency = sums[:, x.MEAN] / np.maximum(sums[:, x.IN], 1.0) / 1e6
+    shares = sums[:, [x.BUSY, x.WAIT, x.DELAY]] / np.maximum(sums[:, x.THREADS : x.THREADS + 1] * NS, 1.0)
     return {
         name: w.TaskWindow(
-            threads=per_s_of[THREADS],
-            rate_in_tps=per_s_of[IN],
-            rate_out_tps=per_s_of[OUT],
-            queue=per_s_of[QUEUE],
+            threads=per_s_of[x.THREADS],
+            rate_in_tps=per_s_of[x.IN],
+            rate_out_tps=per_s_of[x.OUT],
+            queue=per_s_of[x.QUEUE],
             queue_growth_tps=growth_of,
             latency_mean_ms=mean,
-            cpu_cores=per_s_of[CPU] / NS,
+            cpu_cores=per_s_of[x.CPU] / NS,
             busy_share=busy,
             wait_share=wait,
             run_delay_share=delay,
-            bytes_in_per_s=per_s_of[BYTES_IN],
-            bytes_out_per_s=per_s_of[BYTES_OUT],
-            work_cores=per_s_of[WORK] / NS,
+            bytes_in_per_s=per_s_of[x.BYTES_IN],
+            bytes_out_per_s=per_s_of[x.BYTES_OUT],
+            work_cores=per_s_of[x.WORK] / NS,
         )
         for name, per_s_of, growth_of, mean, (busy, wait, delay) in zip(
             intake.map.tasks, *(a.tolist() for a in (per_s, growth, latency, shares)), strict=True
@@ -172,22 +145,22 @@ def _tasks(intake: Intake, rows: Ints, cover_s: float) -> dict[str, w.TaskWindow
 
 def _slots(intake: Intake, rows: Ints) -> dict[Slot, w.SlotWindow]:
     each = intake.slots.of(rows)
-    there = (each[-ABSENT_S:, :, SLOT_TIME].sum(axis=0) > 0).tolist()
+    there = (each[-ABSENT_S:, :, x.SLOT_TIME].sum(axis=0) > 0).tolist()
     sums = each.sum(axis=0)
-    per_s = (sums / np.maximum(sums[:, SLOT_TIME : SLOT_TIME + 1], 1e-9)).tolist()
+    per_s = (sums / np.maximum(sums[:, x.SLOT_TIME : x.SLOT_TIME + 1], 1e-9)).tolist()
     out: dict[Slot, w.SlotWindow] = {}
     for sender in intake.senders.values():
         for slot in sender.vm.all_slots():
             n = sender.first_slot + slot.number
             if there[n]:
-                cores, memory = per_s[n][SLOT_CPU] / NS, per_s[n][SLOT_MEMORY]
+                cores, memory = per_s[n][x.SLOT_CPU] / NS, per_s[n][x.SLOT_MEMORY]
                 out[slot] = w.SlotWindow(
                     cpu=cores / sender.vm.slot_cores,
                     memory=memory / sender.vm.slot_memory_bytes,
                     cpu_cores=cores,
                     memory_bytes=memory,
-                    throttled_share=per_s[n][SLOT_THROTTLED] / NS,
-                    oom_kills=float(sums[n, SLOT_KILLS]),
+                    throttled_share=per_s[n][x.SLOT_THROTTLED] / NS,
+                    oom_kills=float(sums[n, x.SLOT_KILLS]),
                 )
     return out
 
@@ -195,16 +168,16 @@ def _slots(intake: Intake, rows: Ints) -> dict[Slot, w.SlotWindow]:
 def _edges(intake: Intake, rows: Ints, cover_s: float) -> dict[tuple[str, str], w.EdgeWindow]:
     sums = intake.edges.of(rows).sum(axis=0)
     per_s = sums / max(cover_s, 1e-9)
-    frames = np.maximum(sums[:, FRAMES], 1.0)
+    frames = np.maximum(sums[:, x.FRAMES], 1.0)
     return {
         edge: w.EdgeWindow(
-            rate_tps=float(per_s[n, TUPLES]),
-            bytes_per_s=float(per_s[n, BYTES]),
-            buffer_latency_ms=float(sums[n, BUFFER] / frames[n]) / 1e6,
-            channel_latency_ms=float(sums[n, CHANNEL] / frames[n]) / 1e6,
-            between_slots_tps=float(per_s[n, SLOTS_TUPLES]),
-            between_vms_tps=float(per_s[n, VMS_TUPLES]),
-            between_vms_bytes_per_s=float(per_s[n, VMS_BYTES]),
+            rate_tps=float(per_s[n, x.TUPLES]),
+            bytes_per_s=float(per_s[n, x.BYTES]),
+            buffer_latency_ms=float(sums[n, x.BUFFER] / frames[n]) / 1e6,
+            channel_latency_ms=float(sums[n, x.CHANNEL] / frames[n]) / 1e6,
+            between_slots_tps=float(per_s[n, x.SLOTS_TUPLES]),
+            between_vms_tps=float(per_s[n, x.VMS_TUPLES]),
+            between_vms_bytes_per_s=float(per_s[n, x.VMS_BYTES]),
         )
         for n, edge in enumerate(intake.map.edges)
     }

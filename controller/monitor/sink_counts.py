@@ -17,7 +17,6 @@ import numpy as np
 
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Send
-from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.run_tallies import FinishedTally, Spans
 from headgate.topology_runtime.errors import BadMessage
 from headgate.topology_runtime.wire.messages import FinishedKept, FinishedRuns, SampleBlock
@@ -213,11 +212,11 @@ class Settling:
         elif sum(len(runs.runs) for runs in block.finished) < WHOLE_BYTES:
             self._whole[block.vm] += 1
 
-    def go_on(self, turn: Turn, members: Membership, finished: FinishedRows) -> None:
+    def go_on(self, turn: Turn, finished: FinishedRows) -> None:
         """Once a second: settle what can be, and let agents know what is kept."""
         k, now_ns = turn.knowledge, turn.now.mono_ns
-        up = {member.vm.vm for member in members.up()}
-        silent = any(member.state == "silent" for member in members.up())
+        up = {member.vm.vm for member in turn.members.up()}
+        silent = any(member.state == "silent" for member in turn.members.up())
         if finished.settle(self.look(now_ns, done_of(k), up, silent)):
             k.counts.finished = finished.tally
             self._tally_ns = now_ns

@@ -9,7 +9,7 @@ from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.journal_records import Joined, StateLost
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Distrust, KeepDeadLetters, Send
-from headgate.controller.knowledge.membership import Member, Membership, MembershipChange
+from headgate.controller.knowledge.membership import Member, MembershipChange
 from headgate.controller.knowledge.run_view import hot_keys
 from headgate.controller.knowledge.spooled_events import is_of, unread
 from headgate.topology_runtime.rates.schedule import Schedule
@@ -104,8 +104,7 @@ def hear_hot_keys(turn: Turn, report: Report) -> None:
         key, what = hottest.get(task), f"hot key {task}"
         if key is None or key.share < (OVER if what in k.alarms else HOT):
             k.hot_since.pop(task, None)
-            if k.alarms.pop(what, ""):
-                turn.event("alarm_over", f"no key has half of the rows of {task} any more", what=what)
+            turn.alarm(what, "", f"no key has half of the rows of {task} any more")
             continue
         since_ns, told = k.hot_since.get(task, (now_ns, key))
         if what in k.alarms and told.words == key.words and abs(told.share - key.share) < MOVED:
@@ -117,9 +116,7 @@ def hear_hot_keys(turn: Turn, report: Report) -> None:
             f"{key.sentence}: one thread takes them all, and more threads do not help; "
             "give its rows keys of their own, or count them before they are sent"
         )
-        if what not in k.alarms:
-            turn.event("alarm", text, level="warning", what=what)
-        k.alarms[what] = text
+        turn.alarm(what, text)
 
 
 # ── What VMs say of keyed state: ranges whose state was lost, snapshots that cannot be written. No clock,
@@ -155,6 +152,36 @@ def _lost(turn: Turn, task: str, now: m.ThreadStatus, slot: str) -> None:
     )
     k.alarms[STATE_ALARM] = text
     turn.event("state_lost", text, level="error", task=task, slot=slot, ranges=len(fresh))
+
+
+CODE_NAMED_MOST = 4  # threads in a sentence
+
+
+def hear_user_code(turn: Turn, vm: str, workers: Iterable[m.WorkerStatus]) -> None:
+    """A task whose object could not be built, and a source that cannot be read, are an alarm until that is over."""
+    k, what = turn.knowledge, f"code {vm}"
+    rollout = k.durable.rollout
+    tasks = {t.thread: t.task for t in rollout.threads} if rollout is not None else {}
+    said = [
+        f"thread {now.thread} of {tasks[now.thread]} on {worker.slot} {trouble}"
+        for worker in workers
+        for now in worker.threads
+        if now.thread in tasks and (trouble := _trouble_of(now))
+    ]
+    if said:
+        more = f"; and {len(said) - CODE_NAMED_MOST} more" if len(said) > CODE_NAMED_MOST else ""
+        text = "; ".join(said[:CODE_NAMED_MOST]) + more
+        if what not in k.alarms:
+            turn.event("alarm", text, level="error", vm=vm)
+        k.alarms[what] = text
+    elif k.alarms.pop(what, ""):
+        turn.event("alarm_over", f"{vm}: all tasks are built and all sources are read again", vm=vm)
+
+
+def _trouble_of(now: m.ThreadStatus) -> str:
+    if now.failed:
+        return f"does not run: {now.failed}"
+    return f"reads nothing, and tries again every second: {now.unreadable}" if now.unreadable else ""
 
 
 def state_troubles(report: m.Report) -> tuple[str, ...]:
@@ -205,17 +232,10 @@ def watch_versions(turn: Turn) -> None:
         vm: told for vm, told in k.foreign.items() if turn.now.mono_ns - told[0] < VERSION_FORGOTTEN_NS
     }
     text = "; ".join(f"the agent of {vm} is refused: {fault}" for vm, (_, fault) in sorted(k.foreign.items()))
-    if text == k.alarms.get(VERSION_ALARM, ""):
-        return
-    if not text:
-        del k.alarms[VERSION_ALARM]
-        turn.event("alarm_over", "no agent is refused for its version any more", what=VERSION_ALARM)
-        return
-    k.alarms[VERSION_ALARM] = text
-    turn.event("alarm", text, level="warning", what=VERSION_ALARM)
+    if text and text != k.alarms.get(VERSION_ALARM):
+        k.alarms.pop(VERSION_ALARM, None)  # another agent is reported too
+    turn.alarm(VERSION_ALARM, text, "no agent is refused for its version any more")
 
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 LETTERS_SAID = 20  # dead letters reported one by one; the others are only counted
 LETTERS_COUNTED = {10**n for n in range(2, 19)}
@@ -223,42 +243,42 @@ LETTERS_COUNTED = {10**n for n in range(2, 19)}
 LEVELS = {"lost": "warning", "silent": "warning", "restarted": "warning"}
 
 
-def hello(turn: Turn, members: Membership, message: m.Hello) -> tuple[MembershipChange, ...]:
+def hello(turn: Turn, message: m.Hello) -> tuple[MembershipChange, ...]:
     """An agent says who it is: welcomed, or refused with the reason."""
     foreign = version_refusal(turn, message)
-    refused = foreign or members.refusal(message)
+    refused = foreign or turn.members.refusal(message)
     _welcome(turn, message.vm, refused)
     if refused:
         if not foreign:
             text = f"the agent of {message.vm} is refused: {refused}"
             turn.event("refused", text, level="warning", vm=message.vm)
         return ()
-    before = members.members.get(message.vm)
+    before = turn.members.members.get(message.vm)
     if before is None or (before.boot, before.spoken) != (message.boot, (message.protocol, message.version)):
         note_version(turn, message)
-    changes = members.hello(message, turn.now)
+    changes = turn.members.hello(message, turn.now)
     k = turn.knowledge
     k.sent.pop(message.vm, None)
     _spools(turn, message.vm, message.spools)
-    vm = members.members[message.vm].vm
+    vm = turn.members.members[message.vm].vm
     if vm not in k.durable.joined:
         turn.record(Joined(vm))
-    return note_changes(turn, members, changes)
+    return note_changes(turn, changes)
 
 
-def goodbye(turn: Turn, members: Membership, message: m.Goodbye) -> tuple[MembershipChange, ...]:
+def goodbye(turn: Turn, message: m.Goodbye) -> tuple[MembershipChange, ...]:
     """An agent has ended its workers and reported all that they did."""
-    changes = members.goodbye(message.vm, message.boot)
+    changes = turn.members.goodbye(message.vm, message.boot)
     if changes:
         turn.knowledge.counts.left(message.vm, message.boot)
-    return note_changes(turn, members, changes)
+    return note_changes(turn, changes)
 
 
-def report(turn: Turn, members: Membership, message: m.Report) -> tuple[MembershipChange, ...]:
+def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
     """A heartbeat with what is on the VM."""
-    before = members.members.get(message.vm)
+    before = turn.members.members.get(message.vm)
     known = before.workers() if before else ()
-    changes = members.report(message, turn.now)
+    changes = turn.members.report(message, turn.now)
     k = turn.knowledge
     leased = changes is not None and k.may_lease(message)
     if leased:
@@ -279,26 +299,19 @@ def report(turn: Turn, members: Membership, message: m.Report) -> tuple[Membersh
     disk(turn, message.vm, (*message.troubles, *state_troubles(message)))
     if message.workers != known:
         hear_keyed_state(turn, message.workers)
+        hear_user_code(turn, message.vm, message.workers)
     if message.strikes != VmStrikes():
         k.failures[message.vm] = message.strikes
     k.counts.unlogged[message.vm, message.boot] = message.unlogged
     hear_hot_keys(turn, message)
-    return note_changes(turn, members, changes)
+    return note_changes(turn, changes)
 
 
 def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
     """What a disk does not take is an alarm until it takes it again."""
-    alarms, what = turn.knowledge.alarms, f"disk {where}"
     text = f"{where}: {'; '.join(troubles)}" if troubles else ""
-    if alarms.get(what, "") == text:
-        return
-    if troubles and what not in alarms:
-        turn.event("alarm", text, level="error", where=where)
-    if troubles:
-        alarms[what] = text
-    else:
-        del alarms[what]
-        turn.event("alarm_over", f"{where}: the disk takes everything again", where=where)
+    over = f"{where}: the disk takes everything again"
+    turn.alarm(f"disk {where}", text, over, level="error", where=where)
 
 
 def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
@@ -338,9 +351,9 @@ def _note_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStatus)
         turn.event("slot_quarantined", text, level="warning", slot=str(now.slot))
 
 
-def dead_letters(turn: Turn, members: Membership, message: m.DeadLetters) -> None:
+def dead_letters(turn: Turn, message: m.DeadLetters) -> None:
     """Rows that a task could not process."""
-    note_changes(turn, members, members.heard(message.vm, turn.now))
+    note_changes(turn, turn.members.heard(message.vm, turn.now))
     counts = turn.knowledge.counts
     for letter in message.letters:
         if counts.letters.add(letter, turn.now.wall_ns):
@@ -372,8 +385,7 @@ def _full(turn: Turn, task: str) -> None:
     if what not in turn.knowledge.alarms:
         kept = len(turn.knowledge.counts.letters.of(task))
         text = f"the first {kept:,} dead letters of {task} are kept; of the others only the positions"
-        turn.knowledge.alarms[what] = text
-        turn.event("alarm", text, level="error", task=task)
+        turn.alarm(what, text, level="error", task=task)
 
 
 def keep_dead_letters(turn: Turn) -> None:
@@ -394,16 +406,15 @@ def dead_letters_not_kept(turn: Turn, records: tuple[DeadLetterRecord, ...]) -> 
     counts.dead_letters_known.clear()
 
 
-def note_changes(
-    turn: Turn, members: Membership, changes: tuple[MembershipChange, ...]
-) -> tuple[MembershipChange, ...]:
+def note_changes(turn: Turn, changes: tuple[MembershipChange, ...]) -> tuple[MembershipChange, ...]:
     """Changes of membership as events; once a tick without any."""
     watch_versions(turn)
     for change in changes:
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
         if change.kind in ("lost", "left"):
-            turn.knowledge.alarms.pop(f"disk {change.vm}", None)
-    spooled_events.watch_lost_events(turn, members, changes)
+            for what in ("disk", "code"):
+                turn.knowledge.alarms.pop(f"{what} {change.vm}", None)
+    spooled_events.watch_lost_events(turn, changes)
     for change in changes:
         if change.kind == "left":
             turn.knowledge.spools.pop(change.vm, None)

@@ -139,7 +139,6 @@ def headline(figure: Figure, sentence: str, beneath: str = "") -> float:
 
 
 def headline_in(sentence: str, beneath: str = "") -> float:
-    """The inches that `headline` will take."""
     lines, small = len(textwrap.wrap(sentence, TITLE_LETTERS)) or 1, len(textwrap.wrap(beneath, 118))
     return 0.18 + (lines * TITLE_PT + small * TEXT_PT) * 1.45 / 72
 

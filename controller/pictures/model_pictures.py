@@ -144,7 +144,6 @@ Points = Sequence[tuple[float, float]]  # predicted, measured
 
 
 def ledger_picture(entries: Sequence[LedgerEntry], path: str | os.PathLike[str]) -> None:
-    """Write the picture of these plans. Raises as `plan_picture` does."""
     runs = len({entry.run for entry in entries})
     sentence = f"{len(entries)} plans of {runs} runs: what they did over what was predicted"
     beneath = (

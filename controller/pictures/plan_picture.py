@@ -112,7 +112,6 @@ class SlotMap:
 
 
 def slot_map(plan: Plan) -> SlotMap:
-    """Where everything of the plan goes on the map."""
     vms = {vm.vm: _cells_of(plan, vm) for vm in plan.vms}
     slots = sum(len(cells) for cells in vms.values())
     if slots <= EACH_SLOT:
@@ -232,7 +231,6 @@ class TaskColours:
 
 
 def draw_map(axes: Axes, plan: SlotMap, look: TaskColours, top_in: float) -> None:
-    """The whole map onto axes in inches."""
     for row in plan.rows:
         x_in, y_in = LEFT_IN, top_in + row.top_in
         head_in = row.height_in - row.cell_in - 3 * EDGE_IN

@@ -9,7 +9,7 @@ there already keep their label.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,8 +21,6 @@ from headgate.controller.models.plans import (
     Bundle,
     Placement,
     Plan,
-    Prediction,
-    SlotUse,
     ThreadAt,
     usd_per_hour,
 )
@@ -73,7 +71,7 @@ def relabel(
         kinds[replace(vm, vm="")].append(vm.vm)
     for vms in kinds.values():
         names |= _names_within(vms, sight)
-    return plan if _kept(sight, names) <= _kept(sight, {}) else _renamed(plan, names)
+    return plan if _kept(sight, names) <= _kept(sight, {}) else renamed(plan, names.__getitem__, plan.vms)
 
 
 def _sight(
@@ -203,38 +201,31 @@ def _assigned(parts: Sequence[Part], names: Sequence[Part], gains: Any) -> dict[
     return {parts[row]: names[column] for row, column in zip(rows, columns, strict=True)}
 
 
-def _renamed(plan: Plan, names: Names) -> Plan:
-    place = {vm.vm: number for number, vm in enumerate(plan.vms)}
-    bundles = [replace(bundle, slot=names[bundle.slot]) for bundle in plan.placement.bundles]
-    bundles.sort(key=lambda bundle: (place[bundle.slot.vm], bundle.slot.number))  # stable: tasks keep order
-    renamed = replace(
-        plan,
-        placement=Placement(tuple(bundles)),
-        prediction=_renamed_prediction(plan.prediction, names, bundles, plan.vms),
+def renamed(plan: Plan, name: Callable[[Slot], Slot], vms: tuple[Vm, ...]) -> Plan:
+    """The plan with other slots, on these VMs; all in order of VMs and slots, tasks of a slot in theirs."""
+    place = {vm.vm: number for number, vm in enumerate(vms)}
+
+    def order(slot: Slot) -> tuple[int, int]:
+        return place[slot.vm], slot.number
+
+    was = plan.prediction
+    bundles = [replace(bundle, slot=name(bundle.slot)) for bundle in plan.placement.bundles]
+    shares = [replace(share, slot=name(share.slot)) for share in was.shares]
+    moved = ((use, name(Slot(use.vm, use.slot))) for use in was.slots)
+    uses = [replace(use, vm=slot.vm, slot=slot.number) for use, slot in moved]
+    uses.sort(key=lambda use: order(Slot(use.vm, use.slot)))
+    limited = next(
+        (bundle.slot for bundle in plan.placement.bundles if str(bundle.slot) == was.limited_by_slot), None
     )
-    return with_id(renamed)
-
-
-def _renamed_prediction(
-    prediction: Prediction, names: Names, bundles: Sequence[Bundle], vms: Sequence[Vm]
-) -> Prediction:
-    labels = {str(slot): str(name) for slot, name in names.items()}
-    place = {bundle.slot: number for number, bundle in reversed(list(enumerate(bundles)))}
-    uses: list[SlotUse] = []
-    for use in prediction.slots:
-        name = names[Slot(use.vm, use.slot)]
-        uses.append(replace(use, vm=name.vm, slot=name.number))
-    uses.sort(key=lambda use: place[Slot(use.vm, use.slot)])
-    shares = [replace(share, slot=names[share.slot]) for share in prediction.shares]
-    shares.sort(key=lambda share: place[share.slot])
-    limited = prediction.limited_by_slot
-    return replace(
-        prediction,
-        limited_by_slot=labels[limited] if limited is not None else None,
+    prediction = replace(
+        was,
+        limited_by_slot=str(name(limited)) if limited is not None else None,
         slots=tuple(uses),
         vms=vm_uses(uses, vms),
-        shares=tuple(shares),
+        shares=tuple(sorted(shares, key=lambda share: order(share.slot))),
     )
+    placement = Placement(tuple(sorted(bundles, key=lambda bundle: order(bundle.slot))))
+    return with_id(replace(plan, vms=vms, placement=placement, prediction=prediction))
 
 
 # ── Of plans for as few slots the cheapest, then that with least between VMs, then with the fewest moves

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.controller.models.plans import Plan, SlotCount, usd_per_hour
+from headgate.controller.models.plans import Plan, usd_per_hour
 from headgate.controller.plan.acquire import Acquire
-from headgate.controller.plan.plan_reasons import LimitReason, limit_reason, supported
+from headgate.controller.plan.plan_reasons import limit_reason, supported
 from headgate.controller.plan.plan_steps import allocation_within, with_rising_needs
 from headgate.controller.plan.planner import best_plan, first_plan, make_plan
 from headgate.controller.plan.planning_request import PlanRequest, check, room_of
 from headgate.controller.plan.predict.linear_program import TOLERANCE
-from headgate.controller.plan.predict.vm_links import Crossings, crossings_of
+from headgate.controller.plan.predict.vm_links import crossings_of
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.errors import HeadgateError, Infeasible, InvalidInput
 from headgate.topology_runtime.platform.planning_time import now_s
@@ -90,8 +90,6 @@ def most_steps(request: PlanRequest, step_tps: float) -> int:
     return most
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 BASELINE = "lsa+rsm"  # what savings are against (paper 0, section 8.4)
 HOURS_PER_MONTH = 730.0
 FINENESS = 200  # highest rates are searched in steps of about a 200th of the rate
@@ -99,6 +97,21 @@ MOST_MORE = 5  # so many slots more are tried until one of them buys something
 USUAL_RATES, USUAL_SLOTS = 10, 40  # rates nobody chose: so many, up to about so many slots
 HIGHEST_TPS = 1e9  # beyond any machine: then no model limits anything
 
+OF_A_CELL = (
+    "slots", "vms", "usd_per_hour", "weighted_tps", "shuffle_tps", "rows_tps", "between_slots_tps", "between_vms_tps",
+    "between_vms_bytes_per_s", "moves", "gap", "gap_words", "limited_by", "limited_by_slot", "reason", "planned_s",
+)  # fmt: skip
+OF_A_RATE = (
+    "slots", "vms", "usd_per_hour", "usd_per_month", "predicted_tps", "predicted_low_tps", "predicted_high_tps",
+    "headroom_tps", "limited_by", "limited_by_slot", "limit", "same_slots_up_to_tps", "same_slots", "more_slots",
+    "baseline", "reason",
+)  # fmt: skip
+OF_A_BASELINE = (
+    "slots", "slots_used", "vms", "usd_per_hour", "predicted_tps", "short_tps", "saved_slots", "saved_usd_per_hour",
+    "saved_part",
+)  # fmt: skip
+
+Row = dict[str, Any]
 Planner = Callable[[PlanRequest], Plan]
 Highest = Callable[[PlanRequest, float], Plan]  # of a step in rows/s
 
@@ -175,22 +188,6 @@ class Ground(msgspec.Struct, frozen=True):
         return sum(slot not in self.barred for vm in self.vms for slot in vm.all_slots())
 
 
-class PairAtRate(msgspec.Struct, frozen=True):
-    """One pair at one rate: the plan, what it carries under both routings, what leaves slots and VMs, and how many
-    threads start and end if it takes the place of what is in force; or why there is no plan. planned_s: how long that
-    took, where somebody's clock says it."""
-
-    pair: str
-    rate_tps: float | None
-    plan: Plan | None = None
-    weighted_tps: float | None = None
-    shuffle_tps: float | None = None
-    crossings: Crossings | None = None
-    moves: int | None = None
-    planned_s: float = 0.0
-    reason: str | None = None
-
-
 class Reach(msgspec.Struct, frozen=True):
     """The highest rate that plans on so many slots, and what its placement would support."""
 
@@ -206,33 +203,37 @@ class Reach(msgspec.Struct, frozen=True):
         return min(self.rate_tps, self.predicted_tps)
 
 
-class ScalingAnalysis(msgspec.Struct, frozen=True):
-    """A rate, its plan, what breaks first (`limit`), how far the same slots reach when planned for more
-    (`same_slots`; None: any rate fits), the fewest slots more that carry more (`more_slots`; None: none
-    of a few does), and what the baseline needs. `plan` is None when nothing fits, for `reason`."""
-
-    rate_tps: float
-    plan: Plan | None = None
-    limit: LimitReason | None = None
-    same_slots: Reach | None = None
-    more_slots: Reach | None = None
-    baseline: PairAtRate | None = None
-    reason: str | None = None
-
-
-def compared(supply: Supply, pair: str, rate_tps: float | None) -> PairAtRate:
-    """One cell: the pair at this rate; None: at the rate the supply's planner finds by itself."""
+def compared(supply: Supply, pair: str, rate_tps: float | None) -> Row:
+    """A cell of a comparison: the pair at this rate (None: at the one that the supply's planner finds by itself), what
+    its plan carries under both routings, what leaves slots and VMs, and how many threads start and end if it takes the
+    place of what is in force. Of an infeasible one all this is null. planned_s: by somebody's clock."""
     topology, models = supply.request.topology, supply.request.models
+    allocator, mapper = pair.split("+")
+    row: Row = {"pair": pair, "allocator": allocator, "mapper": mapper, "rate_tps": rate_tps}
+    row |= dict.fromkeys(OF_A_CELL)
     began_s = now_s()
     try:
         plan = supply.plan(supply.request.rate_tps if rate_tps is None else rate_tps, pair)
     except Infeasible as error:
-        return PairAtRate(pair, rate_tps, reason=why_not(error), planned_s=now_s() - began_s)
+        return row | {"reason": why_not(error), "planned_s": round(now_s() - began_s, 3)}
     planned_s = now_s() - began_s
     weighted, shuffle = (supported(plan, topology, models, routing) for routing in ("weighted", "shuffle"))
-    left = crossings_of(plan, topology)
-    moved = supply.moves(plan) if supply.moves is not None else None
-    return PairAtRate(pair, plan.rate_tps, plan, weighted.rate_tps, shuffle.rate_tps, left, moved, planned_s)
+    left = msgspec.to_builtins(crossings_of(plan, topology))
+    return row | {
+        "rate_tps": plan.rate_tps,
+        "slots": msgspec.to_builtins(plan.slots),
+        "vms": sizes_text(plan.vms),
+        "usd_per_hour": usd_per_hour(plan.vms),
+        "weighted_tps": weighted.rate_tps,
+        "shuffle_tps": shuffle.rate_tps,
+        **{name: left[name] for name in row if name in left},
+        "moves": supply.moves(plan) if supply.moves is not None else None,
+        "gap": plan.allocation.gap,
+        "gap_words": plan.allocation.gap_words or None,
+        "limited_by": plan.prediction.limited_by,
+        "limited_by_slot": plan.prediction.limited_by_slot,
+        "planned_s": round(planned_s, 3),
+    }
 
 
 def why_not(error: HeadgateError) -> str:
@@ -241,29 +242,52 @@ def why_not(error: HeadgateError) -> str:
     return f"{error.what}: {'; '.join(causes)}" if causes else error.what
 
 
-def glance(supply: Supply, rate_tps: float) -> ScalingAnalysis:
-    """What this rate needs, what it costs and what breaks first; not what comes next."""
+def scaling_analysis(
+    supply: Supply, rate_tps: float, reachable: frozenset[str] | None = None, full: bool = True
+) -> Row:
+    """What this rate needs and costs, what breaks first (`limit`), what the baseline needs, and if `full` how far the
+    same slots reach when planned for more (`same_slots`; null: any rate fits) and the fewest slots more that carry more
+    (`more_slots`; null: none of a few does). Where nothing fits, for `reason`, all else is null. fits: on the VMs named
+    `reachable` (None: any)."""
+    row: Row = {"rate_tps": rate_tps, "fits": False, **dict.fromkeys(OF_A_RATE)}
     try:
         plan = supply.plan(rate_tps)
     except Infeasible as error:
-        return ScalingAnalysis(rate_tps, reason=why_not(error))
+        return row | {"reason": why_not(error)}
     limit = limit_reason(plan, supply.request.topology, supply.request.models)
-    return ScalingAnalysis(rate_tps, plan, limit, baseline=compared(supply, BASELINE, rate_tps))
+    cost, predicted = usd_per_hour(plan.vms), plan.prediction
+    row |= {
+        "fits": reachable is None or {vm.vm for vm in plan.vms} <= reachable,
+        "slots": msgspec.to_builtins(plan.slots),
+        "vms": sizes_text(plan.vms),
+        "usd_per_hour": cost,
+        "usd_per_month": round(cost * HOURS_PER_MONTH, 2),
+        "predicted_tps": predicted.rate_tps,
+        "predicted_low_tps": predicted.rate_low_tps,
+        "predicted_high_tps": predicted.rate_high_tps,
+        "headroom_tps": round(predicted.rate_tps - rate_tps, 6) + 0.0,
+        "limited_by": limit.task,
+        "limited_by_slot": limit.slot,
+        "limit": msgspec.to_builtins(limit),
+        "baseline": _baseline_row(compared(supply, BASELINE, rate_tps), plan),
+    }
+    return row | _next_steps(supply, plan, rate_tps) if full else row
 
 
-def scaling_analysis(supply: Supply, rate_tps: float) -> ScalingAnalysis:
-    """What this rate needs, what it costs, what breaks first and what comes next."""
-    found = glance(supply, rate_tps)
-    plan, step_tps = found.plan, step_for(rate_tps)
-    if plan is None:
-        return found
+def _next_steps(supply: Supply, plan: Plan, rate_tps: float) -> Row:
+    """How far the plan's slots reach, and a few more."""
+    step_tps = step_for(rate_tps)
     try:
         ground = supply.ground(plan)
         here = reach(supply, ground, rate_tps, step_tps) or _reached(plan, ground)
         more = next_reach(supply, ground, here, step_tps)
     except InvalidInput:  # there is a plan, so the request is sound: no rate is the highest
-        return found
-    return replace(found, same_slots=here, more_slots=more)
+        return {}
+    return {
+        "same_slots_up_to_tps": here.rate_tps,
+        "same_slots": _reach_row(here),
+        "more_slots": _reach_row(more) if more else None,
+    }
 
 
 def reach(supply: Supply, ground: Ground, rate_tps: float, step_tps: float) -> Reach | None:
@@ -331,8 +355,6 @@ def _round_down(value: float) -> float:
 
 SCHEMA, COMPARISON = "headgate/whatif/v1", "headgate/comparison/v1"
 
-Row = dict[str, Any]
-
 
 def whatif_document(request: PlanRequest, rows: Sequence[Row], fixed: bool, answers: Sequence[str]) -> Row:
     """fixed: the VMs are there whether a plan uses them or not. answers: sentences for people."""
@@ -351,62 +373,10 @@ def whatif_document(request: PlanRequest, rows: Sequence[Row], fixed: bool, answ
     }
 
 
-def scaling_row(found: ScalingAnalysis, reachable: frozenset[str] | None = None) -> Row:
-    """A rate; without a plan everything but the reason is null. fits: on the VMs named `reachable` (None: any)."""
-    plan, limit = found.plan, found.limit
-    cost = usd_per_hour(plan.vms) if plan else None
-    return {
-        "rate_tps": found.rate_tps,
-        "fits": plan is not None and (reachable is None or {vm.vm for vm in plan.vms} <= reachable),
-        "slots": slot_counts(plan.slots) if plan else None,
-        "vms": sizes_text(plan.vms) if plan else None,
-        "usd_per_hour": cost,
-        "usd_per_month": round(cost * HOURS_PER_MONTH, 2) if cost is not None else None,
-        "predicted_tps": plan.prediction.rate_tps if plan else None,
-        "predicted_low_tps": plan.prediction.rate_low_tps if plan else None,
-        "predicted_high_tps": plan.prediction.rate_high_tps if plan else None,
-        "headroom_tps": round(plan.prediction.rate_tps - found.rate_tps, 6) + 0.0 if plan else None,
-        "limited_by": limit.task if limit else None,
-        "limited_by_slot": limit.slot if limit else None,
-        "limit": msgspec.to_builtins(limit) if limit else None,
-        "same_slots_up_to_tps": found.same_slots.rate_tps if found.same_slots else None,
-        "same_slots": reach_row(found.same_slots) if found.same_slots else None,
-        "more_slots": reach_row(found.more_slots) if found.more_slots else None,
-        "baseline": _baseline_row(found.baseline, plan) if found.baseline and plan else None,
-        "reason": found.reason,
-    }
-
-
-def reach_row(reach: Reach) -> Row:
+def _reach_row(reach: Reach) -> Row:
     """So many slots, their cost, and the highest rate that plans on them."""
     row: Row = msgspec.to_builtins(reach)
     return {**row, "vms": sizes_text(reach.vms), "carried_tps": reach.carried_tps}
-
-
-def comparison_row(cell: PairAtRate) -> Row:
-    """A cell as JSON has it; what an infeasible one lacks is null."""
-    allocator, mapper = cell.pair.split("+")
-    row: Row = {"pair": cell.pair, "allocator": allocator, "mapper": mapper, "rate_tps": cell.rate_tps}
-    plan = cell.plan
-    return {
-        **row,
-        "slots": slot_counts(plan.slots) if plan else None,
-        "vms": sizes_text(plan.vms) if plan else None,
-        "usd_per_hour": usd_per_hour(plan.vms) if plan else None,
-        "weighted_tps": cell.weighted_tps,
-        "shuffle_tps": cell.shuffle_tps,
-        "rows_tps": cell.crossings.rows_tps if cell.crossings else None,
-        "between_slots_tps": cell.crossings.between_slots_tps if cell.crossings else None,
-        "between_vms_tps": cell.crossings.between_vms_tps if cell.crossings else None,
-        "between_vms_bytes_per_s": cell.crossings.between_vms_bytes_per_s if cell.crossings else None,
-        "moves": cell.moves,
-        "gap": plan.allocation.gap if plan else None,
-        "gap_words": plan.allocation.gap_words or None if plan else None,
-        "limited_by": plan.prediction.limited_by if plan else None,
-        "limited_by_slot": plan.prediction.limited_by_slot if plan else None,
-        "reason": cell.reason,
-        "planned_s": round(cell.planned_s, 3),
-    }
 
 
 def comparison_document(
@@ -424,31 +394,27 @@ def comparison_document(
     }
 
 
-def _baseline_row(cell: PairAtRate, plan: Plan) -> Row:
+def _baseline_row(cell: Row, plan: Plan) -> Row:
     """What the baseline takes for the same rate and what the plan saves against it."""
-    other, cost = cell.plan, usd_per_hour(plan.vms)
-    theirs = usd_per_hour(other.vms) if other else None
-    return {
-        "pair": cell.pair,
-        "same_pair": cell.pair == f"{plan.allocator}+{plan.mapper}",
-        "slots": other.slots.total if other else None,
-        "slots_used": other.slots.used if other else None,
-        "vms": sizes_text(other.vms) if other else None,
+    row: Row = {"pair": cell["pair"], "same_pair": cell["pair"] == f"{plan.allocator}+{plan.mapper}"}
+    row |= {**dict.fromkeys(OF_A_BASELINE), "reason": cell["reason"]}
+    if cell["slots"] is None:
+        return row
+    total, theirs, cost = cell["slots"]["total"], cell["usd_per_hour"], usd_per_hour(plan.vms)
+    carried_tps = cell[f"{plan.routing}_tps"]
+    return row | {
+        "slots": total,
+        "slots_used": cell["slots"]["used"],
+        "vms": cell["vms"],
         "usd_per_hour": theirs,
-        "predicted_tps": other.prediction.rate_tps if other else None,
-        "short_tps": round(max(0.0, plan.rate_tps - other.prediction.rate_tps), 6) if other else None,
-        "saved_slots": other.slots.total - plan.slots.total if other else None,
-        "saved_usd_per_hour": round(theirs - cost, 6) if theirs is not None else None,
+        "predicted_tps": carried_tps,
+        "short_tps": round(max(0.0, plan.rate_tps - carried_tps), 6),
+        "saved_slots": total - plan.slots.total,
+        "saved_usd_per_hour": round(theirs - cost, 6),
         "saved_part": 1 - cost / theirs if theirs else None,
-        "reason": cell.reason,
     }
 
 
 def sizes_text(vms: Sequence[Vm]) -> str:
     """Slots of each VM: `4,4,2`."""
     return ",".join(str(vm.slots) for vm in vms)
-
-
-def slot_counts(slots: SlotCount) -> Row:
-    counts: Row = msgspec.to_builtins(slots)
-    return counts

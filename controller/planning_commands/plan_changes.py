@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from headgate.controller.execute.plan_diff import diff
 from headgate.controller.models.plan_data import with_id
-from headgate.controller.models.plans import Placement, Plan, usd_per_hour
-from headgate.controller.plan.plan_moves import relabel
+from headgate.controller.models.plans import Plan, usd_per_hour
+from headgate.controller.plan.plan_moves import relabel, renamed
 from headgate.controller.plan.predict.prediction import vm_uses
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Topology
@@ -127,7 +127,7 @@ def _by_slot(plan: Plan) -> dict[tuple[Vm, int], dict[str, int]]:
 
 def _machine(vm: Vm) -> Vm:
     """What makes a VM this one: all but its price."""
-    return msgspec.structs.replace(vm, usd_per_hour=0.0)
+    return replace(vm, usd_per_hour=0.0)
 
 
 def _word(old: dict[str, int], new: dict[str, int]) -> str:
@@ -197,27 +197,5 @@ def _renamed_vms(plan: Plan, present: Sequence[Vm]) -> Plan:
         names[vm.vm] = alike.vm if alike is not None else next(fresh)
         if alike is not None:
             free.remove(alike)
-    return _with_names(plan, names)
-
-
-def _with_names(plan: Plan, names: dict[str, str]) -> Plan:
-    bundles = [
-        replace(bundle, slot=replace(bundle.slot, vm=names[bundle.slot.vm]))
-        for bundle in plan.placement.bundles
-    ]
-    limited = plan.prediction.limited_by_slot
-    if limited is not None:
-        vm, _, number = limited.rpartition("/")
-        limited = f"{names[vm]}/{number}"
-    shares = [
-        replace(share, slot=replace(share.slot, vm=names[share.slot.vm])) for share in plan.prediction.shares
-    ]
-    prediction = replace(
-        plan.prediction,
-        limited_by_slot=limited,
-        slots=tuple(replace(use, vm=names[use.vm]) for use in plan.prediction.slots),
-        vms=tuple(replace(use, vm=names[use.vm]) for use in plan.prediction.vms),
-        shares=tuple(shares),
-    )
     vms = tuple(replace(vm, vm=names[vm.vm]) for vm in plan.vms)
-    return replace(plan, vms=vms, placement=Placement(tuple(bundles)), prediction=prediction)
+    return renamed(plan, lambda slot: replace(slot, vm=names[slot.vm]), vms)

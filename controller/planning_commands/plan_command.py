@@ -81,7 +81,11 @@ _SPREAD = (
     help="Plan with the selectivities, sizes of rows, traffic and CPU that this run measured.",
 )
 @click.option("--allocator", default="mba", type=SchedulerName("ALLOCATORS"), show_default=True)
-@click.option("--mapper", type=SchedulerName("MAPPERS"), help="[default: sam; rsm with lsa]")
+@click.option(
+    "--mapper",
+    type=SchedulerName("MAPPERS"),
+    help="Or one that a package adds.  [default: sam; rsm with lsa]",
+)
 @click.option(
     "--planner", type=click.Choice(["optimal"]), help="Allocator and mapper optimal: the fewest slots."
 )

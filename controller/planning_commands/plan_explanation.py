@@ -26,10 +26,8 @@ def explanation(question: PlanWanted, plan: Plan) -> Row:
     """All reasons for the plan that answers the question, as data (`headgate/explanation/v1`)."""
     from headgate.controller.plan.plan_reasons import ceilings, limit_reason, threads_reasons
     from headgate.controller.plan.scaling import (
-        reach_row,
         scaling_analysis,
         sizes_text,
-        slot_counts,
         step_for,
     )
 
@@ -46,7 +44,7 @@ def explanation(question: PlanWanted, plan: Plan) -> Row:
         "interference": plan.interference,
         "plan": plan.id,
         "fixed": question.acquire is None,
-        "slots": slot_counts(plan.slots),
+        "slots": msgspec.to_builtins(plan.slots),
         "vms": sizes_text(plan.vms),
         "usd_per_hour": usd_per_hour(plan.vms),
         "predicted_tps": plan.prediction.rate_tps,
@@ -58,8 +56,8 @@ def explanation(question: PlanWanted, plan: Plan) -> Row:
         "limit": msgspec.to_builtins(limit_reason(plan, topology, models)),
         "ceilings": [msgspec.to_builtins(ceiling) for ceiling in ceilings(plan, topology, models)],
         "rate_step_tps": step_for(plan.rate_tps),
-        "same_slots": reach_row(found.same_slots) if found.same_slots else None,
-        "more_slots": reach_row(found.more_slots) if found.more_slots else None,
+        "same_slots": found["same_slots"],
+        "more_slots": found["more_slots"],
         "rejected": {"pairs": other_pairs(question), "mixes": other_mixes(question, plan)},
     }
 
@@ -105,15 +103,12 @@ def choice_row(step: int, choice: SlotChoice) -> Row:
 
 def other_pairs(question: PlanWanted) -> list[Row]:
     """What the pairs that were not asked for would give at the same rate."""
-    from headgate.controller.plan.scaling import compared, comparison_row
+    from headgate.controller.plan.scaling import compared
     from headgate.controller.plan.schedulers import PAIRS
 
     supply, request = supply_of(question), question.request
     others = [pair for pair in PAIRS if pair != f"{request.allocator}+{request.mapper}"]
-    return [
-        comparison_row(compared(supply, pair, request.rate_tps))
-        for pair in with_progress_bar(others, "comparing pairs")
-    ]
+    return [compared(supply, pair, request.rate_tps) for pair in with_progress_bar(others, "comparing pairs")]
 
 
 def other_mixes(question: PlanWanted, plan: Plan) -> list[Row]:

@@ -201,8 +201,6 @@ def _stepped(first: float, last: float | None = None, step: float = 1.0) -> list
     return [round(first + n * step, 9) for n in range(int((last - first) / step + 1e-9) + 1)]
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 STEP_TPS = 10.0  # of --max-rate, as in paper 0
 PROBABILITIES = 0.5, 0.9999
 
@@ -319,6 +317,7 @@ def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
     from headgate.controller.files.installed_schedulers import add_installed
     from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS, USAGES
     from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
+    from headgate.topology_runtime.api.plugins import registered
 
     add_installed(allocator=options.get("allocator"), mapper=options.get("mapper"))
     known: dict[str, Iterable[str]] = {
@@ -328,11 +327,13 @@ def refuse_unknown_choices(options: Mapping[str, Any]) -> None:
         "interference": INTERFERENCES,
         "usage": USAGES,
     }
-    faults = [
-        f"--{name}: no {options[name]!r}, there are {', '.join(words)}{did_you_mean(options[name], words)}"
-        for name, words in known.items()
-        if options.get(name) is not None and options[name] not in words
-    ]
+    faults = []
+    for name, words in known.items():
+        if (chosen := options.get(name)) is not None and chosen not in words:
+            there = [*words, *(registered(f"{name}s") if name in ("allocator", "mapper") else ())]
+            faults.append(
+                f"--{name}: no {chosen!r}, there are {', '.join(there)}{did_you_mean(chosen, there)}"
+            )
     if faults:
         raise InvalidInput("unknown choice", faults=faults)
 
@@ -395,18 +396,6 @@ def spread_of(text: str) -> TopologySpread:
     if not (0 <= alpha <= 1 and 0 <= beta <= 1):
         raise UsageError(f"invalid --topology-spread: {text!r} has a number that is not from 0 to 1")
     return TopologySpread(alpha, beta)
-
-
-# ── Numbers that were given as options of a command, against what they may be ───────────────────────────
-
-
-def number_faults(options: Mapping[str, Any], limits: Mapping[str, tuple[float, float]]) -> list[str]:
-    """One for each that is given and not within its limits. limits: name → (least, most)."""
-    return [
-        f"--{name.replace('_', '-')}: expected {least:g} to {most:g}, got {options[name]:g}"
-        for name, (least, most) in limits.items()
-        if options[name] is not None and not least <= options[name] <= most
-    ]
 
 
 # ── A progress bar for planning commands that take over a second; on stderr, and only on a terminal ─────

@@ -31,14 +31,14 @@ def compared_rows(
 ) -> list[Row]:
     """A row per rate and pair, in that order. A rate of None: the one that `question` looks for itself. base: the plan
     in force."""
-    from headgate.controller.plan.scaling import compared, comparison_row
+    from headgate.controller.plan.scaling import compared
 
     supply = supply_of(question, base)
     cells = [(rate, pair) for rate in rates for pair in pairs]
     rows = []
     with clocked(time.monotonic):
         for rate, pair in with_progress_bar(cells, "comparing"):
-            rows.append(comparison_row(compared(supply, pair, rate)))
+            rows.append(compared(supply, pair, rate))
     return rows
 
 
@@ -101,11 +101,11 @@ def _crossing(row: Row) -> str | None:
 
 def answer(output: Format, question: PlanWanted, rates: tuple[float, ...] | None) -> list[Row]:
     """Print what each of these rates takes (None: ten, up to what about 40 slots carry); the rows that it prints."""
-    from headgate.controller.plan.scaling import scaling_analysis, scaling_row, usual_rates, whatif_document
+    from headgate.controller.plan.scaling import scaling_analysis, usual_rates, whatif_document
 
     supply, fixed = supply_of(question), question.acquire is None
     each = with_progress_bar(rates or usual_rates(supply), "planning")
-    rows = [scaling_row(scaling_analysis(supply, rate)) for rate in each]
+    rows = [scaling_analysis(supply, rate) for rate in each]
     document = whatif_document(question.request, rows, fixed, sentences_of(rows, fixed))
     shown = {"table": rates_for_people, "csv": flat}.get(output)
     emit(output, document, [shown(row) for row in rows] if shown else rows)

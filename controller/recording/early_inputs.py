@@ -25,8 +25,6 @@ Early = tuple[int, t.Now, t.Event]
 
 
 class EarlyInputs:
-    """In the order in which they came."""
-
     def __init__(self, telling_most: int = TELLING_MOST, others_most: int = OTHERS_MOST) -> None:
         self._numbers = count()
         self._began: Early | None = None

@@ -21,6 +21,7 @@ import msgspec
 
 from headgate.controller.models.prediction_ledger import LedgerEntry, correction_of, latest
 from headgate.controller.models.task_models import Model
+from headgate.controller.recording.trace_writer import write_whole
 
 MOST_BYTES = 4 << 20  # some two thousand plans
 READ_BYTES = 4 * MOST_BYTES  # a larger one is not ours; the end of it is looked at
@@ -41,8 +42,6 @@ class LedgerRead:
 
 
 class LedgerFile:
-    """The file at `path`, to write to."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._waiting: list[LedgerEntry] = []
@@ -55,7 +54,7 @@ class LedgerFile:
             size = os.fstat(fd).st_size
             if size and os.pread(fd, 1, size - 1) != b"\n":
                 lines = b"\n" + lines  # after what a crash, or somebody else, left of a line
-            _write(fd, lines, size)
+            write_whole(fd, lines, size)
             if size + len(lines) > MOST_BYTES:
                 self._start_again()
         self._waiting = []
@@ -104,17 +103,6 @@ def _is_at(fd: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(fd), os.stat(path))
     except FileNotFoundError:
         return False
-
-
-def _write(fd: int, lines: bytes, at: int) -> None:
-    left, end = memoryview(lines), at
-    try:
-        while left:
-            written = os.pwrite(fd, left, end)
-            end, left = end + written, left[written:]
-    except OSError:
-        os.ftruncate(fd, at)
-        raise
 
 
 def read_ledger(path: Path, now: datetime | None = None) -> LedgerRead:

@@ -24,7 +24,7 @@ from headgate.controller.models.plan_data import plan_data
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.prediction_ledger import LedgerEntry
 from headgate.controller.recording.prediction_ledger_file import LedgerFile
-from headgate.controller.recording.trace_writer import Predicted, RatesRow, TraceWriter
+from headgate.controller.recording.trace_writer import Predicted, TraceWriter
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.traces.line_parts import number_of, parts_of
 from headgate.topology_runtime.traces.trace_tables import (
@@ -96,7 +96,6 @@ def shorten(current: Path, keep: Keep) -> int:
 
 
 def traces_beside(current: Path) -> Iterator[Old]:
-    """The other traces of the topology."""
     for folder in current.parent.iterdir():
         if folder != current and not folder.is_symlink() and folder.is_dir() and _is_trace(folder):
             yield Old(folder, *_size_of(folder))
@@ -143,7 +142,6 @@ def _remove(folder: Path) -> bool:
 
 
 def words_of(removed: tuple[Old, ...]) -> str:
-    """What was removed, in words."""
     names = ", ".join(old.folder.name for old in removed[:5]) + (", …" if len(removed) > 5 else "")
     size_mb = sum(old.size_bytes for old in removed) / 1e6
     runs = "1 old trace" if len(removed) == 1 else f"{len(removed)} old traces"
@@ -198,8 +196,7 @@ class Recorder:
         """Rows of samples, slots, links and latency. `predicted`: slot → (CPU, memory) at this rate."""
         self._put(lambda: self._writer.add_block(block, vm, predicted), len(block.tasks))
 
-    def rates(self, rates: RatesRow) -> None:
-        """One row of rates."""
+    def rates(self, rates: dict[str, Any]) -> None:
         self._put(lambda: self._writer.add_rates(rates), 1)
 
     def decision(self, decision: dict[str, Any], plan: Plan | None = None) -> None:
@@ -230,7 +227,6 @@ class Recorder:
         self._put(lambda: self._writer.add_line(VIEWS, line), 1)
 
     def state(self) -> Recorded:
-        """How recording goes."""
         written, dropped, troubles = self._writer.state()
         if self._overflowed:
             troubles = (*troubles, f"{self._overflowed} records came faster than the disk took them")
@@ -254,7 +250,6 @@ class Recorder:
             self._overflowed += rows
 
     def _work(self) -> None:
-        """The writer thread."""
         self._writer.attempt("old traces", self._remove_old, 0)
         going = True
         while going:

@@ -58,19 +58,11 @@ class LineFile:
         return self._whole
 
     def append(self, lines: bytes) -> None:
-        """Add whole lines. Raises OSError when the disk does not take them all: none is there then."""
-        at, left = self._whole, memoryview(lines)
-        try:
-            while left:
-                written = os.pwrite(self._fd, left, at)
-                at, left = at + written, left[written:]
-        except OSError:
-            os.ftruncate(self._fd, self._whole)
-            raise
-        self._whole = at
+        """Add whole lines, as `write_whole`."""
+        write_whole(self._fd, lines, self._whole)
+        self._whole += len(lines)
 
     def sync(self) -> None:
-        """Make what was added durable."""
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -119,6 +111,18 @@ class PartedLines:
 
     def _next(self) -> int:
         return max((number_of(part) for part in parts_of(self._path)), default=0) + 1
+
+
+def write_whole(fd: int, lines: bytes, at: int) -> None:
+    """At the end of a file. Raises OSError when the disk does not take them all: none is there then."""
+    left, end = memoryview(lines), at
+    try:
+        while left:
+            written = os.pwrite(fd, left, end)
+            end, left = end + written, left[written:]
+    except OSError:
+        os.ftruncate(fd, at)
+        raise
 
 
 def _compress(part: Path) -> None:
@@ -171,7 +175,6 @@ Predicted = Mapping[Slot, tuple[float, float]]
 
 
 def _same(block: SampleBlock, rows: int) -> Columns:
-    """Columns that are the same in all rows."""
     return {
         "time": np.full(rows, block.wall_ns // 1000),
         "window_s": np.full(rows, block.window_ns / 1e9),
@@ -278,7 +281,6 @@ class Segments:
         return self._rows
 
     def add(self, columns: Columns, now_s: float) -> None:
-        """Gather these rows."""
         rows = len(columns["time"])
         if rows:
             self._parts.append(columns)
@@ -286,7 +288,6 @@ class Segments:
             self._began_s = now_s if self._began_s is None else self._began_s
 
     def is_due(self, now_s: float) -> bool:
-        """Is it time to write the segment?"""
         if self._began_s is None:
             return False
         size = self._rows * ROW_BYTES * len(TABLES[self.table])
@@ -336,27 +337,6 @@ PARTED = (INPUTS, VIEWS)
 LINKS_WAIT_S = 2.0  # until the agents of both ends have reported which task a thread runs
 
 
-class RatesRow(msgspec.Struct, frozen=True):
-    """One row of `rates`: what a source offered, emitted and had acked, against plan and prediction: rates over the
-    controller's window, counts since the row before (None: unknown)."""
-
-    wall_ns: int
-    window_s: float
-    epoch: int
-    source: str
-    offered_tps: float
-    emitted_tps: float
-    acked_tps: float
-    planned_tps: float
-    predicted_tps: float
-    source_kind: str = "paced"
-    lag_rows: int | None = None
-    lag_s: float | None = None
-    offered: int | None = None
-    emitted: int | None = None
-    acked: int | None = None
-
-
 class TraceWriter:
     """Gathers rows and lines and writes them in turns; used by one thread but for `state`. `grown` is called
     when the trace has grown by a part of its inputs or views."""
@@ -390,10 +370,9 @@ class TraceWriter:
         self._segments["latency"].add(latency(block, arrays), now_s)
         self._links.append((now_s, block, arrays))
 
-    def add_rates(self, rates: RatesRow) -> None:
-        row = msgspec.structs.asdict(rates)
-        row["time"] = row.pop("wall_ns") // 1000
-        self._segments["rates"].add({name: [value] for name, value in row.items()}, time.monotonic())
+    def add_rates(self, rates: dict[str, Any]) -> None:
+        """One row of `rates`, as the loop tells it: of one source."""
+        self._segments["rates"].add({name: [value] for name, value in rates.items()}, time.monotonic())
 
     def add_line(self, name: str, line: bytes) -> None:
         self._lines[name].append(line)

@@ -31,16 +31,9 @@ from headgate.topology_runtime.latency.latency_buckets import BUCKETS, bucket_of
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire import messages as m
 
-# ── What a run costs and what it fails to carry, read off the loop moment by moment. Pure ───
-#
-# Recorded runs and policies are measured alike: the supported rate is the one predicted for the plan in force
-# (by the same models), not what was measured; so recorded and policy differ by their plans alone.
-#
-# slot-hours   slots with threads, those that leave included; as many as the allocator asked for where a
-# mapper left some of them empty (RSM does: they are acquired all the same, paper 0, section 8.4) VM-hours
-# VMs that are there or were asked for and not given back, threads on them or not
-# violation    time in which more is offered than the plan in force supports, and the tuples above it
-# moves        threads started and threads sent away by re-plans (the first plan is none)
+# ── What a run costs and what it fails to carry, moment by moment. The supported rate is the one predicted for the
+# plan in force, not what was measured: so recorded and policy differ by their plans alone.
+# slot-hours: of slots with threads, or as many as the allocator asked for where a mapper left some empty.
 
 NS = 1_000_000_000
 HOUR_NS = 3600 * NS
@@ -96,7 +89,7 @@ class IdealAccount:
             self.began_ns = d.schedule.start_ns
             self._at_ns = self.began_ns
             asked = {vm.vm for vm in d.machines}
-            self.first_vms = tuple(m.vm for m in loop.members.up() if m.vm.vm not in asked)
+            self.first_vms = tuple(m.vm for m in loop.knowledge.members.up() if m.vm.vm not in asked)
         self._schedule = d.schedule
         if d.rollout is not None and d.phase in IN_FORCE:
             self._phases(d, now_ns)
@@ -105,7 +98,7 @@ class IdealAccount:
         if d.rollout is not None:
             self._slots = max(len(d.rollout.slots), d.rollout.plan.allocation.slots)
         if ticks:
-            there = {m.vm.vm: m.vm for m in loop.members.up()}
+            there = {m.vm.vm: m.vm for m in loop.knowledge.members.up()}
             self._paying = tuple((there | {vm.vm: vm for vm in d.machines}).values())
 
     def _record(self, record: object, now_ns: int) -> None:
@@ -199,8 +192,6 @@ class IdealAccount:
             "offered": self.offered,
         }
 
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TICK_NS = NS // 4
 BORN_NS = 10 * NS  # what the clock shows at first

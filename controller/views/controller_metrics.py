@@ -47,10 +47,10 @@ def _disks(view: RunView) -> dict[str, bool]:
 
 
 def _alarms(view: RunView) -> dict[str, int]:
-    """Kind → how many alarms there are of it, also 0: of disks, dead letters and hot keys there may be several."""
+    """Kind → how many alarms there are of it, also 0: some are of a VM, a task or a key."""
     kinds = [
         alarm.what.rsplit(" ", 1)[0]
-        if alarm.what.startswith(("disk ", "dead letters ", "hot key "))
+        if alarm.what.startswith(("disk ", "code ", "dead letters ", "hot key "))
         else alarm.what
         for alarm in view.alarms
     ]
@@ -96,7 +96,6 @@ def _end_to_end(view: RunView) -> dict[str, list[int]]:
 
 
 def families(view: RunView) -> Iterable[Metric]:
-    """A view as Prometheus's families."""
     from headgate.topology_runtime.metrics.metric_families import gauge, gauges, latency
 
     for name, about, value in _values(view):
@@ -118,7 +117,6 @@ def families(view: RunView) -> Iterable[Metric]:
 
 
 def _values(view: RunView) -> Iterator[tuple[str, str, float | None]]:
-    """Name, what it is, its value."""
     judged = view.result.stability if view.result and view.verdict != "unknown" else None
     stable, slope = (judged.verdict == "stable", judged.slope) if judged else (None, None)
     yield "headgate_input_rate_tps", "Rows/s offered to every source now.", view.offered_tps
@@ -129,7 +127,6 @@ def _values(view: RunView) -> Iterator[tuple[str, str, float | None]]:
 
 
 def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, float]]]:
-    """Name, what it is, by what, its values."""
     result = view.result
     loads = {task: load.share for task, load in result.loads.items()} if result else {}
     off = {r.where: r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {}

@@ -28,7 +28,6 @@ MEASURED = ("cpu", "memory", "predicted_cpu", "predicted_memory")
 
 
 def status(view: RunView) -> dict[str, Any]:
-    """What `headgate status` and whoever asks for it gets."""
     result = view.result
     return {
         "schema": STATUS_SCHEMA,
@@ -106,7 +105,6 @@ def _profile(view: RunView) -> dict[str, Any] | None:
 
 
 def measuring_data(found: Measuring | None) -> dict[str, Any] | None:
-    """As `status` and whoever waits for it gets it."""
     if found is None:
         return None
     done = sum(one.state == "measured" for one in found.tasks)
@@ -257,7 +255,6 @@ RUN_SCHEMA = "headgate/run/v1"
 
 
 def summary(view: RunView) -> dict[str, Any]:
-    """The run so far."""
     seconds, tuples, lag = view.intake_s, view.tuples, view.lag
     undone = tuples.emitted - tuples.acked - tuples.dead_lettered
     return {
@@ -377,8 +374,8 @@ class RateRows:
         self._before: dict[str, tuple[int, int, int]] = {}
 
     def of(self, view: RunView) -> Iterator[dict[str, Any]]:
-        """Rates of the last turn's window, counts since the last turn; lags of sources whose rows are taken as they
-        come. The counts of a life's first row are unknown, but where the run begins with it."""
+        """Rates of the last turn's window, counts since the last turn (None of a life's first row, but where the run
+        begins with it); lags of sources whose rows are taken as they come."""
         plan, topology, window = view.plan, view.topology, view.window
         if plan is None or topology is None or window is None:
             return
@@ -386,7 +383,7 @@ class RateRows:
         for task in topology.sources:
             lag = behind.get(task.name)
             yield {
-                "wall_ns": view.wall_ns,
+                "time": view.wall_ns // 1000,
                 "window_s": window.seconds,
                 "epoch": view.epoch,
                 "source": task.name,

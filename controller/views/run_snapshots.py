@@ -443,7 +443,6 @@ def _rollout_of(view: RunView, decision: DecisionNow) -> Rollout | None:
 
 
 def _settled(view: RunView, rollout: Rollout) -> bool:
-    """Is it stable under this plan?"""
     seen = view.result
     there = view.epoch == rollout.epoch and rollout.in_force_ns > 0
     return (

@@ -38,7 +38,6 @@ RULES = {
 
 
 def rule_of(trigger: str) -> str:
-    """What the rule of this name says."""
     return RULES.get(trigger, trigger.replace("_", " "))
 
 
@@ -130,5 +129,4 @@ def plain(value: Any, name: str = "") -> dict[str, Any]:
 
 
 def rounded(values: dict[str, Any]) -> dict[str, Any]:
-    """Plain values with as many digits as anyone reads."""
     return {name: round(v, DIGITS) if isinstance(v, float) else v for name, v in values.items()}

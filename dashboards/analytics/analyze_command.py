@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import msgspec
 
 from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.result_tables import CARRIES, PolicyTried
+from headgate.dashboards.analytics.storage.spark_session import check_installed, tasks_running
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.dashboards.runs.connection import contact_of, controller_option
 from headgate.topology_runtime.commands.output import Format, emit, format_options
@@ -101,12 +101,13 @@ def analyze(
 
     TRACE is the folder of a run, of a topology's runs, or of all traces; a path or a URI that Spark reads. Files
     that cannot be used are listed with the reason, and left out."""
-    from headgate.dashboards.analytics.analysis_pipeline import AnalysisSettings, run
-    from headgate.dashboards.analytics.storage.output_folder import default_output
-
     if report_only:
         write_report(traces, report, output)
         return
+    check_installed()
+    from headgate.dashboards.analytics.analysis_pipeline import AnalysisSettings, run
+    from headgate.dashboards.analytics.storage.output_folder import default_output
+
     if offers and not follows:
         raise UsageError("--offer goes with --follow: what is over is offered to nobody")
     if controller is not None and not offers:
@@ -142,7 +143,7 @@ def analyze(
 
 def write_report(traces: tuple[str, ...], report: Path | None, output: Format) -> None:
     """The report alone, of an analysis that is there. Raises UsageError, InvalidInput."""
-    from headgate.dashboards.report.earlier_analysis import analysis_of
+    from headgate.dashboards.report.analysis_files import analysis_of
 
     if len(traces) != 1:
         raise UsageError("--report-only takes one TRACE", hint="name one run, or the folder of one analysis")
@@ -207,48 +208,38 @@ def progress() -> Iterator[Tell]:
     if not sys.stderr.isatty():
         yield _line_on_stderr
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.text import Text
 
     from headgate.topology_runtime.commands.output import console
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    class OfSpark(ProgressColumn):
+        """How far Spark is within a step."""
+
+        max_refresh = 0.5
+
+        def render(self, task: Task) -> Text:
+            found = tasks_running() if "pyspark" in sys.modules else None
+            return Text(f"({found[0]} of {found[1]} tasks)" if found and found[1] > 1 else "")
+
+    columns = (
+        TextColumn("{task.description}"),
+        OfSpark(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console(sys.stderr), transient=True) as shown:
         task = shown.add_task("analyze", total=STEPS)
-
-        step_now = ["analyze"]
-
-        def tell(step: str) -> None:
-            step_now[0] = step
-            shown.update(task, description=step, advance=1)
-
-        with _often(lambda: shown.update(task, description=step_now[0] + _tasks())):
-            yield tell
-
-
-def _tasks() -> str:
-    """How far Spark is within a step."""
-    from headgate.dashboards.analytics.storage.spark_session import tasks_running
-
-    found = tasks_running() if "pyspark" in sys.modules else None
-    return f" ({found[0]} of {found[1]} tasks)" if found and found[1] > 1 else ""
-
-
-@contextmanager
-def _often(show: Callable[[], None]) -> Iterator[None]:
-    """Call it twice a second meanwhile."""
-    over = threading.Event()
-
-    def work() -> None:
-        while not over.wait(0.5):
-            show()
-
-    thread = threading.Thread(target=work, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+        yield lambda step: shown.update(task, description=step, advance=1)
 
 
 # ── What `headgate analyze` prints of an analysis: a line each, short enough for a terminal of 80 columns ───
@@ -272,10 +263,7 @@ def lines_of(analysis: Analysis) -> list[Line]:
         _line("stable epochs, paths", known.count(True), f"of {len(known)}; {words}"),
         *(_line(f"latency {name}, ms", value) for name, value in analysis["latency_ms"].items()),
         *_episodes(analysis["episodes"], of),
-        *_slow_slots(analysis["slow_slots"], of),
-        *_pairs(analysis["disturbing_pairs"], of),
-        *_leaks(analysis["leaks"], of),
-        *_skewed(analysis["skewed_threads"], of),
+        *(line for kind in FINDINGS for line in kind.of(analysis[kind.key], of)),
         _line("re-plans", len(analysis["replans"]), _reasons(analysis["replans"])),
         *(_bottleneck(row, of) for row in bottlenecks[:BUSIEST_MOST]),
         *_hours(analysis["cost"], of),
@@ -301,34 +289,38 @@ def _episodes(episodes: list[Line], of: dict[str, str]) -> Iterator[Line]:
         yield _line(f"  longest, s{of[one['run']]}", one["peak_s"], when)
 
 
-def _slow_slots(rows: list[Line], of: dict[str, str]) -> Iterator[Line]:
-    yield _line("slow slots", len(rows), "" if rows else "none was found")
-    for row in sorted(rows, key=lambda row: row["speed"])[:FOUND_MOST]:
-        where = f"VM {row['vm']}" if row["slot"] is None else _place(row)
-        words = f"that of others ({_between(row)}): {where}"
-        yield _line(f"  speed, ×{of[row['run']]}", row["speed"], words)
+@dataclass(frozen=True)
+class FindingLines:
+    """A kind of finding: its key in the analysis, the name of one value and of the order (the first shown first), and
+    what is said of one."""
+
+    key: str
+    title: str
+    value: str
+    order: str
+    descending: bool
+    what: str
+    remark: str
+
+    def of(self, rows: list[Line], of: dict[str, str]) -> Iterator[Line]:
+        """How many there are, and a line for each of the worst."""
+        yield _line(self.title, len(rows), "" if rows else "none was found")
+        for row in sorted(rows, key=lambda row: row[self.order], reverse=self.descending)[:FOUND_MOST]:
+            place = f"VM {row.get('vm')}" if row.get("slot") is None else _place(row)
+            what, words = self.what.format(**row) + of[row["run"]], row | {"place": place}
+            yield _line(what, row[self.value], self.remark.format(**words))
 
 
-def _pairs(rows: list[Line], of: dict[str, str]) -> Iterator[Line]:
-    yield _line("disturbing pairs", len(rows), "" if rows else "none was found")
-    for row in sorted(rows, key=lambda row: -row["factor"])[:FOUND_MOST]:
-        words = f"({_between(row)}) CPU: {row['task']} beside {row['beside']}"
-        yield _line(f"  a row costs, ×{of[row['run']]}", row["factor"], words)
-
-
-def _leaks(rows: list[Line], of: dict[str, str]) -> Iterator[Line]:
-    yield _line("leaks", len(rows), "" if rows else "none was found")
-    for row in sorted(rows, key=lambda row: row["full_in_s"])[:FOUND_MOST]:
-        words = f"of {_place(row)} at {row['to_s']:,.0f} s; full {row['full_in_s']:,.0f} s later"
-        yield _line(f"  held{of[row['run']]}", row["held"], words)
-
-
-def _skewed(rows: list[Line], of: dict[str, str]) -> Iterator[Line]:
-    yield _line("skewed threads", len(rows), "" if rows else "none was found")
-    for row in sorted(rows, key=lambda row: -row["times"])[:FOUND_MOST]:
-        where = f"epoch {row['epoch']}, {_place(row)}"
-        words = f"the middle of {row['task']}: {where}"
-        yield _line(f"  thread {row['thread']}, ×{of[row['run']]}", row["times"], words)
+FINDINGS = (
+    FindingLines("slow_slots", "slow slots", "speed", "speed", False, "  speed, ×",
+                 "that of others ({low:.3g} to {high:.3g}): {place}"),
+    FindingLines("disturbing_pairs", "disturbing pairs", "factor", "factor", True, "  a row costs, ×",
+                 "({low:.3g} to {high:.3g}) CPU: {task} beside {beside}"),
+    FindingLines("leaks", "leaks", "held", "full_in_s", False, "  held",
+                 "of {place} at {to_s:,.0f} s; full {full_in_s:,.0f} s later"),
+    FindingLines("skewed_threads", "skewed threads", "times", "times", True, "  thread {thread}, ×",
+                 "the middle of {task}: epoch {epoch}, {place}"),
+)  # fmt: skip
 
 
 def _bottleneck(row: Line, of: dict[str, str]) -> Line:
@@ -354,10 +346,6 @@ def _policy(row: Line, of: dict[str, str]) -> Line:
 
 def _place(row: Line) -> str:
     return f"{row['vm']}/{row['slot']}"
-
-
-def _between(row: Line) -> str:
-    return f"{row['low']:.3g} to {row['high']:.3g}"
 
 
 def _line(what: str, value: Any, remark: str = "") -> Line:

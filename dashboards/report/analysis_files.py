@@ -1,7 +1,8 @@
-"""What a report is made of: `analysis.json` and the result tables beside it. A table that is absent is empty."""
+"""What a report is made of: `analysis.json` and the result tables beside it. An absent table is empty."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headgate.dashboards.analytics.storage.output_folder import default_output
 from headgate.dashboards.analytics.storage.result_tables import SCHEMA, TABLES
 from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.traces.trace_tables import RUN_FILE
 
 Row = TypeVar("Row", bound=msgspec.Struct)
+ANALYSIS = "analysis.json"
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Analysis:
 
 def read(folder: Path) -> Analysis:
     """The analysis in `folder`. Raises InvalidInput with every fault."""
-    document = _json(folder / "analysis.json", dict[str, Any])
+    document = _json(folder / ANALYSIS, dict[str, Any])
     if document.get("schema") != SCHEMA:
         raise InvalidInput(
             f"{folder / 'analysis.json'} is no analysis that this version reads",
@@ -77,3 +81,35 @@ def _json(path: Path, kind: Any) -> Any:
         raise InvalidInput(f"{path} cannot be read", cause=error.strerror) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{path} cannot be read", cause=str(error)) from error
+
+
+def analysis_of(folder: Path) -> Path:
+    """The folder of the analysis: this one, or that of the run. Raises InvalidInput."""
+    if (folder / ANALYSIS).is_file():
+        return folder
+    if not (folder / RUN_FILE).is_file():
+        what = "is neither an analysis nor a run" if folder.is_dir() else "does not exist"
+        raise InvalidInput(f"{folder} {what}", hint=_near(folder))
+    its = Path(default_output([str(folder)]))
+    if not _is_of(its / ANALYSIS, folder.absolute()):
+        raise InvalidInput(f"{folder} is not analysed yet", hint=f"run `headgate analyze {folder}`")
+    return its
+
+
+def _near(folder: Path) -> str:
+    """What could have been meant."""
+    runs = sorted(folder.glob(f"*/*/{RUN_FILE}")) + sorted(folder.glob(f"*/{RUN_FILE}"))
+    if runs:
+        return f"name one run, for example {runs[-1].parent}; or all: `headgate analyze {folder}`"
+    return "name the folder of a trace (traces/TOPOLOGY/RUN) or of `headgate analyze`"
+
+
+def _is_of(analysis: Path, trace: Path) -> bool:
+    """Is it an analysis of this run alone, made after its last segment was written?"""
+    try:
+        runs = json.loads(analysis.read_bytes()).get("runs")
+        made_s = analysis.stat().st_mtime
+    except (OSError, ValueError, AttributeError):
+        return False
+    last_s = max((file.stat().st_mtime for file in trace.glob("*/*.parquet")), default=0.0)
+    return made_s >= last_s and runs == [f"{trace.parent.name}/{trace.name}"]

@@ -1,4 +1,4 @@
-"""What a report shows, as plain data: sections of charts and tables. A figure is what plotly.js draws.
+"""What a report draws, as plain data: charts with their words, and tables. A figure is what plotly.js draws.
 
 Colours are roles ("@blue"), which the page turns into those of its light or dark theme. Names in figures
 are escaped, because plotly reads a little HTML in them.
@@ -7,8 +7,8 @@ are escaped, because plotly reads a little HTML in them.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -46,25 +46,9 @@ class Table:
     empty: str = NOTHING
 
 
-@dataclass(frozen=True)
-class Section:
-    """`words`: paragraphs before its charts and tables."""
-
-    name: str
-    title: str
-    words: Sequence[str] = ()
-    charts: Sequence[Chart] = ()
-    tables: Sequence[Table] = field(default=())
-
-
 def label(text: object) -> str:
     """A name as plotly shows it, whatever is in it."""
     return html.escape(str(text))
-
-
-def style(index: int) -> tuple[str, str]:
-    """(colour, symbol) of the n-th series: different in both as long as possible."""
-    return SERIES[index % len(SERIES)], SYMBOLS[index % len(SYMBOLS)]
 
 
 def figure(traces: Iterable[Figure], x: str, y: str, **layout: Any) -> Figure:
@@ -81,11 +65,54 @@ def line(x: Sequence[Any], y: Sequence[Any], name: str, colour: str, **more: Any
     return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": label(name), "line": look, **more}
 
 
-def points(x: Sequence[Any], y: Sequence[Any], name: str, index: int, **more: Any) -> Figure:
-    """Points in the n-th colour and shape."""
-    colour, symbol = style(index)
-    look = {"color": colour, "symbol": symbol, "size": 7, "opacity": 0.75}
-    return {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": label(name), "marker": look, **more}
+def points(x: Sequence[Any], y: Sequence[Any], name: str, colour: str, symbol: str, **marker: Any) -> Figure:
+    look = {"color": colour, "symbol": symbol, **marker}
+    return {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": label(name), "marker": look}
+
+
+def bars(x: Sequence[Any], y: Sequence[Any], text: Sequence[str], **more: Any) -> Figure:
+    return {
+        "type": "bar",
+        "x": x,
+        "y": y,
+        "text": text,
+        "marker": {"color": "@blue"},
+        "showlegend": False,
+    } | more
+
+
+def rule(axis: str, at: float, colour: str, dash: str = "solid", **more: Any) -> Figure:
+    """A line across the whole figure, where `axis` ("x" or "y") is `at`."""
+    other = "y" if axis == "x" else "x"
+    ends = {f"{axis}0": at, f"{axis}1": at, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
+    return {"type": "line", **ends, "line": {"color": colour, "width": 1.5, "dash": dash}, **more}
+
+
+def heatmap(
+    columns: Sequence[str],
+    rows: Sequence[str],
+    value: Callable[[str, str], float | None],
+    unit: str,
+    form: str,
+    **more: Any,
+) -> Figure:
+    """value: of (row, column). The numbers are in the cells unless there are many columns."""
+    return {
+        "type": "heatmap", "x": [label(c) for c in columns], "y": [label(r) for r in rows], "xgap": 2, "ygap": 2,
+        "z": [[None if (z := value(row, column)) is None else round(z, 3) for column in columns] for row in rows],
+        "textfont": {"size": 13}, "texttemplate": form if len(columns) <= 16 else "", "hoverongaps": False,
+        "colorbar": {"title": {"text": unit}}, **more,
+    }  # fmt: skip
+
+
+def drawn_map(name: str, title: str, x: str, heat: Figure, alt: str, rows: Sequence[Row]) -> Chart:
+    axes: dict[str, Any] = {"yaxis": {"autorange": "reversed"}, "xaxis": {"type": "category"}}
+    return Chart(name, title, alt, figure([heat], x, "", height=170 + 34 * len(heat["y"]), **axes), rows)
+
+
+def style(index: int) -> tuple[str, str]:
+    """(colour, symbol) of the n-th series: different in both as long as possible."""
+    return SERIES[index % len(SERIES)], SYMBOLS[index % len(SYMBOLS)]
 
 
 def nothing(name: str, title: str, why: str) -> Chart:
@@ -93,26 +120,32 @@ def nothing(name: str, title: str, why: str) -> Chart:
     return Chart(name, title, f"N/A: {why}", None)
 
 
-def thinned(rows: Sequence[Row], most: int = TABLE_ROWS) -> list[Row]:
-    """At most so many, evenly chosen."""
-    if len(rows) <= most:
+def thinned(rows: Sequence[Row]) -> list[Row]:
+    """At most TABLE_ROWS, evenly chosen."""
+    if len(rows) <= TABLE_ROWS:
         return list(rows)
-    return [rows[at * len(rows) // most] for at in range(most)]
+    return [rows[at * len(rows) // TABLE_ROWS] for at in range(TABLE_ROWS)]
 
 
-def name_in(run: str, runs: Sequence[str]) -> str:
-    """` of topology/run` when there are several."""
-    return f" of {run}" if len(runs) > 1 else ""
+UNITS = {"_tps": " rows/s", "_per_s": "/s", "_s": ", s", "_ms": ", ms", "_usd": " USD"}
+WORDS = {"text": "in the controller's words", "reason": "why", "dip": "fewer rows in the 5 s after"}
 
 
-UNITS = {"_tps": " rows/s", "_per_s": "/s", "_s": " s", "_usd": " USD"}
+def heading(name: str) -> str:
+    """`rate_tps` is `rate rows/s`."""
+    ending = next((ending for ending in UNITS if name.endswith(ending)), "")
+    words = WORDS.get(name, name.removesuffix(ending) + UNITS.get(ending, ""))
+    return words.replace("_", " ").replace("tuple", "row")
 
 
-def spelled(row: msgspec.Struct, skip: Sequence[str] = ()) -> dict[str, Any]:
-    """A result's row with words for names: `rate_tps` is `rate rows/s`."""
-    shown = {}
-    for key, value in msgspec.structs.asdict(row).items():
-        ending = next((ending for ending in UNITS if key.endswith(ending)), "")
-        if key not in skip:
-            shown[(key.removesuffix(ending) + UNITS.get(ending, "")).replace("_", " ")] = value
-    return shown
+def spelled(row: msgspec.Struct) -> dict[str, Any]:
+    """A result's row with words for names; a slot, and a path, in one column."""
+    its = msgspec.structs.asdict(row)
+    if its.get("vm") is not None and its.get("slot") is not None:
+        its["slot"] = f"{its.pop('vm')}/{its['slot']}"
+    if "sink" in its:
+        ends = its.pop("source"), its.pop("sink")
+        its = {"run": its.pop("run"), "path": None if None in ends else " → ".join(ends)} | its
+    if "figure" in its:
+        its["figure"] = heading(its["figure"])
+    return {heading(name): value for name, value in its.items() if name != "histogram"}

@@ -67,3 +67,13 @@ def cell(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(cell(part) for part in value)
     return str(value)
+
+
+def span(values: Sequence[float]) -> str:
+    """`60 to 120`; `60` when that is all."""
+    return " to ".join(dict.fromkeys(number(end) for end in (min(values), max(values))))
+
+
+def points(share: float | None) -> str:
+    """`12.8 points`: hundredths, of a share that is itself in per cent."""
+    return number(None if share is None else 100 * share, "points")

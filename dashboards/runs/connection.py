@@ -11,11 +11,13 @@ import click
 import msgspec
 
 from headgate.dashboards.runs.run_places import RUNS
+from headgate.topology_runtime.commands.output import FILE
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, Unreachable
 from headgate.topology_runtime.keys.key_files import keep_whole, read_whole
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.keys.keyring import KEYS, KeyFile, read_key
 from headgate.topology_runtime.platform.http_options import settings_folder
+from headgate.topology_runtime.traces.trace_plans import TRACES
 from headgate.topology_runtime.wire.channels import ask
 from headgate.topology_runtime.wire.messages import Reply, Request
 
@@ -26,8 +28,6 @@ SCHEMA = "headgate/contexts/v1"
 
 
 class KnownController(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A controller and the key to speak to it with."""
-
     address: str
     key: KeyFile
 
@@ -76,19 +76,6 @@ def forget(name: str) -> None:
         write(ContextsFile("" if whole.use == name else whole.use, rest))
 
 
-def contexts() -> dict[str, KnownController]:
-    return read().contexts
-
-
-def named(name: str) -> KnownController | None:
-    return contexts().get(name)
-
-
-def in_use() -> KnownController | None:
-    whole = read()
-    return whole.contexts.get(whole.use)
-
-
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -100,8 +87,6 @@ ANSWER_S = 10.0
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The part of a controller's endpoint file that clients need."""
-
     commands: str
     pid: int
 
@@ -127,6 +112,10 @@ def controller_option(command: F) -> F:
     )(command)
 
 
+def traces_option(about: str) -> Callable[[F], F]:
+    return click.option("--traces", type=FILE, default=TRACES, show_default=True, help=about)
+
+
 def contact_of(where: str | None, key: Path | None = None) -> Contact:
     """To the controller, with this key, or that of HEADGATE_KEY, else the one that belongs to it. Raises Unreachable
     when no run is found, InvalidInput without a key."""
@@ -134,8 +123,8 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
     file = key or (Path(told) if told else None)
     if where is not None and "://" in where:
         return read_key(file).contact(where) if file is not None else _known(where)
-    if where is not None and (context_named := named(where)) is not None:
-        return context_named.contact()
+    if where is not None and (known := read().contexts.get(where)) is not None:
+        return known.contact()
     if where is not None:
         found = _read(Path(where) / ENDPOINT)
         return _in(Path(where), found.commands, file) if found else _nothing_in(where)
@@ -143,9 +132,9 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
         found = _read(run / ENDPOINT)
         if found and _alive(run, found):
             return _in(run, found.commands, file)
-    used = in_use()
-    if used is not None:
-        return used.contact()
+    whole = read()
+    if whole.use in whole.contexts:
+        return whole.contexts[whole.use].contact()
     raise Unreachable(
         f"no running controller is found below {RUNS.absolute()}",
         hint="start one with `headgate up`, or name it: --controller STATE_DIR, or a context (`headgate context add`)",
@@ -176,7 +165,7 @@ def _known(endpoint: str) -> Contact:
         found = _read(run / ENDPOINT)
         if found and found.commands == endpoint:
             return _in(run, endpoint)
-    for one in contexts().values():
+    for one in read().contexts.values():
         if one.address == endpoint:
             return one.contact()
     raise InvalidInput(

@@ -41,7 +41,6 @@ def number(value: float | None, unit: str = "", digits: int = 0) -> str:
 
 
 def figure(status: Status, path: str, unit: str = "", digits: int = 0) -> str:
-    """The number that stands there, or N/A."""
     return number(value_at(status, path), unit, digits)
 
 
@@ -65,7 +64,6 @@ def clock(seconds: float) -> str:
 
 
 def tick_line(status: Status) -> str:
-    """The run in one line, for logs and pipes."""
     p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
     return (
         f"{clock(value_at(status, 'seconds') or 0.0)} plan {plan_words(status)} | "
@@ -79,7 +77,6 @@ def tick_line(status: Status) -> str:
 
 
 def headline(status: Status) -> str:
-    """The run in one sentence."""
     p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
     behind = f" ({lag_words(status)})" if _arriving(status) else ""
     return (
@@ -155,7 +152,6 @@ def notes(status: Status) -> list[str]:
 
 
 def picture(status: Status, rates: Sequence[float], seconds: float | None) -> Group:
-    """The whole picture as rich renderables."""
     from rich.console import Group
     from rich.text import Text
 
@@ -301,7 +297,6 @@ class TerminalPicture:
 
 
 def screen(seconds: float | None) -> Screen:
-    """A picture where there is a terminal."""
     if sys.stderr.isatty():
         return TerminalPicture(sys.stderr, seconds)
     return Lines(sys.stderr)

@@ -89,7 +89,6 @@ class Places:
             )
 
     def remove(self) -> None:
-        """Remove the state directory with everything in it."""
         remove_state(self.state)
 
 
@@ -115,14 +114,19 @@ def free_ports(count: int) -> list[int]:
 
 def check_free(port: int, option: str) -> None:
     """Raises Conflict when the port that somebody chose with `option` cannot be had."""
+    if fault := fault_of(port):
+        raise Conflict(
+            f"{option} {port} is taken", cause=fault, hint=f"give another {option}, or leave it out: any"
+        )
+
+
+def fault_of(port: int) -> str | None:
+    """Why nobody can listen there now."""
     try:
         socket.create_server((HOST, port)).close()
     except OSError as error:
-        raise Conflict(
-            f"{option} {port} is taken",
-            cause=error.strerror,
-            hint=f"give another {option}, or leave it out: any",
-        ) from error
+        return error.strerror or str(error)
+    return None
 
 
 def candidates(beyond: int) -> Iterator[int]:

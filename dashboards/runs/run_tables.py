@@ -14,6 +14,7 @@ from headgate.dashboards.runs.live_view import vms_of
 Data = Mapping[str, Any]
 Cell = str | int | float | None
 Row = tuple[Cell, ...]
+Of = Callable[[Data, Data], Cell]
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,16 @@ class StatusReading:
 
 @dataclass(frozen=True)
 class Column:
-    """`show`: how a cell is written; without it as text."""
+    """`of`: the key of what stands in it, or what makes it of an item and the status; `show`: how a number is
+    written."""
 
     title: str
+    of: str | Of
     show: Callable[[float], str] | None = None
+
+    def cell(self, item: Data, status: Data) -> Cell:
+        found: Cell = item.get(self.of) if isinstance(self.of, str) else self.of(item, status)
+        return found
 
     def text(self, cell: Cell) -> str:
         if cell is None:
@@ -40,11 +47,17 @@ class Column:
 
 @dataclass(frozen=True)
 class TopView:
-    """A table: its columns, its rows as they come, and which ones they are when nothing is said."""
+    """A table: its columns, and what its rows are of, as they come when nothing is said."""
 
     name: str
     columns: tuple[Column, ...]
-    rows: Callable[[StatusReading], list[Row]]
+    items: Callable[[StatusReading], Sequence[Data]]
+
+    def rows(self, reading: StatusReading) -> list[Row]:
+        return [
+            tuple(column.cell(item, reading.status) for column in self.columns)
+            for item in self.items(reading)
+        ]
 
 
 @dataclass(frozen=True)
@@ -71,145 +84,112 @@ def whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def tasks(reading: StatusReading) -> list[Row]:
-    off = {r["where"]: r["ratio"] - 1 for r in reading.status.get("residuals") or () if r["what"] == "rate"}
-    return [
-        (
-            task["task"],
-            task.get("threads"),
-            task.get("rate_in_tps"),
-            task.get("rate_out_tps"),
-            off.get(task["task"]),
-            task.get("queue"),
-            _busy(task),
-            task.get("load"),
-            task.get("load_slot"),
-            task.get("latency_p50_ms"),
-            task.get("latency_p99_ms"),
-            task.get("cpu_cores"),
-        )
-        for task in reading.status.get("tasks") or ()
-    ]
+def _off_model(task: Data, status: Data) -> float | None:
+    rates = {r["where"]: r["ratio"] - 1 for r in status.get("residuals") or () if r["what"] == "rate"}
+    return rates.get(task["task"])
 
 
-def _busy(task: Data) -> float | None:
+def _busy(task: Data, status: Data) -> float | None:
     """Of a source, which takes in nothing, it is not measured."""
     given = bool(task.get("rate_out_tps")) and not task.get("rate_in_tps")
     return None if given else task.get("busy_share")
 
 
-def slots(reading: StatusReading) -> list[Row]:
-    return [
-        (
-            f"{vm['vm']}/{slot['slot']}",
-            slot.get("state"),
-            slot.get("cpu"),
-            slot.get("predicted_cpu"),
-            slot.get("memory"),
-            slot.get("predicted_memory"),
-            slot.get("crashes"),
-            " ".join(f"{task}×{count}" for task, count in (slot.get("threads") or {}).items()) or "–",
-        )
-        for vm in vms_of(reading.status)
-        for slot in vm.get("slots") or ()
-    ]
+def _slots(reading: StatusReading) -> list[Data]:
+    return [{**slot, "vm": vm["vm"]} for vm in vms_of(reading.status) for slot in vm.get("slots") or ()]
 
 
-def vms(reading: StatusReading) -> list[Row]:
-    return [_vm(vm) for vm in vms_of(reading.status)]
+def _threads(slot: Data, _: Data) -> str:
+    return " ".join(f"{task}×{count}" for task, count in (slot.get("threads") or {}).items()) or "–"
 
 
-def _vm(vm: Data) -> Row:
-    there = vm.get("slots") or ()
-    return (
-        vm["vm"],
-        vm.get("cordon") or vm.get("state"),
-        sum(bool(slot.get("threads")) for slot in there),
-        len(there),
-        sum(sum((slot.get("threads") or {}).values()) for slot in there),
-        vm.get("cpu"),
-        vm.get("memory"),
-        sum(slot.get("crashes") or 0 for slot in there),
-        "yes" if vm.get("provided") else "no",
-        vm.get("binding"),
-    )
+def _of_slots(count: Callable[[Data], int]) -> Of:
+    return lambda vm, _: sum(map(count, vm.get("slots") or ()))
 
 
-def decisions(reading: StatusReading) -> list[Row]:
+def _decisions(reading: StatusReading) -> list[Data]:
     """Those that led to something, and the newest of all, which mostly led to nothing; newest first."""
     found = list(reading.decisions)
     last = reading.status.get("last_decision")
     if last and (not found or last != found[-1]):
         found.append(last)
-    return [
-        (d.get("time", "")[11:19], d.get("epoch"), d.get("trigger"), d.get("action"), d.get("text"))
-        for d in reversed(found)
-    ]
+    return found[::-1]
 
 
-def events(reading: StatusReading) -> list[Row]:
-    """Newest first."""
-    return [
-        (event["number"], event["time"][11:19], event["kind"], event["text"])
-        for event in reversed(reading.events)
-    ]
+def _clock(event: Data, _: Data) -> str:
+    return str(event.get("time", ""))[11:19]
 
 
 VIEWS = (
     TopView(
         "tasks",
         (
-            Column("task"),
-            Column("threads", rate),
-            Column("in rows/s", rate),
-            Column("out rows/s", rate),
-            Column("off model", signed),
-            Column("queue", rate),
-            Column("busy", share),
-            Column("load", share),
-            Column("of slot"),
-            Column("p50 ms", rate),
-            Column("p99 ms", rate),
-            Column("cores", lambda value: f"{value:.3f}"),
+            Column("task", "task"),
+            Column("threads", "threads", rate),
+            Column("in rows/s", "rate_in_tps", rate),
+            Column("out rows/s", "rate_out_tps", rate),
+            Column("off model", _off_model, signed),
+            Column("queue", "queue", rate),
+            Column("busy", _busy, share),
+            Column("load", "load", share),
+            Column("of slot", "load_slot"),
+            Column("p50 ms", "latency_p50_ms", rate),
+            Column("p99 ms", "latency_p99_ms", rate),
+            Column("cores", "cpu_cores", lambda value: f"{value:.3f}"),
         ),
-        tasks,
+        lambda reading: reading.status.get("tasks") or (),
     ),
     TopView(
         "slots",
         (
-            Column("slot"),
-            Column("worker"),
-            Column("CPU", share),
-            Column("predicted", share),
-            Column("memory", share),
-            Column("predicted", share),
-            Column("crashes", whole),
-            Column("threads"),
+            Column("slot", lambda slot, _: f"{slot['vm']}/{slot['slot']}"),
+            Column("worker", "state"),
+            Column("CPU", "cpu", share),
+            Column("predicted", "predicted_cpu", share),
+            Column("memory", "memory", share),
+            Column("predicted", "predicted_memory", share),
+            Column("crashes", "crashes", whole),
+            Column("threads", _threads),
         ),
-        slots,
+        _slots,
     ),
     TopView(
         "VMs",
         (
-            Column("VM"),
-            Column("state"),
-            Column("used", whole),
-            Column("slots", whole),
-            Column("threads", whole),
-            Column("CPU", share),
-            Column("memory", share),
-            Column("crashes", whole),
-            Column("provided"),
-            Column("bound by"),
+            Column("VM", "vm"),
+            Column("state", lambda vm, _: vm.get("cordon") or vm.get("state")),
+            Column("used", _of_slots(lambda slot: bool(slot.get("threads"))), whole),
+            Column("slots", _of_slots(lambda slot: 1), whole),
+            Column("threads", _of_slots(lambda slot: sum((slot.get("threads") or {}).values())), whole),
+            Column("CPU", "cpu", share),
+            Column("memory", "memory", share),
+            Column("crashes", _of_slots(lambda slot: slot.get("crashes") or 0), whole),
+            Column("provided", lambda vm, _: "yes" if vm.get("provided") else "no"),
+            Column("bound by", "binding"),
         ),
-        vms,
+        lambda reading: vms_of(reading.status),
     ),
     TopView(
         "decisions",
-        (Column("time"), Column("plan", whole), Column("trigger"), Column("action"), Column("why")),
-        decisions,
+        (
+            Column("time", _clock),
+            Column("plan", "epoch", whole),
+            Column("trigger", "trigger"),
+            Column("action", "action"),
+            Column("why", "text"),
+        ),
+        _decisions,
     ),
-    TopView("events", (Column("number", whole), Column("time"), Column("kind"), Column("what")), events),
+    TopView(
+        "events",
+        (
+            Column("number", "number", whole),
+            Column("time", _clock),
+            Column("kind", "kind"),
+            Column("what", "text"),
+        ),
+        lambda reading: reading.events[::-1],
+    ),
 )
 
 

@@ -11,7 +11,6 @@ from urllib.parse import unquote
 
 import msgspec
 
-from headgate.dashboards.analytics.analyses.replan_analyses import epochs_of
 from headgate.dashboards.analytics.curation.trace_segments import Manifest, Segment, folder_of, judged
 from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
@@ -20,6 +19,7 @@ from headgate.dashboards.analytics.storage.trace_runs import (
     COUNTED,
     PublishedViews,
     TraceRun,
+    epochs_of,
     lines_of,
     run_of,
     view_parts,

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from headgate.dashboards.runs import connection as contexts
-from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.output import FILE, Format, answer, format_options
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
 from headgate.topology_runtime.keys import signing_keys
 from headgate.topology_runtime.keys.key_files import keep_whole
@@ -24,14 +24,13 @@ name_argument = click.argument("name")
 
 
 def default_folder() -> Path:
-    """Keys that are not of one run."""
     return settings_folder() / "keys"
 
 
 def keys_option(command: Any) -> Any:
     return click.option(
         "--keys",
-        type=click.Path(path_type=Path),
+        type=FILE,
         metavar="DIR",
         help="The folder: of a local run .headgate/RUN/keys [~/.config/headgate/keys].",
     )(command)
@@ -105,25 +104,18 @@ def list_keys(keys: Path | None, output: Format) -> None:
         {"role": k.role, "name": k.name, "key": k.public, "since": k.since, "revoked": k.revoked or None}
         for k in trust.keys
     ]
-    document = {
-        "schema": "headgate/keys/v1",
-        "folder": str(folder),
-        "controller": trust.controller,
-        "keys": rows,
-    }
-    if output != "table":
-        emit(output, document, rows)
-        return
-    click.echo(f"controller {trust.controller}  ({folder})")
+    lines = [f"controller {trust.controller}  ({folder})"]
     for row in rows:
         gone = f"  revoked {row['revoked']}" if row["revoked"] else ""
-        click.echo(f"{row['role']:9} {row['name']:20} {row['key']}  since {row['since']}{gone}")
+        lines.append(f"{row['role']:9} {row['name']:20} {row['key']}  since {row['since']}{gone}")
+    document = {"folder": str(folder), "controller": trust.controller, "keys": rows}
+    answer(output, "headgate/keys/v1", document, "\n".join(lines), rows)
 
 
 @click.command()
 @role_argument
 @name_argument
-@click.option("--output", "to", type=click.Path(path_type=Path), required=True, help="Where it is written.")
+@click.option("--output", "to", type=FILE, required=True, help="Where it is written.")
 @keys_option
 def export(role: str, name: str, to: Path, keys: Path | None) -> None:
     """Write the one file that ROLE NAME needs, readable by you alone. It holds the secret key: copy it by ssh."""
@@ -143,7 +135,7 @@ def export(role: str, name: str, to: Path, keys: Path | None) -> None:
 @click.command()
 @click.argument("name")
 @click.option("--address", required=True, metavar="tcp://HOST:PORT", help="The controller's command port.")
-@click.option("--key", type=click.Path(path_type=Path), required=True, help="Your key: operator or viewer.")
+@click.option("--key", type=FILE, required=True, help="Your key: operator or viewer.")
 @click.option("--force", "replace", is_flag=True, help="Also where the name is known.")
 def add_context(name: str, address: str, key: Path, replace: bool) -> None:
     """Remember a controller under NAME, with the key, and use it from now on."""
@@ -151,7 +143,7 @@ def add_context(name: str, address: str, key: Path, replace: bool) -> None:
         raise InvalidInput("invalid context", faults=faults)
     parted(address)
     found = read_key(key)
-    if contexts.named(name) is not None and not replace:
+    if name in contexts.read().contexts and not replace:
         raise Conflict(f"context {name} exists already", hint="replace it: --force")
     contexts.remember(name, contexts.KnownController(address, found))
     click.echo(f"commands speak to {name} now: {address}, as {found.role} {found.name}")
@@ -183,12 +175,6 @@ def list_contexts(output: Format) -> None:
         }
         for name, one in sorted(whole.contexts.items())
     ]
-    if output != "table":
-        emit(output, {"schema": "headgate/contexts/v1", "contexts": rows}, rows)
-        return
-    for row in rows:
-        click.echo(f"{'*' if row['used'] else ' '} {row['name']:20} {row['address']}  {row['as']}")
-    if not rows:
-        click.echo(
-            f"no controller is remembered ({contexts.path()}); headgate context add NAME --address … --key …"
-        )
+    lines = [f"{'*' if row['used'] else ' '} {row['name']:20} {row['address']}  {row['as']}" for row in rows]
+    none = f"no controller is remembered ({contexts.path()}); headgate context add NAME --address … --key …"
+    answer(output, "headgate/contexts/v1", {"contexts": rows}, "\n".join(lines) or none, rows)

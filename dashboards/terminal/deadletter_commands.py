@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from headgate.dashboards.runs.connection import asked, contact_of, controller_option
-from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.output import FILE, Format, answer, emit, format_options
 from headgate.topology_runtime.errors import CheckFailed, InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.traces.trace_tables import DEAD_LETTERS, RUN_FILE
@@ -115,9 +115,8 @@ def _letter(record: Found) -> Found:
 WIDE = ("thread", "row", "traceback")  # of `show` only
 ERROR_MOST = 80  # letters of an error in the table
 
-trace_option = click.option(
-    "--trace", type=click.Path(path_type=Path), help="Of a run that is over: its trace folder."
-)
+trace_option = click.option("--trace", type=FILE, help="Of a run that is over: its trace folder.")
+all_option = click.option("--all", "everything", is_flag=True, help="All that are kept.")
 task_option = click.option("--task", metavar="TASK", help="Only of this task.")
 
 
@@ -158,7 +157,6 @@ def from_controller(where: str | None, task: str | None) -> dict[str, Any]:
 
 
 def words_of(found: dict[str, Any]) -> str:
-    """How many there are."""
     if not found["tasks"]:
         return "no dead letters"
     tasks = "; ".join(f"{t['task']} {t['rows']:,} ({t['kept']:,} kept)" for t in found["tasks"])
@@ -180,28 +178,27 @@ def _short(error: str) -> str:
 def show(number: int, controller: str | None, trace: Path | None, output: Format) -> None:
     """Show dead letter ID of the list: its row as the task got it, and the traceback."""
     letter = _of_trace(trace, number) if trace else asked(controller, "deadletter", {"id": number})
-    if output != "table":
-        emit(output, {"schema": "headgate/deadletter/v1", **letter}, [letter])
-        return
-    click.echo(f"dead letter {letter['id']}: {letter['task']} failed on row {letter['position']} of "
-               f"{letter['source']}, partition {letter['partition']}, at {letter['time']}")  # fmt: skip
-    click.echo(f"error: {letter['error']}")
-    click.echo(f"row:   {letter['row'] or 'not kept: too many died at once'}")
-    click.echo(f"\n{letter['traceback']}".rstrip())
+    lines = (
+        f"dead letter {letter['id']}: {letter['task']} failed on row {letter['position']} of "
+        f"{letter['source']}, partition {letter['partition']}, at {letter['time']}",
+        f"error: {letter['error']}",
+        f"row:   {letter['row'] or 'not kept: too many died at once'}",
+        f"\n{letter['traceback']}".rstrip(),
+    )
+    answer(output, "headgate/deadletter/v1", letter, "\n".join(lines))
 
 
-def _of_trace(folder: Path, number: int) -> dict[str, Any]:
-    for letter in from_trace(folder)["letters"]:
-        if letter["id"] == number:
-            found: dict[str, Any] = letter
-            return found
+def _of_trace(folder: Path, number: int) -> Found:
+    letters: dict[int, Found] = {letter["id"]: letter for letter in from_trace(folder)["letters"]}
+    if number in letters:
+        return letters[number]
     raise InvalidInput(f"unknown dead letter {number} in {folder}", hint="`headgate deadletter list`")
 
 
 @click.command()
 @click.argument("numbers", metavar="ID", nargs=-1, type=click.IntRange(1))
 @task_option
-@click.option("--all", "everything", is_flag=True, help="All that are kept.")
+@all_option
 @controller_option
 @format_options
 def drop(
@@ -214,10 +211,8 @@ def drop(
     if bool(numbers) + (task is not None) + everything != 1:
         raise UsageError("no dead letters named", hint="give either their IDs, or --task TASK, or --all")
     done = asked(controller, "deadletter_drop", {"ids": list(numbers), "task": task, "all": everything})
-    if output == "table":
-        click.echo(f"{done['dropped']:,} dead letters are forgotten; {words_of({**done, 'dropped': 0})}")
-    else:
-        emit(output, {"schema": "headgate/deadletter-drop/v1", **done}, [{"dropped": done["dropped"]}])
+    words = f"{done['dropped']:,} dead letters are forgotten; {words_of({**done, 'dropped': 0})}"
+    answer(output, "headgate/deadletter-drop/v1", done, words, [{"dropped": done["dropped"]}])
 
 
 # ── `headgate deadletter replay`: have the rows of dead letters processed by the running topology ───────
@@ -230,12 +225,12 @@ NAMED_MOST = 10  # ids in a message
 
 @click.command()
 @click.argument("numbers", metavar="[ID]...", nargs=-1, type=click.IntRange(1))
-@click.option("--task", metavar="TASK", help="Only of this task.")
-@click.option("--all", "everything", is_flag=True, help="All that are kept.")
+@task_option
+@all_option
 @click.option(
     "--trace",
+    type=FILE,
     metavar="TRACE",
-    type=click.Path(path_type=Path),
     help="Of an earlier run: its trace folder (all that it kept, or --task, or IDs).",
 )
 @click.option("--skip-unreadable", is_flag=True, help="Leave out those whose rows were not kept.")
@@ -373,19 +368,11 @@ def _say(done: dict[str, Any], count: int, left_out: int, output: Format) -> Non
     again, waiting = done["died_again"], done["waiting"]
     told = {
         "asked": count,
-        "done": done["done"],
-        "died_again": again,
-        "waiting": waiting,
+        **{name: done[name] for name in ("done", "died_again", "waiting")},
         "left_out": left_out,
     }
-    if output == "table":
-        click.echo(
-            f"{done['done']:,} dead letters are done" if count else "there is no dead letter to replay"
-        )
-    else:
-        emit(
-            output, {"schema": "headgate/deadletter-replay/v1", **told}, [{**told, "died_again": len(again)}]
-        )
+    words = f"{done['done']:,} dead letters are done" if count else "there is no dead letter to replay"
+    answer(output, "headgate/deadletter-replay/v1", told, words, [{**told, "died_again": len(again)}])
     if again:
         some = ", ".join(map(str, again[:NAMED_MOST])) + (", …" if len(again) > NAMED_MOST else "")
         raise CheckFailed(

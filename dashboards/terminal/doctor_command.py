@@ -20,10 +20,7 @@ from headgate.topology_runtime.errors import CheckFailed
 MEMORY_BYTES = 2 * 1024**3  # controller, two agents, eight workers at 60 MB, and room
 DISK_BYTES = 1024**3  # an hour of traces of the demo takes a small part of this
 NAME = re.compile(r"[A-Za-z0-9._-]+")  # of a distribution, at the beginning of what is required
-AGENT_CHECKS = (
-    "headgate.agent.process.agent_doctor:checks"  # by name: this package may not import the agent's
-)
-
+AGENT_DOCTOR = "headgate.agent.process.agent_doctor"  # by name: this package may not import the agent's
 
 State = Literal["good", "note", "bad"]
 
@@ -57,14 +54,7 @@ class Check(msgspec.Struct, frozen=True):
 
 def machine_checks(directory: Path) -> list[Check]:
     """Python, packages, cores, memory, disk, ports."""
-    return [
-        _python(),
-        _packages(),
-        _cores(),
-        _memory(),
-        _disk(directory),
-        _ports(),
-    ]
+    return [_python(), _packages(), _cores(), _memory(), _disk(directory), _ports()]
 
 
 def _python() -> Check:
@@ -107,27 +97,25 @@ def _disk(directory: Path) -> Check:
     free = shutil.disk_usage(directory).free
     writable = os.access(directory, os.W_OK)
     found = f"{free / 1024**3:.1f} GiB free in {directory}" + ("" if writable else ", not writable")
-    state: Literal["good", "note", "bad"] = (
-        "bad" if not writable else "good" if free >= DISK_BYTES else "note"
-    )
+    state: State = "bad" if not writable else "good" if free >= DISK_BYTES else "note"
     return Check("disk", state, found, "runs keep journals, spools and traces below the folder they start in")
 
 
 def _ports() -> Check:
+    state: State = "good"
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
-            found, state = f"loopback works (port {server.getsockname()[1]} could be had)", "good"
+            found = f"loopback works (port {server.getsockname()[1]} could be had)"
     except OSError as error:
         found, state = str(error), "bad"
     meaning = "processes of a run talk over TCP on loopback; nothing listens elsewhere"
-    return Check("ports", "good" if state == "good" else "bad", found, meaning)
+    return Check("ports", state, found, meaning)
 
 
 def agent_checks() -> list[Check]:
     """What the agent's package finds out about slots on this machine, by trying."""
-    module, _, attribute = AGENT_CHECKS.partition(":")
     states: dict[bool | None, State] = {True: "good", None: "note", False: "bad"}
-    found = getattr(import_module(module), attribute)()
+    found = import_module(AGENT_DOCTOR).checks()
     return [Check(c.name, states[c.ok], c.text, MEANINGS.get(c.name, "")) for c in found]
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import click
 import msgspec
 
-from headgate.dashboards.runs.connection import asked, controller_option
-from headgate.topology_runtime.commands.output import Format, emit, format_options, to_json, write_table
+from headgate.dashboards.runs.connection import asked, controller_option, traces_option
+from headgate.topology_runtime.commands.output import FILE, Format, emit, format_options, to_json, write_table
 from headgate.topology_runtime.errors import InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.traces.trace_plans import (
     ID_LEAST,
@@ -71,7 +71,6 @@ def _unsaid(enacted: Document, decisions: list[Decision]) -> Decision:
 
 
 def words_of(decision: Decision) -> str:
-    """A decision on a few lines."""
     lines = [f"{decision['time']}  {decision['trigger']} → {decision['action']}: {decision['text']}"]
     if decision.get("evidence"):
         lines.append(f"    evidence: {_pairs(decision['evidence'])}")
@@ -83,12 +82,15 @@ def words_of(decision: Decision) -> str:
 
 
 def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {_short(value)}" for key, value in values.items() if value is not None)
+    return ", ".join(f"{key} {_short(value)}" for key, value in values.items() if value not in (None, {}, []))
 
 
 def _short(value: Any) -> str:
+    """For people: `-o json` has every digit."""
     if isinstance(value, float):
         return significant(value)
+    if isinstance(value, dict):
+        return f"{{{_pairs(value)}}}"
     return value if isinstance(value, str) else to_json(value)
 
 
@@ -104,25 +106,14 @@ LAST_PLANS = 30
 
 @click.command()
 @click.argument("plan", metavar="[ID]", required=False)
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path),
-    default=TRACES,
-    show_default=True,
-    help="The folder of traces.",
-)
+@traces_option("The folder of traces.")
 @click.option("--topology", help="Only runs of this topology.")
 @click.option(
     "--last", type=click.IntRange(1, 100_000), default=LAST_PLANS, show_default=True, help="So many plans."
 )
 @click.option("--predictions", is_flag=True, help="What plans were predicted to do, beside what they did.")
 @click.option("--model-errors", is_flag=True, help="By how much models and VMs were off, over all runs.")
-@click.option(
-    "--plot",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Draw --predictions: FILE.svg, .png or .pdf.",
-)
+@click.option("--plot", type=FILE, metavar="FILE", help="Draw --predictions: FILE.svg, .png or .pdf.")
 @format_options
 def history(
     plan: str | None,
@@ -388,7 +379,6 @@ def _task_row(task: Document, placement: list[Document]) -> Document:
 
 
 def as_rows(found: Document) -> list[Document]:
-    """For CSV and JSON lines: the decisions."""
     return [{"run": run["run"], **decision} for run in found["runs"] for decision in run["decisions"]]
 
 
@@ -400,9 +390,7 @@ LAST_DECISIONS = 10
 @click.command()
 @click.argument("plan", metavar="[ID]", required=False)
 @controller_option
-@click.option(
-    "--trace", type=click.Path(path_type=Path), help="Explain a run that is over, from its trace folder."
-)
+@click.option("--trace", type=FILE, help="Explain a run that is over, from its trace folder.")
 @click.option(
     "--last",
     type=click.IntRange(1, 1000),
@@ -410,13 +398,7 @@ LAST_DECISIONS = 10
     show_default=True,
     help="So many decisions.",
 )
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path),
-    default=TRACES,
-    show_default=True,
-    help="The folder of traces, for an ID.",
-)
+@traces_option("The folder of traces, for an ID.")
 @click.option("--all", "quiet_too", is_flag=True, help="Also the decisions to do nothing.")
 @format_options
 def explain(
@@ -474,18 +456,21 @@ def from_controller(where: str | None) -> dict[str, Any]:
         return from_trace(newest)
 
 
-def newest_trace() -> Path | None:
-    files = sorted(TRACES.glob(f"*/*/{DECISIONS}"), key=lambda path: path.stat().st_mtime)
-    return files[-1].parent if files else None
+def newest_trace(folder: Path = TRACES) -> Path | None:
+    """The run below a folder of runs, or of all traces, that decided last."""
+    files = [*folder.glob(f"*/{DECISIONS}"), *folder.glob(f"*/*/{DECISIONS}")]
+    return max(files, key=lambda path: path.stat().st_mtime).parent if files else None
 
 
 def from_trace(folder: Path) -> dict[str, Any]:
-    """The decisions of a run that is over. Raises InvalidInput."""
+    """The decisions of a run that is over; of several, the newest. Raises InvalidInput."""
+    if not (folder / DECISIONS).exists() and (newest := newest_trace(folder)) is not None:
+        click.echo(f"this is from {newest}", err=True)
+        folder = newest
     return {"schema": "headgate/explain/v1", "decisions": decisions_of(folder), "plan": None}
 
 
 def print_plan(plan: dict[str, Any]) -> None:
-    """Why the plan in force has its threads."""
     limit = f"; {plan['limited_by']} on {plan['limited_by_slot']} limits it" if plan.get("limited_by") else ""
     for_rate = f"for {plan['rate_tps']:.1f} rows/s on {plan['slots']['used']} slots"
     carries = f"predicted to carry {plan['predicted_tps']:.1f}"

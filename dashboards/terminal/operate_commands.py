@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from headgate.dashboards.runs.connection import asked, controller_option
+from headgate.dashboards.runs.connection import asked, controller_option, traces_option
 from headgate.dashboards.runs.live_view import vms_of
-from headgate.topology_runtime.commands.output import Format, bar, emit, format_options
+from headgate.topology_runtime.commands.output import Format, answer, bar, format_options
 from headgate.topology_runtime.errors import CheckFailed
 from headgate.topology_runtime.keys.key_pairs import Contact
-from headgate.topology_runtime.traces.trace_plans import TRACES, PlanHead, plans_in, the_id
+from headgate.topology_runtime.traces.trace_plans import PlanHead, plans_in, the_id
 from headgate.topology_runtime.wording import significant
 
 
@@ -27,12 +26,8 @@ from headgate.topology_runtime.wording import significant
 def set_rate(rate: float, controller: str | None, output: Format) -> None:
     """Offer RATE rows/s from now on, instead of the run's rates."""
     done = asked(controller, "rate_set", {"rate_tps": rate})
-    _print(
-        output,
-        "rate",
-        done,
-        f"the input rate is {significant(done['rate_tps'], 6)} rows/s; it was {significant(done['before_tps'], 6)}",
-    )
+    now, before = significant(done["rate_tps"], 6), significant(done["before_tps"], 6)
+    answer(output, "headgate/rate/v1", done, f"the input rate is {now} rows/s; it was {before}")
 
 
 @click.command()
@@ -44,7 +39,7 @@ def stop(controller: str | None, output: Format) -> None:
     A second `headgate stop` ends it at once.
     """
     done = asked(controller, "stop")
-    _print(output, "stop", done, f"run {done['run']} is {done['stage']}")
+    answer(output, "headgate/stop/v1", done, f"run {done['run']} is {done['stage']}")
 
 
 @click.command()
@@ -57,7 +52,7 @@ def apply(plan: str | None, controller: str | None, output: Format) -> None:
     PLAN is its id; a plan that is stale, or another one, is refused (exit code 6).
     """
     done = asked(controller, "apply", {"id": plan} if plan else {})
-    _print(output, "apply", done, f"plan {done['id']} is being enacted as epoch {done['epoch']}")
+    answer(output, "headgate/apply/v1", done, f"plan {done['id']} is being enacted as epoch {done['epoch']}")
 
 
 @click.command()
@@ -70,14 +65,7 @@ def resume(mode: str | None, controller: str | None, output: Format) -> None:
     """Clear alarms and whatever keeps a controller from planning by itself, a plan that `rollback` brought back too."""
     done = asked(controller, "resume", {"mode": mode} if mode else {})
     held = f"; planning was held: {done['was_held']}" if done.get("was_held") else ""
-    _print(output, "resume", done, f"planning goes on in mode {done['mode']}{held}")
-
-
-def _print(output: Format, name: str, done: dict[str, Any], words: str) -> None:
-    if output == "table":
-        click.echo(words)
-    else:
-        emit(output, {"schema": f"headgate/{name}/v1", **done}, [done])
+    answer(output, "headgate/resume/v1", done, f"planning goes on in mode {done['mode']}{held}")
 
 
 # ── `headgate drain`, `cordon`, `uncordon`: VMs that a running controller shall do without, and may use
@@ -91,7 +79,7 @@ vms_argument = click.argument("vms", metavar="VM...", nargs=-1, required=True)
 
 
 def wait_option(default_s: float, until: str) -> Callable[[F], F]:
-    """`--deadline SECONDS`, after which what was asked for goes on alone."""
+    """`--deadline`, after which what was asked for goes on alone."""
     return click.option(
         "--deadline",
         type=click.FloatRange(0),
@@ -190,18 +178,17 @@ def _waits_for(status: dict[str, Any]) -> str | None:
     return "; ".join(alarms) or decision.get("text")
 
 
+CORDON_WORDS = {
+    "": "may be planned with",
+    "cordoned": "is cordoned: no plan is made with it",
+    "draining": "is draining",
+    "drained": "is drained: nothing is left on it",
+}
+
+
 def _print_cordon(output: Format, name: str, told: dict[str, Any]) -> None:
-    if output != "table":
-        emit(output, {"schema": f"headgate/{name}/v1", **told}, told["vms"])
-        return
-    words = {
-        "": "may be planned with",
-        "cordoned": "is cordoned: no plan is made with it",
-        "draining": "is draining",
-        "drained": "is drained: nothing is left on it",
-    }
-    for vm in told["vms"]:
-        sys.stdout.write(f"{vm['vm']} {words[vm['cordon'] or '']}\n")
+    words = "\n".join(f"{vm['vm']} {CORDON_WORDS[vm['cordon'] or '']}" for vm in told["vms"])
+    answer(output, f"headgate/{name}/v1", told, words, told["vms"])
 
 
 # ── `headgate rollback ID`: a running controller brings an earlier plan into force again, and holds it ───
@@ -210,13 +197,7 @@ def _print_cordon(output: Format, name: str, told: dict[str, Any]) -> None:
 @click.command()
 @click.argument("plan", metavar="ID")
 @controller_option
-@click.option(
-    "--traces",
-    type=click.Path(path_type=Path),
-    default=TRACES,
-    show_default=True,
-    help="The folder of traces, where plans of all runs are.",
-)
+@traces_option("The folder of traces, where plans of all runs are.")
 @click.option(
     "--force", "instead", is_flag=True, help="Also where another plan was brought back and is held."
 )
@@ -230,16 +211,12 @@ def rollback(plan: str, controller: str | None, traces: Path, instead: bool, out
     is being enacted or another plan is held (exit code 6).
     """
     done = asked(controller, "rollback", {"plan": found_plan(plan, controller, traces), "instead": instead})
-    if output != "table":
-        emit(output, {"schema": "headgate/rollback/v1", **done}, [done])
-        return
     as_other = f" as plan {done['as']} (its models or VMs are others now)" if done["as"] != done["id"] else ""
     more = f"; waits for {', '.join(done['asked'])}" if done["asked"] else ""
     how = f"comes back{as_other}, as epoch {done['epoch']}" if done["moves"] else "runs already"
-    click.echo(f"plan {done['id']} {how}: {done['text']}{more}")
-    click.echo(
-        f"it is predicted to carry {done['predicted_tps']:.1f} rows/s, and held until `headgate resume`"
-    )
+    words = f"plan {done['id']} {how}: {done['text']}{more}\n"
+    words += f"it is predicted to carry {done['predicted_tps']:.1f} rows/s, "
+    answer(output, "headgate/rollback/v1", done, words + "and held until `headgate resume`")
 
 
 def found_plan(beginning: str, controller: str | None, traces: Path) -> Any:

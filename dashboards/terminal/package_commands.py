@@ -11,7 +11,7 @@ import click
 
 from headgate.dashboards.terminal.access_commands import default_folder
 from headgate.topology_runtime.api.loading import load
-from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.output import FILE, Format, answer, emit, format_options, write_table
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.keys import signing_keys
@@ -24,27 +24,23 @@ from headgate.topology_runtime.wording import NAME, counted
 READ_BYTES = 256 * 1024
 
 
-def signing_key_option(command: Any) -> Any:
+def packing_options(command: Any) -> Any:
+    """What a package is signed with, and what stays outside of it."""
+    sign = setting("--sign", "signing_key", type=FILE, metavar="FILE",
+                   help="The signing key [~/.config/headgate/keys/signing.key].")  # fmt: skip
     return setting(
-        "--sign",
-        "signing_key",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The signing key [~/.config/headgate/keys/signing.key].",
-    )(command)
+        "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
+    )(sign(command))
 
 
 @click.command(cls=SettingsCommand)
 @click.argument("place", metavar="DIR|WHEEL", type=click.Path(path_type=Path))
-@click.option("--output", "to", type=click.Path(path_type=Path), help="The file [NAME-DIGEST.package].")
+@click.option("--output", "to", type=FILE, help="The file [NAME-DIGEST.package].")
 @click.option("--name", help="The package's name [that of DIR or WHEEL].")
 @click.option(
     "--topology", metavar="REFERENCE", help="The topology that is to be run by this code: sign it too."
 )
-@setting(
-    "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
-)
-@signing_key_option
+@packing_options
 @format_options
 def build(
     place: Path,
@@ -79,13 +75,17 @@ def build(
     packed = packed_of(contents, signing_key, to)
     for left in packed.left_out:
         click.echo(f"left out: {left}", err=True)
-    if output != "table":
-        document = {"schema": "headgate/packed/v1", "file": str(packed.path), **_about(packed)}
-        emit(output, document, [document])
-        return
     manifest = packed.manifest
-    click.echo(f"{packed.path}: {counted(len(manifest.files), 'file')}, {manifest.size:,} bytes")
-    click.echo(f"digest {packed.digest}")
+    about = {
+        "file": str(packed.path),
+        "name": manifest.name,
+        "digest": packed.digest,
+        "files": len(manifest.files),
+        "size_bytes": manifest.size,
+        "left_out": list(packed.left_out),
+    }
+    words = f"{packed.path}: {counted(len(manifest.files), 'file')}, {manifest.size:,} bytes\ndigest {packed.digest}"
+    answer(output, "headgate/packed/v1", about, words)
 
 
 def packed_of(
@@ -101,16 +101,6 @@ def packed_of(
         ) from error
 
 
-def _about(packed: building.Packed) -> dict[str, Any]:
-    return {
-        "name": packed.manifest.name,
-        "digest": packed.digest,
-        "files": len(packed.manifest.files),
-        "size_bytes": packed.manifest.size,
-        "left_out": list(packed.left_out),
-    }
-
-
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @format_options
@@ -119,7 +109,9 @@ def show(file: Path, output: Format) -> None:
     reading = read(file)
     manifest, signature = reading.manifest, reading.signature
     assert manifest is not None and signature is not None
-    rows = [{"path": f.path, "size_bytes": f.size, "sha256": f.sha256} for f in manifest.files]
+    rows: list[dict[str, Any]] = [
+        {"path": f.path, "size_bytes": f.size, "sha256": f.sha256} for f in manifest.files
+    ]
     if output != "table":
         document = {
             "schema": manifest.schema,
@@ -139,17 +131,19 @@ def show(file: Path, output: Format) -> None:
     )
     for line in manifest.requirements:
         click.echo(f"needs {line}")
-    emit(
-        "table",
-        {},
-        [{**row, "sha256": f"{f.sha256[:SHORT]}…"} for row, f in zip(rows, manifest.files, strict=True)],
-    )
+    write_table([{**row, "sha256": f"{row['sha256'][:SHORT]}…"} for row in rows])
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--trust-signer", "trusted", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="A public key (signing.pub) that may have signed it; several may be given [any].")  # fmt: skip
+@click.option(
+    "--trust-signer",
+    "trusted",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="A public key (signing.pub) that may have signed it; several may be given [any].",
+)
 def verify(file: Path, trusted: tuple[Path, ...]) -> None:
     """Is FILE a whole package, signed by one of these keys? Ends 3 when it is not, and says why."""
     signers = {signer.public: signer.name for signer in map(signing_keys.read_signer, trusted)}
@@ -183,9 +177,7 @@ def read(file: Path) -> Reading:
 
 @click.command()
 @click.option("--name", help="Whose it is [your user name].")
-@click.option(
-    "--keys", type=click.Path(path_type=Path), metavar="DIR", help="Folder [~/.config/headgate/keys]."
-)
+@click.option("--keys", type=FILE, metavar="DIR", help="Folder [~/.config/headgate/keys].")
 def init(name: str | None, keys: Path | None) -> None:
     """Make a key that signs packages, and its public half for `headgate agent run --trust-signer`.
 

@@ -83,12 +83,10 @@ def check_stable(found: Mapping[str, Any]) -> None:
 
 
 def slot_rows(found: Mapping[str, Any]) -> list[Row]:
-    """One row per slot of every VM."""
     return [{"vm": vm["vm"], "vm_state": vm["state"], **slot} for vm in found["vms"] for slot in vm["slots"]]
 
 
 def path_words(path: Mapping[str, Any]) -> str:
-    """How a latency constraint stands."""
     ends = f"{path['path'][0]} → {'… → ' * (len(path['path']) > 2)}{path['path'][-1]} within {path['limit_ms']:g} ms"
     if path["most_ms"] is None:
         return f"{ends}: no rows yet"
@@ -134,7 +132,6 @@ EVERY_TICK_S = 1.0
 
 
 def watched(statuses: Iterator[dict[str, Any]], output: Format) -> None:
-    """Shows them as they come."""
     if output in ("json", "jsonl"):
         for status in statuses:
             emit_line(status)

@@ -20,12 +20,12 @@ import msgspec
 from headgate.dashboards.runs.connection import asked, contact_of, controller_option
 from headgate.dashboards.runs.up_settings import parse_rate_scale
 from headgate.dashboards.terminal.operate_commands import wait_option
-from headgate.dashboards.terminal.package_commands import packed_of, read, signing_key_option
+from headgate.dashboards.terminal.package_commands import packed_of, packing_options, read
 from headgate.dashboards.up.up_preparation import say_side_effects
 from headgate.topology_runtime.api.loading import Loaded, check_runs, load
 from headgate.topology_runtime.api.references import module_of_file
 from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.commands.output import Format, bar, console, emit, format_options
+from headgate.topology_runtime.commands.output import FILE, Bars, Format, answer, bar, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.keys.key_pairs import Contact
@@ -102,9 +102,10 @@ def measured(ask: Ask, number: int, say: Say) -> list[dict[str, Any]]:
     """Wait until the submission is run; what was measured for it. Ctrl-C withdraws it. Raises HeadgateError when it is
     not run."""
     try:
-        with Progress(say) as progress:
+        with Bars() as bars:
+            states: dict[tuple[str, str], str] = {}
             while (found := _look(ask, number))["state"] == "measuring":
-                progress.show(found["measuring"])
+                states = _show(found["measuring"], states, bars, say)
                 time.sleep(MEASURE_POLL_S)
     except KeyboardInterrupt:
         ask("withdraw", {"number": number})
@@ -149,53 +150,19 @@ def _look(ask: Ask, number: int) -> Any:
             time.sleep(MEASURE_POLL_S)
 
 
-class Progress:
-    """How far it is: a bar on a terminal, elsewhere a line for each task that begins or is done."""
-
-    def __init__(self, say: Say) -> None:
-        self._say, self._screen = say, console(sys.stderr)
-        self._states: dict[tuple[str, str], str] = {}
-        self._bar: Any = None
-        self._began = False
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def show(self, now: Mapping[str, Any]) -> None:
-        if not self._began:
-            self._say(_first_words(now))
-            self._began = True
-        if self._screen.is_terminal:
-            self._draw(now)
-            return
-        for task in now["tasks"]:
-            key = task["task"], task["machine"] or ""
-            if task["state"] != self._states.get(key, "waiting"):
-                self._say(_line(task, now))
-            self._states[key] = task["state"]
-
-    def _draw(self, now: Mapping[str, Any]) -> None:
-        from rich import progress
-
-        if self._bar is None:
-            what, left = progress.TextColumn("{task.description}"), progress.TextColumn("{task.fields[left]}")
-            self._bar = progress.Progress(
-                what, progress.BarColumn(), left, console=self._screen, transient=True
-            )
-            self._bar.add_task("", total=1.0, left="")
-            self._bar.start()
-        shares = [_share(task) for task in now["tasks"]]
-        self._bar.update(
-            self._bar.task_ids[0],
-            description=_at_work(now),
-            completed=sum(shares),
-            total=len(shares),
-            left=_left(now),
-        )
+def _show(
+    now: Mapping[str, Any], before: dict[tuple[str, str], str], bars: Bars, say: Say
+) -> dict[tuple[str, str], str]:
+    """How far it is: a bar on a terminal, elsewhere a line for each task that begins or is done. Gives its states."""
+    if not before:
+        say(_first_words(now))
+    shares = [_share(task) for task in now["tasks"]]
+    bars.show("submission", _at_work(now), sum(shares), len(shares), _left(now))
+    states = {(task["task"], task["machine"] or ""): task["state"] for task in now["tasks"]}
+    for task, (key, state) in zip(now["tasks"], states.items(), strict=True):
+        if not bars.there and state != before.get(key, "waiting"):
+            say(_line(task, now))
+    return states
 
 
 def _first_words(now: Mapping[str, Any]) -> str:
@@ -241,15 +208,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def code_options(command: F) -> F:
     """Where the code of a topology comes from, and how it gets to the hosts: for `Shipment.loaded`."""
-    command = setting(
-        "--on-every-host", multiple=True, metavar="TASK.PARAM", help="A param that names a file of each host."
-    )(signing_key_option(command))
     command = click.option(
-        "--package",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Send this one, with the topology in it.",
-    )(command)
+        "--package", type=FILE, metavar="FILE", help="Send this one, with the topology in it."
+    )(packing_options(command))
     return click.option(
         "--ship", is_flag=True, help="Pack the code and send it to every host, not only its folder's name."
     )(command)
@@ -390,9 +351,7 @@ def root_of(reference: str) -> Path | None:
 @click.command(cls=SettingsCommand)
 @click.argument("topology", required=False)
 @click.option(
-    "--models",
-    type=click.Path(path_type=Path),
-    help="A folder of models [what it lacks is measured on the hosts, once].",
+    "--models", type=FILE, help="A folder of models [what it lacks is measured on the hosts, once]."
 )
 @click.option(
     "--rates",
@@ -403,7 +362,7 @@ def root_of(reference: str) -> Path | None:
 @setting("--rate-scale", metavar="X", help="Multiplies rates.")
 @setting("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
 @code_options
-@setting("--save-models", type=click.Path(path_type=Path), metavar="DIR", help="What was measured, too.")
+@setting("--save-models", type=FILE, metavar="DIR", help="What was measured, too.")
 @setting(
     "--measure-side-effects", is_flag=True, help="Run tasks with side effects on samples, where models lack."
 )
@@ -455,10 +414,8 @@ def submit(
             say_first_plan(ask, say)
         if shipment.digest:
             done["package"] = shipment.digest
-    if output == "table":
-        click.echo(f"{done['topology']} is given to run {done['run']}; `headgate status --watch` shows it")
-    else:
-        emit(output, {"schema": "headgate/submit/v1", **done}, [done])
+    words = f"{done['topology']} is given to run {done['run']}; `headgate status --watch` shows it"
+    answer(output, "headgate/submit/v1", done, words)
 
 
 def asking(where: str | None, contact: Contact) -> Callable[[str, dict[str, Any]], Any]:
@@ -520,9 +477,7 @@ DEADLINE_S = 300.0
 @click.command(cls=SettingsCommand)
 @click.argument("topology", required=False)
 @click.option("--back", is_flag=True, help="Bring the code before back.")
-@click.option(
-    "--models", type=click.Path(path_type=Path), help="A folder of models, where they are others now."
-)
+@click.option("--models", type=FILE, help="A folder of models, where they are others now.")
 @code_options
 @wait_option(DEADLINE_S, "all slots have it")
 @controller_option
@@ -541,12 +496,10 @@ def replace(topology: str | None, back: bool, output: Format, deadline: float, *
     done = asked(contact, "replace", {"back": True}) if back else _given(contact, topology, options)
     if deadline > 0:
         until_replaced(contact, done, deadline)
-    if output != "table":
-        emit(output, {"schema": "headgate/replace/v1", **done}, [done])
-    elif deadline > 0:
-        click.echo(f"all slots of run {done['run']} have {'the code before' if back else 'the new code'}")
-    else:
-        click.echo(f"{counted(done['slots'], 'slot')} of run {done['run']} to change, one after the other")
+    words = f"{counted(done['slots'], 'slot')} of run {done['run']} to change, one after the other"
+    if deadline > 0:
+        words = f"all slots of run {done['run']} have {'the code before' if back else 'the new code'}"
+    answer(output, "headgate/replace/v1", done, words)
 
 
 def _given(contact: Contact, topology: str | None, options: dict[str, Any]) -> Any:

@@ -39,8 +39,6 @@ nearest: the peak of its threads there, or that slot's CPU.
 
 
 class Help(ModalScreen[None]):
-    """The keys, until one is pressed."""
-
     CSS = "Help { align: center middle; } Help > VerticalScroll { width: 84; height: 20; border: round $primary; padding: 0 1; background: $surface; }"  # noqa: E501
 
     def compose(self) -> ComposeResult:
@@ -125,7 +123,6 @@ class Top(App[None]):
             self.call_from_thread(self.take, reading)
 
     def take(self, reading: StatusReading) -> None:
-        """An answer has come."""
         self._newest, self._heard_s = reading, self._now_s()
         self.draw()
 
@@ -153,7 +150,6 @@ class Top(App[None]):
         found.scroll_to(x, y, animate=False)
 
     def tell_age(self) -> None:
-        """Live, frozen or stale, in words."""
         badge = self._badge
         if not badge.is_attached:
             return  # the screen is being given back
@@ -223,5 +219,4 @@ class Top(App[None]):
 
 
 def clock(reading: StatusReading | None) -> str:
-    """The time of a reading, UTC."""
     return f"{str(reading.status.get('time', ''))[11:19]}Z" if reading else ""

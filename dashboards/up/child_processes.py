@@ -183,7 +183,6 @@ class Child:
 
 
 def how(code: int) -> str:
-    """An exit code in words."""
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 

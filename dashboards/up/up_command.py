@@ -17,7 +17,7 @@ from headgate.dashboards.runs.up_settings import (
     parse_slots,
 )
 from headgate.topology_runtime.api.shipped_examples import DEMO
-from headgate.topology_runtime.commands.output import Format, format_options
+from headgate.topology_runtime.commands.output import FILE, Format, format_options
 from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
 from headgate.topology_runtime.tasks.demo import DEMO_SLOT_CORES, SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.wire import run_options as trigger_options
@@ -32,9 +32,7 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 
 @click.command(cls=SettingsCommand, usual=USUAL)
 @click.argument("topology", required=False)
-@click.option(
-    "--input", type=click.Path(path_type=Path), help="A file of events, one per line, repeated as needed."
-)
+@click.option("--input", type=FILE, help="A file of events, one per line, repeated as needed.")
 @click.option(
     "--rates",
     metavar="FILE|R",
@@ -67,9 +65,7 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
               show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
 @setting("--workers-as", default="agent", metavar="own|agent|USER",
               help="As root: whom tasks run as, a user of their own, you, or another [agent: you].")  # fmt: skip
-@click.option(
-    "--models", type=click.Path(path_type=Path), help="A folder of models [default: measured once]."
-)
+@click.option("--models", type=FILE, help="A folder of models [default: measured once].")
 @setting(
     "--measure-side-effects", is_flag=True, help="Run sinks and tasks with side effects on sample rows, too."
 )
@@ -82,10 +78,18 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 @setting("--traffic-triggers", default=trigger_options.DEFAULT_TRIGGERS, show_default=True, metavar="WHEN",
               help=trigger_options.TRIGGERS_HELP)  # fmt: skip
 @click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)
-@click.option("--plan", type=click.Path(path_type=Path), metavar="FILE",
-              help="Run this plan (from `headgate plan -o json`), and never re-plan.")  # fmt: skip
-@click.option("--season", type=click.Path(path_type=Path), metavar="FILE",
-              help="Forecast rises and falls by this season (`headgate lab season learn`).")  # fmt: skip
+@click.option(
+    "--plan",
+    type=FILE,
+    metavar="FILE",
+    help="Run this plan (from `headgate plan -o json`), and never re-plan.",
+)
+@click.option(
+    "--season",
+    type=FILE,
+    metavar="FILE",
+    help="Forecast rises and falls by this season (`headgate lab season learn`).",
+)
 @setting("--margin", type=click.FloatRange(0, 9), default=None, metavar="PART",
               help="Plan for so much more than the rate: 0.05 [optimal: by the models' spread].")  # fmt: skip
 @setting("--sure", type=click.FloatRange(0.5, 0.9999), default=None, metavar="P",
@@ -101,10 +105,10 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
               help="Only advise, ask before a re-plan, or re-plan by itself.")  # fmt: skip
 @setting("--max-dead", type=click.FloatRange(0, 1), default=1.0, show_default=True, metavar="SHARE",
               help="Exit code 8 when this share of the rows, or more, became dead letters.")  # fmt: skip
-@click.option("--state-dir", type=click.Path(path_type=Path), help="Keep the run's state here.")
+@click.option("--state-dir", type=FILE, help="Keep the run's state here.")
 @click.option("--resume", is_flag=True,
               help="Go on with a run whose `up` was killed: that of --state-dir, or the latest.")  # fmt: skip
-@click.option("--trace-dir", type=click.Path(path_type=Path), default=Path("traces"), show_default=True)
+@click.option("--trace-dir", type=FILE, default=Path("traces"), show_default=True)
 @setting(
     "--trace-keep",
     default=DEFAULT_KEEP,
@@ -141,7 +145,6 @@ def up(context: click.Context, /, output: Format, **options: Any) -> None:
 
 
 def settings_of(options: dict[str, Any]) -> UpSettings:
-    """The options as one checked value. Raises UsageError."""
     given = {name: value for name, value in options.items() if value is not None}
     if given.get("topology") == DEMO:  # the same as none
         del given["topology"]

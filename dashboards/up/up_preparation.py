@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 import stat
 import sys
 import time
@@ -18,10 +17,11 @@ from typing import Any
 
 import msgspec
 
-from headgate.dashboards.runs.run_places import HOST, RUNS, Places, free_ports
+from headgate.dashboards.runs.run_places import HOST, RUNS, Places, fault_of, free_ports
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import Child, owner_option
 from headgate.topology_runtime.api.topology import Task, Topology, document_of
+from headgate.topology_runtime.commands.output import Bars
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
 from headgate.topology_runtime.rates import offered_rates as rates
 from headgate.topology_runtime.rates.offered_rates import Rates
@@ -59,7 +59,6 @@ def work_of(settings: UpSettings, places: Places) -> Work:
 
 
 def demo_work(settings: UpSettings, places: Places) -> Work:
-    """The built-in demo and its look-up service."""
     source = str(settings.input) if settings.input else None
     archive = str(places.trace("demo") / "archive")
     topology = demo.topology(f"{HOST}:{places.service_port}", source, archive, settings.slot_cores)
@@ -157,13 +156,26 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
     if settings.topology is None and settings.slot_cores == demo.DEMO_SLOT_CORES:
         begin_with_shipped(settings, work, say)
     say_side_effects(settings.measure_side_effects, work.topology, say)
-    with PreparationProgress(say) as progress:
+    told = ""
+    with Bars() as bars:
+
+        def tell(task: str, threads: int, done: int, of: int) -> None:
+            nonlocal told
+            if not told:
+                say(
+                    "measuring the tasks on this machine, once, some seconds each (they really run, with sample rows)"
+                )
+            bars.show("models", f"{task}, {counted(threads, 'thread')}", done, of)
+            if not bars.there and task != told:
+                say(f"measuring {task}: {done} of about {of} points done")
+            told = task
+
         folder, fresh = models_for(
             work.topology,
             work.user_paths,
             settings.slot_cores,
             settings.slot_memory_bytes,
-            tell=progress.tell,
+            tell=tell,
             measure_side_effects=settings.measure_side_effects,
         )
     if fresh:
@@ -207,56 +219,7 @@ def say_side_effects(
         )
 
 
-class PreparationProgress:
-    """How far the calibration is: a bar on a terminal, a line per task elsewhere. Made when first told."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._task = ""
-        self._bar: BarOf | None = None
-
-    def __enter__(self) -> PreparationProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def tell(self, task: str, threads: int, done: int, of: int) -> None:
-        """`done` of about `of` points are measured; now `task` with so many threads."""
-        if not self._task:
-            self._say(
-                "measuring the tasks on this machine, once, some seconds each (they really run, with sample rows)"
-            )
-        if sys.stderr.isatty():
-            self._bar = self._bar or BarOf()
-            self._bar.at(f"{task}, {counted(threads, 'thread')}", done, of)
-        elif task != self._task:
-            self._say(f"measuring {task}: {done} of about {of} points done")
-        self._task = task
-
-
-class BarOf:
-    """A progress bar on stderr."""
-
-    def __init__(self) -> None:
-        from rich import progress
-
-        from headgate.topology_runtime.commands.output import console
-
-        self._progress = progress.Progress(console=console(sys.stderr), transient=True)
-        self._task = self._progress.add_task("")
-        self._progress.start()
-
-    def at(self, text: str, done: int, of: int) -> None:
-        self._progress.update(self._task, description=text, completed=done, total=of)
-
-    def close(self) -> None:
-        self._progress.stop()
-
-
 def write_work(places: Places, work: Work) -> Path:
-    """The topology as a file for the controller."""
     file = places.state / "topology.json"
     file.write_bytes(msgspec.json.encode(document_of(work.topology)))
     return file
@@ -386,7 +349,7 @@ def places_again(kept: KeptRun, state: Path) -> Places:
     """Where it was; other ports where the old ones are taken by others now."""
     control, command, service = kept.ports
     end_s = time.monotonic() + GONE_S
-    while taken := [port for port in kept.ports if not _free(port)]:
+    while taken := [port for port in kept.ports if fault_of(port)]:
         if time.monotonic() >= end_s:
             others = iter(free_ports(len(taken)))
             control, command, service = (next(others) if port in taken else port for port in kept.ports)
@@ -410,14 +373,6 @@ def work_again(kept: KeptRun, settings: UpSettings, places: Places) -> Work:
     topology = load(str(places.state / "topology.json")).topology
     services = (demo_service(places),) if settings.topology is None else ()
     return Work(topology, kept.user_paths, services)
-
-
-def _free(port: int) -> bool:
-    try:
-        socket.create_server((HOST, port)).close()
-    except OSError:
-        return False
-    return True
 
 
 def _path(kind: type[Any], value: Any) -> Any:

@@ -92,7 +92,6 @@ def print_summary(summary: Summary, output: Format) -> None:
 
 
 def lines_of(summary: Summary) -> list[str]:
-    """The run in a few lines."""
     t, latency = summary["tuples"], summary["latency_ms"]
     achieved = f"{summary['achieved_tps']:.1f} rows/s"
     if summary["offered_tps"]:
@@ -119,7 +118,6 @@ def _duplicates(tuples: dict[str, Any]) -> str:
 
 
 def plan_rows(summary: Summary) -> list[dict[str, Any]]:
-    """The plans as a table has them."""
     return [
         {
             "plan": plan["epoch"],
@@ -137,7 +135,6 @@ def plan_rows(summary: Summary) -> list[dict[str, Any]]:
 
 
 def next_steps(trace: Path, dead: int) -> list[str]:
-    """Where to look next."""
     letters = [f"the {dead:,} dead letters: headgate deadletter list --trace {trace}"] if dead else []
     return [
         *letters,
@@ -147,7 +144,6 @@ def next_steps(trace: Path, dead: int) -> list[str]:
 
 
 def demo_sentence(summary: Summary, killed: str) -> str:
-    """What the demo has shown, in one sentence."""
     tuples, plans, p99 = summary["tuples"], len(summary["plans"]) - 1, summary["latency_ms"]["p99"]
     shown = [f"{tuples['acked']:,} rows at {summary['achieved_tps']:,.0f} a second"]
     shown += [f"99 % of them within {p99:.0f} ms"] * (p99 is not None)
@@ -259,7 +255,6 @@ def controller_begun(places: Places) -> Iterator[Prestarted]:
 
 
 def run_to_its_end(session: Session, work: Work, output: Format) -> None:
-    """Everything from the start of its processes on."""
     settings, places, shown = session.settings, session.places, session.screen
     try:
         session.run()
@@ -328,7 +323,6 @@ def controller_options(
     models: Path,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
-    """The controller's command line."""
     topology = write_work(places, work)
     rates = rates_of(settings, lambda: capacity_tps(settings, topology, models), work.topology)
     for meaning in filter(None, (words_of(rates, work.topology), demo_scaled(settings, rates))):

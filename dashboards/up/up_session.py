@@ -73,7 +73,6 @@ class StatusFeed:
         self._waiter.wait(timeout_s)
 
     def turn(self, now_ns: int, eager: bool) -> None:
-        """Read what has come; ask again when it is time."""
         while (reply := self._channel.receive()) is not None:
             self._take(reply)
         waited_ns = now_ns - self._asked_ns
@@ -132,13 +131,11 @@ def port_of(port: int, vm: str) -> int | None:
 
 
 def metrics_option(port: int | None, vm: str) -> list[str]:
-    """For an agent's command line."""
     found = None if port is None else port_of(port, vm)
     return [] if found is None else ["--metrics-port", str(found)]
 
 
 def targets(port: int, vms: Iterable[str]) -> list[dict[str, object]]:
-    """The controller and the agents, as Prometheus reads them."""
     agents = sorted(found for vm in vms if (found := port_of(port, vm)) is not None)
     groups = {"controller": [port], "agent": agents}
     return [
@@ -230,7 +227,6 @@ class Interrupts:
 
 
 def alive_s() -> float:
-    """How long ago this process was started."""
     started_ticks = int(Path("/proc/self/stat").read_text("ascii").rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
 
@@ -312,7 +308,6 @@ class Session:
         self.show_what_is_new()
 
     def turn(self, now_ns: int) -> None:
-        """One look at everything."""
         lines = [line for child in (self.controller, *self.services) if (line := child.look(now_ns))]
         lines += self.reconcile(now_ns)
         if self.page is not None and (said := self.page.look(now_ns)):
@@ -364,7 +359,6 @@ class Session:
             )
 
     def shutdown(self) -> None:
-        """End what still runs, remove what it held."""
         self.screen.close()
         self.feed.close()
         with self.disk.writing("the list for Prometheus", self.places.state):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.dashboards.runs.connection import contact_of, controller_option
+from headgate.topology_runtime.commands.output import FILE
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.keys.key_pairs import Contact
@@ -26,25 +27,18 @@ TOKEN_LEAST, TOKEN_MOST = 16, 256  # characters of a token that is given
 
 @click.command(cls=SettingsCommand)
 @controller_option
-@click.option(
-    "--key", type=click.Path(path_type=Path), metavar="FILE", help="The key file of an operator or viewer."
-)
-@click.option("--trace", type=click.Path(path_type=Path), metavar="DIR", help="Show a recorded run instead.")
+@click.option("--key", type=FILE, metavar="FILE", help="The key file of an operator or viewer.")
+@click.option("--trace", type=FILE, metavar="DIR", help="Show a recorded run instead.")
 @setting("--speed", type=click.FloatRange(0, 1000, min_open=True), help="Of the trace [1].")
 @click.option(
     "--listen", metavar="HOST", help="Address for browsers [loopback]; off it with TLS and the token."
 )
 @setting("--advertise", metavar="HOST", help="Under which they reach it [as --listen].")
 @click.option("--tls", is_flag=True, help="By https, with a certificate that is made here and kept.")
-@setting(
-    "--certificate",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="… with this one, as PEM.",
-)
-@setting("--certificate-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
+@setting("--certificate", type=FILE, metavar="FILE", help="… with this one, as PEM.")
+@setting("--certificate-key", type=FILE, metavar="FILE", help="Its key.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: any.")
-@setting("--token-file", type=click.Path(path_type=Path), help="Holds the token; made if not there.")
+@setting("--token-file", type=FILE, help="Holds the token; made if not there.")
 @setting("--clients", "clients_most", type=click.IntRange(1, 1000), default=64, show_default=True,
               help="Viewers at most.")  # fmt: skip
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
@@ -119,7 +113,6 @@ def listening_of(options: dict[str, Any]) -> Listening:
 
 
 def asking(contact: Contact) -> Ask:
-    """Asks the controller without holding up the server."""
     import asyncio
 
     from headgate.dashboards.runs.connection import data_of

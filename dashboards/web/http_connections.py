@@ -106,7 +106,6 @@ class Bounded(H11Protocol):
 
 
 def protocol_of(limits: Limits) -> type[asyncio.Protocol]:
-    """The protocol of one server's connections."""
     return type("Bounded", (Bounded,), {"limits": limits})
 
 
@@ -155,7 +154,6 @@ class Door(asyncio.Protocol):
         self._forget()
 
     def shutdown(self) -> None:
-        """The server ends."""
         self.cut()
 
     def cut(self) -> None:

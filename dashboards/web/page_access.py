@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import FileResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY_MOST_BYTES = 64 * 1024
 TOKEN_HEADER = "x-headgate-token"
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+THE_TOKEN = "the token that was printed when this page was started"
+NO_STORE = {"cache-control": "no-store"}
 
 
 def policy_of(hosts: tuple[str, ...], secure: bool = False) -> str:
@@ -53,10 +52,10 @@ class Guard:
 
     No Strict-Transport-Security: it would be for every port of the host, also those of other servers."""
 
-    def __init__(self, app: App, hosts: tuple[str, ...], secure: bool = False) -> None:
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...], secure: bool = False) -> None:
         self._app, self._hosts = app, frozenset(host.lower() for host in hosts)
         self._origins = frozenset(f"{'https' if secure else 'http'}://{host}" for host in self._hosts)
-        told = {
+        self._told = {
             "content-security-policy": policy_of(hosts, secure),
             "x-content-type-options": "nosniff",
             "x-frame-options": "DENY",
@@ -65,46 +64,44 @@ class Guard:
             "cross-origin-resource-policy": "same-origin",
             "permissions-policy": "camera=(), geolocation=(), microphone=()",
         }
-        self._told = [(name.encode(), value.encode()) for name, value in told.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
-        elif not self._ours(scope["headers"]):
-            await self._refuse(scope, send)
-        else:
+        elif self._ours(Headers(scope=scope)):
             await self._app(scope, receive, self._with_headers(send))
-
-    def _ours(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
-        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
-        return (
-            len(hosts) == 1 and hosts[0].lower() in self._hosts and all(o in self._origins for o in origins)
-        )
-
-    async def _refuse(self, scope: Scope, send: Send) -> None:
-        if scope["type"] == "websocket":
+        elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "foreign host or origin"})
-            return
-        body = msgspec.json.encode(error_data("HG-FOREIGN", "this host or origin is not served"))
-        headers = [*self._told, (b"content-type", b"application/json")]
-        headers.append((b"content-length", str(len(body)).encode()))
-        await send({"type": "http.response.start", "status": 403, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        else:
+            refusal = refused(403, "HG-FOREIGN", "this host or origin is not served")
+            await refusal(scope, receive, self._with_headers(send))
+
+    def _ours(self, headers: Headers) -> bool:
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        return len(hosts) == 1 and hosts[0].lower() in self._hosts and self._origins.issuperset(origins)
 
     def _with_headers(self, send: Send) -> Send:
-        async def told(message: MutableMapping[str, Any]) -> None:
+        async def told(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *self._told]
+                MutableHeaders(scope=message).update(self._told)
             await send(message)
 
         return told
 
 
 def error_data(code: str, what: str, **more: Any) -> dict[str, Any]:
-    """An error as JSON has it."""
     known = {name: value for name, value in more.items() if value}
     return {"schema": "headgate/error/v1", "error": {"code": code, "what": what, **known}}
+
+
+def answered(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """JSON that nobody keeps."""
+    kept = {**NO_STORE, **(headers or {})}
+    return Response(msgspec.json.encode(data), status, kept, media_type="application/json")
+
+
+def refused(status: int, code: str, what: str, **more: Any) -> Response:
+    return answered(error_data(code, what, **more), status)
 
 
 # ── Who may look at a page that other machines reach: whoever has its token ───
@@ -121,7 +118,7 @@ FOR_ALL = ("/static/enter.js", "/static/page.css", "/static/icon.svg")
 class Gate:
     """Around the application. port: in the cookie's name, for cookies are of a host, not of a port."""
 
-    def __init__(self, app: App, token: str, port: str, static: Path) -> None:
+    def __init__(self, app: ASGIApp, token: str, port: str, static: Path) -> None:
         self._app, self._token, self._form = app, token, static / FORM
         self._cookie = f"__Host-headgate-{port}"
         self._worth = hmac.new(token.encode(), b"headgate page, reading", hashlib.sha256).hexdigest()
@@ -130,57 +127,27 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] == ENTER:
-            await self._enter(scope, send)
-        elif (scope["type"] == "http" and scope["path"] in FOR_ALL) or self._may_look(scope):
+            await self._entered(scope)(scope, receive, send)
+        elif (scope["type"] == "http" and scope["path"] in FOR_ALL) or self._may_look(Headers(scope=scope)):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "the token is missing"})
         elif scope["path"] == "/":
-            await _answer(send, 401, self._form.read_bytes(), "text/html; charset=utf-8")
+            await FileResponse(self._form, 401, NO_STORE)(scope, receive, send)
         else:
-            await _refuse(send, 401, "reading needs the token that was printed when this page was started")
+            await refused(401, "HG-TOKEN", f"reading needs {THE_TOKEN}")(scope, receive, send)
 
-    async def _enter(self, scope: Scope, send: Send) -> None:
+    def _entered(self, scope: Scope) -> Response:
         if scope["method"] != "POST":
-            await _refuse(send, 405, "POST it")
-        elif not self._has_token(scope):
-            await _refuse(send, 401, "this is not the token that was printed when this page was started")
-        else:
-            said = f"{self._cookie}={self._worth}; Path=/; Secure; HttpOnly; SameSite=Lax"
-            await _answer(send, 200, b"{}", "application/json", (b"set-cookie", said.encode()))
+            return refused(405, "HG-TOKEN", "POST it")
+        if not self._has_token(Headers(scope=scope)):
+            return refused(401, "HG-TOKEN", f"this is not {THE_TOKEN}")
+        said = f"{self._cookie}={self._worth}; Path=/; Secure; HttpOnly; SameSite=Lax"
+        return answered({}, 200, {"set-cookie": said})
 
-    def _may_look(self, scope: Scope) -> bool:
-        return self._has_token(scope) or any(
-            same_token(_value(text, self._cookie), self._worth) for text in _headers(scope, "cookie")
-        )
+    def _may_look(self, headers: Headers) -> bool:
+        cookies = (cookie_parser(text).get(self._cookie) for text in headers.getlist("cookie"))
+        return self._has_token(headers) or any(same_token(cookie, self._worth) for cookie in cookies)
 
-    def _has_token(self, scope: Scope) -> bool:
-        return any(same_token(given, self._token) for given in _headers(scope, TOKEN_HEADER))
-
-
-def _headers(scope: Scope, name: str) -> list[str]:
-    return [value.decode("latin-1") for known, value in scope["headers"] if known == name.encode()]
-
-
-def _value(text: str, name: str) -> str | None:
-    try:
-        found = SimpleCookie(text).get(name)
-    except CookieError:
-        return None
-    return found.value if found is not None else None
-
-
-async def _refuse(send: Send, status: int, what: str) -> None:
-    await _answer(send, status, msgspec.json.encode(error_data("HG-TOKEN", what)), "application/json")
-
-
-async def _answer(send: Send, status: int, body: bytes, kind: str, *more: tuple[bytes, bytes]) -> None:
-    headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body)), *more]
-    await send(
-        {
-            "type": "http.response.start",
-            "status": status,
-            "headers": [*headers, (b"cache-control", b"no-store")],
-        }
-    )
-    await send({"type": "http.response.body", "body": body})
+    def _has_token(self, headers: Headers) -> bool:
+        return any(same_token(given, self._token) for given in headers.getlist(TOKEN_HEADER))

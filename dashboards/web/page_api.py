@@ -5,21 +5,27 @@ Writing is always two requests: `rate`, `stop` and `approve` answer with a propo
 
 from __future__ import annotations
 
+import functools
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.dashboards.web import proposals as p
-from headgate.dashboards.web.page_access import BODY_MOST_BYTES, TOKEN_HEADER, error_data, same_token
+from headgate.dashboards.web.page_access import (
+    BODY_MOST_BYTES,
+    THE_TOKEN,
+    TOKEN_HEADER,
+    answered,
+    refused,
+    same_token,
+)
+from headgate.dashboards.web.page_stream import Hub
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, Unreachable
 from headgate.topology_runtime.platform.clock import monotonic_ns
-
-if TYPE_CHECKING:
-    from headgate.dashboards.web.page_stream import Hub
 
 STATUS = {2: 400, 3: 400, 4: 422, 5: 503, 6: 409, 7: 409}  # exit code → HTTP status
 WHATIF_S = 60.0
@@ -30,8 +36,6 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Refusal(Exception):
-    """An answer that is none: its status and its error."""
-
     def __init__(self, status: int, code: str, what: str) -> None:
         super().__init__(what)
         self.status, self.code, self.what = status, code, what
@@ -63,23 +67,16 @@ class Application(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
-def answered(data: Any, status: int = 200) -> Response:
-    return Response(
-        msgspec.json.encode(data), status, {"cache-control": "no-store"}, media_type="application/json"
-    )
-
-
 def guarded(handler: Handler) -> Handler:
-    """Errors as JSON with their status."""
-
+    @functools.wraps(handler)
     async def safe(request: Request) -> Response:
         try:
             return await handler(request)
         except Refusal as error:
-            return answered(error_data(error.code, error.what), error.status)
+            return refused(error.status, error.code, error.what)
         except HeadgateError as error:
             told = {"cause": error.cause, "hint": error.hint, "faults": list(error.faults)}
-            return answered(error_data(error.code, error.what, **told), STATUS.get(error.exit_code, 500))
+            return refused(STATUS.get(error.exit_code, 500), error.code, error.what, **told)
 
     return safe
 
@@ -100,7 +97,6 @@ async def body_of(request: Request, kind: type[Body]) -> Body:
 
 
 def document_of(request: Request) -> dict[str, Any]:
-    """The newest snapshot. Raises Unreachable before there is one."""
     hub: Hub = request.app.state.hub
     if hub.document is None:
         why = hub.stale.why if hub.stale is not None else None
@@ -117,9 +113,8 @@ async def asked(request: Request, command: str, arguments: dict[str, Any], secon
 
 
 def check_token(request: Request) -> None:
-    """Raises Refusal without the token."""
     if not same_token(request.headers.get(TOKEN_HEADER), request.app.state.token):
-        raise Refusal(401, "HG-TOKEN", "writing needs the token that was printed when this page was started")
+        raise Refusal(401, "HG-TOKEN", f"writing needs {THE_TOKEN}")
 
 
 @guarded
@@ -165,7 +160,6 @@ async def approve(request: Request) -> Response:
 
 @guarded
 async def apply(request: Request) -> Response:
-    """Do what was proposed."""
     check_token(request)
     body = await body_of(request, Application)
     found = request.app.state.proposals.take(body.id, document_of(request), monotonic_ns())

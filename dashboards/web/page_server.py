@@ -10,21 +10,26 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from headgate.dashboards.web import page_api as api
 from headgate.dashboards.web.feed_items import Feed
-from headgate.dashboards.web.page_access import BODY_MOST_BYTES, App, Guard
-from headgate.dashboards.web.page_stream import CLIENTS_MOST, Hub
+from headgate.dashboards.web.http_connections import Limits, door_of, protocol_of
+from headgate.dashboards.web.page_access import BODY_MOST_BYTES, Gate, Guard
+from headgate.dashboards.web.page_api import Ask
+from headgate.dashboards.web.page_stream import CLIENTS_MOST, Hub, stream
+from headgate.dashboards.web.proposals import Proposals
 from headgate.topology_runtime.errors import InvalidInput, Unreachable
 from headgate.topology_runtime.platform.addresses import LOOPBACK
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-    from headgate.dashboards.web.page_api import Ask
-    from headgate.topology_runtime.platform.certificates import Certificate
+from headgate.topology_runtime.platform.certificates import Certificate, server_context
 
 STATIC = Path(__file__).parent / "static"
 WEEK = "public, max-age=604800"
@@ -55,47 +60,26 @@ class Web:
 
 def application(web: Web) -> Any:
     """The ASGI application. Raises InvalidInput when plotly is not installed."""
-    from starlette.applications import Starlette
-    from starlette.routing import Mount, Route, WebSocketRoute
-    from starlette.staticfiles import StaticFiles
-
-    from headgate.dashboards.web import page_api as api
-    from headgate.dashboards.web.page_stream import stream
-
+    posted = (api.whatif, api.rate, api.stop, api.approve, api.apply)
     routes = [
         Route("/", _file(web.static / "index.html", "no-cache")),
         Route("/plotly.min.js", _file(plotly_js(), WEEK)),
         Route("/api/snapshot", api.snapshot),
-        Route("/api/whatif", api.whatif, methods=["POST"]),
-        Route("/api/rate", api.rate, methods=["POST"]),
-        Route("/api/stop", api.stop, methods=["POST"]),
-        Route("/api/approve", api.approve, methods=["POST"]),
-        Route("/api/apply", api.apply, methods=["POST"]),
+        *(Route(f"/api/{handler.__name__}", handler, methods=["POST"]) for handler in posted),
         WebSocketRoute("/api/stream", stream),
         Mount("/static", StaticFiles(directory=web.static, check_dir=False)),
     ]
     app = Starlette(routes=routes, lifespan=_life)
-    _fill(app, web)
-    return Guard(_gated(app, web), web.hosts, web.certificate is not None)
-
-
-def _gated(app: App, web: Web) -> App:
-    if not web.closed:
-        return app
-    from headgate.dashboards.web.page_access import Gate
-
-    if web.token is None:
-        raise ValueError("a closed page without a token would be open to nobody")
-    return Gate(app, web.token, web.hosts[0].rpartition(":")[2], web.static)
-
-
-def _fill(app: Starlette, web: Web) -> None:
-    from headgate.dashboards.web.proposals import Proposals
-
     app.state.hub = Hub(web.feed, web.clients_most)
     app.state.ask, app.state.token = web.ask, web.token
     app.state.proposals = Proposals()
     app.state.thinking = asyncio.Semaphore(THINKING_MOST)
+    inside: ASGIApp = app
+    if web.closed:
+        if web.token is None:
+            raise ValueError("a closed page without a token would be open to nobody")
+        inside = Gate(app, web.token, web.hosts[0].rpartition(":")[2], web.static)
+    return Guard(inside, web.hosts, web.certificate is not None)
 
 
 @contextlib.asynccontextmanager
@@ -111,8 +95,6 @@ def _file(path: Path, cache: str) -> Any:
     """An endpoint that answers with this file."""
 
     async def answer(request: Request) -> Response:
-        from starlette.responses import FileResponse, PlainTextResponse
-
         if not path.is_file():
             return PlainTextResponse("not found", 404)
         return FileResponse(path, headers={"cache-control": cache})
@@ -129,7 +111,6 @@ def plotly_js() -> Path:
 
 
 def listening(port: int, host: str = LOOPBACK) -> socket.socket:
-    """A socket there; port 0: any. Raises Unreachable."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address, family=family, backlog=1024)
@@ -142,8 +123,6 @@ def listening(port: int, host: str = LOOPBACK) -> socket.socket:
 
 def serve(web: Web, sock: socket.socket) -> None:
     """Serve until SIGTERM or SIGINT."""
-    import uvicorn
-
     config = uvicorn.Config(
         application(web),
         http=protocol(web),
@@ -162,13 +141,8 @@ def serve(web: Web, sock: socket.socket) -> None:
 
 def protocol(web: Web) -> type[asyncio.Protocol]:
     """What its connections speak. Raises InvalidInput for a certificate that cannot be used."""
-    from headgate.dashboards.web.http_connections import Limits, protocol_of
-
     if web.certificate is None:
         return protocol_of(Limits())
-    from headgate.dashboards.web.http_connections import door_of
-    from headgate.topology_runtime.platform.certificates import server_context
-
     return door_of(Limits(), server_context(web.certificate), web.address)
 
 

@@ -52,7 +52,6 @@ class Client:
         self._ready.set()
 
     async def take(self) -> bytes:
-        """The next message to send."""
         while True:
             await self._ready.wait()
             if self._whole_due and (whole := self._hub.whole()) is not None:

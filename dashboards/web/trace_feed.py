@@ -96,7 +96,6 @@ class RecordedViews:
 
     @property
     def began_s(self) -> float:
-        """Seconds since 1970."""
         return self._times[0]
 
     @property

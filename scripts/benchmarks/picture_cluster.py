@@ -10,14 +10,13 @@ from msgspec.structs import replace
 
 from headgate.controller.analyze.residuals import growing, nearness, predicted_slots
 from headgate.controller.core.view_builder import view_of
-from headgate.controller.execute.run_end import Ending
 from headgate.controller.knowledge import diagnoses as d
 from headgate.controller.knowledge import measured_window as w
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.journal_records import Durable, Rollout, RolloutStarted, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
-from headgate.controller.knowledge.membership import Member, Membership
+from headgate.controller.knowledge.membership import Member
 from headgate.controller.knowledge.run_view import LoopResult, RunView
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point
@@ -63,11 +62,10 @@ class Cluster:
         self.plan = plan_for_slots(self.topology, slots)
         self.k = Knowledge(ControllerSettings("made", initial=self.plan.vms))
         self.k.durable = self._durable()
-        self.members = Membership()
         for vm in self.plan.vms:
             workers = tuple(WorkerStatus(slot, 1, "running") for slot in vm.all_slots())
             report = Report(vm.vm, 1, 1, Token(), workers)
-            self.members.members[vm.vm] = Member(vm, 1, "joined", 0, report=report)
+            self.k.members.members[vm.vm] = Member(vm, 1, "joined", 0, report=report)
 
     @property
     def threads(self) -> int:
@@ -103,14 +101,14 @@ class Cluster:
         in_task = {task.name: self._in_task() for task in self.topology.tasks}
         grows = growing(window, stable)
         result = LoopResult(window, stable, need, (), (), (), predicted, predicted, near, grows, in_task)
-        for known in self.members.members.values():
+        for known in self.k.members.members.values():
             assert known.report is not None
             known.report = replace(known.report, sequence=known.report.sequence + 1)
         self._decide(seconds)
         return self.view(result, now)
 
     def view(self, result: LoopResult | None, now: Now) -> RunView:
-        return view_of(self.k, self.members, Ending(), {}, None, result, now)
+        return view_of(self.k, {}, None, result, now)
 
     def _decide(self, seconds: float) -> None:
         self.k.last_decision = {

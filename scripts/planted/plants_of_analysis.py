@@ -118,14 +118,14 @@ OF_ANALYSIS: tuple[Plant, ...] = (
     one(
         "the same evidence refits a model again",
         "controller/knowledge/journal_records.py",
-        "refit_s=d.refit_s | r.seconds",
+        "refit_s=d.refit_s | self.seconds",
         "refit_s=d.refit_s",
         test=OFFERS,
     ),
     one(
         "what was taken and not planned with is forgotten",
         "controller/knowledge/journal_records.py",
-        "refits=d.refits | r.texts",
+        "refits=d.refits | self.texts",
         "refits={}",
         test=OFFERS,
     ),

@@ -30,8 +30,8 @@ OF_MEASURING: tuple[Plant, ...] = (
     one(
         "a lost host is waited for",
         CORE,
-        "if vm not in members.here:",
-        "if vm not in members.members:",
+        "if vm not in k.members.here:",
+        "if vm not in k.members.members:",
         test=FIRST,
     ),
     one("a task that fails is tried on every host", CORE, "if said.of_task:", "if False:", test=FIRST),
@@ -46,7 +46,7 @@ OF_MEASURING: tuple[Plant, ...] = (
     one(
         "it is planned before every host has said of what kind it is",
         CORE,
-        "all(member.binding for member in members.up())",
+        "all(member.binding for member in k.members.up())",
         "True",
         test=FIRST,
     ),
@@ -318,7 +318,7 @@ OF_LATENCY: tuple[Plant, ...] = (
     one(
         "the alarm stays when all constraints hold",
         "controller/core/plan_triggers.py",
-        'clear_alarm(turn, "latency", "all latency constraints hold")',
+        'turn.alarm("latency", "", "all latency constraints hold")',
         "pass",
         test=HEARD,
     ),

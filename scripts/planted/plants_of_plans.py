@@ -94,8 +94,8 @@ PLANS = (
     one(
         "a dead VM is waited for (B2)",
         EXECUTOR,
-        "return frozenset(slot for slot in slots if slot.vm in gone or slot in sight.quarantined)",
-        "return frozenset(slot for slot in slots if slot.vm in gone and slot in sight.quarantined)",
+        "return frozenset(slot for slot in slots if slot.vm in gone or slot in k.members.quarantined)",
+        "return frozenset(slot for slot in slots if slot.vm in gone and slot in k.members.quarantined)",
         LATE,
         kinds=("lose_vm", "kill_worker"),
         more={"faults": 2},
@@ -133,15 +133,15 @@ PLANS = (
     one(
         "thread numbers are given twice",
         FOLDING,
-        "        next_thread=r.next_thread,\n",
+        "            next_thread=self.next_thread,\n",
         "",
         ("one number", "full ledger"),
     ),
     one(
         "epochs are given twice",
         FOLDING,
-        "        next_epoch=r.epoch + 1,\n",
-        "        next_epoch=r.epoch,\n",
+        "            next_epoch=self.epoch + 1,\n",
+        "            next_epoch=self.epoch,\n",
         ("two desired states", "journaled", *LATE),
     ),
     one(
@@ -351,7 +351,7 @@ BROUGHT_BACK = (
     one(
         "a plan that could not be built is held",
         FOLDING,
-        "    if r.undoes:\n        d = _held_but(d, r.undoes)\n",
+        "        if self.undoes:\n            d = _held_but(d, self.undoes)\n",
         "",
         test=ROLLBACK,
     ),

@@ -95,7 +95,7 @@ DEAD = (
     one(
         "a VM that is lost is not held dead",
         FOLDING,
-        "    return replace(d, held_dead=r.vms)\n",
+        "        return replace(d, held_dead=self.vms)\n",
         "    return d\n",
         test="tests/controller/test_source_claims.py",
     ),
@@ -218,7 +218,7 @@ AIMED = (
     one(
         "nobody answers for the state of a slot that is given up",
         WANTED,
-        "    threads += _with_codes(d, threads, answering(keepers, threads, d.joined, sight.quarantined))\n",
+        "    threads += _with_codes(d, threads, answering(keepers, threads, d.joined, k.members.quarantined))\n",
         "",
         test="tests/simulation/test_found_by_seeds.py",
     ),
@@ -289,7 +289,7 @@ BY_FRAME = (
         KEYED_ROWS,
         "root, share = batch.roots[number], self.random64()",
         "root, share = batch.roots[number], 7",
-        test="tests/worker/calls/test_tuples_in_flight.py",
+        test=FRAMES,
     ),
     one(
         "two attempts of a row in a frame count twice",

@@ -123,8 +123,6 @@ class Segments:
             self._checker.take(sink, line)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 OWN = Path(__file__).with_name("counted_tasks.py")
 SLOTS_OF = {"keyed": 1.5, "tally": 0.6, "batch": 1.0}  # one slot carries the offered rate × this
 SLOT = {"memory_bytes": 536870912, "machine": "any"}

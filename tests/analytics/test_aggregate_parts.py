@@ -246,8 +246,9 @@ def test_windows_and_threads_are_those_of_pandas(file: Path, tmp_path: Path) -> 
     cut = [(None, (BEGIN_S + CUT_S) * 1_000_000), ((BEGIN_S + CUT_S) * 1_000_000, None)]
     for n, (from_us, to_us) in enumerate(cut):
         inputs = [(str(file), [g.number for g in groups if g.meets(from_us, to_us)])]
-        to = [str(tmp_path / kind / f"{n}.parquet") for kind in ("bundles", "threads")]
-        row_sums.summed("demo/one", 7, inputs, from_us, to_us, WIDTH_S * 1_000_000, *to)
+        to = [place(tmp_path / kind / f"{n}.parquet") for kind in ("bundles", "threads")]
+        width_us = WIDTH_S * 1_000_000
+        row_sums.summed(row_sums.SumJob("demo/one", 7, tuple(inputs), from_us, to_us, width_us, *to))
     bundles = pq.read_table(tmp_path / "bundles", partitioning=None).to_pandas()
     threads = row_jobs.merged(place(tmp_path / "threads" / f"{n}.parquet") for n in range(2)).to_pandas()
 

@@ -21,10 +21,11 @@ from prometheus_made import MadeServer, made_server, real_server
 from headgate.controller.core.decisions import run_of
 from headgate.lab.rate_policies.advise_command import advise
 from headgate.lab.rate_policies.advisor import KEPT_S, Advice, Advisor
-from headgate.lab.rate_policies.backtest_command import HEADROOM, BacktestTrial
+from headgate.lab.rate_policies.backtest_command import BacktestTrial
 from headgate.lab.rate_policies.backtest_inputs import RateSeries, made, of_rates, question_of
 from headgate.lab.rate_policies.backtest_world import BacktestQuestion
 from headgate.lab.rate_policies.prometheus_rates import PrometheusServer, RateAsked, ServerFollower
+from headgate.lab.rate_policies.rate_options import HEADROOM
 from headgate.topology_runtime.errors import InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.rates.offered_rates import read
 from headgate.topology_runtime.wording import utc_iso

@@ -8,13 +8,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from headgate.controller.controller_cli import season_of
-from headgate.controller.files.season_files import read_season, write_season
+from headgate.controller.files.season_files import read_season
 from headgate.lab.rate_policies.backtest_command import backtest
 from headgate.lab.rate_policies.season_command import learn, show, topology_of
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
@@ -194,11 +193,3 @@ def test_traces_say_whose_they_are(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="several topologies"):
         topology_of([mine, others], None)
     assert topology_of(["rates.csv"], None) == ""
-
-
-def test_what_is_written_is_read_again(before: str, tmp_path: Path) -> None:
-    told(learn, before, "--output", tmp_path / "season.json")
-    season = read_season(tmp_path / "season.json")
-    write_season(tmp_path / "again.json", season)
-    assert read_season(tmp_path / "again.json") == season
-    assert msgspec.json.decode(msgspec.json.encode(season), type=type(season)) == season

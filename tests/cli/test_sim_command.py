@@ -23,25 +23,7 @@ def test_the_document_has_the_hash_of_all_seeds_whoever_runs_them(capsys):
     assert json.loads(capsys.readouterr().out) == alone
     assert alone["schema"] == "headgate/sim/v1" and alone["seeds"] == 3 and alone["violations"] == []
     assert set(coverage.EXPECTED) <= set(alone["coverage"])
-    assert (
-        main(
-            [
-                "lab",
-                "sim",
-                "--set",
-                "shape=line",
-                "--first-seed",
-                "2",
-                "--seeds",
-                "3",
-                "--set",
-                "jobs=1",
-                "-o",
-                "json",
-            ]
-        )
-        == 0
-    )
+    assert main([*FEW[:5], "2", *FEW[6:], "--set", "jobs=1"]) == 0
     assert json.loads(capsys.readouterr().out)["hash"] != alone["hash"]
 
 

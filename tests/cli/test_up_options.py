@@ -47,23 +47,18 @@ def reader(*sources: str, **params: str) -> Topology:
     return Topology("t", (*tasks, Task("sink")), tuple(Edge(name, "sink") for name in sources))
 
 
-@pytest.mark.parametrize(("text", "slots"), [("4", (4,)), ("4,2,1", (4, 2, 1)), ("256", (256,))])
-def test_vms(text, slots):
-    assert parse_slots(text) == slots
+def test_vms():
+    assert [parse_slots(text) for text in ("4", "4,2,1", "256")] == [(4,), (4, 2, 1), (256,)]
+    for text in ("", "4,", "x", "0", "-1", "257", "4.5", ",".join(["1"] * 257)):
+        with pytest.raises(UsageError):
+            parse_slots(text)
 
 
-@pytest.mark.parametrize("text", ["", "4,", "x", "0", "-1", "257", "4.5", ",".join(["1"] * 257)])
-def test_vms_that_are_none(text):
-    with pytest.raises(UsageError):
-        parse_slots(text)
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "x"])
-def test_rate_scales_that_are_none(text):
-    with pytest.raises(UsageError):
-        parse_rate_scale(text)
-    assert parse_rate_scale("auto") == "auto" and parse_rate_scale(None) is None
-    assert parse_rate_scale("0.5") == 0.5
+def test_rate_scales():
+    assert [parse_rate_scale(text) for text in ("auto", None, "0.5")] == ["auto", None, 0.5]
+    for text in ("0", "-1", "nan", "inf", "x"):
+        with pytest.raises(UsageError):
+            parse_rate_scale(text)
 
 
 def test_everything_that_does_not_go_together_is_listed_at_once():
@@ -104,15 +99,9 @@ def test_on_a_slow_machine_the_demo_has_what_its_slots_carry():
         assert demo_scaled(asked, rates_of(asked, nothing_known)) == "", "as asked for"
 
 
-def test_peak_scales_the_highest_rate():
+def test_rates_are_given_scaled_to_a_peak_or_to_most_of_the_capacity():
     assert rates_of(UpSettings(peak_tps=50.0), nothing_known).max_tps == pytest.approx(50.0)
-
-
-def test_auto_leaves_a_fifth_of_the_capacity():
     assert rates_of(UpSettings(rate_scale="auto"), lambda: 200.0).max_tps == pytest.approx(160.0)
-
-
-def test_a_rate_is_a_rate():
     assert rates_of(UpSettings(rates="25"), nothing_known).steps == ((0.0, 25.0),)
 
 
@@ -183,7 +172,9 @@ def test_a_run_lasts(settings: UpSettings, seconds: float | None) -> None:
 # ── Ports that `up` names before anybody listens on them ────────────────────────────────────────────────
 
 
-def test_ports_are_apart_from_each_other_and_from_those_of_connections() -> None:
+def test_ports_are_apart_from_each_other_and_from_those_of_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A port that the kernel may give to a connection of anybody could be gone before the controller listens."""
     first = int(places.CONNECTIONS.read_text("ascii").split()[0])
     ports = places.free_ports(20)
@@ -191,18 +182,12 @@ def test_ports_are_apart_from_each_other_and_from_those_of_connections() -> None
     assert all(places.LOWEST <= port < first for port in ports)
     for port in ports:
         socket.create_server((places.HOST, port)).close()
-
-
-def test_where_none_is_left_below_any_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "LOWEST", 1 << 16)
-    assert len(set(places.free_ports(3))) == 3
-
-
-def test_a_port_that_is_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server((places.HOST, 0)) as server:
+    with socket.create_server((places.HOST, 0)) as server, monkeypatch.context() as patched:
         taken: int = server.getsockname()[1]
-        monkeypatch.setattr(places, "candidates", lambda beyond: iter([taken, taken]))
+        patched.setattr(places, "candidates", lambda beyond: iter([taken, taken]))
         assert places.free_ports(1) != [taken]
+    monkeypatch.setattr(places, "LOWEST", 1 << 16)
+    assert len(set(places.free_ports(3))) == 3, "where none is left below any will do"
 
 
 def test_processes_that_begin_at_once_do_not_choose_the_same() -> None:
@@ -260,20 +245,14 @@ def test_the_latest_unfinished_one_is_found(tmp_path: Path, monkeypatch: pytest.
     assert latest() == Path(".headgate") / "a"
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"schema": 3}', b"\xff\xfe", b"[]"])
-def test_a_damaged_note_is_told(tmp_path: Path, damage: bytes) -> None:
-    kept(tmp_path)
-    (tmp_path / "up.json").write_bytes(damage)
-    with pytest.raises(InvalidInput, match="damaged"):
-        resumable(tmp_path)
-
-
-def test_of_another_version_or_over(tmp_path: Path) -> None:
+def test_a_damaged_note_or_one_of_another_version_or_of_a_run_that_is_over_is_told(tmp_path: Path) -> None:
     kept(tmp_path)
     note = json.loads((tmp_path / "up.json").read_text())
-    (tmp_path / "up.json").write_text(json.dumps(note | {"schema": "headgate/up/v9"}))
-    with pytest.raises(InvalidInput, match="another version"):
-        resumable(tmp_path)
+    other = json.dumps(note | {"schema": "headgate/up/v9"}).encode()
+    for damage in (b"", b"{", b'{"schema": 3}', b"\xff\xfe", b"[]", other):
+        (tmp_path / "up.json").write_bytes(damage)
+        with pytest.raises(InvalidInput, match="another version" if damage == other else "damaged"):
+            resumable(tmp_path)
     kept(tmp_path)
     (tmp_path / "summary.json").touch()
     with pytest.raises(Conflict, match="has ended"):

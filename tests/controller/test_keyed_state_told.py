@@ -80,6 +80,28 @@ def test_a_snapshot_that_cannot_be_written_is_an_alarm_of_its_vm() -> None:
     assert f"disk {thread.slot.vm}" not in world.loop.knowledge.alarms
 
 
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ({"failed": "FileNotFoundError: no.csv"}, "does not run: FileNotFoundError: no.csv"),
+        ({"unreadable": "ValueError: 'x'"}, "reads nothing, and tries again every second: ValueError: 'x'"),
+    ],
+)
+def test_user_code_that_does_not_run_is_an_alarm_of_its_vm(trouble: dict[str, str], words: str) -> None:
+    world = World().start().until("committed")
+    thread = world.rollout.threads[-1]
+    told(world, thread, **trouble)
+    told(world, thread, **trouble)
+    what, knowledge = f"code {thread.slot.vm}", world.loop.knowledge
+    name = f"thread {thread.thread} of {thread.task} on {thread.slot}"
+    assert knowledge.alarms[what] == f"{name} {words}"
+    kinds = [event["kind"] for event in knowledge.events if event.get("vm") == thread.slot.vm]
+    assert kinds.count("alarm") == 1
+    told(world, thread)
+    assert what not in knowledge.alarms
+    assert [event["kind"] for event in knowledge.events][-1] == "alarm_over"
+
+
 @pytest.mark.parametrize("lost", [((0, 1 << 60),), ((-1, 2),), ((5, 0),), ((0, 1),) * 2000])
 def test_ranges_that_cannot_be_are_refused(lost: tuple[tuple[int, int], ...]) -> None:
     world = World().start().until("committed")

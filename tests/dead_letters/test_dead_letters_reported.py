@@ -12,7 +12,6 @@ from headgate.agent.core.agent_state import AGAIN_NS, DeadLetterBox
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
-from headgate.controller.knowledge.membership import Membership
 from headgate.controller.monitor import vm_reports as hearing
 from headgate.controller.monitor.admission import check
 from headgate.topology_runtime.errors import BadMessage
@@ -27,7 +26,7 @@ def hear(k: Knowledge, *messages: DeadLetters) -> None:
     turn = Turn(k, t.Now(1, 1))
     for message in messages:
         check(message)
-        hearing.dead_letters(turn, Membership(), message)
+        hearing.dead_letters(turn, message)
 
 
 def kept(k: Knowledge) -> list[LettersTaken]:

@@ -22,10 +22,6 @@ def alarms(world: World) -> dict[str, str]:
     return {alarm["what"]: alarm["text"] for alarm in world.ask("status").data["alarms"]}
 
 
-def events(world: World, kind: str) -> list[dict[str, Any]]:
-    return [event for event in world.loop.knowledge.events if event["kind"] == kind]
-
-
 def test_a_stable_run_has_no_alarm_also_where_its_plan_is_less_than_was_asked_for() -> None:
     """Rates that would need more than the slots there are when stretched ahead, and that never come."""
     world = World((vm("vm1", 3),), rate_tps=300.0).start().until("committed")
@@ -33,7 +29,7 @@ def test_a_stable_run_has_no_alarm_also_where_its_plan_is_less_than_was_asked_fo
         world.ask("rate_set", rate_tps=rate)
         world.run(4)
     world.run(60)
-    assert alarms(world) == {} and not events(world, "alarm")
+    assert alarms(world) == {} and not world.events("alarm")
 
 
 def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over() -> None:
@@ -52,13 +48,13 @@ def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over()
     world.ask("rate_set", rate_tps=50.0)
     world.run(12)
     assert "short" not in alarms(world)
-    assert [event["what"] for event in events(world, "alarm") if event["what"] == "short"] == ["short"]
-    assert [event["what"] for event in events(world, "alarm_over") if event["what"] == "short"] == ["short"]
+    assert [event["what"] for event in world.events("alarm") if event["what"] == "short"] == ["short"]
+    assert [event["what"] for event in world.events("alarm_over") if event["what"] == "short"] == ["short"]
 
 
 def held(mode: str) -> World:
     made = World(rate_tps=165.0).start().until("committed")
-    plan = moving_little(question(made.loop.knowledge, made.loop.members, 165.0))
+    plan = moving_little(question(made.loop.knowledge, 165.0))
     return World(rate_tps=165.0, plan=plan, mode=mode).start().run(20)
 
 
@@ -77,7 +73,7 @@ def test_advise_mode_advises_and_enacts_nothing() -> None:
         world.run(10)
         status = world.ask("status").data
         assert "slots for" in status["advice"] and f"advice: {status['advice']}" in alarms(world)["short"]
-        assert 1 <= len(events(world, "advice")) <= 2, "told once, and once more where it takes other slots"
+        assert 1 <= len(world.events("advice")) <= 2, "told once, and once more where it takes other slots"
         assert world.durable.next_epoch == epoch
         world.ask("rate_set", rate_tps=165.0)
         world.run(40)
@@ -91,7 +87,7 @@ def test_a_spike_that_the_queue_takes_is_no_alarm() -> None:
         world.run(2)
         world.ask("rate_set", rate_tps=100.0)
         world.run(15)
-    assert not events(world, "alarm")
+    assert not world.events("alarm")
 
 
 def test_a_slot_that_is_given_up_is_named_where_no_plan_can_do_without_it() -> None:
@@ -113,7 +109,7 @@ def test_a_slot_that_is_planned_round_is_no_alarm() -> None:
     bad = next(slot for slot in world.slots_of("work") if slot != world.source_thread().slot)
     world.vms[bad.vm].quarantine(bad.number)
     world.run(30)
-    assert not events(world, "alarm")
+    assert not world.events("alarm")
 
 
 def test_terminal_and_check_say_the_same() -> None:
@@ -150,10 +146,6 @@ def told(world: World, name: str, *troubles: str, unlogged: int = 0) -> None:
     world.do(t.FromVm(report))
 
 
-def disk_events(world: World, kind: str) -> list[str]:
-    return [event["text"] for event in world.loop.knowledge.events if event["kind"] == kind]
-
-
 def test_a_vms_disk_is_an_alarm_while_it_takes_nothing() -> None:
     world = World().start().until("committed")
     told(world, "vm1", FULL)
@@ -161,10 +153,10 @@ def test_a_vms_disk_is_an_alarm_while_it_takes_nothing() -> None:
     told(world, "vm2", FULL)
     alarms = world.loop.knowledge.alarms
     assert alarms["disk vm1"] == f"vm1: {FULL}" and "disk vm2" in alarms
-    assert disk_events(world, "alarm") == [f"vm1: {FULL}", f"vm2: {FULL}"], "once each"
+    assert world.texts("alarm") == [f"vm1: {FULL}", f"vm2: {FULL}"], "once each"
     told(world, "vm1")
     assert "disk vm1" not in alarms and "disk vm2" in alarms
-    assert disk_events(world, "alarm_over") == ["vm1: the disk takes everything again"]
+    assert world.texts("alarm_over") == ["vm1: the disk takes everything again"]
 
 
 def test_the_alarm_goes_with_its_vm() -> None:

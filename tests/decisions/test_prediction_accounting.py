@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import msgspec
 import pytest
@@ -21,10 +20,6 @@ from headgate.controller.models.task_models import Model
 from headgate.controller.recording.prediction_ledger_file import speaking_of
 
 
-def events(world: CostedWorld, kind: str) -> list[dict[str, Any]]:
-    return [event for event in world.loop.knowledge.events if event["kind"] == kind]
-
-
 def model_in_use(world: CostedWorld) -> Model:
     return world.loop.knowledge.models[TASK]
 
@@ -36,7 +31,7 @@ def test_a_model_that_is_wrong_by_a_factor_is_named_corrected_and_planned_with(
 ) -> None:
     said = times(true, factor)
     world = CostedWorld(true, said, rate_tps=150.0).start().run(240)
-    assert f"the model of {TASK} is off" in events(world, "off")[0]["text"]
+    assert f"the model of {TASK} is off" in world.events("off")[0]["text"]
     kept = world.kept[-1]
     assert len(world.kept) == (1 if factor > 1 else 2), "at most twice as quick at a time"
     assert kept["corrected"]["of"] == version_of(said) and kept["corrected"]["runs"] == 1
@@ -55,7 +50,7 @@ def test_a_model_that_is_wrong_by_a_factor_is_named_corrected_and_planned_with(
 def test_a_model_that_is_right_is_left_alone() -> None:
     for off_by in (0.9, 1.0, 1.1):
         world = CostedWorld(BY_CPU, times(BY_CPU, off_by), rate_tps=150.0).start().run(240)
-        assert events(world, "off") == [] and world.kept == [] and world.durable.next_epoch == 2
+        assert world.events("off") == [] and world.kept == [] and world.durable.next_epoch == 2
 
 
 def test_the_next_run_begins_with_what_the_ones_before_it_found() -> None:
@@ -67,7 +62,7 @@ def test_the_next_run_begins_with_what_the_ones_before_it_found() -> None:
     assert msgspec.convert(json.loads(json.dumps(recorded)), ControllerSettings).ledger == told, "for replays"
     world = CostedWorld(BY_CPU, said, rate_tps=150.0, ledger=told).start().run(10)
     assert model_in_use(world).points[0].rate_tps == pytest.approx(100.0, rel=0.05)
-    assert world.rollout.plan.slots.used == 2 and events(world, "corrected")
+    assert world.rollout.plan.slots.used == 2 and world.events("corrected")
     world.run(120)
     assert world.durable.next_epoch == 2 and len(world.kept) == 1, "and nothing more is to be corrected"
 
@@ -96,7 +91,7 @@ def test_a_slow_vm_is_named_and_its_rows_do_not_count_against_the_model() -> Non
     world = (
         CostedWorld(BY_CPU, BY_CPU, slow={"vm2": 2.0}, vms=vms, rate_tps=230.0, mode="advise").start().run(60)
     )
-    (event,) = events(world, "off")
+    (event,) = world.events("off")
     assert (
         event["what"] == "VM vm2"
         and "VM vm2 is slow" in event["text"]
@@ -109,11 +104,11 @@ def test_a_slow_vm_is_named_and_its_rows_do_not_count_against_the_model() -> Non
 def test_a_plan_that_was_given_is_held_and_its_model_named() -> None:
     said = times(BY_CPU, 3.0)
     made = CostedWorld(BY_CPU, said, rate_tps=150.0).start().run(10)
-    plan = moving_little(question(made.loop.knowledge, made.loop.members, 150.0))
+    plan = moving_little(question(made.loop.knowledge, 150.0))
     world = CostedWorld(BY_CPU, said, rate_tps=150.0, plan=plan).start().run(120)
     assert world.kept == [] and world.durable.next_epoch == 2
     assert f"the model of {TASK} is off" in world.loop.knowledge.alarms["models"]
-    assert len(events(world, "off")) == 1, "once"
+    assert len(world.events("off")) == 1, "once"
 
 
 def test_a_controller_that_is_killed_still_plans_with_the_corrected_model() -> None:
@@ -139,7 +134,7 @@ def test_without_room_in_the_journal_nothing_is_corrected() -> None:
 def test_a_spoiled_ledger_is_named_and_the_run_goes_on() -> None:
     trouble = "ledger.jsonl:3: no entry, left out"
     world = CostedWorld(BY_CPU, BY_CPU, rate_tps=150.0, ledger_trouble=trouble).start().run(20)
-    (event,) = events(world, "trouble")
+    (event,) = world.events("trouble")
     assert trouble in event["text"] and world.phase in ("probation", "committed")
 
 

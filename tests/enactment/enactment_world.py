@@ -281,6 +281,7 @@ class World(IdealWorld):
         self.hold_acks, self.acks_at_once = False, 1 << 40
         self.settings = ControllerSettings("test", initial=tuple(vms), **settings)
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
+        self.inputs: list[bytes] = []
         self.journal: list[Record] = []
         self.tallies: Tallies | None = None
         self.letters: list[DeadLetterRecord] = []
@@ -340,7 +341,8 @@ class World(IdealWorld):
         return name not in self.lost_requests and super().came(name)
 
     def do(self, event: t.Event) -> list[t.Instruction]:
-        msgspec.json.decode(msgspec.json.encode(t.Input(self.now, event)), type=t.Input)
+        self.inputs.append(msgspec.json.encode(t.Input(self.now, event)))
+        msgspec.json.decode(self.inputs[-1], type=t.Input)
         out = self.loop.step(event, self.now)
         if self.journal_fails and any(isinstance(instruction, t.Persist) for instruction in out):
             assert isinstance(out[0], t.Persist), "nothing comes before the journal"
@@ -446,6 +448,17 @@ class World(IdealWorld):
         assert {t.thread for t in desired.threads} == {t.thread for t in d.rollout.threads}
         assert desired.routes_number in (d.rollout.routes_number, d.rollout.before_number)
 
+    def check_decisions(self) -> None:
+        """A loop of its own decides the same by what was recorded."""
+        found = []
+        for line in self.inputs:
+            one = msgspec.json.decode(line, type=t.Input)
+            if isinstance(one.event, t.Started):
+                loop = Loop(self.settings, self.submitted)
+            out = loop.step(one.event, one.now)
+            found += [i.data for i in out if isinstance(i, t.Trace) and i.kind == "decision"]
+        assert found == self.traces and any(one["action"] == "plan" for one in found)
+
     # ── looking ─────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -455,6 +468,16 @@ class World(IdealWorld):
     @property
     def phase(self) -> str:
         return self.durable.phase
+
+    @property
+    def alarms(self) -> dict[str, str]:
+        return self.loop.knowledge.alarms
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.loop.knowledge.events if event["kind"] == kind]
+
+    def texts(self, kind: str) -> list[str]:
+        return [str(event["text"]) for event in self.events(kind)]
 
     @property
     def rollout(self) -> RolloutStarted:

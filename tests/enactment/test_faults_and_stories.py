@@ -19,7 +19,6 @@ from headgate.controller.knowledge.journal_records import (
     Record,
     RolloutStarted,
     SoFar,
-    fold,
     fold_all,
 )
 from headgate.controller.views.controller_metrics import replans_of
@@ -436,7 +435,7 @@ def busy() -> World:
 def test_what_records_add_up_to_is_written_and_read_without_a_change() -> None:
     known = Durable()
     for record in busy().journal:
-        known = fold(known, record)
+        known = record.after(known)
         written = msgspec.msgpack.encode((SoFar(known),))
         assert fold_all(msgspec.msgpack.decode(written, type=tuple[Record, ...])) == known
 
@@ -456,7 +455,7 @@ def test_of_many_plans_the_first_and_the_newest_are_known_and_the_others_counted
     known, more = world.durable, journal_records.REIGNS_KEPT + 200
     for epoch in range(2, more):
         reason = "rate_changed" if epoch % 3 else "operator"
-        known = fold(known, replace(planned, epoch=epoch, reason=reason))
+        known = replace(planned, epoch=epoch, reason=reason).after(known)
     assert len(known.rollouts) == journal_records.REIGNS_KEPT
     assert known.rollouts[0].reason == "start"
     assert known.rollouts[-1].epoch == more - 1

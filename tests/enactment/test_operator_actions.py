@@ -37,10 +37,6 @@ def refused(reply: m.Reply, exit_code: int) -> str:
     return " ".join((what, cause or "", *faults))
 
 
-def events(world: World, kind: str) -> list[str]:
-    return [event["text"] for event in world.loop.knowledge.events if event["kind"] == kind]
-
-
 def placed(plan: Plan) -> dict[tuple[str, Slot], int]:
     return {(bundle.task, bundle.slot): bundle.threads for bundle in plan.placement.bundles}
 
@@ -76,7 +72,7 @@ def test_it_is_told_in_status_decisions_events_and_alarm() -> None:
     world.until("committed").run(30)
     status = world.ask("status").data
     assert world.plans[0].id in status["held"] and status["plan"]["reason"] == "rollback"
-    assert any("until `headgate resume`" in text for text in events(world, "held"))
+    assert any("until `headgate resume`" in text for text in world.texts("held"))
     (decision,) = [one for one in world.traces if one["trigger"] == "rollback"]
     assert decision["action"] == "plan" and decision["plan"]["moves"] > 0  # type: ignore[index]
     assert "headgate resume" in world.loop.knowledge.alarms["short"], "300 are offered, it carries less"
@@ -160,7 +156,7 @@ def test_what_cannot_be_brought_into_force_is_not_held() -> None:
     world.run(10)
     world.vms[spare.vm].failing.clear()
     assert world.durable.held_plan is None and world.rollout.reason == "rolled_back"
-    assert any("held no more" in text for text in events(world, "plan"))
+    assert any("held no more" in text for text in world.texts("plan"))
 
 
 def elsewhere(plan: Plan, slot: Slot) -> Plan:
@@ -301,7 +297,7 @@ def test_a_vm_that_does_not_come_ends_the_hold() -> None:
     world.run(400)
     assert world.durable.waiting is None and world.durable.held_plan is None
     assert world.rollout.plan.id == small.id
-    assert any("held no more" in text for text in events(world, "abandoned"))
+    assert any("held no more" in text for text in world.texts("abandoned"))
 
 
 def made_from(points: tuple[Point, ...], rate_tps: float) -> Plan:
@@ -318,7 +314,7 @@ def test_a_plan_from_models_of_before_is_predicted_anew(times: float) -> None:
     done = back(world, plan).data
     assert done["id"] == plan.id != done["as"] == world.loop.knowledge.plans[done["as"]].id
     assert done["predicted_tps"] == pytest.approx(plan.prediction.rate_tps / times, rel=0.05)
-    assert "its models or VMs are others now" in events(world, "held")[-1]
+    assert "its models or VMs are others now" in world.texts("held")[-1]
     world.until("committed").run(30)
     assert threads(world) == placed(plan)
 

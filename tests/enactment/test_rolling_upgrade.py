@@ -80,7 +80,7 @@ def test_other_code_takes_the_place_of_what_runs_and_every_row_is_done() -> None
 
 def test_where_few_slots_are_free_it_goes_slot_by_slot() -> None:
     world = running(rate_tps=1100.0)
-    slots = sum(one.slots for one in (member.vm for member in world.loop.members.up()))
+    slots = sum(one.slots for one in (member.vm for member in world.loop.knowledge.members.up()))
     used = len(world.rollout.staying_slots)
     assert slots / 2 < used < slots, "else nothing is tried here"
     give(world)

@@ -149,6 +149,24 @@ def test_logic_that_cannot_be_built_ends_a_run_that_never_ran() -> None:
     assert "ValueError: no" in str(world.finish.error.cause)
 
 
+def test_logic_that_turns_out_after_the_switch_not_to_be_built_takes_the_plan_back_too() -> None:
+    """A worker is ready while its threads are being built."""
+    world = risen(running()).until("switched")
+    bad = world.rollout.epoch
+    world.vms["vm1"].failing = world.vms["vm2"].failing = {"work"}
+    world.run(0.5)
+    assert world.rollout.undoes == bad and "task work, thread " in world.rollout.text
+    assert "ValueError: no" in world.rollout.text
+
+
+def test_logic_that_turns_out_after_the_first_switch_not_to_be_built_ends_the_run() -> None:
+    world = World().start().until("switched")
+    world.vms["vm1"].failing = world.vms["vm2"].failing = {"work"}
+    world.run(1)
+    assert world.finish is not None and world.finish.error is not None
+    assert "ValueError: no" in str(world.finish.error.cause)
+
+
 def test_machines_are_journaled_before_they_are_asked_for() -> None:
     world = risen(running(max_vms=3, spare=vm("x")), 1400.0)
     kinds = [type(record).__name__ for record in world.journal]

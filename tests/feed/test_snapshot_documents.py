@@ -13,6 +13,7 @@ from examples import examples
 from feed_made import NOW_S, example, plain
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headgate.controller.analyze.residuals import ThreadsInSlot, load_grows, loads
 from headgate.controller.knowledge.diagnoses import TaskLoad
@@ -56,10 +57,7 @@ def nulls(value: Any, where: str = "") -> list[str]:
 def test_the_example_is_what_the_types_say() -> None:
     assert json.loads(EXAMPLE.read_bytes()) == plain(example())
     assert msgspec.json.decode(EXAMPLE.read_bytes(), type=Snapshot) == example()
-
-
-def test_only_the_history_holds_nulls() -> None:
-    assert all(place.startswith("/history/") for place in nulls(plain(example())))
+    assert all(place.startswith("/history/") for place in nulls(plain(example()))), "only there"
 
 
 @given(documents, documents)
@@ -69,6 +67,7 @@ def test_a_patch_between_two_documents_makes_the_one_of_the_other(
 ) -> None:
     before, after = json.dumps(a), json.dumps(b)
     assert patched(a, patch_between(a, b)) == b
+    assert patch_between(a, json.loads(before)) == {}, "nothing new"
     assert (json.dumps(a), json.dumps(b)) == (before, after)  # neither was changed
 
 
@@ -94,20 +93,9 @@ def test_a_patch_does_what_the_examples_of_its_standard_say(
     assert patched(target, patch) == result
 
 
-@given(documents)
-@exact
-def test_nothing_new_is_an_empty_patch(a: dict[str, Any]) -> None:
-    assert patch_between(a, json.loads(json.dumps(a))) == {}
-
-
 def delta(number: int, boot: int = 1) -> dict[str, Any]:
-    return {
-        "number": number,
-        "boot": boot,
-        "now": "later",
-        "patch": {"header": "x", "plan": None},
-        "history": {},
-    }
+    patch = {"header": "x", "plan": None}
+    return {"number": number, "boot": boot, "now": "later", "patch": patch, "history": {}}
 
 
 def test_a_delta_that_does_not_follow_is_refused() -> None:
@@ -144,28 +132,19 @@ def test_the_ring_keeps_ten_minutes_and_thins_what_is_old() -> None:
     assert set(columns["offered_tps"][5:100]) == {0.5}  # a mean
     assert set(columns["epoch"]) == {2, 3, 4}  # not a mean
     assert columns["p50_ms"] == [None] * len(columns["time"])
+    assert ring.take() == {}, "rows are taken once"
+    ring.add(row(1000))
+    assert ring.columns()["time"][-1] == 999.0
+    assert ring.take()["time"] == [1000.0]
 
 
-def test_rows_are_taken_once() -> None:
-    ring = HistoryRing()
-    ring.add(row(1))
-    ring.add(row(2))
-    assert ring.take()["time"] == [1.0, 2.0]
-    assert ring.take() == {}
-    ring.add(row(3))
-    assert ring.columns()["time"] == [1.0, 2.0]
-    assert ring.take()["time"] == [3.0]
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, None])
-def test_what_is_no_number_is_not_known(value: float | None) -> None:
-    assert figure(value) is None and share(value) is None
-
-
-def test_figures_are_short() -> None:
+def test_figures_are_short_and_what_is_no_number_is_not_known() -> None:
     assert [figure(v) for v in (211.437, 0.0123456, 123456.0, 0.0)] == [211, 0.0123, 123000, 0]
     assert json.dumps(figure(211.437)) == "211"
     assert json.dumps(share(-0.001)) == "0.0"
+    for value in (math.nan, math.inf, -math.inf, None):
+        assert figure(value) is None and share(value) is None
+    assert flat({"a": {"b": 1.23456, "c": None}, "d": "x", "e": True}) == {"a.b": 1.235, "d": "x", "e": True}
 
 
 def test_a_task_is_as_loaded_as_where_it_is_nearest_to_a_peak_or_a_full_slot() -> None:
@@ -191,20 +170,10 @@ def test_rows_pile_up_only_where_the_run_does_not_keep_up(
     assert load_grows(verdict, growth, 100.0) is expected
 
 
-def test_evidence_becomes_one_flat_object() -> None:
-    assert flat({"a": {"b": 1.23456, "c": None}, "d": "x", "e": True}) == {"a.b": 1.235, "d": "x", "e": True}
-
-
-def test_the_header_is_a_sentence() -> None:
-    assert header_of(example(), 8) == example().header
-
-
-def test_the_header_leaves_out_what_is_not_known() -> None:
-    from msgspec.structs import replace
-
-    idle = replace(
-        example(), plan=None, rates=type(example().rates)(), slope=None, next_bottleneck=None, stage="idle"
-    )
+def test_the_header_is_a_sentence_and_leaves_out_what_is_not_known() -> None:
+    now = example()
+    assert header_of(now, 8) == now.header
+    idle = replace(now, plan=None, rates=type(now.rates)(), slope=None, next_bottleneck=None, stage="idle")
     assert header_of(idle, 0) == "idle"
 
 

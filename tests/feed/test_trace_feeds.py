@@ -68,9 +68,15 @@ def test_at_every_second_it_shows_what_the_controller_told(told: tuple[Path, lis
         )
 
 
-def test_the_past_is_what_was_offered_then(trace: Path) -> None:
+def test_the_past_is_what_was_offered_then_and_no_second_is_missing(
+    told: tuple[Path, list[Document]],
+) -> None:
     """The rates of the schedule, which is no part of the code that records."""
-    feed = TraceFeed(trace)
+    folder, documents = told
+    times = RecordedViews(folder).fresh(0.0, seconds_of(documents[-1]))["time"]
+    assert len(times) >= len(documents) - 5
+    assert max(b - a for a, b in itertools.pairwise(times)) < 1.5
+    feed = TraceFeed(folder)
     history = whole_at(feed, SECONDS - 2)["history"]
     assert history["time"] == sorted(history["time"]) and len(set(history["time"])) == len(history["time"])
     assert history["time"][-1] - history["time"][0] > SECONDS - 10
@@ -78,14 +84,6 @@ def test_the_past_is_what_was_offered_then(trace: Path) -> None:
         since = at_s - BEGAN_S
         if abs(since - STEPS[1][0]) > 15 and since > 5:
             assert offered == pytest.approx(STEPS[since > STEPS[1][0]][1], rel=0.02)
-
-
-def test_no_second_of_the_past_is_missing(told: tuple[Path, list[Document]]) -> None:
-    folder, documents = told
-    end_s = seconds_of(documents[-1])
-    times = RecordedViews(folder).fresh(0.0, end_s)["time"]
-    assert len(times) >= len(documents) - 5
-    assert max(b - a for a, b in zip(times, times[1:], strict=False)) < 1.5
 
 
 def test_changes_add_up_to_what_seeking_gives(trace: Path) -> None:
@@ -125,40 +123,21 @@ def test_a_row_that_was_told_late_is_not_shown_before_it_was_told(tmp_path: Path
     assert views.fresh(begins + 12.3, begins + 12.5)["offered_tps"] == [1, 2]
 
 
-def test_back_and_forth_gives_the_same_document(trace: Path) -> None:
-    feed = TraceFeed(trace)
+def test_it_is_paused_sought_back_and_forth_and_ends_with_the_trace(trace: Path) -> None:
+    feed = TraceFeed(trace, speed=FAST)
     first = whole_at(feed, 40.0)
-    whole_at(feed, 130.0)
-    again = whole_at(feed, 40.0)
-    assert {**first, "number": 0} == {**again, "number": 0}
-
-
-def test_a_pause_changes_nothing_and_a_leap_is_kept_inside(trace: Path) -> None:
-    feed = TraceFeed(trace, speed=100.0)
-    whole_at(feed, 30.0)
     item = feed.next(1.0)
     assert isinstance(item, Change) and item.delta["patch"] == {} == item.delta["history"]
-    assert whole_at(feed, 1e9)["replay"]["at_s"] == feed.length_s
-    assert whole_at(feed, float("inf"))["replay"]["at_s"] == feed.length_s
+    assert first["replay"]["paused"] and "ended" not in first["replay"] and not feed.ended
+    for leap in (1e9, float("inf")):
+        at_end = whole_at(feed, leap)["replay"]
+        assert at_end["at_s"] == feed.length_s and at_end["ended"] and feed.ended
     assert whole_at(feed, -5.0)["replay"]["at_s"] == 1.0
-
-
-def test_whether_it_is_paused_or_at_its_end_is_told(trace: Path) -> None:
-    feed = TraceFeed(trace, speed=100.0)
-    held = whole_at(feed, 30.0)["replay"]
-    assert held["paused"] and "ended" not in held
-    assert not feed.ended
-    assert whole_at(feed, 1e9)["replay"]["ended"] and feed.ended
-    whole_at(feed, 30.0)
-    assert not feed.ended
-
-
-def test_it_ends_with_the_trace(trace: Path) -> None:
-    feed, items = TraceFeed(trace, FAST), []
+    assert {**first, "number": 0} == {**whole_at(feed, 40.0), "number": 0} and not feed.ended
+    feed.control(None, None, False)
     while not feed.ended:
-        if (item := feed.next(1.0)) is not None:
-            items.append(item)
-    assert isinstance(items[0], Whole) and items[-1].document["replay"]["at_s"] > SECONDS - 2  # type: ignore[union-attr]
+        feed.next(1.0)
+    assert feed.document is not None and feed.document["replay"]["at_s"] > SECONDS - 2
 
 
 def test_a_controller_that_came_again_begins_its_record_anew(tmp_path: Path) -> None:
@@ -205,14 +184,12 @@ def test_what_lost_its_oldest_part_begins_with_the_next_snapshot(
     assert without(RecordedViews(copy).at(seconds_of(last)), ("history",)) == without(last, ("history",))
 
 
-@pytest.mark.parametrize(
-    "text", [None, b"{", b"[]", b'{"schema": "headgate/trace/v9"}'], ids=["none", "torn", "list", "newer"]
-)
-def test_what_is_no_trace_is_refused(tmp_path: Path, text: bytes | None) -> None:
-    if text is not None:
-        (tmp_path / "run.json").write_bytes(text)
-    with pytest.raises(InvalidInput):
-        TraceFeed(tmp_path)
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    for text in (None, b"{", b"[]", b'{"schema": "headgate/trace/v9"}'):
+        if text is not None:
+            (tmp_path / "run.json").write_bytes(text)
+        with pytest.raises(InvalidInput):
+            TraceFeed(tmp_path)
 
 
 def test_a_trace_without_views_is_refused_with_what_reads_it(trace: Path, tmp_path: Path) -> None:

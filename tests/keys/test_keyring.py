@@ -280,10 +280,10 @@ def test_a_worker_takes_tuples_of_nobody_else(
 ) -> None:
     pull = c.PullChannel(guard)
     sockets(zmq.PUSH, pull.endpoint, BAD[key]).send(b"forged")
-    assert pull.receive_bytes(NOTHING_S) is None
+    assert pull.wait_for_bytes(NOTHING_S) is None
     push = c.PushChannel(contact_at(pull.endpoint, GOOD))
     push.send_bytes(b"true")
-    assert pull.receive_bytes(WAIT_S) == b"true" and pull.receive_bytes(0.05) is None
+    assert pull.wait_for_bytes(WAIT_S) == b"true" and pull.wait_for_bytes(0.05) is None
     push.watch.end(push.socket)
     push.close(0)
     pull.close(0)
@@ -363,9 +363,9 @@ def test_a_worker_whose_peer_is_named_a_moment_later_gets_what_was_sent_before(k
     pull = c.PullChannel(KeyGuard(OWN, known.get, later=True))
     push = c.PushChannel(contact_at(pull.endpoint, STRANGER))
     push.send_bytes(b"early")
-    assert pull.receive_bytes(NOTHING_S) is None
+    assert pull.wait_for_bytes(NOTHING_S) is None
     known[STRANGER.public] = Who("worker", "vm1/0#7")
-    assert pull.receive_bytes(WAIT_S) == b"early"
+    assert pull.wait_for_bytes(WAIT_S) == b"early"
     push.watch.end(push.socket)
     push.close(0)
     pull.close(0)

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 from broken_line import BrokenLine, Mode, reset
-from test_data_plane_live import HERE, stored, with_store
+from line_rigs import JOIN, rig_of, stored
 
-from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.rig import Rig
@@ -25,23 +24,6 @@ pytestmark = [pytest.mark.live, pytest.mark.alone]
 RATE_TPS = 500.0
 RESUME_S, CAUGHT_UP_S = 3.0, 6.0  # a machine with nothing else to do needs less than 1 s
 
-JOIN = Topology(
-    "join",
-    (
-        Task("source", kind="source", run="rig_tasks:Ids", static=Static()),
-        Task("left", run="rig_tasks:left"),
-        Task("right", run="rig_tasks:right"),
-        Task("pair", kind="hold", run="rig_tasks:Pair"),
-        Task("store", kind="hold"),
-    ),
-    (
-        Edge("source", "left"),
-        Edge("source", "right"),
-        Edge("left", "pair", grouping="fields", key="id"),
-        Edge("right", "pair", grouping="fields", key="id"),
-        Edge("pair", "store"),
-    ),
-)
 PLACES = {"source": [0], "left": [1], "right": [2], "pair": [1, 2], "store": [2]}
 
 
@@ -54,10 +36,8 @@ def joined(tmp_path: Path) -> Iterator[tuple[Rig, dict[int, BrokenLine]]]:
         lines[slot] = BrokenLine(endpoint)
         return lines[slot].endpoint
 
-    (tmp_path / "out").mkdir()
-    topology = with_store(JOIN, tmp_path / "out")
     settings = m.DataPlaneSettings(window_s=10.0)
-    rig = Rig(topology, PLACES, str(tmp_path), (HERE,), settings, {"source": RATE_TPS}, through=through)
+    rig = rig_of(JOIN, PLACES, tmp_path, settings, modelled_tps={"source": RATE_TPS}, through=through)
     try:
         rig.start()
         yield rig, lines

@@ -7,13 +7,13 @@ import itertools
 from pathlib import Path
 
 import pytest
+from line_rigs import HERE, started
 
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.rig import Rig
 
 pytestmark = pytest.mark.live
-HERE = str(Path(__file__).parent)
 NAMES = ("first", "second", "last")
 
 
@@ -47,11 +47,8 @@ def callers(tmp_path: Path, task: str) -> set[int]:
 
 def test_who_is_chained_is_called_by_the_thread_before_it(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {}, NAMES)
-    try:
-        rig.start()
+    with started(rig):
         rows = rig.emit(2000.0, 1.0)
-    finally:
-        rig.stop()
     assert rows > 1000
     for name in NAMES:
         assert [row for row, _ in noted(tmp_path, name)] == list(range(rows))
@@ -61,11 +58,8 @@ def test_who_is_chained_is_called_by_the_thread_before_it(tmp_path: Path) -> Non
 
 def test_without_chains_each_task_has_its_own_thread(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {}, ())
-    try:
-        rig.start()
+    with started(rig):
         rig.emit(500.0, 0.5)
-    finally:
-        rig.stop()
     seen = [callers(tmp_path, name) for name in NAMES]
     assert all(len(one) == 1 for one in seen) and len(set.union(*seen)) == 3
 
@@ -73,12 +67,9 @@ def test_without_chains_each_task_has_its_own_thread(tmp_path: Path) -> None:
 def test_what_belongs_to_a_thread_stays_in_it(tmp_path: Path) -> None:
     """sqlite3 refuses to be used by another thread than the one that made the connection."""
     rig = rig_of(tmp_path, {"second": "chain_tasks:Bound"}, NAMES)
-    try:
-        rig.start()
+    with started(rig):
         rows = rig.emit(1000.0, 1.0)
         letters = rig.letters()
-    finally:
-        rig.stop()
     assert letters == [] and [row for row, _ in noted(tmp_path, "last")] == list(range(rows))
     assert len(callers(tmp_path, "second")) == 1
     assert noted(tmp_path, "second")[-1][1] == noted(tmp_path, "last")[-1][1], "it runs what comes after it"
@@ -87,11 +78,8 @@ def test_what_belongs_to_a_thread_stays_in_it(tmp_path: Path) -> None:
 
 def test_a_chain_ends_where_the_worker_does(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {}, NAMES, {"second": 1, "last": 1})
-    try:
-        rig.start()
+    with started(rig):
         rows = rig.emit(1000.0, 1.0)
-    finally:
-        rig.stop()
     assert [row for row, _ in noted(tmp_path, "last")] == list(range(rows))
     assert noted(tmp_path, "second")[-1][1] == noted(tmp_path, "last")[-1][1]
     assert not callers(tmp_path, "first") & callers(tmp_path, "second")
@@ -99,8 +87,7 @@ def test_a_chain_ends_where_the_worker_does(tmp_path: Path) -> None:
 
 def test_chains_that_come_and_go_under_load_lose_and_disorder_nothing(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {}, ())
-    try:
-        rig.start()
+    with started(rig):
         rig.offer([(0.0, 20_000.0)])
         for turn in range(12):
             rig.pump(0.15)
@@ -108,8 +95,6 @@ def test_chains_that_come_and_go_under_load_lose_and_disorder_nothing(tmp_path: 
             rig.send("committed")
         rig.drain()
         rows = rig.count_emitted()
-    finally:
-        rig.stop()
     for name in NAMES:
         assert [row for row, _ in noted(tmp_path, name)] == list(range(rows))
     assert all(len(callers(tmp_path, name)) > 1 for name in NAMES), "by its own thread, and by another"
@@ -117,8 +102,7 @@ def test_chains_that_come_and_go_under_load_lose_and_disorder_nothing(tmp_path: 
 
 def test_nothing_is_lost_when_a_chained_worker_is_killed(tmp_path: Path) -> None:
     rig = rig_of(tmp_path, {}, NAMES)
-    try:
-        rig.start()
+    with started(rig):
         rig.offer([(0.0, 500.0)])
         for _ in range(2):
             rig.pump(0.6)
@@ -127,21 +111,16 @@ def test_nothing_is_lost_when_a_chained_worker_is_killed(tmp_path: Path) -> None
         rig.pump(0.5)
         rig.drain()
         rows = max(source.emitted for source in rig.sources())
-    finally:
-        rig.stop()
     assert {row for row, _ in noted(tmp_path, "last")} == set(range(rows))
 
 
 def test_cpu_is_the_task_s_whoever_spends_it(tmp_path: Path) -> None:
     """What one thread borrows another lends; and by the kernel's own count the task's thread did next to nothing."""
     rig = rig_of(tmp_path, {"second": "chain_tasks:costly"}, NAMES)
-    try:
-        rig.start()
+    with started(rig):
         rows = rig.emit(500.0, 1.5)
         borrowed = {name: rig.count(name, mt.BORROWED_NS) for name in ("source", *NAMES)}
         own_ns = kernel_ns(rig.pid_of(0), rig.count("second", mt.TID))
-    finally:
-        rig.stop()
     assert sum(borrowed.values()) == 0 and borrowed["source"] < 0
     assert borrowed["second"] > 0.8 * rows * 200_000 > own_ns
     assert borrowed["second"] < 1.5 * rows * 200_000

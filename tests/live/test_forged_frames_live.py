@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_data_plane_live import line, rig_of, stored
+from line_rigs import line, rig_of, started, stored
 
 from headgate.topology_runtime.keys.curve import new_pair
 from headgate.topology_runtime.keys.key_pairs import KeyPair, contact_at
@@ -66,9 +66,8 @@ class KeptKeys(WorkerKeys):
 def test_a_frame_of_nobody_who_is_named_reaches_nobody(named: bool, stolen: bool, tmp_path: Path) -> None:
     """The frame is a good one: with the key and the number of the true worker it is taken."""
     keys = KeptKeys()
-    rig = rig_of(line("left"), {"source": [0], "left": [1], "store": [0]}, tmp_path, keys)
-    try:
-        rig.start()
+    rig = rig_of(line("left"), {"source": [0], "left": [1], "store": [0]}, tmp_path, keys=keys)
+    with started(rig):
         assert rig.desired is not None
         at = {worker.slot.number: worker for worker in rig.desired.workers}
         pair = keys.stolen[1] if stolen else new_pair()
@@ -81,8 +80,6 @@ def test_a_frame_of_nobody_who_is_named_reaches_nobody(named: bool, stolen: bool
         emitted = rig.emit(500.0, 1.0)
         stranger.watch.end(stranger.socket)
         stranger.close(linger_ms=0)
-    finally:
-        rig.stop()
     rows = stored(tmp_path)
     assert rows.pop(FORGED, 0) == (FRAMES if named and stolen else 0)
     assert rows == Counter(range(emitted))

@@ -20,6 +20,7 @@ from headgate.topology_runtime.wire.messages import Request
 from headgate.topology_runtime.wire.wire_version import OLDEST, WIRE
 from watched_runs.host_bed import FLOW
 from watched_runs.trials import end
+from watched_runs.user_project import HEADGATE, write_models
 
 pytestmark = pytest.mark.live
 
@@ -44,23 +45,10 @@ class Mixed:
         self.root, self.state, self.name = root, root / "state", f"wire-{os.getpid()}"
         (root / "as_if.py").write_text(AS_IF)
         (root / "flow.py").write_text(FLOW.format(path=str(root / "rows.jsonl")))
-        (root / "models").mkdir()
-        for task, tps in (("double", 60.0), ("store", 400.0)):
-            points = [{"threads": 1, "rate_tps": tps, "cpu": 0.9, "memory": 0.1}]
-            slot = {"cores": 0.2, "memory_bytes": 1 << 28, "machine": "any"}
-            model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": points}
-            (root / "models" / f"{task}.json").write_text(json.dumps(model))
+        write_models(root, {"double": 60.0, "store": 400.0}, 0.2)
         self.children: list[subprocess.Popen[bytes]] = []
         owner = ("--owner", str(os.getpid()), "--run", self.name, "--slot-cores", "0.2")
-        self.start(
-            "-m",
-            "headgate",
-            "controller",
-            "run",
-            "--state-dir",
-            str(self.state),
-            *owner,
-        )
+        self.start("-m", "headgate", "controller", "run", "--state-dir", str(self.state), *owner)
         self.endpoint = self.state / "controller" / "endpoint"
         self.wait(self.endpoint.exists)
 
@@ -91,8 +79,9 @@ class Mixed:
             time.sleep(0.1)
 
     def headgate(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-P", "-m", "headgate", *words]
-        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=LIMIT_S)
+        return subprocess.run(
+            [*HEADGATE, *words], cwd=self.root, capture_output=True, text=True, timeout=LIMIT_S
+        )
 
     def end(self) -> None:
         end(self.children)

@@ -14,10 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology, document_of
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.background_profile import FAILED, ProfileOrder
-from headgate.topology_runtime.measuring.calibrate import TEMPORARY, models_for
+from headgate.topology_runtime.measuring.calibrate import models_for
+from headgate.topology_runtime.measuring.collected_rows import TEMPORARY
 from headgate.topology_runtime.measuring.measuring_slots import RUN
 from headgate.topology_runtime.platform import cgroups
 from headgate.topology_runtime.worker.meters import sample_rows
@@ -112,24 +113,18 @@ def test_a_task_that_fails_is_one_error_and_nothing_is_left(tmp_path: Path, code
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    (tmp_path / "t.json").write_bytes(msgspec.json.encode(topology(SPIN, WAIT)))
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "headgate.topology_runtime.measuring.first_use",
-        "--topology",
-        str(tmp_path / "t.json"),
-    ]
-    command += ["--output", str(tmp_path), "--slot-cores", "0.2", "--slot-memory-bytes", str(MEMORY_BYTES)]
-    command += ["--seconds", "2", "--owner", str(os.getpid())]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    assert b"threads" in process.stdout.readline()
+    (tmp_path / "t.json").write_bytes(msgspec.json.encode(document_of(topology(SPIN, WAIT))))
+    command = [sys.executable, "-P", "-m", "headgate", "up", str(tmp_path / "t.json"), "--rates", "1"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, cwd=tmp_path, env={**os.environ, "XDG_CACHE_HOME": "."}
+    )
+    assert process.stderr is not None
+    while not process.stderr.readline().startswith(b"measuring spin"):
+        assert process.poll() is None
     time.sleep(0.8)  # into the measurement, by which the slots are bound
     process.send_signal(number)
     process.wait(5.0)
-    process.stdout.close()
+    process.stderr.close()
     if number == signal.SIGKILL:  # the next one sweeps what no process could remove any more
         models_for(topology(SPIN), (), 0.2, MEMORY_BYTES, seconds=0.2, cache=tmp_path)
     wait_until_nothing_is_left(tmp_path)
@@ -199,7 +194,7 @@ def test_a_profile_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
-    known = json.loads(record.read_bytes().splitlines()[1])["probe"]
+    known = json.loads(record.read_bytes().splitlines()[1])
 
     assert begin(tmp_path).wait(60.0) == 0
     model = json.loads((tmp_path / "out" / "work.json").read_text())

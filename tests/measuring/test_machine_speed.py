@@ -40,18 +40,11 @@ def test_the_speed_is_what_was_done_while_the_block_lasted() -> None:
     with SlotMeter(Counted((1_000, 7), (51_000, 2_000_007))) as meter:
         pass
     assert meter.rounds_per_s == pytest.approx(50_000 / 0.002)
-
-
-def test_a_block_too_short_for_one_loop_is_measured_after_it() -> None:
     with SlotMeter(Counted((1_000, 7), (1_000, 7))) as meter:
         pass
-    assert meter.rounds_per_s > 1e5
-
-
-def test_without_slots_that_can_be_limited_a_free_core_tells(tmp_path) -> None:
+    assert meter.rounds_per_s > 1e5, "too short for one loop: measured after it"
     with Reference(Quotas((affinity.probe_affinity,))) as reference:
-        assert not reference.so
-        assert isinstance(reference.meter(), SpeedMeter)
+        assert not reference.so and isinstance(reference.meter(), SpeedMeter), "no slot can be limited"
 
 
 @pytest.mark.live
@@ -98,18 +91,10 @@ def test_no_latency_is_asked_for_and_the_device_is_let_go(tmp_path: Path) -> Non
         assert awake.so
         assert device.read_bytes() == struct.pack("=i", 0)
     assert not awake.so
-
-
-def test_a_machine_without_the_device_is_measured_as_it_is(tmp_path: Path) -> None:
-    with Awake(tmp_path / "none") as awake:
-        assert not awake.so
-
-
-def test_a_device_that_takes_nothing_is_let_go() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    with Awake(Path("/dev/full")) as awake:
-        assert not awake.so
-        assert len(os.listdir("/proc/self/fd")) == before
+    for other in (tmp_path / "none", Path("/dev/full")):  # there is none; it takes nothing
+        with Awake(other) as awake:
+            assert not awake.so and len(os.listdir("/proc/self/fd")) == before
 
 
 def test_the_kernel_takes_it() -> None:

@@ -210,7 +210,7 @@ def test_one_that_is_stopped_leaves_no_process_and_the_next_profile_goes_on(tmp_
     assert code == 0
     after = record.read_bytes().splitlines()
     assert after[: len(before)] == before
-    probes = [json.loads(line)["probe"] for line in after[1:]]
+    probes = [json.loads(line) for line in after[1:]]
     known, new = probes[: len(before) - 1], probes[len(before) - 1 :]
     full = 0.95 * max(probe["cpu"] for probe in probes)  # below it a task that computes was kept from the CPU
     sound = {probe["threads"] for probe in known if probe["cpu"] >= full}

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import msgspec
 import pytest
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from headgate.controller.models.model_data import model_of as read_model
 from headgate.topology_runtime.measuring import profile_steps
-from headgate.topology_runtime.measuring.first_use import DERATE
+from headgate.topology_runtime.measuring.calibrate import DERATE
 from headgate.topology_runtime.measuring.profile_steps import (
     FIRST_PART,
     QUICK,
     ROWS_MOST,
     SURELY,
+    Next,
     Probe,
     ProfileChoice,
     Tried,
@@ -74,26 +79,41 @@ class Truth:
         return Tried(threads, rate_tps, stable, 0.99, 8.0, speed, cpu, sparse=sparse)
 
 
-def profiled(
-    truth: Truth, wish: ProfileChoice = FULL_WISH, most: int = 200
-) -> tuple[list[Probe], list[Tried]]:
+Disturb = Callable[[Probe, list[Probe]], Probe]
+
+
+def walked(
+    truth: Truth,
+    wish: ProfileChoice = FULL_WISH,
+    disturb: Disturb = lambda probe, _: probe,
+) -> Iterator[tuple[Next, list[Probe], list[Tried]]]:
+    """Each step of a profile, with all that is measured before it; at the end without one."""
     probes: list[Probe] = []
     trials: list[Tried] = []
     while (step := profile_steps.next_step(probes, trials, wish)) is not None:
+        yield step, list(probes), list(trials)
         if step.what == "probe":
-            probes.append(truth.probe(step.threads))
+            probes.append(disturb(truth.probe(step.threads), probes))
         else:
             trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
-        assert len(probes) + len(trials) <= most
+        assert len(probes) + len(trials) <= 200
+    yield Next("probe", 0), probes, trials
+
+
+def profiled(truth: Truth, wish: ProfileChoice = FULL_WISH) -> tuple[list[Probe], list[Tried]]:
+    *_, (_, probes, trials) = walked(truth, wish)
     return probes, trials
+
+
+def modelled(truth: Truth) -> dict[str, Any]:
+    return profile_steps.model_of("t", *profiled(truth), SLOT, {})
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["computes", "waits"])
 @pytest.mark.parametrize("stable", [0.80, 0.92, 0.96, 0.99])
 def test_the_peak_stable_rate_is_found_within_the_bracket(waits, stable):
     truth = Truth(waits, stable)
-    probes, trials = profiled(truth)
-    model = profile_steps.model_of("t", probes, trials, SLOT, {})
+    model = modelled(truth)
     for point in model["points"]:
         assert point["rate_tps"] == pytest.approx(stable * truth.capacity(point["threads"]), rel=0.03)
         assert point["spread"]["rate_tps"] <= 0.03 * point["rate_tps"]
@@ -101,40 +121,33 @@ def test_the_peak_stable_rate_is_found_within_the_bracket(waits, stable):
 
 
 def test_a_drifting_machine_gives_the_same_model_at_its_reference_speed():
-    truth = Truth(False, noise=0.1)
-    probes, trials = profiled(truth)
-    model = profile_steps.model_of("t", probes, trials, SLOT, {})
+    model = modelled(Truth(False, noise=0.1))
     for point in model["points"]:
         at_speed = point["rate_tps"] / model["reference_speed"] * 1e6
         assert at_speed == pytest.approx(0.96 * 400, rel=0.06)
 
 
-def test_counts_double_until_the_curve_is_flat():
-    probes, _ = profiled(Truth(True))
-    assert profile_steps.counted(probes) == [1, 2, 4, 8, 16, 32]
-    probes, _ = profiled(Truth(False))
-    assert profile_steps.counted(probes) == [1, 2, 4]
+@pytest.mark.parametrize(
+    ("waits", "wish", "counts"),
+    [
+        (True, FULL_WISH, [1, 2, 4, 8, 16, 32]),
+        (False, FULL_WISH, [1, 2, 4]),
+        (True, ProfileChoice(threads=(3, 5, 40)), [3, 5, 40]),
+    ],
+)
+def test_counts_double_until_the_curve_is_flat_unless_others_are_asked_for(waits, wish, counts):
+    assert profile_steps.counted(profiled(Truth(waits), wish)[0]) == counts
 
 
-def test_the_counts_that_were_asked_for_are_all_measured_and_no_others():
-    probes, _ = profiled(Truth(True), ProfileChoice(threads=(3, 5, 40)))
-    assert profile_steps.counted(probes) == [3, 5, 40]
-
-
-def test_capacities_come_first_then_the_best_count_is_bracketed():
-    truth, probes, trials, order = Truth(True), [], [], []
-    while (step := profile_steps.next_step(probes, trials, ProfileChoice())) is not None:
-        order.append((step.what, step.threads))
-        if step.what == "probe":
-            probes.append(truth.probe(step.threads))
-        else:
-            trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
+def test_capacities_come_first_then_the_best_count_is_bracketed_and_what_is_left_shrinks():
+    steps = list(walked(Truth(True)))
+    order = [(step.what, step.threads) for step, _, _ in steps[:-1]]
     assert order[:6] == [("probe", threads) for threads in (1, 2, 4, 8, 16, 32)]
     assert order[6] == ("trial", 16)
     assert {threads for what, threads in order if what == "trial"} == {1, 16, 32}
-    assert all(
-        len([p for p in probes if p.threads == threads]) == 3 for threads in profile_steps.counted(probes)
-    )
+    assert {order.count(("probe", threads)) for threads in (1, 2, 4, 8, 16, 32)} == {3}
+    left = [sum(profile_steps.steps_left(probes, trials, FULL_WISH)) for _, probes, trials in steps]
+    assert left[-2] <= 3 and left[-1] == 0
 
 
 def test_a_quick_profile_makes_one_probe_per_count_and_no_trial():
@@ -144,52 +157,37 @@ def test_a_quick_profile_makes_one_probe_per_count_and_no_trial():
 
 
 def test_a_starved_probe_is_repeated_and_does_not_count():
-    truth = Truth(False)
-    starved = profile_steps.msgspec.structs.replace(truth.probe(1), rate_tps=200.0, cpu=0.5)
-    assert profile_steps.next_step([starved], [], ProfileChoice(threads=(1,))) == profile_steps.Next(
-        "probe", 1
-    )
-    probes = [starved, truth.probe(1)]
-    assert profile_steps.capacity(probes, 1) == pytest.approx(400)
-    assert (
-        profile_steps.next_step([starved] * 3, [], ProfileChoice(threads=(1,), repeats=1, brackets=0)) is None
-    )
+    truth, wish = Truth(False), ProfileChoice(threads=(1,))
+    starved = replace(truth.probe(1), rate_tps=200.0, cpu=0.5)
+    assert profile_steps.next_step([starved], [], wish) == Next("probe", 1)
+    assert profile_steps.capacity([starved, truth.probe(1)], 1) == pytest.approx(400)
+    assert profile_steps.next_step([starved] * 3, [], replace(wish, repeats=1, brackets=0)) is None
 
 
 def test_a_machine_that_disturbs_nearly_every_probe_does_not_hold_the_profile_up_for_ever():
-    truth, probes, trials = Truth(False), [], []
-    while (step := profile_steps.next_step(probes, trials, ProfileChoice(threads=(1, 2)))) is not None:
-        if step.what != "probe":
-            trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
-            continue
-        first = all(other.threads != step.threads for other in probes)
-        probe = truth.probe(step.threads)
-        probes.append(probe if first else profile_steps.msgspec.structs.replace(probe, cpu=0.5))
-        assert len(probes) < 20
-    assert profile_steps.capacity(probes, 1) == pytest.approx(400)
+    def disturb(probe: Probe, before: list[Probe]) -> Probe:
+        first = all(other.threads != probe.threads for other in before)
+        return probe if first else replace(probe, cpu=0.5)
+
+    *_, (_, probes, _) = walked(Truth(False), ProfileChoice(threads=(1, 2)), disturb)
+    assert len(probes) < 20 and profile_steps.capacity(probes, 1) == pytest.approx(400)
 
 
 def test_a_task_of_short_rows_that_never_fills_its_slot_is_not_disturbed():
     truth = Truth(False)
-    almost = [profile_steps.msgspec.structs.replace(truth.probe(1), cpu=cpu) for cpu in (0.92, 0.94, 0.957)]
+    almost = [replace(truth.probe(1), cpu=cpu) for cpu in (0.92, 0.94, 0.957)]
     assert profile_steps.of(almost, 1) == almost
-    starved = profile_steps.msgspec.structs.replace(truth.probe(1), rate_tps=300.0, cpu=0.85)
+    starved = replace(truth.probe(1), rate_tps=300.0, cpu=0.85)
     assert profile_steps.of([*almost, starved], 1) == almost
 
 
 def test_a_starved_trial_says_nothing():
-    truth = Truth(False)
-    probes = [truth.probe(1)] * 3
+    probes = [Truth(False).probe(1)] * 3
     starved = Tried(1, 300.0, False, 0.99, 8.0, 1e6, cpu=0.6)
-    low, high = profile_steps.bracket(probes, [starved], 1)
-    assert (low, high) == (0.0, float("inf"))
-    assert profile_steps.next_step(probes, [starved], ProfileChoice(threads=(1,))) == profile_steps.Next(
-        "trial", 1, 0.97 * 400
-    )
-    assert (
-        profile_steps.bracket(probes, [profile_steps.msgspec.structs.replace(starved, cpu=0.97)], 1)[1]
-        == 0.75
-    )
+    assert profile_steps.bracket(probes, [starved], 1) == (0.0, float("inf"))
+    step = profile_steps.next_step(probes, [starved], ProfileChoice(threads=(1,)))
+    assert step == Next("trial", 1, 0.97 * 400)
+    assert profile_steps.bracket(probes, [replace(starved, cpu=0.97)], 1)[1] == 0.75
 
 
 def test_a_task_that_is_never_stable_still_ends():
@@ -201,22 +199,8 @@ def test_a_task_that_is_never_stable_still_ends():
 
 
 def test_what_is_held_before_any_thread_works_is_told_from_the_points():
-    probes, trials = profiled(Truth(True))
-    model = profile_steps.model_of("t", probes, trials, SLOT, {})
+    model = modelled(Truth(True))
     assert model["base_memory"] * SLOT["memory_bytes"] == pytest.approx(8 << 20, rel=0.01)
-
-
-def test_steps_left_shrink_to_nothing():
-    truth, probes, trials = Truth(True), [], []
-    left = []
-    while (step := profile_steps.next_step(probes, trials, ProfileChoice())) is not None:
-        left.append(sum(profile_steps.steps_left(probes, trials, ProfileChoice())))
-        if step.what == "probe":
-            probes.append(truth.probe(step.threads))
-        else:
-            trials.append(truth.trial(step.threads, step.rate_tps, step.what == "sparse trial"))
-    assert left[-1] <= 3
-    assert sum(profile_steps.steps_left(probes, trials, ProfileChoice())) == 0
 
 
 # ── warm-up and leaks ───────────────────────────────────────────────────────────────────────────
@@ -227,10 +211,7 @@ def test_the_warm_up_is_cut_where_it_ends(slow):
     wobble = random.Random(3)
     bins = [50.0 + 10 * n for n in range(slow)] + [200 + wobble.uniform(-4, 4) for _ in range(16)]
     assert steady_from(bins) == slow
-
-
-def test_a_short_measurement_is_taken_whole():
-    assert steady_from([1.0, 100.0, 100.0]) == 0
+    assert steady_from([1.0, 100.0, 100.0]) == 0, "a short one is taken whole"
 
 
 def test_memory_that_grows_with_the_rows_is_a_leak_and_memory_that_settles_is_none():
@@ -244,8 +225,8 @@ def test_memory_that_grows_with_the_rows_is_a_leak_and_memory_that_settles_is_no
 
 def test_a_record_is_read_up_to_the_line_that_was_torn():
     truth, head = Truth(False), {"digest": "d"}
-    encode = profile_steps.msgspec.json.encode
-    lines = [encode(head), encode({"probe": truth.probe(1)}), encode({"trial": truth.trial(1, 380.0)})]
+    encode = msgspec.json.encode
+    lines = [encode(head), encode(truth.probe(1)), encode(truth.trial(1, 380.0))]
     found = read_record([*lines, lines[1][:20]], head)
     assert [type(entry) for entry in found] == [Probe, Tried]
     assert read_record(lines, {"digest": "other"}) == []
@@ -264,9 +245,7 @@ def test_what_a_wake_costs_is_found(waits: bool) -> None:
 
 def test_the_peak_is_that_of_rows_that_always_wait() -> None:
     """However dear it is to be woken: rows that a full slot keeps waiting find it awake."""
-    without, dear = (
-        profile_steps.model_of("t", *profiled(Truth(False, wake=wake)), SLOT, {}) for wake in (0.0, 0.004)
-    )
+    without, dear = (modelled(Truth(False, wake=wake)) for wake in (0.0, 0.004))
     assert without["wake_cpu"] == 0.0 and dear["wake_cpu"] == pytest.approx(0.004, rel=0.02)
     assert without["points"] == dear["points"]
 
@@ -274,15 +253,13 @@ def test_the_peak_is_that_of_rows_that_always_wait() -> None:
 @pytest.mark.parametrize("waits", [False, True])
 def test_sparse_trials_are_made_between_repeated_probes(waits: bool) -> None:
     """Both drift with the machine; one after the other they drift alike."""
-    truth, probes, trials, made = Truth(waits), list[Probe](), list[Tried](), list[bool]()
-    while (step := profile_steps.next_step(probes, trials, ProfileChoice())) is not None:
-        sparse = step.what == "sparse trial"
-        if step.what == "probe":
-            probes.append(truth.probe(step.threads))
-        else:
-            trials.append(truth.trial(step.threads, step.rate_tps, sparse))
-        if sparse or (step.what == "probe" and step.threads == profile_steps.best_count(probes)):
-            made.append(sparse)
+    steps = list(walked(Truth(waits)))
+    best = profile_steps.best_count(steps[-1][1])
+    made = [
+        step.what == "sparse trial"
+        for step, _, _ in steps[:-1]
+        if step.threads == best and step.what != "trial"
+    ]
     each = 1 if waits else profile_steps.SPARSE_OF_COMPUTING
     assert made[-3 * (1 + each) :] == [False, *[True] * each] * 3
 
@@ -298,11 +275,6 @@ def test_sparse_trials_tell_nothing_of_the_peak() -> None:
     probes, trials = profiled(Truth(False))
     dense = [trial for trial in trials if not trial.sparse]
     assert profile_steps.bracket(probes, trials, 1) == profile_steps.bracket(probes, dense, 1)
-
-
-def test_a_quick_profile_makes_no_sparse_trial() -> None:
-    _, trials = profiled(Truth(False), ProfileChoice(repeats=1, brackets=0))
-    assert trials == []
 
 
 def test_a_task_too_slow_for_sparse_trials_is_complete_without_them() -> None:
@@ -338,40 +310,30 @@ def said(points: list[Probe]) -> list[float]:
     return [p["rate_tps"] for p in model["points"]]
 
 
-def test_computing_tasks_take_three_points() -> None:
-    assert searched({1: 100.0, 2: 99.0, 4: 98.0}, {}) == [1, 2, 4]
+@pytest.mark.parametrize(
+    ("rates", "cpu", "measured"),
+    [
+        ([100.0, 99.0, 98.0], [], 3),  # it computes
+        ([30.0, 60.0, 120.0, 240.0, 250.0], [0.2] * 5, 5),  # it waits, to its limit
+        ([30.0, 60.0, 120.0, 200.0, 400.0], [0.2, 0.4, 0.6, 0.96], 4),  # no CPU is left
+        ([10.0 * 2**k for k in range(8)], [0.0] * 8, 7),  # the most threads
+    ],
+)
+def test_the_search_ends_where_more_threads_give_nothing(
+    rates: list[float], cpu: list[float], measured: int
+) -> None:
+    counts = [2**k for k in range(8)]
+    known = (dict(zip(counts, values, strict=False)) for values in (rates, cpu))
+    assert searched(*known) == counts[:measured]
 
 
-def test_waiting_tasks_go_on_to_their_limit() -> None:
-    rates = {1: 30.0, 2: 60.0, 4: 120.0, 8: 240.0, 16: 250.0}
-    cpu = dict.fromkeys((1, 2, 4, 8, 16), 0.2)
-    assert searched(rates, cpu) == [1, 2, 4, 8, 16]
-
-
-def test_a_slot_without_cpu_left_ends_the_search() -> None:
-    rates = {1: 30.0, 2: 60.0, 4: 120.0, 8: 200.0, 16: 400.0}
-    assert searched(rates, {1: 0.2, 2: 0.4, 4: 0.6, 8: 0.96}) == [1, 2, 4, 8]
-
-
-def test_the_search_ends_at_its_most() -> None:
-    cpu = {2**k: 0.0 for k in range(8)}
-    assert searched({2**k: 10.0 * 2**k for k in range(8)}, cpu) == [1, 2, 4, 8, 16, 32, 64]
-
-
-def test_points_at_full_cpu_are_one_capacity() -> None:
+def test_points_at_full_cpu_are_one_capacity_unless_they_fall_or_are_repeated() -> None:
     points = [point(1, 31.0, 1.0, 0.0), point(2, 39.0, 0.97, 0.0), point(4, 35.0, 1.0, 0.0)]
     assert said(points) == pytest.approx([SAID * 35.0] * 3, rel=1e-3)
     model = profile_steps.model_of("t", points, [], QUICK_SLOT, {})
     assert [p["closed_loop_tps"] for p in model["points"]] == [31.0, 39.0, 35.0]
-
-
-def test_a_real_fall_at_full_cpu_stays() -> None:
     assert profile_steps.pooled([point(1, 100.0, 1.0), point(2, 50.0, 1.0)]) == {1: 100.0, 2: 50.0}
-
-
-def test_points_that_were_repeated_are_not_pooled() -> None:
-    probes = [point(1, 31.0, 1.0, 0.0), point(1, 31.0, 1.0, 0.0), point(2, 39.0, 1.0, 0.0)]
-    assert profile_steps.pooled(probes) == {1: 31.0, 2: 39.0}
+    assert profile_steps.pooled([points[0], points[0], point(2, 39.0, 1.0, 0.0)]) == {1: 31.0, 2: 39.0}
 
 
 def test_a_gain_within_noise_is_no_reason_for_threads() -> None:
@@ -411,15 +373,10 @@ def test_an_unlimited_point_is_brought_down_to_the_slot() -> None:
 GAP_S = 0.001
 
 
-@pytest.mark.parametrize(("tps", "rows"), [(0.0, 1), (900.0, 1), (5_000.0, 5), (1e9, 64)])
-def test_frames_hold_what_comes_in_a_gap(tps: float, rows: int) -> None:
-    assert frame_rows(tps, 0.001) == rows
-
-
-def test_calls_of_a_batched_task_are_as_large_as_a_run_makes_them() -> None:
+def test_frames_hold_what_comes_in_a_gap_and_calls_of_a_batched_task_what_a_run_gives_them() -> None:
     """A tenth of a second of rows, up to 256; a task of rows has what comes in a gap."""
+    assert [frame_rows(tps, 0.001) for tps in (0.0, 500.0, 900.0, 5_000.0, 1e9)] == [1, 1, 1, 5, 64]
     assert [call_rows(tps) for tps in (1.0, 50.0, 500.0, 2_000.0, 1e6)] == [1, 5, 50, 200, 256]
-    assert [frame_rows(tps, 0.001) for tps in (500.0, 1e6)] == [1, 64]
 
 
 class Cost:
@@ -453,12 +410,7 @@ class Cost:
 def test_a_task_is_measured_with_the_frames_that_it_gets_at_its_rate(cores, frame_s, row_s, rows):
     cost = Cost(cores, frame_s, row_s)
     assert frames_that_hold(cost, GAP_S) == rows
-
-
-def test_a_slow_task_is_looked_at_once():
-    cost = Cost(1.0, 100e-6, 2e-3)
-    frames_that_hold(cost, GAP_S)
-    assert cost.asked == [1]
+    assert row_s < 1e-3 or cost.asked == [1], "a slow one is looked at once"
 
 
 @examples(400)

@@ -84,30 +84,19 @@ def test_ready_made_tasks_have_names_and_take_parameters():
     assert subjects.tasks[1].params["cpu_ms"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("reference", "words"),
-    [
-        ("spinn", "did you mean 'spin'"),
-        ("absent.py:f", "no such file"),
-        ("no.such.module:f", "there is no module"),
-        ("two words=spin", "cannot be a task's name"),
-    ],
-)
-def test_what_names_no_task_is_refused(reference, words):
-    with pytest.raises(InvalidInput) as caught:
-        of_references([reference], {})
-    assert words in "\n".join(caught.value.lines())
-
-
-def test_two_tasks_of_one_name_are_refused():
-    with pytest.raises(InvalidInput, match="together"):
-        of_references(["spin", "spin"], {})
-
-
-def test_tasks_of_a_topology_are_found_by_name():
-    flow = "headgate.topology_runtime.tasks.demo:topology"
+def test_what_names_no_task_is_refused():
+    for references, words in (
+        (["spinn"], "did you mean 'spin'"),
+        (["absent.py:f"], "no such file"),
+        (["no.such.module:f"], "there is no module"),
+        (["two words=spin"], "cannot be a task's name"),
+        (["spin", "spin"], "together"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            of_references(references, {})
+        assert words in "\n".join(caught.value.lines())
     with pytest.raises(InvalidInput):
-        of_topology(flow, ["nobody"])
+        of_topology("headgate.topology_runtime.tasks.demo:topology", ["nobody"])
 
 
 def test_parameters_are_json_or_text():

@@ -69,22 +69,22 @@ def test_every_fault_is_told_with_its_place(tmp_path, capsys):
     _, err = run(tmp_path, capsys, wrong, code=3)
     for fault in (
         "node: no such key; did you mean 'nodes'?",
-        "groups[0].tasks: expected a count from 1",
+        "groups[0].tasks: expected an integer from 1 to 1000000, got 0",
         "groups[0].cost: expected a finite number of at least 0, got -1",
         "groups[1].id: 'a' is there twice",
         "groups[2].cost: expected a finite number of at least 0, got 'much'",
         "groups[3].costs: expected a list with the cost of each of 2 tasks",
         "groups[4].colour: no such key",
-        "groups[4].tasks: expected a count",
+        "groups[4].tasks: expected an integer",
         "groups[5]: expected an object, got 7",
         "edges[0].to: no group 'b'",
-        "edges[1].traffic: expected a finite number of at least 0, got None",
+        "edges[1].traffic: expected a finite number of at least 0, there is none",
         "edges[2].traffic: expected a finite number of at least 0, got -2",
-        "edges[2]: 'a → c' is there twice",
-        "edges[3]: leads from 'c' to itself",
+        "edges[2].to: 'a → c' is there twice",
+        "edges[3].to: leads from 'c' to itself",
         "edges[4].from: no group ['a']",
         "nodes[1].id: 'n1' is there twice",
-        "nodes[2].capacity: expected a finite number of at least 0, got None",
+        "nodes[2].capacity: expected a finite number of at least 0, there is none",
         "nodes[3].id: expected a name, got ''",
     ):
         assert fault in err, fault

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 from pathlib import Path
@@ -38,12 +37,6 @@ def test_it_is_the_prediction_of_the_contract(scene, placed):
     assert {use["vm"]: use["cpu"] for use in found["vms"]} == pytest.approx({"vm1": 1.2, "vm2": 0.375})
 
 
-def test_shuffle_gives_each_thread_as_much(scene, placed):
-    found = predicted(scene, placed, "--routing", "shuffle")
-    assert found["rate_tps"] == pytest.approx(125.0)  # 4 of 5 threads carry 100
-    assert found["limited_by_slot"] == "vm1/1"
-
-
 def test_usage_at_a_rate_and_at_peak(scene, placed):
     half = predicted(scene, placed, "--rate", "75")
     assert half["at_rate_tps"] == 75.0
@@ -60,31 +53,10 @@ def test_a_rate_beyond_is_said_to_be(scene, placed):
     assert "it cannot carry 300 rows/s: 50% of them" in text
 
 
-def test_interference(scene):
-    crowd = copy.deepcopy(PLACED)
-    crowd[1]["threads"], crowd[2]["threads"] = {"parse": 4, "count": 1}, {"count": 1}
-    crowd[0]["threads"] = {"source": 1}
-    placed = scene.write("crowd.json", {"placement": crowd[:2]})
-    shared = predicted(scene, placed)
-    alone = predicted(scene, placed, "--interference", "none")
-    assert alone["rate_tps"] == pytest.approx(100.0)
-    assert shared["rate_tps"] == pytest.approx(1 / (0.8 / 100 + 2 * 0.5 / 400))
-
-
 def test_a_plan_is_a_placement_too(scene):
     plan = scene.plan("--rate", "120")
     found = predicted(scene, scene.write("plan.json", plan), "--rate", "120")
     assert {key: found[key] for key in plan["prediction"]} == plan["prediction"]
-
-
-def test_faults_of_a_placement_end_3_with_their_places(scene):
-    bad = copy.deepcopy(PLACED)
-    bad[0]["threads"] = {"source": 1, "prase": 1}
-    bad[2]["slot"] = 7
-    data = {"placement": bad, "vms": [{"vm": "vm1", "slots": 2}, {"vm": "vm2", "slots": 1}]}
-    scene.run("plan", "--placement", scene.write("bad.json", data), code=3)
-    assert "placement[2].slot: vm2 has 1 slot, so there is no vm2/7" in scene.err
-    assert "has no task 'prase'; did you mean 'parse'?" in scene.err
 
 
 def test_files_that_are_no_placement_end_3(scene):

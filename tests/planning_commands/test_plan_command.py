@@ -258,12 +258,6 @@ def test_prices_of_a_file_of_ones_own(scene):
     assert "size[0].slots" in scene.err and "size[0].usd_per_hour" in scene.err
 
 
-def test_a_picture_of_the_plan_is_drawn(scene):
-    scene.plan("--rate", "100", "--plot", str(scene.folder / "plan.svg"))
-    assert "<svg" in (scene.folder / "plan.svg").read_text()
-    assert "drawn: " in scene.err
-
-
 def test_the_demo_is_planned_by_its_name_with_what_up_measured(scene, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     scene.headgate("plan", "demo", "--rate", "50")

@@ -199,15 +199,6 @@ def test_csv_has_a_row_for_each_part(scene: Scene, target: str, key: str) -> Non
     assert rows and all(int(row[key]) >= 1 for row in rows)
 
 
-def test_the_fewest_slots_and_the_highest_rate_leave_too(scene: Scene) -> None:
-    plan = scene.plan("--rate", "310", "--planner", "optimal")
-    found = json.loads(
-        scene.run("plan", "--rate", "310", "--planner", "optimal", "--for", "flink", "-o", "json")
-    )
-    assert {one["task"]: one["parallelism"] for one in found["operators"]} == threads_of(plan)
-    assert "storm rebalance flow" in scene.run("plan", "--max-rate", "--vms", "4", "--for", "storm")
-
-
 def test_another_system_is_a_usage_error(scene: Scene) -> None:
     scene.run("plan", "--rate", "310", "--for", "nomad", code=2)
     assert "kubernetes" in scene.err

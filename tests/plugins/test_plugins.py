@@ -14,6 +14,10 @@ from typing import Any
 import pytest
 
 from headgate.controller.controller_cli import installed_machines
+from headgate.controller.files.installed_schedulers import add_installed
+from headgate.controller.models.plans import Allocation, TaskAllocation
+from headgate.controller.plan.mappers.free_slots import Room
+from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.plugins import plugin, with_references
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 
@@ -111,6 +115,48 @@ def test_a_broken_plugin_is_named_and_hinders_no_other(site: Path) -> None:
     assert done.returncode == 3
     assert "broken plug-in 'sour' of sour" in done.stderr
     assert planned(site, "--mapper", "evenly").returncode == 0
+
+
+TWO_SLOTS = Room((Vm("vm1", 2),))
+THREE_THREADS = Allocation("mba", 1.0, (TaskAllocation("pi", 1.0, 3, 0.3, 0.3),), 1)
+FAULTY = {
+    "return 1 / 0": ("raised an error", "ZeroDivisionError: division by zero ("),
+    "return None": ("returned NoneType", "return a Placement"),
+    "return Filling().placement(allocation, room.vms)": (
+        "returned a placement that cannot be",
+        "task 'pi': 0 threads are placed, 3 allocated",
+    ),
+    "return evenly(allocation, replace(room, vms=(Vm('vm1', 3),)))": (
+        "returned a placement that cannot be",
+        "slot vm1/2 is none of room.slots()",
+    ),
+}
+
+
+@pytest.mark.parametrize("body", FAULTY)
+def test_what_a_mapper_does_wrong_is_said_to_be_its_fault(
+    site: Path, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(site, "faulty", "[headgate.mappers]\nfaulty = faulty:place\n")
+    (site / "faulty.py").write_text(
+        "from evenly import Filling, evenly\n"
+        "from msgspec.structs import replace\n"
+        "from headgate.topology_runtime.api.cluster import Vm\n\n"
+        f"def place(allocation, room):\n    {body}\n"
+    )
+    monkeypatch.setattr("headgate.controller.files.installed_schedulers.MAPPERS", rows := {})
+    monkeypatch.delitem(sys.modules, "faulty", raising=False)
+    add_installed(mapper="faulty")
+    what, why = FAULTY[body]
+    with pytest.raises(InvalidInput, match=f"mapper 'faulty' {what}") as caught:
+        rows["faulty"].place(THREE_THREADS, TWO_SLOTS)
+    assert any(why in part for part in (str(caught.value.cause), caught.value.hint, *caught.value.faults))
+
+
+def test_a_name_that_is_nearly_that_of_a_package_is_suggested(site: Path) -> None:
+    done = planned(site, "--mapper", "evenyl")
+    assert done.returncode == 3
+    assert "did you mean 'evenly'?" in done.stderr
 
 
 def test_machines_of_another_package_are_made_with_a_folder(site: Path, tmp_path: Path) -> None:

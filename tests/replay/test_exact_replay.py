@@ -16,7 +16,7 @@ from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.journal_records import Record
 from headgate.controller.models.model_data import model_data
 from headgate.controller.recording.early_inputs import EarlyInputs
-from headgate.controller.recording.trace_writer import PartedLines, RatesRow, TraceWriter
+from headgate.controller.recording.trace_writer import PartedLines, TraceWriter
 from headgate.controller.replay.exact_replay import (
     ExactReplay,
     Moment,
@@ -156,7 +156,7 @@ def test_what_a_run_offered_comes_back_as_the_steps_it_was(tmp_path: Path, found
     for moment in found:
         for instruction in moment.instructions:
             if isinstance(instruction, t.Trace) and instruction.kind == "rates":
-                writer.add_rates(RatesRow(**instruction.data))
+                writer.add_rates(instruction.data)
     writer.write(final=True)
     writer.close()
     steps = rates.read(str(tmp_path)).steps

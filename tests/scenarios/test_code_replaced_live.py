@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from watched_runs.user_project import UserProject, user_project
+
 pytestmark = pytest.mark.live
-HEADGATE = [sys.executable, "-P", "-m", "headgate"]
-GROUPS, LIMIT_S = 7, 60.0
+GROUPS = 7
 FLOW = """
 from headgate.topology_runtime.api.builder import topology
 from headgate.topology_runtime.api.logic import Keyed
@@ -46,44 +43,21 @@ marked >> flow.task("tally", Tally).by(0) >> flow.task("store", CollectToFile, p
 """
 
 
-class RunOfVersions:
-    """`headgate up` in a folder; its rows as (number, version of mark, count, version of tally)."""
+class Versions:
+    """A run of flows that say their version; its rows as (number, version of mark, count, version of tally)."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.rows_file = folder, folder / "stored.txt"
-        (folder / "models").mkdir()
-        for task in ("mark", "tally", "store"):
-            points = [{"threads": 1, "rate_tps": 40.0, "cpu": 0.9, "memory": 0.05}]
-            slot = {"cores": 0.3, "memory_bytes": 536870912, "machine": "any"}
-            model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": points}
-            (folder / "models" / f"{task}.json").write_text(json.dumps(model))
+    def __init__(self, project: UserProject) -> None:
+        self.project, self.rows_file = project, project.home / "stored.txt"
         self.write(1)
-        words = [
-            "up",
-            "flow.py:flow",
-            "--models",
-            "models",
-            "--rates",
-            "60",
-            "--vms",
-            "4,4",
-            "--slot-cores",
-            "0.3",
-        ]
-        with (folder / "up.log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [*HEADGATE, *words, "-o", "json"], cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True
-            )
+        project.up("--rates", "60", "--vms", "4,4")
 
     def write(self, version: int, begin: str = "pass") -> None:
         text = FLOW.format(version=version, groups=GROUPS, begin=begin, path=str(self.rows_file))
-        (self.folder / "flow.py").write_text(text)
+        (self.project.home / "flow.py").write_text(text)
 
-    def headgate(self, *words: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [*HEADGATE, *words], cwd=self.folder, capture_output=True, text=True, timeout=150
-        )
-        assert done.returncode == code, f"{words} ended {done.returncode}\n{done.stdout}\n{done.stderr}"
+    def replace(self, code: int = 0) -> str:
+        done = self.project.headgate("replace", "flow.py:flow")
+        assert done.returncode == code, f"ended {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
 
     def rows(self) -> list[tuple[int, int, int, int]]:
@@ -93,56 +67,38 @@ class RunOfVersions:
 
     def slots(self) -> set[str]:
         """With threads."""
-        found = json.loads(self.headgate("status", "-o", "json"))
-        return {
-            f"{vm['vm']}/{slot['slot']}" for vm in found["vms"] for slot in vm["slots"] if slot["threads"]
-        }
-
-    def until(self, what: Callable[[], bool], words: str) -> None:
-        end = time.monotonic() + LIMIT_S
-        while not what():
-            assert time.monotonic() < end, f"{words}\n{(self.folder / 'up.log').read_text()[-3000:]}"
-            assert self.process.poll() is None, (self.folder / "up.log").read_text()[-3000:]
-            time.sleep(0.1)
+        vms = self.project.asked("status")["vms"]
+        return {f"{vm['vm']}/{slot['slot']}" for vm in vms for slot in vm["slots"] if slot["threads"]}
 
     def more(self, number: int) -> None:
         before = len(self.rows())
-        self.until(lambda: len(self.rows()) > before + number, f"{number} more rows")
-
-    def stopped(self) -> dict[str, Any]:
-        self.headgate("stop")
-        out, _ = self.process.communicate(timeout=90)
-        summary: dict[str, Any] = json.loads(out)
-        return summary
+        self.project.until(lambda: len(self.rows()) > before + number, f"{number} more rows")
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[RunOfVersions]:
-    made = RunOfVersions(tmp_path)
-    yield made
-    if made.process.poll() is None:
-        made.process.terminate()
-        made.process.wait(30)
+def run(tmp_path: Path) -> Iterator[Versions]:
+    with user_project(tmp_path, "", dict.fromkeys(("mark", "tally", "store"), 40.0)) as project:
+        yield Versions(project)
 
 
-def test_every_row_is_counted_once_through_new_code_bad_code_and_the_code_before(run: RunOfVersions) -> None:
-    run.until(lambda: len(run.rows()) > 100, "rows")
+def test_every_row_is_counted_once_through_new_code_bad_code_and_the_code_before(run: Versions) -> None:
+    run.more(100)
     slots = run.slots()
     assert len(slots) >= 4, "else nothing is tried here"
     run.write(2)
-    assert "have the new code" in run.headgate("replace", "flow.py:flow")
+    assert "have the new code" in run.replace()
     began_2 = len(run.rows())
     run.more(120)
     assert {(marked, tallied) for _, marked, _, tallied in run.rows()[began_2 + 60 :]} == {(2, 2)}
 
     run.write(3, begin="raise ValueError('cannot be built')")
-    said = run.headgate("replace", "flow.py:flow", code=8)
+    said = run.replace(code=8)
     assert "the code before came back" in said and "Tally() raised ValueError" in said, said
     run.write(2)
     run.more(60)
     assert all(marked < 3 and tallied < 3 for _, marked, _, tallied in run.rows())
 
-    summary = run.stopped()
+    summary = run.project.ended()
     rows = run.rows()
     tuples = summary["tuples"]
     assert Counter(number for number, *_ in rows) == Counter(range(tuples["emitted"]))

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,6 +16,7 @@ import psutil
 import pytest
 
 from watched_runs.counted_run import CountedRun
+from watched_runs.user_project import HEADGATE, write_models
 
 pytestmark = pytest.mark.live
 RATE_TPS = 60.0
@@ -176,26 +176,15 @@ def write_work(folder: Path, tally: str = "Tally", steps: str = "0,30\n4,110\n13
     }
     (folder / "topology.json").write_text(json.dumps(topology))
     (folder / "keyed_tasks.py").write_text((HERE / "keyed_tasks.py").read_text())
-    (folder / "models").mkdir()
-    for task, rate in (("group", 400.0), ("tally", 50.0)):  # one slot carries 50/s: more rate, more owners
-        point = {"threads": 1, "rate_tps": rate, "cpu": 0.9, "memory": 0.05}
-        slot = {"cores": 0.12, "memory_bytes": 536870912, "machine": "any"}
-        model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": [point]}
-        (folder / "models" / f"{task}.json").write_text(json.dumps(model))
+    write_models(
+        folder, {"group": 400.0, "tally": 50.0}, 0.12
+    )  # one slot carries 50/s: more rate, more owners
     (folder / "steps.txt").write_text(steps)
 
 
 def run(folder: Path) -> tuple[dict[str, Any], Counter[tuple[int, int]]]:
     """The summary, and the rows stored: (group, its count)."""
-    command = [
-        sys.executable,
-        "-m",
-        "headgate",
-        "up",
-        "topology.json",
-        "--models",
-        "models",
-    ]
+    command = [*HEADGATE, "up", "topology.json", "--models", "models"]
     command += ["--rates", "steps.txt", "--seconds", "33", "--vms", "4,4", "-o", "json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ from click.testing import CliRunner
 from headgate.controller.replay.replay_command import replay
 from headgate.topology_runtime.rates.offered_rates import read
 from watched_runs.trials import trial
+from watched_runs.user_project import HEADGATE
 
 pytestmark = pytest.mark.live
 
-HEADGATE = [sys.executable, "-P", "-m", "headgate"]
 SLOT_CORES, ROW_S = 0.2, 0.004  # of CPU, whatever machine it is
 TRUE_TPS = 0.95 * SLOT_CORES / ROW_S  # of a slot; the rest is what a process needs besides
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from headgate.controller.models.prediction_ledger import LedgerEntry, RateKept, 
 from headgate.controller.planning_commands.diff_command import diff
 from headgate.controller.recording.prediction_ledger_file import LedgerFile
 from headgate.controller.recording.recorder import Recorder
-from headgate.dashboards.terminal.history_commands import explain, history
+from headgate.dashboards.terminal.history_commands import explain, history, words_of
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.wording import utc_iso
@@ -61,12 +62,9 @@ def test_plans_of_all_runs_by_their_time(traces: Path) -> None:
     assert len(json.loads(asked(traces, "--last", "1", "-o", "json").stdout)["plans"]) == 1
 
 
-def test_a_table_fits_eighty_columns(traces: Path) -> None:
+def test_a_table_of_plans_and_one_with_its_reasons(traces: Path) -> None:
     lines = asked(traces).stdout.splitlines()
     assert len(lines) == 4 and max(map(len, lines)) <= 80 and "cccc2222" in lines[-1]
-
-
-def test_one_plan_with_its_reasons(traces: Path) -> None:
     said = asked(traces, "cccc").stdout
     assert "run one of a" in said and "because of second 9" in said and "rejected: none at all" in said
     assert len(json.loads(asked(traces, "aaaa", "-o", "json").stdout)["plans"]) == 2, "every one that fits"
@@ -77,11 +75,28 @@ def test_what_names_no_plan_is_told(traces: Path, words: list[str], what: str) -
     assert what in str(asked(traces, *words).exception)
 
 
+<<<<<<< HEAD
+=======
+def test_of_a_folder_of_runs_the_newest_is_explained(traces: Path) -> None:
+    newest = traces / "b" / "two" / "decisions.jsonl"
+    os.utime(newest, (later := newest.stat().st_mtime + 60, later))
+    for folder, second, run in ((traces, 6, "b/two"), (traces / "a", 9, "a/one")):
+        said = CliRunner().invoke(explain, ["--trace", str(folder)])
+        assert f"because of second {second}" in said.stdout and f"this is from {traces / run}" in said.stderr
+
+
+def test_evidence_is_shown_in_few_digits_and_without_what_is_empty() -> None:
+    made = json.loads(decision(1, "none", None))
+    made["evidence"] = {"demand": {"offered_tps": 4999.998111909663}, "residuals": {}, "backlog": 0}
+    assert "    evidence: demand {offered_tps 5,000}, backlog 0" in words_of(made).splitlines()
+
+
 def test_no_traces(tmp_path: Path) -> None:
     assert "no traces" in str(asked(tmp_path / "nowhere").exception)
     assert "no plan was made" in asked(tmp_path).stdout
 
 
+>>>>>>> newcomer
 def test_a_spoiled_run_hides_no_other_and_a_torn_line_is_none(traces: Path) -> None:
     spoiled, torn = traces / "a" / "spoiled", traces / "b" / "two" / "decisions.jsonl"
     spoiled.mkdir()
@@ -182,16 +197,12 @@ def test_by_how_much_models_were_off(ledger_traces: Path) -> None:
     assert "nothing is known yet" in asked(ledger_traces, "--model-errors").stderr
 
 
-@pytest.mark.parametrize(("plan", "words"), [("dddd", "no plan begins"), ("a", "is too short")])
-def test_a_plan_that_is_not_there_is_named(ledger_traces: Path, plan: str, words: str) -> None:
-    error = asked(ledger_traces, plan).exception
-    assert isinstance(error, InvalidInput) and words in str(error)
-
-
 def test_without_traces_it_says_who_writes_them(tmp_path: Path) -> None:
     error = asked_ledger(tmp_path / "none").exception
     assert isinstance(error, InvalidInput) and "headgate up" in str(error.hint)
     assert "no plan was in force for long enough" in asked_ledger(tmp_path).stderr
+    assert "no traces" in str(asked(tmp_path / "nowhere").exception)
+    assert "no plan was made" in asked(tmp_path).stdout
 
 
 # ── Plans named by the beginning of their ids: `explain ID` and `diff ID ID`, over all recorded runs ────
@@ -228,15 +239,11 @@ def asked_plan(*words: str) -> Result:
     return CliRunner().invoke(explain, list(words))
 
 
-def test_the_trace_holds_each_plan_once_and_whole(world: World, world_traces: Path) -> None:
-    lines = (world_traces / "line" / "one" / "plans.jsonl").read_text().splitlines()
-    assert [json.loads(line)["plan"] for line in lines] == [
-        json.loads(json.dumps(plan_data(plan))) for plan in world.plans
-    ]
-
-
 def test_a_plan_is_explained_with_what_came_of_it(world: World, world_traces: Path) -> None:
     first, second = world.plans
+    lines = (world_traces / "line" / "one" / "plans.jsonl").read_text().splitlines()
+    whole = [json.loads(json.dumps(plan_data(plan))) for plan in world.plans]
+    assert [json.loads(line)["plan"] for line in lines] == whole, "each once"
     found = json.loads(asked_plan(first.id[:6], "-o", "json").stdout)
     assert found["schema"] == "headgate/explained-plan/v1" and found["id"] == first.id
     assert found["plan"]["placement"] == plan_data(first)["placement"]
@@ -322,12 +329,7 @@ def test_what_is_torn_or_spoiled_hides_no_other_plan(world: World, world_traces:
     good = file.read_bytes()
     file.write_bytes(b'{"time":3}\n\xff\n[]\n' + good + good.splitlines()[0][:99])
     assert json.loads(asked_plan(world.plans[1].id, "-o", "json").stdout)["plan"]["id"] == world.plans[1].id
-
-
-def test_a_run_without_plans_file_is_explained_without_its_placement(
-    world: World, world_traces: Path
-) -> None:
-    (world_traces / "line" / "one" / "plans.jsonl").unlink()
+    file.unlink()
     said = asked_plan(world.plans[0].id[:8]).stdout
     assert "start → plan" in said and "its placement is not recorded" in said
 

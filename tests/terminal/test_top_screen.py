@@ -14,7 +14,7 @@ from textual.widgets import DataTable, Footer, Input, Static
 
 from headgate.dashboards import headgate_command as cli
 from headgate.dashboards.runs.live_view import headline
-from headgate.dashboards.runs.run_tables import VIEWS, Column, SortOrder, StatusReading, ordered, table
+from headgate.dashboards.runs.run_tables import VIEWS, SortOrder, StatusReading, ordered, table
 from headgate.dashboards.terminal import top_app
 from headgate.dashboards.terminal.status_commands import check_stable, print_status
 from headgate.dashboards.terminal.top_app import Help, Top
@@ -80,9 +80,6 @@ def test_slots_show_measured_beside_predicted_and_what_runs_there():
 def test_vms_are_summed_up():
     assert texts(VMS, STABLE)[0][:6] == ("vm1", "joined", "3", "4", "8", "38%"), "the idle slot counts"
     assert texts(VMS, STABLE)[1][:6] == ("vm2", "joined", "0", "4", "0", "N/A")
-
-
-def test_a_vm_that_left_is_not_shown():
     gone = json.loads(json.dumps(STABLE.status))
     gone["vms"][1]["state"] = "left"
     assert [row[0] for row in texts(VMS, StatusReading(gone))] == ["vm1"]
@@ -92,10 +89,7 @@ def test_decisions_and_events_come_newest_first():
     assert [row[2] for row in texts(DECISIONS, STABLE)] == ["fine", "rate_changed", "start"]
     numbers = [int(row[0]) for row in texts(EVENTS, STABLE)]
     assert numbers == sorted(numbers, reverse=True) and numbers[-1] == 1
-
-
-def test_a_decision_is_not_shown_twice():
-    assert [row[2] for row in texts(DECISIONS, FIRST)].count("start") == 1
+    assert [row[2] for row in texts(DECISIONS, FIRST)].count("start") == 1, "not twice"
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -109,11 +103,6 @@ def test_numbers_are_sorted_as_numbers_and_unknown_ones_come_last(descending):
 def test_only_rows_with_all_the_words_are_shown_whatever_their_case():
     assert [row[0] for row in texts(SLOTS, STABLE, words="VM1 work")] == ["vm1/1", "vm1/2"]
     assert texts(SLOTS, STABLE, words="nothing has this") == []
-
-
-def test_a_cell_that_is_not_known_says_so():
-    assert Column("x", lambda value: f"{value:.0%}").text(None) == "N/A"
-    assert Column("x").text("word") == "word"
 
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,6 +130,11 @@ class Stand:
                 await act(app, pilot)
 
         asyncio.run(whole())
+
+
+def on_screen(act: Act) -> Callable[[], None]:
+    """A test of what is shown of the last reading."""
+    return lambda: Stand().run(act)
 
 
 async def settled(app: Top, pilot: Pilot[None]) -> None:
@@ -172,47 +166,26 @@ def first(app: Top) -> list[str]:
     return [row[0] for row in rows(app)]
 
 
-def test_it_begins_with_the_tasks_and_a_sentence():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        assert "trial: stable, slope -2.1 ms/s, plan #2" in str(app.query_one("#head", Static).render())
-        assert badge(app) == "live 18:23:43Z"
-        assert first(app) == ["source", "work", "wait", "store"]
+@on_screen
+async def test_it_begins_with_the_tasks_and_a_sentence(app: Top, pilot: Pilot[None]) -> None:
+    assert "trial: stable, slope -2.1 ms/s, plan #2" in str(app.query_one("#head", Static).render())
+    assert badge(app) == "live 18:23:43Z"
+    assert first(app) == ["source", "work", "wait", "store"]
+    shown = {binding.description for _, binding, _, _ in app.active_bindings.values() if binding.show}
+    assert {*(view.name for view in VIEWS), "freeze", "sort", "filter", "help", "quit"} <= shown
+    assert app.query_one(Footer).region.y == app.size.height - 1
 
-    Stand().run(act)
 
-
-def test_each_number_shows_its_view_and_tab_the_next_one():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        for n, view in enumerate(VIEWS, 1):
-            await pilot.press(str(n))
-            await pilot.pause()
-            assert titles(app) == [column.title for column in view.columns]
-            assert rows(app)
-        await pilot.press("tab")
+@on_screen
+async def test_each_number_shows_its_view_and_tab_the_next_one(app: Top, pilot: Pilot[None]) -> None:
+    for n, view in enumerate(VIEWS, 1):
+        await pilot.press(str(n))
         await pilot.pause()
-        assert titles(app)[0] == "task"
-
-    Stand().run(act)
-
-
-def test_keys_are_shown_at_the_bottom():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        shown = {binding.description for _, binding, _, _ in app.active_bindings.values() if binding.show}
-        assert {
-            "tasks",
-            "slots",
-            "VMs",
-            "decisions",
-            "events",
-            "freeze",
-            "sort",
-            "filter",
-            "help",
-            "quit",
-        } <= shown
-        assert app.query_one(Footer).region.y == app.size.height - 1
-
-    Stand().run(act)
+        assert titles(app) == [column.title for column in view.columns]
+        assert rows(app)
+    await pilot.press("tab")
+    await pilot.pause()
+    assert titles(app)[0] == "task"
 
 
 def test_what_comes_is_drawn_and_a_frozen_picture_stays_with_its_time():
@@ -267,96 +240,67 @@ def test_before_the_first_answer_it_says_that_it_waits():
     Stand(None).run(act)
 
 
-def test_columns_are_sorted_one_after_the_other_each_way():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("s")
-        assert titles(app)[0] == "task ▲"
-        assert first(app) == ["source", "store", "wait", "work"]
-        await pilot.press("r")
-        assert titles(app)[0] == "task ▼"
-        assert first(app) == ["work", "wait", "store", "source"]
-        await pilot.press("s")
-        assert titles(app)[:2] == ["task", "threads ▼"]
-        assert first(app)[0] == "wait"  # four threads
-        await pilot.press("S", "S")
-        assert not any(mark in title for title in titles(app) for mark in "▲▼")
-
-    Stand().run(act)
-
-
-def test_each_view_keeps_its_own_order():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("s", "2")
-        await pilot.pause()
-        assert titles(app)[0] == "slot"
-        await pilot.press("1")
-        await pilot.pause()
-        assert titles(app)[0] == "task ▲"
-
-    Stand().run(act)
+@on_screen
+async def test_columns_are_sorted_one_after_the_other_each_way(app: Top, pilot: Pilot[None]) -> None:
+    await pilot.press("s")
+    assert titles(app)[0] == "task ▲"
+    assert first(app) == ["source", "store", "wait", "work"]
+    await pilot.press("r")
+    assert titles(app)[0] == "task ▼"
+    assert first(app) == ["work", "wait", "store", "source"]
+    await pilot.press("s")
+    assert titles(app)[:2] == ["task", "threads ▼"]
+    assert first(app)[0] == "wait"  # four threads
+    await pilot.press("2")
+    await pilot.pause()
+    assert titles(app)[0] == "slot"  # each view has its own order
+    await pilot.press("1")
+    await pilot.pause()
+    assert titles(app)[1] == "threads ▼"
+    await pilot.press("S", "S")
+    assert not any(mark in title for title in titles(app) for mark in "▲▼")
 
 
-def test_rows_are_filtered_while_typing_and_the_words_stay_until_forgotten():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("2", "slash")
-        await pilot.press(*"work")
-        assert first(app) == ["vm1/1", "vm1/2"]
-        await pilot.press("enter")
-        assert not app.query_one("#words", Input).display
-        assert "only rows with: work" in badge(app)
-        await pilot.press("r")  # a key again, not a letter
-        assert first(app) == ["vm1/2", "vm1/1"]
-        await pilot.press("escape")
-        assert len(rows(app)) == 8 and "only rows" not in badge(app)
-
-    Stand().run(act)
-
-
-def test_words_with_markup_are_shown_as_they_are():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("slash", "[", "b", "]")
-        assert "only rows with: [b]" in badge(app)
-
-    Stand().run(act)
+@on_screen
+async def test_rows_are_filtered_while_typing_and_the_words_stay_until_forgotten(
+    app: Top, pilot: Pilot[None]
+) -> None:
+    await pilot.press("2", "slash")
+    await pilot.press(*"work")
+    assert first(app) == ["vm1/1", "vm1/2"]
+    await pilot.press("enter")
+    assert not app.query_one("#words", Input).display
+    assert "only rows with: work" in badge(app)
+    await pilot.press("r")  # a key again, not a letter
+    assert first(app) == ["vm1/2", "vm1/1"]
+    await pilot.press("escape")
+    assert len(rows(app)) == 8 and "only rows" not in badge(app)
+    await pilot.press("down", "down", "down")
+    await asked(app, pilot)
+    assert app.query_one(DataTable).cursor_row == 3, "the cursor stays"
+    await pilot.press("slash", "[", "b", "]")
+    assert "only rows with: [b]" in badge(app), "markup is shown as it is"
 
 
-def test_the_cursor_stays_where_it_is_when_a_second_goes_by():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("2", "down", "down", "down")
-        await asked(app, pilot)
-        assert app.query_one(DataTable).cursor_row == 3
-
-    Stand().run(act)
-
-
-def test_help_lists_the_keys_and_any_key_closes_it():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("question_mark")
-        assert isinstance(app.screen, Help)
-        text = str(app.screen.query_one(Static).render())
-        assert all(f"  {key}" in text for key in ("1 … 5, Tab", "space", "s, S", "r", "/", "?", "q"))
-        await asked(app, pilot)  # the picture behind it goes on
-        await pilot.press("x")
-        assert not isinstance(app.screen, Help)
-
-    Stand().run(act)
+@on_screen
+async def test_help_lists_the_keys_and_any_key_closes_it(app: Top, pilot: Pilot[None]) -> None:
+    await pilot.press("question_mark")
+    assert isinstance(app.screen, Help)
+    text = str(app.screen.query_one(Static).render())
+    assert all(f"  {key}" in text for key in ("1 … 5, Tab", "space", "s, S", "r", "/", "?", "q"))
+    await asked(app, pilot)  # the picture behind it goes on
+    await pilot.press("x")
+    assert not isinstance(app.screen, Help)
 
 
-def test_q_quits():
-    async def act(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("q")
-        await pilot.pause()
-        assert app.return_code == 0 and not app.is_running
-
-    Stand().run(act)
-
-
-def test_an_answer_that_comes_after_the_end_is_dropped():
+def test_q_quits_and_an_answer_that_comes_after_that_is_dropped():
     ended: list[Top] = []
 
     async def act(app: Top, pilot: Pilot[None]) -> None:
         ended.append(app)
         await pilot.press("q")
+        await pilot.pause()
+        assert app.return_code == 0 and not app.is_running
 
     stand = Stand()
     stand.run(act)
@@ -420,10 +364,6 @@ def test_without_textual_it_says_what_to_install(capsys, monkeypatch):
 # ── `headgate status --check`, and what a shell completes of the commands of the terminal ───────────────
 
 
-def test_a_stable_topology_passes():
-    check_stable(STABLE.status)
-
-
 @pytest.mark.parametrize(
     "verdict", [{"verdict": "unstable", "text": "latency grows"}, {"verdict": "unknown"}, None]
 )
@@ -432,6 +372,7 @@ def test_any_other_verdict_ends_8_and_says_why(verdict):
         check_stable({**FIRST.status, "verdict": verdict})
     assert caught.value.exit_code == 8
     assert (verdict or {}).get("text") == caught.value.cause
+    check_stable(STABLE.status)
 
 
 def test_at_80_columns_every_task_has_a_line_with_all_its_figures(monkeypatch, capsys):

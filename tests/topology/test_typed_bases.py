@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import os
 import subprocess
@@ -11,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+import headgate
+import headgate.tasks
 from headgate import Keyed, LiveSource, Source, Window
 from headgate.topology_runtime.api import builder, logic
 
@@ -106,6 +109,18 @@ def test_mypy_passes_what_is_right_and_tells_what_is_wrong(tmp_path: Path) -> No
     assert found["good"] == []
     for number, (what, (_, said)) in enumerate(BAD.items()):
         assert any(said in line for line in found[f"bad{number}"]), (what, found[f"bad{number}"])
+
+
+@pytest.mark.parametrize("module", [headgate, headgate.tasks], ids=["headgate", "headgate.tasks"])
+def test_what_mypy_sees_is_what_is_imported(module: ModuleType) -> None:
+    imports = [
+        n
+        for n in ast.walk(ast.parse(Path(str(module.__file__)).read_text("utf-8")))
+        if isinstance(n, ast.ImportFrom)
+    ]
+    seen = {one.name: node.module for node in imports for one in node.names if one.asname}
+    assert seen == module.PLACES and set(module.__all__) == set(seen)
+    assert all(getattr(module, name).__name__ in (name, "Builder") for name in seen)
 
 
 @pytest.mark.parametrize("base", [Keyed, LiveSource, Source, Window])

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,6 @@ from headgate.controller.recording.trace_writer import (
     ROTATE_S,
     LineFile,
     PartedLines,
-    RatesRow,
     Segments,
     TraceWriter,
 )
@@ -47,8 +47,9 @@ def rows(table: str, count: int, start: int = 0) -> dict[str, object]:
     }
 
 
-def rates(number: int) -> RatesRow:
-    return RatesRow(number * 10**9, 1.0, 1, "source", 1.0, 1.0, 1.0, 1.0, 1.0)
+def rates(number: int) -> dict[str, Any]:
+    row: dict[str, Any] = {name: "x" if kind == TEXT else 1 for name, kind in TABLES["rates"].items()}
+    return row | {"time": number * 10**6}
 
 
 @contextmanager
@@ -265,10 +266,11 @@ from pathlib import Path
 import headgate.controller.recording.trace_writer as segments
 segments.ROTATE_S = 0.05
 from headgate.controller.recording.recorder import Recorder
-from headgate.controller.recording.trace_writer import RatesRow
+from headgate.topology_runtime.traces.trace_tables import TABLES, TEXT
+row = {name: "s" if kind == TEXT else 1 for name, kind in TABLES["rates"].items()}
 recorder = Recorder(Path(sys.argv[1]), {"schema": "headgate/trace/v1"})
 for number in range(10**9):
-    recorder.rates(RatesRow(number * 1000, 1.0, 1, "s", 1.0, 1.0, 1.0, 1.0, 1.0))
+    recorder.rates(row | {"time": number})
     recorder.decision({"n": number})
     time.sleep(0.001)
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +19,21 @@ HOST = "10.0.0.5:4711"
 OURS = f"https://{HOST}"
 COOKIE = "__Host-headgate-4711"
 PATHS = (
-    "/",
-    "/api/snapshot",
-    "/plotly.min.js",
-    "/static/main.js",
-    "/static/index.html",
-    "/static/enter.html",
-    "/nothing",
-)
-
-
-@contextmanager
-def closed(folder: Path, asked: list[Any], origin: str = OURS) -> Iterator[TestClient]:
-    async def ask(command: str, arguments: dict[str, Any], seconds: float) -> Any:
-        asked.append(command)
-        return {"rows": [{}]}
-
-    certificate = own_certificate(folder, ("10.0.0.5",))
-    web = Web(MadeFeed(plain(example())), ask, TOKEN, (HOST,), certificate=certificate, closed=True)
-    with TestClient(application(web), base_url=origin) as client:
-        yield client
+    "/", "/api/snapshot", "/plotly.min.js", "/static/main.js", "/static/index.html", "/static/enter.html", "/nothing",
+)  # fmt: skip
 
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Iterator[TestClient]:
     asked: list[Any] = []
-    with closed(tmp_path, asked) as client:
+
+    async def ask(command: str, arguments: dict[str, Any], seconds: float) -> Any:
+        asked.append(command)
+        return {"rows": [{}]}
+
+    certificate = own_certificate(tmp_path, ("10.0.0.5",))
+    web = Web(MadeFeed(plain(example())), ask, TOKEN, (HOST,), certificate=certificate, closed=True)
+    with TestClient(application(web), base_url=OURS) as client:
         client.asked = asked  # type: ignore[attr-defined]
         yield client
 
@@ -59,28 +47,28 @@ def socket_refused(client: TestClient, **headers: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{}, {"x-headgate-token": "wrong"}, {"x-headgate-token": ""}, {"cookie": f"{COOKIE}={TOKEN}"},
-     {"cookie": f"{COOKIE}="}, {"cookie": "a" * 5000}, {"cookie": f'{COOKIE}="\\'},
-     {"authorization": f"Bearer {TOKEN}"}],
+GIVEN: tuple[dict[str, str], ...] = (
+    {}, {"x-headgate-token": "wrong"}, {"x-headgate-token": ""}, {"cookie": f"{COOKIE}={TOKEN}"},
+    {"cookie": f"{COOKIE}="}, {"cookie": "a" * 5000}, {"cookie": f'{COOKIE}="\\'}, {"authorization": f"Bearer {TOKEN}"},
 )  # fmt: skip
-def test_without_the_token_there_is_nothing_but_a_form(shown: TestClient, given: dict[str, str]) -> None:
-    for path in PATHS:
-        answer = shown.get(path, headers=given)
-        assert answer.status_code == 401 and "example" not in answer.text and len(answer.content) < 2000
-    assert "<form" in shown.get("/", headers=given).text
-    for path in ("/api/whatif", "/api/rate", "/api/stop", "/api/approve", "/api/apply"):
-        assert shown.post(path, json={"rates": [1.0]}, headers=given).status_code == 401
-    assert socket_refused(shown, **given)
+
+
+def test_without_the_token_there_is_nothing_but_a_form(shown: TestClient) -> None:
+    for given in GIVEN:
+        for path in PATHS:
+            answer = shown.get(path, headers=given)
+            assert answer.status_code == 401 and "example" not in answer.text and len(answer.content) < 2000
+        assert "<form" in shown.get("/", headers=given).text
+        for path in ("/api/whatif", "/api/rate", "/api/stop", "/api/approve", "/api/apply"):
+            assert shown.post(path, json={"rates": [1.0]}, headers=given).status_code == 401
+        assert socket_refused(shown, **given)
     assert shown.asked == []  # type: ignore[attr-defined]
-
-
-def test_a_script_sends_the_token(shown: TestClient) -> None:
     for path in PATHS[:4]:
         assert shown.get(path, headers={"x-headgate-token": TOKEN}).status_code == 200
-    assert not socket_refused(shown, **{"x-headgate-token": TOKEN})
-    assert shown.cookies == {}
+    assert not socket_refused(shown, **{"x-headgate-token": TOKEN}) and shown.cookies == {}
+    headers = shown.get("/").headers
+    assert f"connect-src 'self' wss://{HOST};" in headers["content-security-policy"]
+    assert "strict-transport-security" not in headers and headers["cache-control"] == "no-store"
 
 
 def test_a_browser_gets_a_cookie_for_it_that_reads_and_does_not_write(shown: TestClient) -> None:
@@ -107,12 +95,6 @@ def test_a_foreign_page_cannot_enter_or_listen(shown: TestClient) -> None:
         assert shown.post("/api/enter", headers={**entered, "origin": origin}).status_code == 403
         assert socket_refused(shown, origin=origin)
     assert not socket_refused(shown, origin=OURS)
-
-
-def test_what_answers_say_over_https(shown: TestClient) -> None:
-    headers = shown.get("/").headers
-    assert f"connect-src 'self' wss://{HOST};" in headers["content-security-policy"]
-    assert "strict-transport-security" not in headers and headers["cache-control"] == "no-store"
 
 
 def test_what_the_form_needs_is_there_for_all(shown: TestClient) -> None:

@@ -169,7 +169,7 @@ def test_up_shows_its_page_and_takes_it_with_it(tmp_path: Path) -> None:
         model = {"schema": "headgate/model/v1", "task": task, "points": points}
         (models / f"{task}.json").write_text(json.dumps(model))
     (tmp_path / "flow.py").write_text(FLOW.format(path=str(tmp_path / "rows.jsonl")))
-    words = (
+    words = [
         "up",
         "flow.py:flow",
         "--models",
@@ -179,7 +179,7 @@ def test_up_shows_its_page_and_takes_it_with_it(tmp_path: Path) -> None:
         "--rates",
         "40",
         "--dashboard",
-    )
+    ]
     with running(tmp_path, *words) as up:
         port, token = up.address()
         listening(port)

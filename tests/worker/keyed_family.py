@@ -1,5 +1,5 @@
-"""The threads of one keyed task in virtual time: real cores, desired states as the controller would make them,
-a net that may be slow or lose words, disks that outlive workers. A source sends rows until they are acked.
+"""The threads of one keyed task without clock, sockets and processes: real cores, a net that brings all at once, disks
+that outlive workers. A source sends rows until they are acked.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-from headgate.controller.execute.desired_state import keepers_next, keepers_now, named_keepers
-from headgate.controller.knowledge.journal_records import Durable, RolloutStarted
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import Keyed
 from headgate.topology_runtime.api.task_functions import key_function
@@ -29,7 +27,7 @@ from headgate.topology_runtime.wire.messages import (
     Token,
 )
 from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
-from headgate.topology_runtime.worker.calls.router import owners, range_of
+from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.calls.user_code import ToRecord
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
@@ -41,15 +39,13 @@ from headgate.topology_runtime.worker.orders.thread_orders import orders_of
 from headgate.topology_runtime.worker.rows.acks import Addressed
 
 S, MS = 1_000_000_000, 1_000_000
-SOURCE = 0  # the source's thread
-HOME = Slot("source", 0)
+SOURCE, HOME = 0, Slot("source", 0)
 KEYS = 40
 CHANGES_MOST = 3  # snapshots behind a whole one
-STATIC = Static(1, 0.1, 0.1)
 TOPOLOGY = Topology(
     "family",
     (
-        Task("source", kind="source", run="keyed_family:none", static=STATIC),
+        Task("source", kind="source", run="keyed_family:none", static=Static(1, 0.1, 0.1)),
         Task("tally", kind="keyed", state="keyed", run="keyed_family:Tally"),
     ),
     (Edge("source", "tally", grouping="fields", key="keyed_family:key_of"),),
@@ -58,6 +54,11 @@ TOPOLOGY = Topology(
 
 def key_of(row: int) -> int:
     return row % KEYS
+
+
+def all_of(*threads: int) -> list[int]:
+    """The ranges in as many runs as there are threads."""
+    return [threads[i * len(threads) // KEY_RANGES] for i in range(KEY_RANGES)]
 
 
 class Tally(Keyed):
@@ -83,13 +84,11 @@ class Member:
     inbox: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        desired = ThreadSpec(self.thread, "tally", self.slot)
         ports = Ports(self, self, self.store, self.family.random64, key_function)
-        self.core = ThreadCore(desired, TOPOLOGY, ports)
+        self.core = ThreadCore(ThreadSpec(self.thread, "tally", self.slot), TOPOLOGY, ports)
         self.core.behaviour = behaviour_of(self.core, Tally(), lambda _: None)
 
     def store(self, task: str, thread: int) -> Store:
-        assert task == "tally"
         return Store(self.family, self, thread)
 
     @property
@@ -108,11 +107,24 @@ class Member:
             self.family.put(frame.target, frame)
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
-        self.family.acked((ack.key, ack.value) for _, ack in acks)
+        for _, ack in acks:
+            self.family.ack(ack.key, ack.value)
 
     def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
         if self.alive:
             self.family.put(word.target, word)
+
+    def turn(self, now_ns: int) -> None:
+        inbox, self.inbox = self.inbox, []
+        for what in inbox:
+            if isinstance(what, DesiredState):
+                self.core.obey(orders_of(what, self.slot, self.incarnation), now_ns)
+            elif isinstance(what, Frame):
+                self.core.take(what, now_ns)
+            else:
+                self.core.hear(what, now_ns)
+        self.core.on_time(now_ns)
+        self.core.flush(now_ns, everything=True)
 
 
 @dataclass
@@ -131,23 +143,24 @@ class Store:
 
     def save(self, snapshot: KeyedSnapshot) -> None:
         self.changes = CHANGES_MOST
-        if self.family.disk_full:
-            raise OSError(28, "No space left on device")
-        self.family.saves += 1
-        disk = self.family.disks.setdefault(self.member.slot.vm, {})
-        disk[self.member.thread] = form.whole(snapshot)
+        self._write(b"", form.whole(snapshot))
         self.changes = 0
 
     def add(self, change: StateChange) -> None:
-        """On a full disk half of it is written."""
-        disk, data = self.family.disks[self.member.slot.vm], form.added(change)
+        before = self.family.disks[self.member.slot.vm][self.member.thread]
+        self.changes += CHANGES_MOST
+        self._write(before, form.added(change))
+        self.changes += 1 - CHANGES_MOST
+
+    def _write(self, before: bytes, data: bytes) -> None:
+        """On a full disk half of what is added is written."""
+        disk = self.family.disks.setdefault(self.member.slot.vm, {})
         if self.family.disk_full:
-            self.changes = CHANGES_MOST
-            disk[self.member.thread] += data[: len(data) // 2]
+            if before:
+                disk[self.member.thread] = before + data[: len(data) // 2]
             raise OSError(28, "No space left on device")
         self.family.saves += 1
-        disk[self.member.thread] += data
-        self.changes += 1
+        disk[self.member.thread] = before + data
 
     def of(self, thread: int) -> KeyedSnapshot | None:
         data = self.family.disks.get(self.member.slot.vm, {}).get(thread)
@@ -158,150 +171,109 @@ class Store:
 
 
 class Family:
-    """`places`: thread → VM of all threads that may ever be. The plan before is journaled as in a controller."""
+    """`places`: thread → VM of all threads that may ever be."""
 
-    def __init__(self, places: dict[int, str], seed: int = 1, loss: float = 0.0) -> None:
-        self.random = random.Random(seed)
-        self.random64 = lambda: self.random.getrandbits(64)
-        self.loss, self.now_ns = loss, 100 * S
-        self.disks: dict[str, dict[int, bytes]] = {}
-        self.disk_full, self.saves = False, 0
-        self.deaf: set[int] = set()  # threads that never hear that a state was taken
+    def __init__(self, places: dict[int, str]) -> None:
+        numbers = random.Random(1)
+        self.random64 = lambda: numbers.getrandbits(64)
         self.places = {thread: Slot(vm, thread) for thread, vm in places.items()}
         self.members: dict[int, Member] = {}
+        self.disks: dict[str, dict[int, bytes]] = {}
+        self.disk_full, self.saves, self.now_ns = False, 0, 100 * S
+        self.deaf: set[int] = set()  # threads that never hear that a state was taken
         self.dead_vms: set[str] = set()
-        self.net: list[tuple[int, Any]] = []
-        self.durable = Durable()
-        self.desired: DesiredState | None = None
-        self.table: list[int] = []
+        self.number, self.table = 0, list[int]()  # of the routes in force
+        self.threads: set[int] = set()
+        self.keepers: list[Keepers] = []
+        self.sure = False  # these routes are in force, so their owners have the ranges
         self.rows: list[int] = []  # all that were ever offered
         self.open: dict[int, tuple[RootKey, int]] = {}  # row → its newest attempt and what is left to ack
+        self.net: list[tuple[int, Any]] = []
         self._counter = 0
 
     # ── plans ───────────────────────────────────────────────────────────────────────────────────
 
     def plan(self, table: Sequence[int], gone: Iterable[int] = ()) -> None:
-        """A new plan with these owners of the 1,024 ranges is decided; it is PREPARED. `gone`: threads that
-        were in a slot that is no more."""
-        d, number = self.durable, self.durable.next_routes
-        route = (Route(0, tuple((t, 1.0) for t in sorted(set(table))), tuple((t, 1) for t in table)),)
-        before = (self._number, self._routes)
-        there = {t.thread for t in d.rollout.threads} - set(gone) if d.rollout is not None else set()
-        threads = tuple(
-            ThreadSpec(t, "tally", self.places[t], leaving=t not in table) for t in sorted(there | set(table))
-        )
-        planned = msgspec.structs.replace(
-            BLANK,
-            epoch=d.next_epoch,
-            threads=threads,
-            routes_number=number,
-            routes=route,
-            before_number=before[0],
-            before_routes=before[1],
-            keepers=keepers_next(d, TOPOLOGY, *before),
-        )
-        self.durable = msgspec.structs.replace(
-            d, rollout=planned, phase="prepared", next_epoch=d.next_epoch + 1, next_routes=number + 1
-        )
-        for thread in table:
-            if thread not in self.members:
-                self.members[thread] = Member(self, thread, self.places[thread])
+        """Other routes, SWITCHED at once. `gone`: threads that were in a slot that is no more."""
+        if self.number:
+            self.keepers = [*([] if self.sure else self.keepers), self._layer(self.sure)]
+        self.number, self.table, self.sure = self.number + 1, list(table), False
+        self.threads = self.threads - set(gone) | set(table)
+        for thread in set(table) - self.members.keys():
+            self.members[thread] = Member(self, thread, self.places[thread])
         self.tell()
 
-    @property
-    def _number(self) -> int:
-        rollout = self.durable.rollout
-        if rollout is None:
-            return 0
-        return rollout.before_number if self.durable.phase == "prepared" else rollout.routes_number
+    def _layer(self, sure: bool) -> Keepers:
+        return Keepers("tally", self.number, tuple((thread, 1) for thread in self.table), sure)
 
-    @property
-    def _routes(self) -> tuple[Route, ...]:
-        rollout = self.durable.rollout
-        if rollout is None:
-            return ()
-        return rollout.before_routes if self.durable.phase == "prepared" else rollout.routes
-
-    def enter(self, phase: str) -> None:
-        self.durable = msgspec.structs.replace(self.durable, phase=phase)
+    def settle(self, seconds: float = 30.0) -> None:
+        """Until it is in force, then committed."""
+        self.run(seconds, until_in_force=True)
+        assert self.in_force, [(m.thread, m.rows.ranges.settled) for m in self.alive]
+        self.sure = True
+        self.keepers = [self._layer(True)]
         self.tell()
+        self.run(1.0)
 
     def tell(self) -> None:
-        """The desired state to all, and the source's marks."""
-        d = self.durable
-        assert d.rollout is not None
+        """The desired state to all, and the source's barriers."""
         self._counter += 1
-        threads = (*d.rollout.threads, ThreadSpec(SOURCE, "source", HOME))
-        alive = {slot.vm for slot in self.places.values()} - self.dead_vms
-        keepers: tuple[Keepers, ...] = named_keepers(
-            keepers_now(d, TOPOLOGY), {t.thread for t in threads}, alive
+        homes = tuple(
+            (thread, slot.vm)
+            for thread, slot in self.places.items()
+            if thread not in self.threads and slot.vm not in self.dead_vms
         )
-        phases = {"prepared": "prepared", "switched": "switched", "probation": "switched"}
-        self.desired = DesiredState(
-            token=Token(1, d.rollout.epoch, self._counter),
-            phase=phases.get(d.phase, "committed"),  # type: ignore[arg-type]
+        threads = tuple(
+            ThreadSpec(t, "tally", self.places[t], leaving=t not in self.table) for t in sorted(self.threads)
+        )
+        targets = tuple((t, 1.0) for t in sorted(set(self.table)))
+        desired = DesiredState(
+            token=Token(1, self.number, self._counter),
+            phase="committed" if self.sure else "switched",
             run="run",
             topology=TOPOLOGY,
             user_paths=(),
-            threads=threads,
-            routes_number=self._number,
-            routes=self._routes,
+            threads=(*threads, ThreadSpec(SOURCE, "source", HOME)),
+            routes_number=self.number,
+            routes=(Route(0, targets, tuple((t, 1) for t in self.table)),),
             held_dead=tuple(sorted(self.dead_vms)),
-            keepers=keepers,
+            keepers=tuple(msgspec.structs.replace(layer, homes=homes) for layer in self.keepers),
         )
-        self.table = owners(self._routes[0]) if self._routes else []
-        for member in self.members.values():
-            self.put(member.thread, self.desired, safe=True)
-            if self._number:
-                self.put(member.thread, Barrier(SOURCE, member.thread, self._number), safe=True)
+        for thread in self.members:
+            self.net.append((thread, desired))
+            self.net.append((thread, Barrier(SOURCE, thread, self.number)))
+
+    @property
+    def alive(self) -> list[Member]:
+        return [member for member in self.members.values() if member.alive]
 
     @property
     def in_force(self) -> bool:
         """Does every thread of the plan say that it has switched?"""
-        assert self.durable.rollout is not None
-        desired = [t.thread for t in self.durable.rollout.threads]
-        return all(
-            self.members[t].alive and self.members[t].core.now(idle=True).switched >= self._number
-            for t in desired
-        )
-
-    def settle(self, seconds: float = 30.0) -> None:
-        """SWITCHED until it is in force, then committed."""
-        self.enter("switched")
-        self.run(seconds, until_in_force=True)
-        assert self.in_force, f"not in force: {self.standing()}"
-        self.enter("committed")
-        self.run(1.0)
-
-    def standing(self) -> list[tuple[int, int, int]]:
-        alive = [m for m in self.members.values() if m.alive]
-        return [(m.thread, len(m.rows.ranges.missing), len(m.rows.ranges.pending)) for m in alive]
+        members = [self.members[thread] for thread in self.threads]
+        return all(m.alive and m.core.now(idle=True).switched >= self.number for m in members)
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def offer(self, count: int) -> None:
         for _ in range(count):
-            row = len(self.rows)
-            self.rows.append(row)
-            self.send(row, 0)
+            self.rows.append(len(self.rows))
+            self.send(self.rows[-1], 0)
 
     def send(self, row: int, attempt: int) -> None:
         key, id_ = RootKey(SOURCE, 1, row, attempt), self.random64()
         self.open[row] = key, id_
-        if self.table:
-            part = RootPart(key, HOME, 0, 0, row, 0, 0, id_)
-            target = self.table[range_of(key_of(row))]
-            self.put(target, Frame(0, SOURCE, HOME, 1, target, [part], [(0, 0, 1, 0)], [row], 0, 0))
+        part = RootPart(key, HOME, 0, 0, row, 0, 0, id_)
+        target = self.table[range_of(key_of(row))]
+        self.net.append(
+            (target, Frame(0, SOURCE, HOME, 1, target, [part], [(0, 0, 1, 0)], [row], 0, 0)),
+        )
 
-    def acked(self, acks: Iterable[tuple[RootKey, int]]) -> None:
-        for key, value in acks:
-            known = self.open.get(key.sequence)
-            if known is None or known[0] != key:
-                continue
-            left = known[1] ^ value
-            if left:
-                self.open[key.sequence] = key, left
-            else:
+    def ack(self, key: RootKey, value: int) -> None:
+        known = self.open.get(key.sequence)
+        if known is not None and known[0] == key:
+            self.open[key.sequence] = key, known[1] ^ value
+            if known[1] == value:
                 del self.open[key.sequence]
 
     def replay(self) -> None:
@@ -310,44 +282,23 @@ class Family:
 
     # ── time ────────────────────────────────────────────────────────────────────────────────────
 
-    def put(self, thread: int, what: Any, safe: bool = False) -> None:
-        if isinstance(what, StateTaken) and thread in self.deaf:
-            return
-        if safe or self.random.random() >= self.loss:
+    def put(self, thread: int, what: Any) -> None:
+        if not (isinstance(what, StateTaken) and thread in self.deaf):
             self.net.append((thread, what))
 
-    def run(self, seconds: float, until_in_force: bool = False, step_ns: int = 50 * MS) -> None:
+    def run(self, seconds: float, until_in_force: bool = False) -> None:
         end_ns = self.now_ns + int(seconds * S)
         while self.now_ns < end_ns and not (until_in_force and self.in_force):
-            self.now_ns += step_ns
-            if self.now_ns % (2 * S) < step_ns:
+            self.now_ns += 50 * MS
+            if self.now_ns % (2 * S) < 50 * MS:
                 self.tell()
-            for _ in range(3):
-                self._deliver()
-            for member in self.members.values():
-                self._turn(member)
-
-    def _deliver(self) -> None:
-        net, self.net = self.net, []
-        for thread, what in net:
-            member = self.members.get(thread)
-            if member is not None and member.alive:
-                member.inbox.append(what)
-
-    def _turn(self, member: Member) -> None:
-        if not member.alive or member.hangs:
-            return
-        inbox, member.inbox = member.inbox, []
-        core = member.core
-        for what in inbox:
-            if isinstance(what, DesiredState):
-                core.obey(orders_of(what, member.slot, member.incarnation), self.now_ns)
-            elif isinstance(what, Frame):
-                core.take(what, self.now_ns)
-            else:
-                core.hear(what, self.now_ns)
-        core.on_time(self.now_ns)
-        core.flush(self.now_ns, everything=True)
+            net, self.net = self.net, []
+            for thread, what in net:
+                if thread in self.members and self.members[thread].alive:
+                    self.members[thread].inbox.append(what)
+            for member in self.alive:
+                if not member.hangs:
+                    member.turn(self.now_ns)
 
     # ── faults ──────────────────────────────────────────────────────────────────────────────────
 
@@ -355,12 +306,11 @@ class Family:
         self.members[thread].alive = False
         self.replay()
 
-    def restart(self, thread: int) -> Member:
+    def restart(self, thread: int) -> None:
         """Another worker in its slot, with what its disk has."""
         before = self.members[thread]
-        fresh = self.members[thread] = Member(self, thread, before.slot, before.incarnation + 1)
+        self.members[thread] = Member(self, thread, before.slot, before.incarnation + 1)
         self.tell()
-        return fresh
 
     def lose(self, vm: str) -> None:
         """A VM is gone with its disk."""
@@ -368,8 +318,7 @@ class Family:
         self.disks.pop(vm, None)
         for member in self.members.values():
             if member.slot.vm == vm:
-                member.alive = False
-        self.replay()
+                self.kill(member.thread)
 
     # ── what must be ────────────────────────────────────────────────────────────────────────────
 
@@ -377,12 +326,10 @@ class Family:
         """Key → count, over all threads that own its range. Every range has one owner at most."""
         found: Counter[int] = Counter()
         owned: Counter[int] = Counter()
-        for member in self.members.values():
-            if member.alive:
-                ranges = member.rows.ranges.owned
-                owned.update(ranges)
-                for key_range in ranges:
-                    found.update(member.rows.states.of(key_range))
+        for member in self.alive:
+            owned.update(member.rows.ranges.owned)
+            for key_range in member.rows.ranges.owned:
+                found.update(member.rows.states.of(key_range))
         assert all(count == 1 for count in owned.values()), "a range with two owners"
         return found
 
@@ -391,22 +338,13 @@ class Family:
 
     @property
     def lost(self) -> set[int]:
-        return {r for member in self.members.values() if member.alive for r in member.rows.ranges.lost}
+        return {key_range for member in self.alive for key_range in member.rows.ranges.lost}
 
     def all_done(self) -> None:
-        """Nothing goes lost any more, and replays until every row is acked."""
-        self.loss = 0.0
+        """Replays until every row is acked."""
         for _ in range(5):
             self.run(3.0)
             if not self.open:
                 break
             self.replay()
         assert not self.open, f"rows {sorted(self.open)[:10]} are never acked"
-
-
-def all_of(*threads: int) -> list[int]:
-    """The ranges in as many runs as there are threads."""
-    return [threads[i * len(threads) // KEY_RANGES] for i in range(KEY_RANGES)]
-
-
-BLANK = RolloutStarted(0, None, "", "", 0, (), (), (), 0, (), 0, (), {}, 0)  # type: ignore[arg-type]

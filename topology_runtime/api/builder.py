@@ -30,14 +30,11 @@ from headgate.topology_runtime.api.logic import (
     LiveSource,
     Source,
     Window,
-    arriving_of,
-    batched_of,
     kind_of,
-    side_effects_of,
 )
 from headgate.topology_runtime.api.plugins import reference_of_plugin
 from headgate.topology_runtime.api.references import reference_of
-from headgate.topology_runtime.api.task_functions import call_faults, state_faults, type_faults
+from headgate.topology_runtime.api.task_functions import as_coded, call_faults, type_faults
 from headgate.topology_runtime.api.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
 from headgate.topology_runtime.api.validate import raise_if_any, rule_faults
 from headgate.topology_runtime.errors import InvalidInput
@@ -285,20 +282,12 @@ def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
         if run.args:
             faults.append(f"{place}: give the params of a partial by name, not by place")
     kind = kind_of(function)
-    found = [*call_faults(function, params), *state_faults(function, task.state)]
+    found = call_faults(function, params, state=task.state)
     faults += [f"{place} {_said(function)}: {fault}" for fault in found]
     if (kind == "source") != (task.kind == "source"):
         faults.append(f"{place} {_said(function)}: is a {kind}, so it belongs in `{_verb(kind)}(…)`")
-    return msgspec.structs.replace(
-        task,
-        kind=kind,
-        run=_reference(place, function, faults),
-        params=params,
-        state="keyed" if kind == "keyed" else task.state,
-        batched=bool(batched_of(function)),
-        side_effects=side_effects_of(function) if task.side_effects is None else task.side_effects,
-        arriving=own if (own := arriving_of(function)) is None or task.arriving is None else task.arriving,
-    )
+    task = msgspec.structs.replace(task, run=_reference(place, function, faults), params=params)
+    return as_coded(task, function, kind)
 
 
 def _verb(kind: str) -> str:

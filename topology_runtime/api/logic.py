@@ -27,9 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 Row = Any
 F = TypeVar("F", bound=Callable[..., Any])
-if (
-    TYPE_CHECKING
-):  # with defaults, so that a class without type arguments passes mypy --strict; Python 3.13 has them
+if TYPE_CHECKING:  # with defaults, so that a class without type arguments passes; Python 3.13 has them
     import typing_extensions as typing_with_defaults
 
     Key = typing_with_defaults.TypeVar("Key", bound=Hashable, default=Any)

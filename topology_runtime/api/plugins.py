@@ -6,6 +6,7 @@ looked up here. A package whose list cannot be read hinders no other.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from headgate.topology_runtime.api.references import resolve
@@ -32,6 +33,17 @@ def plugin(kind: str, name: str) -> Any:
             cause=error.cause,
             hint=f"fix or uninstall {package}; its entry point is {point.value!r} in headgate.{kind}",
         ) from error
+
+
+def registered(kind: str) -> list[str]:
+    """Names of this kind that packages register; of those whose list can be read."""
+    from importlib.metadata import distributions
+
+    found = set()
+    for package in distributions():
+        with suppress(ValueError, OSError, AttributeError):
+            found |= {point.name for point in package.entry_points if point.group == f"headgate.{kind}"}
+    return sorted(found)
 
 
 def with_references(document: object) -> object:

@@ -57,8 +57,10 @@ _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 # ── can it be called? ───────────────────────────────────────────────────────────────────────────
 
 
-def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map") -> Iterator[str]:
-    """Why `run` with these params cannot be a task of this kind; nothing when it can."""
+def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map", state: str = "none") -> Iterator[str]:
+    """Why `run` with these params cannot be a task of this kind and state; nothing when it can."""
+    if state == "keyed" and batched_of(run) and kind_of(run) != "keyed":
+        yield "is @batched, and a task with state per key takes one row at a time: make it a Keyed, or leave the state"
     if isinstance(run, type):
         yield from _class_faults(run)
         yield from _form_faults(run)
@@ -71,12 +73,6 @@ def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map") -> Itera
         yield from _function_faults(run, kind)
         yield from _form_faults(run)
         yield from _params_faults(run, params, rows=1)
-
-
-def state_faults(run: Any, state: str) -> Iterator[str]:
-    """Why `run` cannot be a task with this state; nothing when it can."""
-    if state == "keyed" and batched_of(run) and kind_of(run) != "keyed":
-        yield "is @batched, and a task with state per key takes one row at a time: make it a Keyed, or leave the state"
 
 
 def _class_faults(kind: type) -> Iterator[str]:
@@ -263,8 +259,6 @@ def _fits(gives: Any, takes: Any) -> bool:
         return True
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 # What an unmarked function or callable may be declared as; the mark only spares the declaration.
 CALLED_KINDS = ("map", "flat_map", "filter")
 
@@ -280,7 +274,7 @@ def build(task: Task) -> Any:
     except HeadgateError as error:
         what = f"task {task.name!r}: cannot get {task.run!r}: {error.what}"
         raise InvalidInput(what, cause=error.cause, hint=error.hint, faults=error.faults) from error
-    faults = [*call_faults(run, task.params, task.kind), *state_faults(run, task.state)]
+    faults = list(call_faults(run, task.params, task.kind, task.state))
     if faults:
         raise InvalidInput(f"task {task.name!r}: {task.run!r} does not fit", faults=faults)
     if not isinstance(run, type):
@@ -325,8 +319,7 @@ def filled(draft: Draft) -> tuple[Draft, list[str]]:
             continue
         tasks[number] = told = _with_kind(number, task, run, draft, faults)
         runs[told.name] = told.kind, run
-        faults += [f"{place}: {fault}" for fault in call_faults(run, told.params, told.kind)]
-        faults += [f"{place}: {fault}" for fault in state_faults(run, told.state)]
+        faults += [f"{place}: {fault}" for fault in call_faults(run, told.params, told.kind, told.state)]
     edges = [(number, edge) for number, edge in enumerate(draft.edges) if edge is not None]
     for number, edge in edges:
         if edge.grouping == "fields" and isinstance(edge.key, str) and REFERENCE.fullmatch(edge.key):
@@ -356,15 +349,21 @@ def _with_kind(number: int, task: Task, run: Any, draft: Draft, faults: list[str
             kind = task.kind
         else:
             faults.append(f"tasks[{number}].kind {task.kind!r}: {task.run} is a {kind}")
-    state = "keyed" if kind == "keyed" else task.state
-    side_effects = side_effects_of(run) if task.side_effects is None else task.side_effects
-    own = arriving_of(run)
-    arriving = own if own is None or task.arriving is None else task.arriving
-    if task.arriving and own is None:
+    if task.arriving and arriving_of(run) is None:
         faults.append(f"tasks[{number}].arriving: {task.run} is no LiveSource, so it is read when it is due")
-    batched = bool(batched_of(run))
-    if task.batched and not batched:
+    if task.batched and not batched_of(run):
         faults.append(f"tasks[{number}].batched: {task.run} is not @batched: it takes one row at a time")
+    return as_coded(task, run, kind)
+
+
+def as_coded(task: Task, run: Any, kind: str) -> Task:
+    """The task of this kind, with what its code says of itself."""
+    own = arriving_of(run)
     return msgspec.structs.replace(
-        task, kind=kind, state=state, side_effects=side_effects, arriving=arriving, batched=batched
+        task,
+        kind=kind,
+        state="keyed" if kind == "keyed" else task.state,
+        side_effects=side_effects_of(run) if task.side_effects is None else task.side_effects,
+        arriving=own if own is None or task.arriving is None else task.arriving,
+        batched=bool(batched_of(run)),
     )

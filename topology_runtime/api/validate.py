@@ -1,9 +1,4 @@
-"""Every fault of a topology, each with its place, so that one reading fixes them all. Pure.
-
-    faults/drafts.py   types: unknown keys, missing keys, values of the wrong type
-    faults/tasks.py    names, numbers, state and params of tasks
-    faults/edges.py    ends, selectivities, groupings and keys of edges; paths of latency constraints
-    faults/graph.py    circles, pieces, rates that run away
+"""Every fault of a topology, each with its place, so that one reading fixes them all (of type: drafts.py). Pure.
 
 A place is where it stands in the file: `edges[1].to 'skore': no such task; did you mean 'score'?`.
 Time is linear in tasks and edges, so that a hostile file costs no more than a large one.
@@ -12,7 +7,6 @@ Time is linear in tasks and edges, so that a hostile file costs no more than a l
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -36,7 +30,7 @@ MAX_RATE_GAIN = 1e9  # rows/s at a task for 1 row/s of input: above, rates are t
 
 def circle_faults(names: Sequence[str], arcs: Sequence[Arc]) -> Iterator[str]:
     """One fault for each knot of tasks that reach each other, with a shortest circle through its first."""
-    if not _in_a_circle(len(names), arcs):
+    if len(_in_order(len(names), arcs)) == len(names):
         return
     import networkx  # 0.2 s, which only a topology pays that is refused
 
@@ -52,8 +46,8 @@ def circle_faults(names: Sequence[str], arcs: Sequence[Arc]) -> Iterator[str]:
         yield f"edges[{numbers[circle[-2], first]}]: tasks go round in a circle: {way}"
 
 
-def _in_a_circle(size: int, arcs: Sequence[Arc]) -> bool:
-    """Is any task left when those that nothing left leads to are taken away, again and again?"""
+def _in_order(size: int, arcs: Sequence[Arc]) -> list[int]:
+    """The tasks, each after all that lead to it, without those in circles or behind them."""
     waiting = [0] * size
     leaving: list[list[int]] = [[] for _ in range(size)]
     for _, source, target, _ in arcs:
@@ -65,7 +59,7 @@ def _in_a_circle(size: int, arcs: Sequence[Arc]) -> bool:
             waiting[target] -= 1
             if waiting[target] == 0:
                 ready.append(target)
-    return len(ready) < size
+    return ready
 
 
 def piece_faults(names: Sequence[str], arcs: Sequence[Arc]) -> Iterator[str]:
@@ -90,24 +84,18 @@ def piece_faults(names: Sequence[str], arcs: Sequence[Arc]) -> Iterator[str]:
 def rate_faults(names: Sequence[str], arcs: Sequence[Arc]) -> Iterator[str]:
     """Selectivities along a way multiply: the first task whose rate runs away in a graph without
     circles."""
-    waiting = [0] * len(names)
     leaving: list[list[tuple[int, float]]] = [[] for _ in names]
+    rates = [1.0] * len(names)
     for _, source, target, selectivity in arcs:
-        waiting[target] += 1
+        rates[target] = 0.0
         leaving[source].append((target, selectivity))
-    ready = deque(task for task, count in enumerate(waiting) if count == 0)
-    rates = [1.0 if count == 0 else 0.0 for count in waiting]
-    while ready:
-        task = ready.popleft()
+    for task in _in_order(len(names), arcs):
         if not rates[task] <= MAX_RATE_GAIN:
             gain = f"{rates[task]:.3g} rows for each row of the input"
             yield f"tasks[{task}] {names[task]!r}: would see {gain}; look at the selectivities before it"
             return
         for target, selectivity in leaving[task]:
             rates[target] += rates[task] * selectivity
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                ready.append(target)
 
 
 def _cut(words: list[str]) -> list[str]:
@@ -341,7 +329,7 @@ def _global_faults(place: str, task: Task, edges: list[tuple[int, Edge]]) -> Ite
         yield f"{place}.static.threads: {task.static.threads}, but a 'global' edge leads to one thread"
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── All of them ─────────────────────────────────────────────────────────────────────────────────────────
 
 MAX_TASKS = 1_000  # what the planner is measured for
 MAX_EDGES = 10_000

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, TextIO, TypeVar, get_args
 
 import click
@@ -20,6 +21,8 @@ from headgate.topology_runtime.wording import significant
 Format = Literal["table", "json", "jsonl", "csv"]
 FORMATS = get_args(Format)
 WIDE = 10_000  # characters, as if a terminal had no end
+
+FILE = click.Path(path_type=Path)  # the type of options that name a file or a folder
 
 Row = Mapping[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,8 +57,17 @@ def emit(output: Format, document: Mapping[str, Any], rows: Sequence[Row], title
         write_table(rows, title)
 
 
+def answer(
+    output: Format, schema: str, document: Mapping[str, Any], words: str, rows: Sequence[Row] | None = None
+) -> None:
+    """Print `words` for people, else `document` with its schema, or its `rows` (default: itself)."""
+    if output == "table":
+        click.echo(words)
+    else:
+        emit(output, {"schema": schema, **document}, [document] if rows is None else rows)
+
+
 def emit_line(row: Row) -> None:
-    """One JSON line, at once."""
     sys.stdout.write(to_json(row) + "\n")
     sys.stdout.flush()
 
@@ -122,15 +134,46 @@ def _cell(value: Any, exact: bool = False) -> str:
     return str(value)
 
 
-# ── Says on stderr how far a long wait is: a bar on a terminal, one line at the end elsewhere ───────────
+# ── On stderr how far a long wait is ────────────────────────────────────────────────────────────────────
+
+
+class Bars:
+    """A bar for each name while the `with` block lasts, where stderr is a terminal; nothing elsewhere. stay: at the
+    end, too."""
+
+    def __init__(self, stay: bool = False) -> None:
+        self.there, self._stay = sys.stderr.isatty(), stay
+        self._progress: Any = None
+        self._rows: dict[str, Any] = {}
+
+    def __enter__(self) -> Bars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, name: str, text: str, done: float, total: float, left: str = "") -> None:
+        if not self.there:
+            return
+        if self._progress is None:
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]}")
+            self._progress = Progress(*columns, console=console(sys.stderr), transient=not self._stay)
+            self._progress.start()
+        if name not in self._rows:
+            self._rows[name] = self._progress.add_task("", left="")
+        self._progress.update(self._rows[name], description=text, completed=done, total=total, left=left)
+
 
 Step = Callable[[int, int], None]  # told how many of the things are there, and how many were made just now
 
 
 @contextmanager
 def bar(what: str, total: int | None = None) -> Iterator[Step]:
-    """Gives `step`. total: of the things asked for; None when nobody knows how many there are. Nothing is
-    said where all of them were there."""
+    """A bar on a terminal, one line at the end everywhere. Gives `step`. total: of the things asked for; None when
+    nobody knows how many there are. Nothing is said where all of them were there."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     screen, began_s = console(sys.stderr), time.monotonic()

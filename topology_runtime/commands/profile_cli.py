@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.output import Bars, Format, emit, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.wording import counted, significant
 
 if TYPE_CHECKING:
-    from headgate.topology_runtime.measuring.profile_steps import Next
+    from headgate.topology_runtime.measuring.profile_steps import Next, ProfileChoice
     from headgate.topology_runtime.measuring.profile_subjects import Subjects
     from headgate.topology_runtime.measuring.task_profile import ProfileRecord
 
@@ -134,61 +133,27 @@ def _measured(subjects: Subjects, folder: Path, options: dict[str, Any]) -> list
         60 * options["budget"] if options["budget"] else float("inf"),
         options["at_once"],
     )
-    with Bars(wish, options["seconds"]) as bars:
-        return profile(asked, bars.tell)
+    with Bars(stay=True) as bars:
+
+        def tell(record: ProfileRecord, step: Next | None) -> None:
+            left_s = _left_s(record, wish, options["seconds"])
+            text, left = words_of(record, step), _left(left_s) if step else ""
+            done = len(record.probes) + len(record.trials)
+            more = 0 if step is None else max(1, round(left_s / max(1.0, options["seconds"])))
+            bars.show(record.task, text, done, done + more, left)
+            if not bars.there:
+                click.echo(f"{text}{left}", err=True)
+
+        return profile(asked, tell)
 
 
-class Bars:
-    """A progress bar per task with its time left on a terminal, a line per step elsewhere; on stderr."""
+def _left_s(record: ProfileRecord, wish: ProfileChoice, seconds: float) -> float:
+    from headgate.topology_runtime.measuring.profile_steps import steps_left, waits
+    from headgate.topology_runtime.stability.trial_evidence import LONGEST_S, LONGEST_WAITS_S
 
-    def __init__(self, wish: Any, seconds: float) -> None:
-        self._wish, self._seconds = wish, seconds
-        self._bars: Any = None
-        self._rows: dict[str, Any] = {}
-
-    def __enter__(self) -> Bars:
-        if sys.stderr.isatty():
-            from rich import progress
-
-            from headgate.topology_runtime.commands.output import console
-
-            columns = (
-                progress.TextColumn("{task.description}"),
-                progress.BarColumn(),
-                progress.TextColumn("{task.fields[left]}"),
-            )
-            self._bars = progress.Progress(*columns, console=console(sys.stderr))
-            self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bars is not None:
-            self._bars.stop()
-
-    def tell(self, record: ProfileRecord, step: Next | None) -> None:
-        text, left_s = words_of(record, step), self._left_s(record)
-        if self._bars is None:
-            click.echo(f"{text}{_left(left_s) if step else ''}", err=True)
-            return
-        done = len(record.probes) + len(record.trials)
-        if record.task not in self._rows:
-            self._rows[record.task] = self._bars.add_task("", left="")
-        total = done if step is None else max(done + 1, done + round(left_s / max(1.0, self._seconds)))
-        self._bars.update(
-            self._rows[record.task],
-            description=text,
-            completed=done,
-            total=total,
-            left=_left(left_s) if step else "",
-        )
-
-    def _left_s(self, record: ProfileRecord) -> float:
-        from headgate.topology_runtime.measuring.profile_steps import steps_left, waits
-        from headgate.topology_runtime.stability.trial_evidence import LONGEST_S, LONGEST_WAITS_S
-
-        probes, trials = steps_left(record.probes, record.trials, self._wish)
-        trial_s = LONGEST_WAITS_S if record.probes and waits(record.probes) else LONGEST_S
-        return probes * (self._seconds + 1.0) + trials * trial_s
+    probes, trials = steps_left(record.probes, record.trials, wish)
+    trial_s = LONGEST_WAITS_S if record.probes and waits(record.probes) else LONGEST_S
+    return probes * (seconds + 1.0) + trials * trial_s
 
 
 def _left(seconds: float) -> str:
@@ -196,7 +161,6 @@ def _left(seconds: float) -> str:
 
 
 def words_of(record: ProfileRecord, step: Next | None) -> str:
-    """What happens to a task now, or how it ended."""
     if step is not None:
         at = f" at {significant(step.rate_tps, 3)} rows/s" if step.rate_tps else ""
         return f"{record.task}: {step.what} with {counted(step.threads, 'thread')}{at}"

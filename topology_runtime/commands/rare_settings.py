@@ -34,7 +34,6 @@ class Setting(click.Option):
 
 
 def setting(*names: str, **about: Any) -> Callable[[F], F]:
-    """As `click.option`, for a Setting."""
     return click.option(*names, cls=Setting, **about)
 
 
@@ -127,7 +126,6 @@ class SettingsCommand(click.Command):
 
 
 def _as_given(one: click.Option, told: list[str] | None) -> dict[str, Any]:
-    """As the parser hands it on."""
     return {} if told is None else {str(one.name): tuple(told) if one.multiple else told[-1]}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
+from headgate.topology_runtime.commands.output import Format, answer, emit, format_options, write_table
 from headgate.topology_runtime.wording import counted
 
 if TYPE_CHECKING:
@@ -33,12 +33,8 @@ def validate(topology: str, output: Format, runs: bool) -> None:
         "sinks": [task.name for task in found.sinks],
         "digest": found.digest,
     }
-    if output == "table":
-        click.echo(
-            f"{found.name}: valid, {counted(len(found.tasks), 'task')}, {counted(len(found.edges), 'edge')}"
-        )
-    else:
-        emit(output, {"schema": "headgate/validation/v1", **row}, [row])
+    words = f"{found.name}: valid, {counted(len(found.tasks), 'task')}, {counted(len(found.edges), 'edge')}"
+    answer(output, "headgate/validation/v1", row, words)
 
 
 @click.command()
@@ -72,7 +68,6 @@ def dot(topology: str) -> None:
 
 
 def task_rows(topology: Topology, rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """One row per task, sources first."""
     return [
         {
             "task": task.name,

@@ -52,8 +52,6 @@ def resized(rows: int, waited_ms: float, worked_ms: float, most: int) -> int:
     return rows
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NS, MS = 1_000_000_000, 1_000_000
 LOOK_S = 2.5  # of measurements at least before something is done
 ROOM = 0.5  # of the limit: below it there is room

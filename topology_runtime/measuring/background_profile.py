@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.bench import BenchPlace
+from headgate.topology_runtime.measuring.calibrate import DERATE
 from headgate.topology_runtime.measuring.collected_rows import collect_rows
-from headgate.topology_runtime.measuring.first_use import DERATE
 from headgate.topology_runtime.measuring.measuring_slots import Quotas
 from headgate.topology_runtime.measuring.model_store import machine
 from headgate.topology_runtime.measuring.profile_steps import QUICK, Next, next_step, steps_left

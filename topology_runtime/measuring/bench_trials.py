@@ -131,7 +131,6 @@ def run_trial(
 
 
 def bin_of(before: LoopReading, after: LoopReading, queue: float) -> Bin:
-    """What happened between two readings."""
     latency_s = percentile_ns(since(before, after), 0.5) / NS
     return Bin(after.t_s, latency_s or None, queue, after.offered - before.offered, after.done - before.done)
 
@@ -174,8 +173,6 @@ LEAK_BYTES = 2 << 20  # of growth in one probe: less is an allocator's habit
 
 
 class MeterReading(msgspec.Struct, frozen=True):
-    """What the meters say at one moment."""
-
     at_s: float
     done: int
     cpu_s: float

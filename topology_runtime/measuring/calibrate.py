@@ -1,26 +1,23 @@
-"""Models of a topology's tasks, measured on this machine for a few seconds each on first use.
-
-`models_for` gives the folder of models, and has those measured that are not there yet: by a process of their own
-(`calibration/first_use.py`).
-"""
+"""Models of a topology's tasks, measured on this machine for a few seconds each on first use."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
+from msgspec.structs import replace
 
-from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
-from headgate.topology_runtime.measuring import collected_rows as json_lines
 from headgate.topology_runtime.measuring import model_store as store
-from headgate.topology_runtime.measuring.collected_rows import ENDING_S, IMPORTS_S, TEMPORARY
+from headgate.topology_runtime.measuring.collected_rows import last_line, own_folder
 
+DERATE = 0.93  # of what one probe of seconds finds: it errs low
 SECONDS = 2.0  # per point: a hundred periods of the slot's quota
 
 Tell = Callable[[str, int, int, int], None]  # task, threads, points done, points expected in all
@@ -54,22 +51,14 @@ def models_for(  # what models depend on, and how to measure them
     if not lacking:
         directory.mkdir(parents=True, exist_ok=True)  # no task may need a model
         return directory, False
-    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{os.getpid()}-") as temporary:
-        file = Path(temporary, "topology.json")
-        file.write_bytes(msgspec.json.encode(topology))
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "headgate.topology_runtime.measuring.first_use",
-            "--owner",
-            str(os.getpid()),
-        ]
-        command += ["--topology", str(file), "--output", str(directory), "--seconds", str(seconds)]
-        command += ["--slot-cores", str(slot_cores), "--slot-memory-bytes", str(slot_memory_bytes)]
-        command += [word for path in user_paths for word in ("--user-path", path)]
-        command += [word for name in lacking for word in ("--model", name)]
-        _listen(command, topology, seconds, tell)
+    tasks = tuple(store.modelled(topology)[name] for name in lacking)
+    with tempfile.TemporaryFile() as said:
+        size = slot_cores, slot_memory_bytes
+        try:
+            _measure(topology, tasks, tuple(user_paths), directory, size, seconds, tell, said)
+        except HeadgateError as error:
+            error.cause = error.cause or last_line(said)  # what a worker said before it died
+            raise
     return directory, True
 
 
@@ -89,34 +78,31 @@ def _raise_if_planned_only(topology: Topology) -> None:
         )
 
 
-def _listen(command: list[str], topology: Topology, seconds: float, tell: Tell | None) -> None:
-    """Run the measuring process to its end."""
-    from headgate.topology_runtime.measuring import bench, task_profile
-    from headgate.topology_runtime.measuring import bench_trials as probing
+def _measure(
+    topology: Topology, tasks: tuple[Task, ...], user_paths: tuple[str, ...], directory: Path,
+    size: tuple[float, int], seconds: float, tell: Tell | None, said: IO[bytes],
+) -> None:  # fmt: skip
+    """Each model is kept as soon as it is whole; the first task that fails ends all."""
+    from headgate.topology_runtime.measuring.profile_steps import QUICK, USUAL_COUNTS, Next, steps_left
+    from headgate.topology_runtime.measuring.task_profile import ProfileRecord, ProfileRequest, profile
 
-    longest_s = max((task.max_call_s for task in topology.tasks), default=0.0)
-    silence_s = IMPORTS_S + 2 * (
-        bench.START_S + task_profile.SILENCE_S + longest_s + probing.LONGEST * seconds
-    )
-    with tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, process_group=0
+    done, left = Counter[str](), dict.fromkeys((task.model_name for task in tasks), USUAL_COUNTS)
+
+    def hear(record: ProfileRecord, step: Next | None) -> None:
+        if record.failed is not None:
+            raise record.failed
+        if step is None:
+            store.save(directory, msgspec.json.decode((fresh / f"{record.task}.json").read_bytes()))
+        done[record.task] = len(record.probes)
+        left[record.task] = max(1, steps_left(record.probes, (), QUICK)[0]) if step is not None else 0
+        if tell is not None:
+            threads = step.threads if step is not None else record.probes[-1].threads
+            tell(record.task, threads, done.total(), done.total() + sum(left.values()))
+
+    fresh, wish = Path(own_folder()), replace(QUICK, derate=DERATE)
+    try:
+        profile(
+            ProfileRequest(topology, tasks, user_paths, fresh, *size, wish, seconds, said=said.fileno()), hear
         )
-        try:
-            for line in json_lines.heard(process, silence_s):
-                if tell is not None:
-                    tell(line["task"], line["threads"], line["done"], line["of"])
-            code = json_lines.ended(process, ENDING_S)
-        except TimeoutError as error:
-            raise HeadgateError("the models could not be measured", cause=str(error)) from error
-        except HeadgateError as error:
-            error.cause = error.cause or json_lines.last_line(stderr)  # what a worker said before it died
-            raise
-        finally:
-            json_lines.stopped(process, ENDING_S)
-            assert process.stdout is not None
-            process.stdout.close()
-        if code != 0:
-            raise HeadgateError(
-                f"the models could not be measured: exit code {code}", cause=json_lines.last_line(stderr)
-            )
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)

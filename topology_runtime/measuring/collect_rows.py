@@ -80,8 +80,6 @@ def interleaved(branches: Sequence[tuple[str, Sequence[Any]]]) -> list[Sample]:
 
 
 class _Work:
-    """One task at work on its sample rows."""
-
     def __init__(self, topology: Topology, task: Task, directory: str) -> None:
         self._task = task
         self._edges = {edge.source: edge for _, edge in topology.in_edges(task.name)}

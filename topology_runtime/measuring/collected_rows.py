@@ -37,49 +37,20 @@ class Speaker:
 def heard(process: subprocess.Popen[bytes], silence_s: float) -> Iterator[dict[str, Any]]:
     """The lines of a process until it closes its stdout. TimeoutError after so much silence,
     HeadgateError for a line with an error."""
-    stdout = process.stdout
-    assert stdout is not None
+    assert process.stdout is not None
+    rest = b""
     with selectors.DefaultSelector() as selector:
-        selector.register(stdout, selectors.EVENT_READ)
-        rest = b""
-        while chunk := _chunk(selector, stdout, silence_s):
+        selector.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            if not selector.select(silence_s):
+                raise TimeoutError(f"silent for {silence_s:g} s")
+            if not (chunk := os.read(process.stdout.fileno(), 1 << 16)):
+                return
             *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield _message(line)
-
-
-def _chunk(selector: selectors.DefaultSelector, stdout: IO[bytes], silence_s: float) -> bytes:
-    if not selector.select(silence_s):
-        raise TimeoutError(f"silent for {silence_s:g} s")
-    return os.read(stdout.fileno(), 1 << 16)
-
-
-def _message(line: bytes) -> dict[str, Any]:
-    message: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
-    if "error" in message:
-        raise HeadgateError(
-            message["error"],
-            cause=message.get("cause"),
-            hint=message.get("hint"),
-            faults=message.get("faults") or (),
-        )
-    return message
-
-
-def ended(process: subprocess.Popen[bytes], patience_s: float) -> int:
-    """The exit code; a process that does not end in time is killed."""
-    try:
-        return process.wait(patience_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
-
-
-def stopped(process: subprocess.Popen[bytes], patience_s: float) -> None:
-    """End a process: asked first, then killed."""
-    if process.poll() is None:
-        process.terminate()
-    ended(process, patience_s)
+            for message in map(msgspec.json.decode, lines):
+                if "error" in message:
+                    raise HeadgateError(message.pop("error"), **message)
+                yield message
 
 
 def last_line(stderr: IO[bytes]) -> str | None:
@@ -111,19 +82,18 @@ def collect_rows(
     command += [word for task in tasks for word in ("--task", task)]
     longest_s = max(task.max_call_s for task in topology.tasks)
     at = "the first one"
-    with tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr)
+    with (
+        tempfile.TemporaryFile() as stderr,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr) as process,
+    ):
         try:
             for line in heard(process, IMPORTS_S + SECONDS_A_TASK + longest_s):
                 at = repr(line["task"])
-            code = ended(process, ENDING_S)
-        except TimeoutError as error:
+            code = process.wait(ENDING_S)
+        except (TimeoutError, subprocess.TimeoutExpired) as error:
             raise HeadgateError(f"no sample rows: task {at} hangs", cause=str(error)) from error
         finally:
             process.kill()
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
         if code != 0:
             raise HeadgateError(f"no sample rows: task {at} failed", cause=last_line(stderr))
 

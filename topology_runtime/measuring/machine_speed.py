@@ -121,7 +121,6 @@ class Reference:
 
     @property
     def so(self) -> bool:
-        """Does it run?"""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -166,7 +165,6 @@ def rounds_per_s() -> float:
 
 
 def loop_ns() -> int:
-    """CPU time of the loop, once."""
     began_ns = thread_time_ns()
     kept: dict[int, int] = {}
     total = 0

@@ -44,7 +44,6 @@ class Quotas:
         slot.bind(0, pid)
 
     def remove(self) -> None:
-        """Remove the slots, and what is still in them."""
         cgroups.remove_run(self._run)
 
 

@@ -142,7 +142,6 @@ def _kept(path: Path) -> Any:
 
 
 def stands_in(model: Any) -> bool:
-    """Is it a stand-in for a model that was not measured?"""
     return isinstance(model, dict) and model.get("unmeasured") is True
 
 

@@ -43,7 +43,7 @@ SPARSE_OF_COMPUTING = 2  # times as many: what a wake costs is a small part of w
 USUAL_COUNTS, USUAL_TRIALS = 4, 3  # for the time left, until it is known better
 
 
-class Probe(msgspec.Struct, frozen=True):
+class Probe(msgspec.Struct, frozen=True, tag="probe"):
     """One closed-loop measurement. cpu: of the slot; memory_bytes: above the bare worker, at the end;
     blocked: share of its calls' time in which the task neither ran nor waited for the CPU; speed: rounds/s
     of a fixed loop beside it, since the machine drifts; worker_bytes: of the bare worker; leak_bytes: kept
@@ -63,7 +63,7 @@ class Probe(msgspec.Struct, frozen=True):
     leak_bytes: float = 0.0
 
 
-class Tried(msgspec.Struct, frozen=True):
+class Tried(msgspec.Struct, frozen=True, tag="trial"):
     """One open-loop measurement: does the task keep up with `rate_tps`? cpu: of the slot. sparse: at a low rate,
     for that CPU; it tells nothing of the peak."""
 
@@ -95,8 +95,6 @@ QUICK = ProfileChoice(repeats=1, brackets=0)  # one probe per count and nothing 
 
 
 class Next(msgspec.Struct, frozen=True):
-    """What to measure now; `rate_tps` for a trial."""
-
     what: Literal["probe", "trial", "sparse trial"]
     threads: int
     rate_tps: float = 0.0

@@ -187,7 +187,6 @@ def _run_of(reference: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _topology(tasks: Sequence[tuple[Task, str]], events: Path | None, key: str | None) -> Topology:
-    """A source of sample events in front of each task."""
     path = {"path": str(events.resolve())} if events is not None else {}
     sources = [
         Task(f"{task.name}-events"[:64], "source", EVENTS, {"form": form, **path}) for task, form in tasks

@@ -75,21 +75,12 @@ class RecordFile:
         lines = self._path.read_bytes().splitlines() if self._path.exists() else []
         known = read_record(lines, self._head)
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_bytes(b"".join([_line(self._head), *(_line(_entry(one)) for one in known)]))
+        self._path.write_bytes(b"".join(map(_line, (self._head, *known))))
         return known
 
     def add(self, measured: Probe | Tried) -> None:
         with self._path.open("ab") as file:
-            file.write(_line(_entry(measured)))
-
-
-class _Entry(msgspec.Struct, omit_defaults=True):
-    probe: Probe | None = None
-    trial: Tried | None = None
-
-
-def _entry(measured: Probe | Tried) -> _Entry:
-    return _Entry(probe=measured) if isinstance(measured, Probe) else _Entry(trial=measured)
+            file.write(_line(measured))
 
 
 def _line(value: Any) -> bytes:
@@ -103,8 +94,7 @@ def read_record(lines: Sequence[bytes], head: dict[str, Any]) -> list[Probe | Tr
         if not lines or msgspec.json.decode(lines[0]) != head:
             return []
         for line in lines[1:]:
-            entry = msgspec.json.decode(line, type=_Entry)
-            found += [part for part in (entry.probe, entry.trial) if part is not None]
+            found.append(msgspec.json.decode(line, type=Probe | Tried))
     except msgspec.DecodeError:  # torn
         return found
     return found
@@ -119,8 +109,6 @@ SLOW_TPS = 1.0  # below one row per second a stream is hardly one
 
 @dataclass(frozen=True)
 class Conditions:
-    """How everything of one profile is measured."""
-
     place: BenchPlace
     quotas: Quotas
     slot: dict[str, Any]
@@ -297,6 +285,7 @@ class ProfileRequest:
     seconds: float = 3.0
     budget_s: float = float("inf")
     at_once: int | None = None
+    said: int | None = None  # file to which the output of tasks goes
 
 
 def profile(asked: ProfileRequest, tell: Callable[[ProfileRecord, Next | None], None]) -> list[ProfileRecord]:
@@ -309,7 +298,7 @@ def profile(asked: ProfileRequest, tell: Callable[[ProfileRecord, Next | None], 
     directory, quotas, stop = own_folder(), Quotas(), threading.Event()
     try:
         _collect(asked, directory)
-        place = BenchPlace(directory, asked.user_paths, asked.slot_cores)
+        place = BenchPlace(directory, asked.user_paths, asked.slot_cores, said=asked.said)
         slot = {
             "cores": asked.slot_cores,
             "memory_bytes": asked.slot_memory_bytes,

@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import MetricsHandler
 from prometheus_client.registry import Collector
 
 from headgate.topology_runtime.errors import Unreachable
@@ -138,23 +138,16 @@ class MetricsPort:
 
 
 def _handler(registry: CollectorRegistry) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(MetricsHandler.factory(registry)):  # type: ignore[misc]
         timeout = CLIENT_TIMEOUT_S
 
         def do_GET(self) -> None:
-            if self.path.partition("?")[0] != PATH:
-                return self._answer(404, "text/plain; charset=utf-8", f"see {PATH}\n".encode())
-            encode, kind = choose_encoder(self.headers.get("Accept", ""))
-            self._answer(200, kind, encode(registry))
-
-        def _answer(self, code: int, kind: str, body: bytes) -> None:
-            self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
+            if self.path.partition("?")[0] == PATH:
+                super().do_GET()
+                return
+            self.send_response(404)
+            self.send_header("Content-Type", "text/plain; charset=utf-8")
             self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *words: object) -> None:
-            """Scrapes are not logged."""
+            self.wfile.write(f"see {PATH}\n".encode())
 
     return Handler

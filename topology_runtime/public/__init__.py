@@ -34,36 +34,36 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.logic import side_effects as side_effects
     from headgate.topology_runtime.api.topology import Static as Static
 
-_LOGIC = "headgate.topology_runtime.api.logic"
-_PLACES = {
-    "topology": "headgate.topology_runtime.api.builder",
-    "Static": "headgate.topology_runtime.api.topology",
-    "Context": _LOGIC,
-    "Exhausted": _LOGIC,
-    "Window": _LOGIC,
-    "Keyed": _LOGIC,
-    "LiveSource": _LOGIC,
-    "Source": _LOGIC,
-    "To": _LOGIC,
-    "any_thread": _LOGIC,
-    "batched": _LOGIC,
-    "side_effects": _LOGIC,
-    "flat_map": _LOGIC,
-    "keep_if": _LOGIC,
-    "no_side_effects": _LOGIC,
-}
 
-__all__ = list(_PLACES)
+def _places(folder: str, modules: dict[str, str]) -> dict[str, str]:
+    """name → where it is defined, of the names in each module of a folder."""
+    root = f"headgate.topology_runtime.{folder}"
+    return {name: f"{root}.{module}" for module, names in modules.items() for name in names.split()}
+
+
+def _imported(of: str, places: dict[str, str], name: str) -> Any:
+    """What is listed, from where it is defined."""
+    if name not in places:
+        raise AttributeError(f"module {of!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(places[name]), name)
+
+
+PLACES = _places(
+    "api",
+    {
+        "builder": "topology",
+        "logic": "Context Exhausted Keyed LiveSource Source To Window any_thread batched flat_map keep_if "
+        "no_side_effects side_effects",
+        "topology": "Static",
+    },
+)
+__all__ = list(PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    """What is listed above, from where it is defined."""
-    place = _PLACES.get(name)
-    if place is None:
-        raise AttributeError(f"module 'headgate' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(place), name)
+    return _imported("headgate", PLACES, name)
 
 
 def __dir__() -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from headgate import _imported, _places
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -32,45 +34,24 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.tasks.waiting import Lookup as Lookup
     from headgate.topology_runtime.tasks.waiting import Wait as Wait
 
-PLACES = {
-    "Archive": "headgate.topology_runtime.tasks.sinks",
-    "BlobDownload": "headgate.topology_runtime.tasks.service_calls",
-    "CollectToFile": "headgate.topology_runtime.tasks.sinks",
-    "CountByKey": "headgate.topology_runtime.tasks.stateful",
-    "Counter": "headgate.topology_runtime.tasks.row_sources",
-    "DropSeen": "headgate.topology_runtime.tasks.stateful",
-    "FileLines": "headgate.topology_runtime.tasks.row_sources",
-    "FileWrite": "headgate.topology_runtime.tasks.sinks",
-    "HttpCall": "headgate.topology_runtime.tasks.service_calls",
-    "Join": "headgate.topology_runtime.tasks.stateful",
-    "Kalman": "headgate.topology_runtime.tasks.stateful",
-    "Lookup": "headgate.topology_runtime.tasks.waiting",
-    "ParseXml": "headgate.topology_runtime.tasks.parsers",
-    "Pi": "headgate.topology_runtime.tasks.computing",
-    "Score": "headgate.topology_runtime.tasks.computing",
-    "SlidingMean": "headgate.topology_runtime.tasks.stateful",
-    "Spin": "headgate.topology_runtime.tasks.computing",
-    "SqlQuery": "headgate.topology_runtime.tasks.service_calls",
-    "TableQuery": "headgate.topology_runtime.tasks.service_calls",
-    "Telemetry": "headgate.topology_runtime.tasks.machine_telemetry",
-    "Wait": "headgate.topology_runtime.tasks.waiting",
-    "parse": "headgate.topology_runtime.tasks.parsers",
-    "parse_json": "headgate.topology_runtime.tasks.parsers",
-    "parse_senml": "headgate.topology_runtime.tasks.parsers",
-    "tag": "headgate.topology_runtime.tasks.computing",
-}
-
+PLACES = _places(
+    "tasks",
+    {
+        "computing": "Pi Score Spin tag",
+        "machine_telemetry": "Telemetry",
+        "parsers": "parse parse_json parse_senml ParseXml",
+        "row_sources": "Counter FileLines",
+        "service_calls": "BlobDownload HttpCall SqlQuery TableQuery",
+        "sinks": "Archive CollectToFile FileWrite",
+        "stateful": "CountByKey DropSeen Join Kalman SlidingMean",
+        "waiting": "Lookup Wait",
+    },
+)
 __all__ = list(PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    """What is listed above, from where it is defined."""
-    place = PLACES.get(name)
-    if place is None:
-        raise AttributeError(f"module 'headgate.tasks' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(place), name)
+    return _imported("headgate.tasks", PLACES, name)
 
 
 def __dir__() -> list[str]:

@@ -15,8 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headgate.topology_runtime.api.logic import Context, Source, flat_map
+from headgate.topology_runtime.api.logic import flat_map
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.tasks.row_sources import Numbered
 
 HERE = "headgate.topology_runtime.tasks"
 SHIPPED = Path(__file__).resolve().parents[1] / "examples"
@@ -35,20 +36,12 @@ SOURCE_CORES, ARCHIVE_CORES = 0.13, 0.03
 MEMORY = 0.05  # of a slot, above the bare worker
 
 
-class Readings(Source):
+class Readings(Numbered):
     """(number, JSON text) of made readings of `SENSORS` sensors; the same number is always the same reading."""
-
-    def __init__(self) -> None:
-        self._first, self._stride = 0, 1
-
-    def open(self, context: Context) -> None:
-        self._first, self._stride = context.partition, context.partitions
 
     def read(self, position: int, limit: int) -> Sequence[tuple[int, str]]:
         lines = texts()
-        first = self._first + position * self._stride
-        numbers = range(first, first + limit * self._stride, self._stride)
-        return [(number, lines[number % LINES]) for number in numbers]
+        return [(number, lines[number % LINES]) for number in self.numbers(position, limit)]
 
 
 @cache
@@ -115,6 +108,5 @@ def _static(cores: float, slot_cores: float) -> Static:
     return Static(1, min(1.0, cores / slot_cores), MEMORY)
 
 
-PLANNED = topology(
-    "127.0.0.1:1", None, "archive"
-)  # as `headgate plan demo` takes it: nothing of it is reached
+# as `headgate plan demo` takes it: nothing of it is reached
+PLANNED = topology("127.0.0.1:1", None, "archive")

@@ -28,7 +28,7 @@ FIELDS_MOST = 200  # of one event; more are left out
 # no exponents: names such as 12E34 stay text
 _number = re.compile(r"[+-]?(\d{1,18}|\d{1,18}\.\d*|\.\d+)")
 _stamped = re.compile(r"(\d{1,18}),(?=[{\[])")
-_decode_json = msgspec.json.Decoder().decode
+_decode = msgspec.json.Decoder().decode
 
 
 def parse(event: Event) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def parse(event: Event) -> dict[str, Any]:
     if body.startswith("<"):
         fields = dict(_first(xml_fields(body)))
     elif body.startswith(("{", "[")):
-        fields = dict(_first(json_fields(_decode_json(body))))
+        fields = dict(_first(json_fields(_decode(body))))
     else:
         fields = {"text": body}
     inside = [fields.pop(key, None) for key in TIME_FIELDS]
@@ -116,11 +116,6 @@ def senml_fields(entries: list[Any]) -> Iterator[tuple[str, Any]]:
         yield str(entry.get("n", "")), value_of(value) if isinstance(value, str) else value
 
 
-# ── JSON text → its value, as a row ─────────────────────────────────────────────────────────────────────
-
-_decode = msgspec.json.Decoder().decode
-
-
 def parse_json(text: str | bytes | tuple[int | str, str]) -> Any:
     """The value of a JSON text; of an event (id, text) the pair (id, value). Raises when it is no JSON."""
     if isinstance(text, tuple):
@@ -131,6 +126,14 @@ def parse_json(text: str | bytes | tuple[int | str, str]) -> Any:
 # ── SenML (RFC 8428) → one row per record, with what the pack says once worked into each ────────────────
 
 VALUES = ("v", "vs", "vb", "vd", "sv", "bv")  # the last two: in the older form, {"e": […], "bt": …}
+MEASURED = {
+    "v",
+    "vs",
+    "vb",
+    "vd",
+    "sv",
+    "s",
+}  # a record without any of these, or `bv` and a name, is base fields alone
 
 
 @flat_map
@@ -159,13 +162,8 @@ def records(text: Any) -> Iterator[dict[str, Any]]:
         base.update({key: record[key] for key in ("bn", "bt", "bu", "bs") if key in record})
         if _is_number(record.get("bv")):
             base["bv"] = record["bv"]
-        if any(key in record for key in (*VALUES, "s")) and _is_measured(record):
+        if not MEASURED.isdisjoint(record) or {"bv", "n"} <= record.keys():
             yield _resolved(record, base)
-
-
-def _is_measured(record: dict[str, Any]) -> bool:
-    """A record with base fields alone is none."""
-    return any(key in record for key in ("n", "v", "vs", "vb", "vd", "sv", "s"))
 
 
 def _resolved(record: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:

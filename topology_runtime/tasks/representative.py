@@ -13,39 +13,17 @@ ports: HEADGATE_BLOB_SERVICE and HEADGATE_TABLE_SERVICE; other sizes: HEADGATE_B
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from headgate.topology_runtime.api.shipped_examples import NAMES, example
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.tasks.ready_made import BLOBS, HERE, READY_MADE, ROWS
 
 RUNS = {**READY_MADE, "source": f"{HERE}.row_sources:Counter", "sink": f"{HERE}.representative:sink"}
-
-
-def linear() -> Topology:
-    return _with_code("linear")
-
-
-def diamond() -> Topology:
-    return _with_code("diamond")
-
-
-def star() -> Topology:
-    return _with_code("star")
-
-
-def finance() -> Topology:
-    return _with_code("finance")
-
-
-def traffic() -> Topology:
-    return _with_code("traffic")
-
-
-def smart_grid() -> Topology:
-    return _with_code("smart-grid")
 
 
 def sink(row: Any) -> None:
@@ -55,7 +33,6 @@ def sink(row: Any) -> None:
 def _with_code(name: str) -> Topology:
     """The shipped example with code: each task runs the one whose model it has."""
     from headgate.topology_runtime.api.loading import load
-    from headgate.topology_runtime.api.shipped_examples import example
 
     planned, params = load(str(example(name))).topology, _params()
     tasks = tuple(
@@ -85,3 +62,6 @@ def _count(name: str, default: int) -> int:
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise InvalidInput(f"{name}={text!r} is not a whole number above 0")
     return int(text)
+
+
+linear, diamond, star, finance, traffic, smart_grid = (partial(_with_code, name) for name in NAMES)

@@ -10,24 +10,32 @@ from headgate.topology_runtime.api.logic import Context, Exhausted, Source
 from headgate.topology_runtime.errors import InvalidInput
 
 
-class Counter(Source):
-    """0, 1, 2 …: with n partitions, partition k gives k, k + n, k + 2 n … Ends before `limit` if given."""
+class Numbered(Source):
+    """Partition k of n has the numbers k, k + n, k + 2 n …"""
 
-    def __init__(self, limit: int | None = None) -> None:
-        self._limit = limit
-        self._first, self._stride = 0, 1
+    _first, _stride = 0, 1
 
     def open(self, context: Context) -> None:
         self._first, self._stride = context.partition, context.partitions
 
+    def numbers(self, position: int, limit: int) -> range:
+        first = self._first + position * self._stride
+        return range(first, first + limit * self._stride, self._stride)
+
+
+class Counter(Numbered):
+    """0, 1, 2 …: with n partitions, partition k gives k, k + n, k + 2 n … Ends before `limit` if given."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+
     def read(self, position: int, limit: int) -> Sequence[int]:
-        start = self._first + position * self._stride
-        stop = start + limit * self._stride
-        if self._limit is not None:
-            if start >= self._limit:
-                raise Exhausted
-            stop = min(stop, self._limit)
-        return range(start, stop, self._stride)
+        numbers = self.numbers(position, limit)
+        if self._limit is None:
+            return numbers
+        if numbers.start >= self._limit:
+            raise Exhausted
+        return range(numbers.start, min(numbers.stop, self._limit), numbers.step)
 
 
 # ── A file of events, one per line, read again from the start when it ends ──────────────────────────────
@@ -39,17 +47,16 @@ CHUNK_BYTES = 1 << 20
 LINE_MOST_BYTES = 1 << 18  # a quarter of a frame (frames are at most 1 MiB)
 
 
-class FileLines(Source):
+class FileLines(Numbered):
     """Lines of a text file (UTF-8; what is not is replaced), without empty ones. Any position is found
     through an index of the lines' places, built once per thread."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._first, self._stride = 0, 1
         self._fd = -1
 
     def open(self, context: Context) -> None:
-        self._first, self._stride = context.partition, context.partitions
+        super().open(context)
         self._open()
 
     def _open(self) -> None:
@@ -69,11 +76,7 @@ class FileLines(Source):
     def read(self, position: int, limit: int) -> Sequence[tuple[int, str]]:
         if self._fd < 0:
             self._open()
-        first = self._first + position * self._stride
-        return [
-            (number, self._line(number))
-            for number in range(first, first + limit * self._stride, self._stride)
-        ]
+        return [(number, self._line(number)) for number in self.numbers(position, limit)]
 
     def _line(self, number: int) -> str:
         place = number % len(self._starts)

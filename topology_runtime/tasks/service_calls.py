@@ -1,4 +1,4 @@
-"""Calls an HTTP service for each row."""
+"""Tasks that ask a service for each row, over one connection per thread: HTTP, blobs, a table, SQLite."""
 
 from __future__ import annotations
 
@@ -14,17 +14,12 @@ from headgate.topology_runtime.tasks.ready_made import (
     CONTAINER,
     ROWS,
     TABLE,
+    Row,
     blob_name,
     number_of,
     scattered,
 )
-from headgate.topology_runtime.tasks.service_clients import (
-    Blobs,
-    KeepAlive,
-    TableClient,
-    open_blobs,
-    open_table,
-)
+from headgate.topology_runtime.tasks.service_clients import KeepAlive, ServiceClient, open_blobs, open_table
 
 FAILED = 500  # from this status on the service has failed, not the request
 
@@ -71,15 +66,31 @@ class HttpCall:
         return Unreachable(f"{self._place} does not answer ({error.strerror or error})")
 
 
-# ── Downloads a blob for each row: a task that waits for a service and the network (paper 0, section 5.2) ───
+class _Connected:
+    """A task with one client per thread, made on first use."""
+
+    _client: Any = None
+
+    def _connected(self) -> Any:
+        raise NotImplementedError
+
+    def _ready(self) -> Any:
+        if self._client is None:
+            self._client = self._connected()
+        return self._client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
 
-class BlobDownload:
-    """Gives {id, bytes}: the size of the blob of 2 MB that was brought into memory.
+class BlobDownload(_Connected):
+    """Gives {id, bytes}: the size of the blob of 2 MB that was brought into memory (paper 0, section 5.2).
 
     `service`: `azurite://host:port` (Azure's SDK) or `embedded://host:port`; `azurite` and `embedded` alone
-    are where `scripts/services start` puts them. `blobs`: how many the container has. One client per thread,
-    its connection kept; a service that is absent fails the thread at its start with one line."""
+    are where `scripts/services start` puts them. `blobs`: how many the container has. A service that is absent fails
+    the thread at its start with one line."""
 
     def __init__(
         self,
@@ -92,7 +103,6 @@ class BlobDownload:
             raise ValueError("blobs: at least 1")
         self._where = service, container, timeout_s
         self._blobs = blobs
-        self._client: Blobs | None = None
 
     def open(self, context: Context) -> None:
         self._ready().get(blob_name(context.thread % self._blobs))
@@ -102,27 +112,15 @@ class BlobDownload:
         data = self._ready().get(blob_name(scattered(number, self._blobs)))
         return {"id": number, "bytes": len(data)}
 
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
-    def _ready(self) -> Blobs:
-        if self._client is None:
-            self._client = open_blobs(*self._where)
-        return self._client
+    def _connected(self) -> ServiceClient[str, bytes]:
+        return open_blobs(*self._where)
 
 
-# ── Looks up one row of a large table for each row: a task that waits (paper 0, section 5.2) ────────────
-
-
-class TableQuery:
+class TableQuery(_Connected):
     """Gives {id, key, columns, value}: the key looked up, as if at random, how many columns its row has,
-    and the first of them.
+    and the first of them (paper 0, section 5.2).
 
-    `service`: `azurite://host:port` (Azure's SDK) or `embedded://host:port`; `azurite` and `embedded` alone
-    are where `scripts/services start` puts them. `rows`: how many the table has. One client per thread, its
-    connection kept; a service that is absent fails the thread at its start with one line."""
+    `service`: as BlobDownload's. `rows`: how many the table has."""
 
     def __init__(
         self, service: str = "azurite", rows: int = ROWS, table: str = TABLE, timeout_s: float = 30.0
@@ -131,7 +129,6 @@ class TableQuery:
             raise ValueError("rows: at least 1")
         self._where = service, table, timeout_s
         self._rows = rows
-        self._client: TableClient | None = None
 
     def open(self, context: Context) -> None:
         self._ready().get(self._rows - 1)
@@ -142,23 +139,14 @@ class TableQuery:
         found = self._ready().get(key)
         return {"id": number, "key": key, "columns": len(found), "value": next(iter(found.values()), None)}
 
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+    def _connected(self) -> ServiceClient[int, Row]:
+        return open_table(*self._where)
 
-    def _ready(self) -> TableClient:
-        if self._client is None:
-            self._client = open_table(*self._where)
-        return self._client
-
-
-# ── Asks a database of SQLite for each row ──────────────────────────────────────────────────────────────
 
 ROWS_MOST = 100  # of one answer
 
 
-class SqlQuery:
+class SqlQuery(_Connected):
     """Gives {id, rows}: what `query` finds in the file `database`, each row as a dict of its columns.
 
     Parameters are `:id` (the row's number) and, of a row that is a dict, `:field`. The file is opened for
@@ -168,7 +156,6 @@ class SqlQuery:
         self._path = Path(database).absolute()
         self._query = query
         self._most = rows_most
-        self._database: sqlite3.Connection | None = None
 
     def open(self, context: Context) -> None:
         self._ready()
@@ -182,17 +169,13 @@ class SqlQuery:
         cursor.close()
         return {"id": number, "rows": [dict(zip(names, values, strict=True)) for values in found]}
 
-    def close(self) -> None:
-        if self._database is not None:
-            self._database.close()
-            self._database = None
-
-    def _ready(self) -> sqlite3.Connection:
-        if self._database is None:
-            try:
-                self._database = sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)
-                self._database.execute("SELECT 1 FROM sqlite_schema").close()
-            except sqlite3.Error as error:
-                self.close()
-                raise InvalidInput(f"cannot read the database {self._path} ({error})") from error
-        return self._database
+    def _connected(self) -> sqlite3.Connection:
+        database = None
+        try:
+            database = sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True)
+            database.execute("SELECT 1 FROM sqlite_schema").close()
+        except sqlite3.Error as error:
+            if database is not None:
+                database.close()
+            raise InvalidInput(f"cannot read the database {self._path} ({error})") from error
+        return database

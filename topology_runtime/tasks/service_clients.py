@@ -1,9 +1,10 @@
-"""Clients of blob services: the same contract for Azure's SDK and for plain HTTP. One per thread."""
+"""Clients of blob and table services: the same contract for Azure's SDK and for plain HTTP. One per thread."""
 
 from __future__ import annotations
 
 import http.client
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -63,152 +64,139 @@ class KeepAlive:
         self._connection.close()
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── The services' clients ───────────────────────────────────────────────────────────────────────────────
 
-BLOB_SERVICE = "blob service"
+KEYS = ("PartitionKey", "RowKey")
+Key = TypeVar("Key", contravariant=True)
+Found = TypeVar("Found", covariant=True)
 
 
-class Blobs(Protocol):
-    """get: a blob's bytes; InvalidInput when there is no such blob, Unreachable when there is no service."""
+class ServiceClient(Protocol[Key, Found]):
+    """get: a blob's bytes, or the row of a key; InvalidInput when there is none, Unreachable when there is no
+    service."""
 
-    def get(self, name: str) -> bytes: ...
+    def get(self, key: Key) -> Found: ...
 
     def close(self) -> None: ...
 
 
-def open_blobs(service: str, container: str = CONTAINER, timeout_s: float = TIMEOUT_S) -> Blobs:
-    """A client of the service at this address (see `addresses`); it connects on first use."""
+def open_blobs(
+    service: str, container: str = CONTAINER, timeout_s: float = TIMEOUT_S
+) -> ServiceClient[str, bytes]:
+    """A client of the service at this address (see `address_of`); it connects on first use."""
     address = address_of(service, BLOB_PORT)
     kind = AzureBlobs if address.backend == "azurite" else HttpBlobs
     return kind(address, container, timeout_s)
 
 
-class AzureBlobs:
-    """Through azure-storage-blob, its session kept. The SDK does not try again: the runtime does."""
-
-    def __init__(self, address: Address, container: str, timeout_s: float) -> None:
-        self._address, self._container = address, container
-        module = sdk(BLOB_SDK)
-        self._service: Any = module.BlobServiceClient.from_connection_string(
-            connection_string(address), retry_total=0, connection_timeout=timeout_s, read_timeout=timeout_s
-        )
-        self._blobs: Any = self._service.get_container_client(container)
-
-    def get(self, name: str) -> bytes:
-        from azure.core.exceptions import AzureError, ResourceNotFoundError
-
-        try:
-            data: bytes = self._blobs.download_blob(name, max_concurrency=1).readall()
-        except ResourceNotFoundError as error:
-            raise no_blob(self._address, self._container, name) from error
-        except AzureError as error:
-            raise absent(BLOB_SERVICE, self._address, error) from error
-        return data
-
-    def close(self) -> None:
-        self._service.close()
-
-
-class HttpBlobs:
-    """`GET /CONTAINER/NAME` of the embedded stand-in."""
-
-    def __init__(self, address: Address, container: str, timeout_s: float) -> None:
-        self._address, self._container = address, container
-        self._http = KeepAlive(address.host, address.port, timeout_s)
-
-    def get(self, name: str) -> bytes:
-        try:
-            status, data = self._http.get(f"/{quote(self._container, safe='')}/{name}")
-        except OSError as error:
-            raise absent(BLOB_SERVICE, self._address, error) from error
-        if status == 404:
-            raise no_blob(self._address, self._container, name)
-        if status != 200:
-            raise absent(BLOB_SERVICE, self._address, f"what is there answers {status}")
-        return data
-
-    def close(self) -> None:
-        self._http.close()
-
-
-def no_blob(address: Address, container: str, name: str) -> InvalidInput:
-    more = "`scripts/services start --blobs N` makes more"
-    return InvalidInput(f"{address} has no blob {name!r} in {container!r}; {more}")
-
-
-# ── Clients of table services: the same contract for Azure's SDK and for plain HTTP. One per thread ─────
-
-TABLE_SERVICE = "table service"
-KEYS = ("PartitionKey", "RowKey")
-
-
-class TableClient(Protocol):
-    """get: the row of a key, its 20 columns; InvalidInput when there is no such row, Unreachable when
-    there is no service."""
-
-    def get(self, key: int) -> Row: ...
-
-    def close(self) -> None: ...
-
-
-def open_table(service: str, table: str = TABLE, timeout_s: float = TIMEOUT_S) -> TableClient:
-    """A client of the service at this address (see `addresses`); it connects on first use."""
+def open_table(service: str, table: str = TABLE, timeout_s: float = TIMEOUT_S) -> ServiceClient[int, Row]:
+    """A client of the service at this address (see `address_of`); it connects on first use."""
     address = address_of(service, TABLE_PORT)
     kind = AzureTable if address.backend == "azurite" else HttpTable
     return kind(address, table, timeout_s)
 
 
-class AzureTable:
-    """Through azure-data-tables, its session kept. The SDK does not try again: the runtime does."""
+class _OfBlobs:
+    what = "blob service"
 
-    def __init__(self, address: Address, table: str, timeout_s: float) -> None:
-        self._address, self._name = address, table
-        module = sdk(TABLE_SDK)
-        self._table: Any = module.TableClient.from_connection_string(
+    @staticmethod
+    def absent(address: Address, container: str, name: object) -> InvalidInput:
+        more = "`scripts/services start --blobs N` makes more"
+        return InvalidInput(f"{address} has no blob {name!r} in {container!r}; {more}")
+
+
+class _OfRows:
+    what = "table service"
+
+    @staticmethod
+    def absent(address: Address, table: str, key: object) -> InvalidInput:
+        return InvalidInput(
+            f"{address} has no row {key} in {table!r}; `scripts/services start --rows N` makes more"
+        )
+
+
+class _Azure:
+    """Through one of Azure's SDKs, its session kept. It does not try again: the runtime does."""
+
+    what: str
+    absent: Callable[[Address, str, object], InvalidInput]
+
+    def __init__(self, address: Address, name: str, timeout_s: float) -> None:
+        self._address, self._name = address, name
+        self._client = self._connected(
             connection_string(address),
-            table,
             retry_total=0,
             connection_timeout=timeout_s,
             read_timeout=timeout_s,
         )
 
-    def get(self, key: int) -> Row:
+    def _connected(self, text: str, **options: Any) -> Any:
+        raise NotImplementedError
+
+    def _got(self, key: object, call: Callable[[], Any]) -> Any:
         from azure.core.exceptions import AzureError, ResourceNotFoundError
 
         try:
-            entity = self._table.get_entity(partition_of(key), row_key(key))
+            return call()
         except ResourceNotFoundError as error:
-            raise no_row(self._address, self._name, key) from error
+            raise self.absent(self._address, self._name, key) from error
         except AzureError as error:
-            raise absent(TABLE_SERVICE, self._address, error) from error
-        return {name: value for name, value in entity.items() if name not in KEYS}
+            raise absent(self.what, self._address, error) from error
 
     def close(self) -> None:
-        self._table.close()
+        self._client.close()
 
 
-class HttpTable:
-    """`GET /TABLE/KEY` of the embedded stand-in."""
+class AzureBlobs(_OfBlobs, _Azure):
+    def _connected(self, text: str, **options: Any) -> Any:
+        service = sdk(BLOB_SDK).BlobServiceClient.from_connection_string(text, **options)
+        self._blobs = service.get_container_client(self._name)
+        return service
 
-    def __init__(self, address: Address, table: str, timeout_s: float) -> None:
-        self._address, self._name = address, table
-        self._http = KeepAlive(address.host, address.port, timeout_s)
+    def get(self, key: str) -> bytes:
+        data: bytes = self._got(key, lambda: self._blobs.download_blob(key, max_concurrency=1).readall())
+        return data
+
+
+class AzureTable(_OfRows, _Azure):
+    def _connected(self, text: str, **options: Any) -> Any:
+        return sdk(TABLE_SDK).TableClient.from_connection_string(text, self._name, **options)
 
     def get(self, key: int) -> Row:
+        entity = self._got(key, lambda: self._client.get_entity(partition_of(key), row_key(key)))
+        return {name: value for name, value in entity.items() if name not in KEYS}
+
+
+class _Http:
+    """`GET /NAME/KEY` of the embedded stand-in."""
+
+    what: str
+    absent: Callable[[Address, str, object], InvalidInput]
+
+    def __init__(self, address: Address, name: str, timeout_s: float) -> None:
+        self._address, self._name = address, name
+        self._http = KeepAlive(address.host, address.port, timeout_s)
+
+    def _got(self, key: object) -> bytes:
         try:
             status, data = self._http.get(f"/{quote(self._name, safe='')}/{key}")
         except OSError as error:
-            raise absent(TABLE_SERVICE, self._address, error) from error
+            raise absent(self.what, self._address, error) from error
         if status == 404:
-            raise no_row(self._address, self._name, key)
+            raise self.absent(self._address, self._name, key)
         if status != 200:
-            raise absent(TABLE_SERVICE, self._address, f"what is there answers {status}")
-        return msgspec.json.decode(data, type=dict[str, int | float | str])
+            raise absent(self.what, self._address, f"what is there answers {status}")
+        return data
 
     def close(self) -> None:
         self._http.close()
 
 
-def no_row(address: Address, table: str, key: int) -> InvalidInput:
-    more = "`scripts/services start --rows N` makes more"
-    return InvalidInput(f"{address} has no row {key} in {table!r}; {more}")
+class HttpBlobs(_OfBlobs, _Http):
+    def get(self, key: str) -> bytes:
+        return self._got(key)
+
+
+class HttpTable(_OfRows, _Http):
+    def get(self, key: int) -> Row:
+        return msgspec.json.decode(self._got(key), type=Row)

@@ -1,13 +1,12 @@
-"""Counts rows by key."""
+"""Tasks with state: counts, joins, means, a Kalman filter, a Bloom filter."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
-from hashlib import blake2b
 from itertools import compress
 from math import ceil, fsum, isfinite, log
-from typing import Any
+from typing import Any, TypeGuard
 
 from headgate.topology_runtime.api.logic import Keyed, Window
 
@@ -72,6 +71,10 @@ class Join(Window):
 LastValues = deque[float]
 
 
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return type(value) in (int, float) and isfinite(value)
+
+
 class SlidingMean(Keyed):
     """Adds `mean` to each row: that of row[`field`] over the key's last `rows` rows, of fewer at the
     start. Rows without a finite number there go on as they are."""
@@ -89,7 +92,7 @@ class SlidingMean(Keyed):
         self, key: Hashable, row: dict[str, Any], state: LastValues
     ) -> tuple[LastValues, Iterable[Any]]:
         value = row.get(self._field)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        if not _is_number(value):
             return state, [row]
         state.append(float(value))
         return state, [{**row, "mean": fsum(state) / len(state)}]
@@ -124,7 +127,7 @@ class Kalman(Keyed):
         self, key: Hashable, row: dict[str, Any], state: KalmanState
     ) -> tuple[KalmanState, Iterable[Any]]:
         measured = row.get(self._field)
-        if isinstance(measured, bool) or not isinstance(measured, int | float) or not isfinite(measured):
+        if not _is_number(measured):
             return state, [row]
         after = step(state, float(measured), self._drift, self._noise)
         return after, [{**row, "estimate": after[0]}]
@@ -201,5 +204,7 @@ def bucket(value: Any) -> int:
 
 
 def _halves(value: Any) -> tuple[int, int]:
+    from hashlib import blake2b  # 3.5 MB, for this task alone
+
     digest = blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return int.from_bytes(digest[:8]), int.from_bytes(digest[8:]) | 1

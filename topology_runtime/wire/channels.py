@@ -18,7 +18,6 @@ import itertools
 import math
 import os
 import struct
-import threading
 import time
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
@@ -78,17 +77,35 @@ def weigh(data: bytes) -> None:
         raise BadMessage("a command of too many parts", cause=f"more than {CONTAINERS_MOST:,}")
 
 
-def _tune(socket: zmq.Socket[bytes], max_bytes: int) -> None:
-    socket.setsockopt(zmq.LINGER, LINGER_MS)
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 0)
+OPTIONS = {
+    zmq.LINGER: LINGER_MS,
+    zmq.SNDHWM: 0,
+    zmq.RCVHWM: 0,
+    zmq.HEARTBEAT_IVL: HEARTBEAT_MS,
+    zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MS,
+    zmq.CONNECT_TIMEOUT: CONNECT_TIMEOUT_MS,
+    zmq.HANDSHAKE_IVL: HANDSHAKE_MS,
+    zmq.RECONNECT_IVL: 20,
+    zmq.RECONNECT_IVL_MAX: 80,  # a start waits for half of it on average
+}
+
+
+def _socket(kind: int, max_bytes: int) -> zmq.Socket[bytes]:
+    socket = context().socket(kind)
+    for option, value in OPTIONS.items():
+        socket.setsockopt(option, value)
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-    socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_TIMEOUT_MS)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-    socket.setsockopt(zmq.RECONNECT_IVL, 20)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 80)  # a start waits for half of it on average
+    return socket
+
+
+def _served(socket: zmq.Socket[bytes], guard: KeyGuard, at: Listening, port: int) -> str:
+    """Where others find it, and only those with a key. Raises Unreachable, and then it is closed."""
+    curve.guard_server(socket, guard)
+    try:
+        return _bind(socket, at, port)
+    except Unreachable:
+        socket.close(linger=0)
+        raise
 
 
 def _bind(socket: zmq.Socket[bytes], at: Listening, port: int) -> str:
@@ -139,6 +156,13 @@ class _Channel:
     def close(self, linger_ms: int = LINGER_MS) -> None:
         self._socket.close(linger=linger_ms)
 
+    def receive_bytes(self) -> bytes | None:
+        """None: nothing is there now."""
+        try:
+            return self._socket.recv(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+
 
 class ServerChannel(_Channel, Generic[Out, In]):
     """Many peers, each link named by bytes of ours and each message by whose key it came under; sending to an absent
@@ -156,15 +180,9 @@ class ServerChannel(_Channel, Generic[Out, In]):
         """Whoever sends more than `max_bytes` at once is cut off. untyped: messages hold plain values."""
         self._decoder, self._untyped, self._guard = decoder, untyped, guard
         self.unknown = 0
-        self._socket = context().socket(zmq.ROUTER)
-        _tune(self._socket, max_bytes)
-        curve.guard_server(self._socket, guard)
+        self._socket = _socket(zmq.ROUTER, max_bytes)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        try:
-            self.endpoint = _bind(self._socket, at, port)
-        except Unreachable:
-            self._socket.close(linger=0)
-            raise
+        self.endpoint = _served(self._socket, guard, at, port)
 
     def send(self, peer: bytes, message: Out | bytes) -> bool:
         """False when that peer is not connected."""
@@ -206,8 +224,7 @@ class ClientChannel(_Channel, Generic[Out, In]):
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[In], contact: Contact) -> None:
         self._decoder = decoder
-        self._socket = context().socket(zmq.DEALER)
-        _tune(self._socket, CONTROL_MAX_BYTES)
+        self._socket = _socket(zmq.DEALER, CONTROL_MAX_BYTES)
         self.refusals = LinkWatch(self._socket, REFUSAL_EVENTS)
         try:
             _connect(self._socket, contact)
@@ -232,12 +249,6 @@ class ClientChannel(_Channel, Generic[Out, In]):
             return False
         return True
 
-    def receive_bytes(self) -> bytes | None:
-        try:
-            return self._socket.recv(zmq.DONTWAIT)
-        except zmq.Again:
-            return None
-
     def receive(self) -> In | None:
         data = self.receive_bytes()
         return None if data is None else decode(self._decoder, data)
@@ -250,13 +261,11 @@ class PullChannel(_Channel):
     """Tuples into one worker, from all its peers. endpoint: with the worker's key."""
 
     def __init__(self, guard: KeyGuard, at: Listening = HERE) -> None:
-        self._socket = context().socket(zmq.PULL)
-        _tune(self._socket, TUPLES_MAX_BYTES)
-        curve.guard_server(self._socket, guard)
-        self.endpoint = keyed(_bind(self._socket, at, 0), guard.own.public)
+        self._socket = _socket(zmq.PULL, TUPLES_MAX_BYTES)
+        self.endpoint = keyed(_served(self._socket, guard, at, 0), guard.own.public)
         self._timeout_ms = -1
 
-    def receive_bytes(self, timeout_s: float) -> bytes | None:
+    def wait_for_bytes(self, timeout_s: float) -> bytes | None:
         timeout_ms = int(timeout_s * 1000)
         if timeout_ms != self._timeout_ms:
             self._socket.setsockopt(zmq.RCVTIMEO, timeout_ms)
@@ -303,8 +312,7 @@ class PushChannel(_Channel):
     """Tuples to one peer worker. Never blocks; closing it drops what a dead peer did not take."""
 
     def __init__(self, contact: Contact) -> None:
-        self._socket = context().socket(zmq.PUSH)
-        _tune(self._socket, TUPLES_MAX_BYTES)
+        self._socket = _socket(zmq.PUSH, TUPLES_MAX_BYTES)
         self.watch = LinkWatch(self._socket)
         try:
             _connect(self._socket, contact)
@@ -320,24 +328,16 @@ class PublisherChannel(_Channel):
     """The same bytes to everyone who listens and may; never waits for any of them."""
 
     def __init__(self, guard: KeyGuard, at: Listening = HERE, port: int = 0) -> None:
-        self._socket = context().socket(zmq.XPUB)
-        _tune(self._socket, CONTROL_MAX_BYTES)
-        curve.guard_server(self._socket, guard)
+        self._socket = _socket(zmq.XPUB, CONTROL_MAX_BYTES)
         self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
         self._heard, self._at = False, at
-        try:
-            self.endpoint = _bind(self._socket, at, port)
-        except Unreachable:
-            self._socket.close(linger=0)
-            raise
+        self.endpoint = _served(self._socket, guard, at, port)
 
     def ask_again(self) -> None:
         """Break all links: who listens comes back by itself, if he may still. Raises Unreachable."""
         self._socket.unbind(_bound(self._socket))
         port = parted(self.endpoint)[1]
-        for left in reversed(
-            range(FREED_TRIES)
-        ):  # the port is given back by ZeroMQ's own thread, in a moment
+        for left in reversed(range(FREED_TRIES)):  # ZeroMQ's own thread gives the port back in a moment
             try:
                 _bind(self._socket, self._at, port)
                 return
@@ -363,17 +363,10 @@ class SubscriberChannel(_Channel):
     """What a publisher sends, while this is connected; reconnects by itself."""
 
     def __init__(self, contact: Contact) -> None:
-        self._socket = context().socket(zmq.SUB)
-        _tune(self._socket, CONTROL_MAX_BYTES)
+        self._socket = _socket(zmq.SUB, CONTROL_MAX_BYTES)
         self._socket.setsockopt(zmq.RCVHWM, BEHIND_MOST)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
         _connect(self._socket, contact)
-
-    def receive_bytes(self) -> bytes | None:
-        try:
-            return self._socket.recv(zmq.DONTWAIT)
-        except zmq.Again:
-            return None
 
 
 class Waker:
@@ -381,7 +374,6 @@ class Waker:
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._lock = threading.Lock()
 
     def set(self) -> None:
         os.eventfd_write(self.fd, 1)
@@ -402,21 +394,15 @@ class Waiter:
     def __init__(self, channels: Iterable[_Channel] = (), fds: Iterable[int] = ()) -> None:
         self._poller = zmq.Poller()
         for channel in channels:
-            self._poller.register(channel.socket, zmq.POLLIN)
+            self.add(channel)
         for fd in fds:
-            self._poller.register(fd, zmq.POLLIN)
+            self.add(fd)
 
-    def add(self, channel: _Channel) -> None:
-        self._poller.register(channel.socket, zmq.POLLIN)
+    def add(self, one: _Channel | int) -> None:
+        self._poller.register(one if isinstance(one, int) else one.socket, zmq.POLLIN)
 
-    def remove(self, channel: _Channel) -> None:
-        self._poller.unregister(channel.socket)
-
-    def add_fd(self, fd: int) -> None:
-        self._poller.register(fd, zmq.POLLIN)
-
-    def remove_fd(self, fd: int) -> None:
-        self._poller.unregister(fd)
+    def remove(self, one: _Channel | int) -> None:
+        self._poller.unregister(one if isinstance(one, int) else one.socket)
 
     def wait(self, timeout_s: float) -> list[Any]:
         """Ready file descriptors (int) and sockets, at most `timeout_s` later."""

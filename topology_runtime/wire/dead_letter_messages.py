@@ -24,7 +24,7 @@ AGAIN_MOST = 512  # dead letters that a source thread has at a time
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
     """A row whose task raised three times: identity, the row as JSON-like text, the traceback.
 
-    data: the row as bytes of shape `shape` (worker/rows.py), empty when it is too large or no row that the task was
+    data: the row as bytes of shape `shape` (row_values.py), empty when it is too large or no row that the task was
     given; feeder: the task that it came from. again: the dead letter of this task whose row has died once more."""
 
     task: str

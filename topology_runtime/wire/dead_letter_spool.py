@@ -8,7 +8,6 @@ at most: another is started when one is large enough, and what was in the one be
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import threading
@@ -26,8 +25,6 @@ RUN_NOTE = "run"  # holds the name of the run whose dead letters are here
 FILE_NAME = re.compile(r"(\d+)-(\d+)-(\d+)")  # slot, incarnation, number of the first dead letter in it
 PART_BYTES = 1 << 20
 WHOLE_MOST = 1000  # that wait to be told; of more only what they are of
-
-log = logging.getLogger("headgate.agent")
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(DeadLetter).decode
@@ -87,7 +84,7 @@ def left_by(directory: str, slot: int, incarnation: int, told: int) -> tuple[Dea
     try:
         return _left(directory, (slot, incarnation), told)
     except (OSError, msgspec.DecodeError) as error:
-        log.error("dead letters under %s: %s", directory, error)
+        _cannot_read(directory, error)
         return ()
 
 
@@ -105,8 +102,14 @@ def left_before(directory: str, run: str) -> tuple[DeadLetter, ...]:
         for who in sorted({(int(match[1]), int(match[2])) for match in _files(directory)}):
             found += left_by(directory, *who, told=0)
     except OSError as error:
-        log.error("dead letters under %s: %s", directory, error)
+        _cannot_read(directory, error)
     return tuple(found)
+
+
+def _cannot_read(directory: str, error: Exception) -> None:
+    import logging  # 2 MB, which a worker does without
+
+    logging.getLogger("headgate.agent").error("dead letters under %s: %s", directory, error)
 
 
 def forget(directory: str, living: Container[tuple[int, int]]) -> None:

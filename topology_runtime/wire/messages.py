@@ -167,9 +167,6 @@ class ClockOff(msgspec.Struct, frozen=True, tag="clock"):
     offset_ns: int
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
     """The number of a desired state: the controller's boot first, then epoch, then counter."""
 
@@ -276,9 +273,7 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     code: int = 0
     older: tuple[TaskCode, ...] = ()
     profiles: tuple[ProfileSpec, ...] = ()
-    chained: tuple[
-        str, ...
-    ] = ()  # tasks whose threads may be run by the one that sends to them (worker/chains.py)
+    chained: tuple[str, ...] = ()  # tasks whose threads may be run by the one that sends to them
     hide_keys: bool = False  # of a hot key only its range is told
 
 
@@ -338,7 +333,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     version: str = ""
     spools: tuple[SpoolLeft, ...] = ()
     only_signed: bool = False  # it runs packages of signers that it trusts, and no code from folders
-    machine: str = ""  # of what kind: models are of one kind (calibration/store.py)
+    machine: str = ""  # of what kind: models are of one kind
     rack: str = ""  # none: as the controller was told of this VM
     usd_per_hour: float = 0.0
     workers_as: str = ""  # whom its workers run as: "own (2040000001)", "agent (1000)"
@@ -350,7 +345,7 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     from all its upstream threads are in (leavers). empty: queue, output and side buffers are empty. ended: it has
     finished for good. Of a keyed task: switched only when its ranges have moved; `lost`: ranges whose state was lost,
     as (first, how many); `applied_again`: rows that may have been counted twice, at most; `unsaved`: why no snapshot
-    is written."""
+    is written. Of a source: `unreadable`: why no rows are had of it."""
 
     thread: int
     switched: int = 0
@@ -361,6 +356,7 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     lost: tuple[tuple[int, int], ...] = ()
     applied_again: int = 0
     unsaved: str = ""
+    unreadable: str = ""
 
 
 class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
@@ -523,7 +519,7 @@ class Frame(msgspec.Struct, array_like=True):
 
 
 class WireFrame(msgspec.Struct, tag="f", array_like=True):
-    """A frame on the wire: its rows stand apart, written as `shape` says (worker/rows.py)."""
+    """A frame on the wire: its rows stand apart, written as `shape` says (row_values.py)."""
 
     frame: Frame
     shape: int
@@ -560,7 +556,7 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     """Is the way there and back open? `losses`: how often something on a link from or to the sender was
     lost since it came up; `heard`: the highest such number that it has heard from whom it writes to. `round`: of
     its questions; `seen`: the highest that it has seen of whom it writes to. columns: it reads frames of
-    columns (worker/columns.py); to who does not say so, rows are sent."""
+    columns; to who does not say so, rows are sent."""
 
     slot: Slot
     incarnation: int

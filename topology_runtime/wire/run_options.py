@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,32 +52,42 @@ def parse_keep(text: str) -> Keep:
     """`runs=100,gb=20,days=90` (any of the three) or `all`. Raises UsageError with every fault."""
     if text == ALL:
         return Keep()
-    limits: dict[str, float] = {}
+
+    def fault(name: str, value: float) -> str:
+        if name not in ("runs", "gb", "days"):
+            return "not one of runs=N, gb=N, days=N"
+        right = 0 < value < math.inf and (name != "runs" or value == int(value))
+        return "" if right else f"not a {'whole ' if name == 'runs' else ''}number above 0"
+
+    given = _named_numbers("--trace-keep", text, fault, "says nothing to keep by", KEEP_HINT)
+    runs, gb, days = (
+        None if (one := given.get(name)) is None else float(one) for name in ("runs", "gb", "days")
+    )
+    return Keep(None if runs is None else int(runs), None if gb is None else int(gb * GB), days)
+
+
+def _named_numbers(
+    option: str, text: str, fault_of: Callable[[str, float], str], says: str, hint: str
+) -> dict[str, str]:
+    """`name=number,name=number`: name → number, as written. fault_of(name, number or NaN): what is wrong, or nothing.
+    Raises UsageError with every fault."""
+    found: dict[str, str] = {}
     faults = []
     for part in text.split(","):
         name, _, number = part.strip().partition("=")
-        value = _number(number)
-        if name not in ("runs", "gb", "days"):
-            faults.append(f"{part.strip()!r}: not one of runs=N, gb=N, days=N")
-        elif name in limits:
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if name in found:
             faults.append(f"{name} is there twice")
-        elif not value > 0 or (name == "runs" and value != int(value)):
-            faults.append(f"{part.strip()!r}: not a {'whole ' if name == 'runs' else ''}number above 0")
+        elif fault := fault_of(name, value):
+            faults.append(f"{part.strip()!r}: {fault}")
         else:
-            limits[name] = value
+            found[name] = number
     if faults:
-        raise UsageError(f"--trace-keep: {text!r} says nothing to keep by", faults=faults, hint=KEEP_HINT)
-    runs, gb = limits.get("runs"), limits.get("gb")
-    return Keep(None if runs is None else int(runs), None if gb is None else int(gb * GB), limits.get("days"))
-
-
-def _number(text: str) -> float:
-    """NaN when it is none, or infinite."""
-    try:
-        value = float(text)
-    except ValueError:
-        return math.nan
-    return value if math.isfinite(value) else math.nan
+        raise UsageError(f"{option}: {text!r} {says}", faults=faults, hint=hint)
+    return found
 
 
 # ── When an online mapper plans again: what `--traffic-triggers` says, as plain values. Pure ────────────
@@ -99,30 +110,15 @@ MOST_S = 1e9
 
 def parse_triggers(text: str) -> dict[str, Any]:
     """`every=60,saves=0.2,load=0.9,for=10,first=dsm` (any of these). Raises UsageError with every fault."""
-    found: dict[str, Any] = {}
-    faults = []
-    for part in text.split(","):
-        name, _, number = part.strip().partition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
+
+    def fault(name: str, value: float) -> str:
         if name not in TRIGGER_NAMES:
-            faults.append(f"{part.strip()!r}: not one of every=S, saves=PART, load=PART, for=S, first=MAPPER")
-        elif TRIGGER_NAMES[name] in found:
-            faults.append(f"{name} is there twice")
-        elif name == "first":
-            found[name] = number
-        elif name in SHARES and not 0 <= value <= 1:
-            faults.append(f"{part.strip()!r}: not a part from 0 to 1")
-        elif name not in SHARES and not 1 <= value <= MOST_S:
-            faults.append(f"{part.strip()!r}: not a number of seconds from 1 on")
-        else:
-            found[TRIGGER_NAMES[name]] = value
-    if faults:
-        raise UsageError(
-            f"--traffic-triggers: {text!r} says no triggers",
-            faults=faults,
-            hint=f"for example {DEFAULT_TRIGGERS}",
-        )
-    return found
+            return "not one of every=S, saves=PART, load=PART, for=S, first=MAPPER"
+        if name in SHARES:
+            return "" if 0 <= value <= 1 else "not a part from 0 to 1"
+        return "" if name == "first" or 1 <= value <= MOST_S else "not a number of seconds from 1 on"
+
+    given = _named_numbers(
+        "--traffic-triggers", text, fault, "says no triggers", f"for example {DEFAULT_TRIGGERS}"
+    )
+    return {TRIGGER_NAMES[name]: one if name == "first" else float(one) for name, one in given.items()}

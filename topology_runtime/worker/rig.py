@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
@@ -55,6 +55,7 @@ class Rig:
     weights: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chained: tuple[str, ...] = ()
     keys: WorkerKeys = field(default_factory=WorkerKeys)
+    said: int | None = None  # file to which workers write what they say (default: where this process does)
     through: Callable[[int, str], str] = lambda slot, endpoint: endpoint  # how peers reach a worker
 
     def __post_init__(self) -> None:
@@ -94,7 +95,9 @@ class Rig:
         command += ["--directory", self.directory, "--owner", str(os.getpid())]
         with handing(self.keys.make(VM, slot, incarnation)) as key_fd:
             command += ["--key-fd", str(key_fd)]
-            popen = subprocess.Popen(command, pass_fds=[fd, key_fd], stdin=subprocess.DEVNULL)
+            popen = subprocess.Popen(
+                command, pass_fds=[fd, key_fd], stdin=subprocess.DEVNULL, stdout=self.said, stderr=self.said
+            )
         self._workers[slot] = _Process(popen, mt.Meter(fd), fd, incarnation)
 
     def pid_of(self, slot: int) -> int:
@@ -119,16 +122,26 @@ class Rig:
     def _acked_now(self, worker: _Process) -> dict[tuple[str, int], tuple[int, int]]:
         """Source positions (below which all is acked, next to read), from the meter of a worker, dead or
         alive."""
-        words, found = worker.meter.words, {}
-        for i in range(words[mt.H_THREADS]):
-            at = mt.HEADER + i * mt.THREAD_WORDS
-            if words[at + mt.SOURCE_PARTITION]:
-                task = self.topology.tasks[words[at + mt.TASK]].name
-                found[task, words[at + mt.SOURCE_PARTITION] - 1] = (
-                    words[at + mt.SOURCE_ACKED],
-                    words[at + mt.SOURCE_EMITTED],
-                )
-        return found
+        words = worker.meter.words
+        return {
+            (self._task_at(words, at), words[at + mt.SOURCE_PARTITION] - 1): (
+                words[at + mt.SOURCE_ACKED],
+                words[at + mt.SOURCE_EMITTED],
+            )
+            for at in worker.meter.thread_records()
+            if words[at + mt.SOURCE_PARTITION]
+        }
+
+    def _task_at(self, words: memoryview, at: int) -> str:
+        return self.topology.tasks[words[at + mt.TASK]].name
+
+    def _records_of(self, task: str) -> Iterator[tuple[memoryview, int]]:
+        """(words, first one) of the meter records of a task's threads."""
+        for worker in self._workers.values():
+            words = worker.meter.words
+            for at in worker.meter.thread_records():
+                if words[at + mt.THREAD] and self._task_at(words, at) == task:
+                    yield words, at
 
     def offer(self, steps: Sequence[tuple[float, float]], period_s: float = 0.0) -> None:
         """Routes in force and the sources' schedule from now on."""
@@ -245,15 +258,7 @@ class Rig:
 
     def count(self, task: str, field_: int = mt.TUPLES_IN) -> int:
         """The sum of a meter field over a task's threads."""
-        number = [t.name for t in self.topology.tasks].index(task)
-        total = 0
-        for worker in self._workers.values():
-            words = worker.meter.words
-            for i in range(words[mt.H_THREADS]):
-                at = mt.HEADER + i * mt.THREAD_WORDS
-                if words[at + mt.THREAD] and words[at + mt.TASK] == number:
-                    total += words[at + field_]
-        return total
+        return sum(words[at + field_] for words, at in self._records_of(task))
 
     def cpu_ns(self) -> dict[str, int]:
         """CPU that the running threads of each task have taken; under "" that of whole workers."""
@@ -262,37 +267,24 @@ class Rig:
             words, pid = worker.meter.words, worker.popen.pid
             whole = proc.stat(pid)
             found[""] += whole.cpu_ns if whole is not None else 0
-            for i in range(words[mt.H_THREADS]):
-                at = mt.HEADER + i * mt.THREAD_WORDS
-                told = (
-                    proc.read(f"/proc/{pid}/task/{words[at + mt.TID]}/schedstat")
-                    if words[at + mt.TID]
-                    else b""
-                )
-                if told:
-                    found[self.topology.tasks[words[at + mt.TASK]].name] += int(told.split()[0])
+            for at in worker.meter.thread_records():
+                tid = words[at + mt.TID]
+                if tid and (told := proc.read(f"/proc/{pid}/task/{tid}/schedstat")):
+                    found[self._task_at(words, at)] += int(told.split()[0])
         return found
 
     def latencies(self, task: str) -> list[int]:
         """Latency buckets from the intended emit time at a sink."""
-        number = [t.name for t in self.topology.tasks].index(task)
-        buckets = [0] * BUCKETS
-        for worker in self._workers.values():
-            words = worker.meter.words
-            for i in range(words[mt.H_THREADS]):
-                at = mt.HEADER + i * mt.THREAD_WORDS
-                if words[at + mt.THREAD] and words[at + mt.TASK] == number:
-                    for b in range(BUCKETS):
-                        buckets[b] += words[at + mt.E2E + b]
-        return buckets
+        each = [words[at + mt.E2E : at + mt.E2E + BUCKETS].tolist() for words, at in self._records_of(task)]
+        return [sum(counts) for counts in zip([0] * BUCKETS, *each, strict=True)]
 
     def links(self) -> dict[tuple[str, str], tuple[int, int]]:
         """(from task, to task) → frames, and their ns from when they left the sender's thread until they were there; of
         those that were not handed over as they were made."""
         tasks, found = {t.thread: t.task for t in self.threads}, dict[tuple[str, str], tuple[int, int]]()
         for worker in self._workers.values():
-            words, begin = worker.meter.words, mt.HEADER + mt.THREADS * mt.THREAD_WORDS
-            for at in range(begin, begin + words[mt.H_LINKS] * mt.LINK_WORDS, mt.LINK_WORDS):
+            words = worker.meter.words
+            for at in worker.meter.link_records():
                 ends = tasks[words[at + mt.L_FROM]], tasks[words[at + mt.L_TO]]
                 frames, spent_ns = found.get(ends, (0, 0))
                 found[ends] = frames + words[at + mt.L_FRAMES], spent_ns + words[at + mt.L_CHANNEL_NS]

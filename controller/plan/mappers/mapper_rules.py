@@ -23,6 +23,7 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wording import significant
 
+Need = Callable[[TaskAllocation, Bundle], tuple[float, float]]  # (CPU, memory) of these threads
 Rule = Callable[[Plan, float], Iterator[str]]  # of the plan and the overdraft of its models
 
 
@@ -53,14 +54,26 @@ def crowded_full_slots(plan: Plan, overdraft: float) -> Iterator[str]:
 
 def over_reserved(plan: Plan, overdraft: float) -> Iterator[str]:
     """Of SAM: no slot is reserved over capacity."""
-    for slot, (cpu, memory) in _in_slots(plan, _reserved).items():
+    return _over(plan, _reserved, "reserved")
+
+
+def over_slots(plan: Plan, overdraft: float) -> Iterator[str]:
+    """By average needs of threads, of which none needs more than a slot, no slot is over its CPU or memory."""
+    return _over(plan, _at_most, "needed")
+
+
+def _over(plan: Plan, need: Need, what: str) -> Iterator[str]:
+    for slot, (cpu, memory) in _in_slots(plan, need).items():
         if cpu > 1 + TOLERANCE or memory > 1 + TOLERANCE:
-            yield f"slot {slot}: {cpu:.4f} of its CPU and {memory:.4f} of its memory are reserved"
+            yield f"slot {slot}: {cpu:.4f} of its CPU and {memory:.4f} of its memory are {what}"
 
 
-def _in_slots(
-    plan: Plan, need: Callable[[TaskAllocation, Bundle], tuple[float, float]]
-) -> dict[Slot, tuple[float, float]]:
+def _at_most(task: TaskAllocation, bundle: Bundle) -> tuple[float, float]:
+    cpu, memory = need_of(task)
+    return cpu * bundle.threads, memory * bundle.threads
+
+
+def _in_slots(plan: Plan, need: Need) -> dict[Slot, tuple[float, float]]:
     """(CPU, memory) of each slot in use, when a bundle takes `need` of it."""
     tasks = {task.task: task for task in plan.allocation.tasks}
     used: dict[Slot, tuple[float, float]] = {}
@@ -116,15 +129,3 @@ def uneven(plan: Plan, overdraft: float) -> Iterator[str]:
         least = min(counts[task.task]) if len(counts[task.task]) == len(slots) else 0
         if max(counts[task.task]) > least + 1:
             yield f"task {task.task!r}: {least} to {max(counts[task.task])} threads in slots filled in turn"
-
-
-def over_slots(plan: Plan, overdraft: float) -> Iterator[str]:
-    """By average needs of threads, of which none needs more than a slot, no slot is over its CPU or memory."""
-    tasks = {task.task: need_of(task) for task in plan.allocation.tasks}
-    used: dict[Slot, tuple[float, float]] = {}
-    for bundle in plan.placement.bundles:
-        before, need = used.get(bundle.slot, (0.0, 0.0)), tasks[bundle.task]
-        used[bundle.slot] = before[0] + need[0] * bundle.threads, before[1] + need[1] * bundle.threads
-    for slot, (cpu, memory) in used.items():
-        if cpu > 1 + TOLERANCE or memory > 1 + TOLERANCE:
-            yield f"slot {slot}: {cpu:.4f} of its CPU and {memory:.4f} of its memory are needed"

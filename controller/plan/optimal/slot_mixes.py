@@ -251,8 +251,6 @@ class _Search:
         return Chosen(worth, tuple(items))
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 MOST_ROUNDS, ROUNDS_OF_DIVE = 200, 20  # in which mixes are looked for
 WORTH = 1e-6  # a mix has to be worth more than a slot by so much
 NODES = 10_000  # of the search for whole numbers of mixes, shared out among the mixes

@@ -135,8 +135,6 @@ def _above(x: float, limit: float, off_by: float) -> float:
     return 0.5 * math.erfc((x / limit - 1) / (off_by * math.sqrt(2)))
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 ROUTINGS = {"weighted": weighted, "shuffle": shuffled}
 INTERFERENCES = ("cpu", "none")
 USAGES = ("scaled", "peak")
@@ -269,37 +267,23 @@ def _below(z: float) -> float:
 # ── of plans ────────────────────────────────────────────────────────────────────────────────────
 
 
-def certainty(
-    load: PlacementLoad, shares: Sequence[float], rate_tps: float, sure: Sure, models: OfModels
-) -> Certainty:
-    """Of a placement at this rate."""
-    chance = chance_of(load, shares, rate_tps, sure.spread, models)
-    return Certainty(sure.probability, rate_tps, chance, sure.margin, sure.spread)
-
-
-def certain_rate(
-    load: PlacementLoad, shares: Sequence[float], most_tps: float, sure: Sure, models: OfModels
-) -> Certainty:
-    """The highest rate, within a millionth, that the placement carries as surely as is asked for. most_tps: twice that
-    is too much for any."""
-    low, high = 0.0, 2 * most_tps
-    while high - low > FINE * most_tps:
-        middle = (low + high) / 2
-        if chance_of(load, shares, middle, sure.spread, models) >= sure.probability:
-            low = middle
-        else:
-            high = middle
-    return certainty(load, shares, low, sure, models)
-
-
 def with_certainty(
     found: Prediction, load: PlacementLoad, rate_tps: float | None, sure: Sure, models: OfModels
 ) -> Prediction:
-    """The prediction, and how surely it carries this rate (None: the highest one that it carries so surely)."""
+    """The prediction, and how surely it carries this rate (None: the highest one, within a millionth, that it carries
+    as surely as is asked for)."""
     shares = load.in_order(found.shares)
-    if rate_tps is None:
-        return replace(found, sure=certain_rate(load, shares, found.rate_tps, sure, models))
-    return replace(found, sure=certainty(load, shares, rate_tps, sure, models))
+
+    def chance(at_tps: float) -> float:
+        return chance_of(load, shares, at_tps, sure.spread, models)
+
+    low, high = 0.0, 2 * found.rate_tps  # which is too much for any
+    while rate_tps is None and high - low > FINE * found.rate_tps:
+        middle = (low + high) / 2
+        low, high = (middle, high) if chance(middle) >= sure.probability else (low, middle)
+    at_tps = low if rate_tps is None else rate_tps
+    certain = Certainty(sure.probability, at_tps, chance(at_tps), sure.margin, sure.spread)
+    return replace(found, sure=certain)
 
 
 def surely(sure: Sure, make: Callable[[Sure], Plan]) -> Plan:

@@ -91,8 +91,6 @@ class HeldMemory:
         return cls(plan.id, held_memory(plan.placement, topology, models, plan.vms))
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 NEAR = 0.01  # relative: so little another size is the same
 
 

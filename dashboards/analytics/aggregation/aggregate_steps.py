@@ -8,10 +8,15 @@ those, and all others, the driver holds, as one file each.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from headgate.dashboards.analytics.aggregation import aggregate_parts, row_sums
 from headgate.dashboards.analytics.aggregation import aggregate_tables as aggregates
@@ -35,11 +40,6 @@ from headgate.dashboards.analytics.curation.unchanged_inputs import code_mark
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.spark_session import in_tasks, side_by_side
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
 
 # ── Which task of Spark puts together which rows of samples: stretches of some million rows, each of whole
 # windows
@@ -72,7 +72,7 @@ def sum_rows(tables: CuratedTables, bundles: DataPlace, partial: DataPlace) -> p
         if folder.is_folder():  # of a pass of that number which was cut off
             folder.delete_folder()
     jobs = jobs_of(tables, bundles, partial)
-    in_tasks(tables.spark, summed, [job.row() for job in jobs], "long")
+    in_tasks(tables.spark, summed, jobs, "long")
     return merged(job.threads for job in jobs)
 
 
@@ -130,8 +130,6 @@ def _row_groups(tables: CuratedTables, run: TraceRun) -> Iterator[RowGroup]:
 
 def row_groups(file: DataPlace) -> Iterator[RowGroup]:
     """By its footer."""
-    import pyarrow.parquet as pq
-
     with file.files().open_input_file(file.path) as stream:
         metadata = pq.read_metadata(stream)
     at = metadata.schema.names.index("time")
@@ -165,8 +163,6 @@ def merged(files: Iterable[DataPlace]) -> pa.Table:
 
 
 def _added_up(tables: Sequence[pa.Table]) -> pa.Table:
-    import pyarrow as pa
-
     names = tables[0].column_names
     return held.added_up(
         pa.concat_tables(table.select(names) for table in tables), (*held.KEYS["threads"], "part")
@@ -180,23 +176,44 @@ Found = Sequence[tuple[TraceRun, Sequence[Segment]]]
 Maker = Callable[[], "DataFrame"]
 
 WINDOWS = {"bundles": "samples", "slot_windows": "slots"}  # that stay in Spark, and what they are made of
-HELD = {  # by the driver
-    "threads": "samples",
-    "groups": "samples",
-    "presence": "samples",
-    "task_windows": "samples",
-    "peaks": "samples",
-    "slot_sums": "slots",
-    "slot_errors": "slots",
-    "memory_blocks": "slots",
-    "slot_points": "slots",
-    "rate_windows": "rates",
-    "latency_histogram": "latency",
-    "latency_windows": "latency",
-    "latency_bins": "latency",
-    "link_sums": "links",
-    "link_seconds": "links",
+
+
+@dataclass(frozen=True)
+class HeldAggregate:
+    """One that the driver holds: of which table of the trace, and how it is made: of the rows, or of `windows`."""
+
+    table: str
+    windows: str | None
+    make: Callable[[CuratedTables, DataFrame], DataFrame]
+
+
+def _of_rows(table: str, make: Callable[[CuratedTables], DataFrame]) -> HeldAggregate:
+    return HeldAggregate(table, None, lambda tables, _: make(tables))
+
+
+def _of_windows(windows: str, make: Callable[[DataFrame], DataFrame]) -> HeldAggregate:
+    return HeldAggregate(WINDOWS[windows], windows, lambda _, frame: make(frame))
+
+
+MADE = {
+    "groups": _of_windows("bundles", sums.groups),
+    "presence": HeldAggregate("samples", "bundles", lambda of, frame: sums.presence(frame, of.window_s)),
+    "task_windows": _of_windows("bundles", sums.task_windows),
+    "peaks": HeldAggregate("samples", "bundles", lambda of, frame: sums.peaks(frame, of.window_s)),
+    "slot_sums": _of_windows("slot_windows", sums.slot_sums),
+    "slot_errors": _of_windows("slot_windows", sums.slot_errors),
+    "memory_blocks": _of_windows("slot_windows", sums.memory_blocks),
+    "slot_points": _of_windows("slot_windows", sums.slot_points),
+    "rate_windows": _of_rows("rates", aggregates.rate_windows),
+    "latency_histogram": _of_rows("latency", aggregates.latency_histogram),
+    "latency_windows": _of_rows(
+        "latency", lambda of: aggregates.latency_bins(of, aggregates.STABILITY_WINDOW_S)
+    ),
+    "latency_bins": _of_rows("latency", lambda of: aggregates.latency_bins(of, of.bin_s)),
+    "link_sums": _of_rows("links", aggregates.link_sums),
+    "link_seconds": _of_rows("links", aggregates.link_seconds),
 }
+HELD = {"threads": "samples"} | {name: made.table for name, made in MADE.items()}
 
 
 def asked_of(
@@ -214,7 +231,7 @@ def asked_of(
     span_s = max((end - begin) / 1e6 for begin, end in times.values())
     first = {one.key: [s.begin_us for s in of if s.table == "samples"] for one, of in found}
     folder = to / "aggregates"
-    tables = aggregates.CuratedTables(spark, to / "curated", [one for one, _ in found], curated, span_s)
+    tables = CuratedTables(spark, to / "curated", [one for one, _ in found], curated, span_s)
     of_all = f"{code_mark()} {tables.window_s} {tables.bin_s} {tables.stretch_s}"
     known = aggregate_parts.read(folder, of_all)
     spans = {
@@ -225,9 +242,7 @@ def asked_of(
     passes, parts = known.passes, [*plan.kept, *plan.fresh]
     if plan.fresh:
         passes += 1
-        made_of = aggregates.CuratedTables(
-            spark, tables.curated, tables.runs, curated, span_s, plan.kept, plan.fresh
-        )
+        made_of = CuratedTables(spark, tables.curated, tables.runs, curated, span_s, plan.kept, plan.fresh)
         make(made_of, folder, passes, tell)
     if plan.fused:
         passes += 1
@@ -255,60 +270,40 @@ def _of(parts: Sequence[AggregatedPart], table: str) -> list[AggregatedPart]:
     return [part for part in parts if part.table == table]
 
 
-def make(tables: aggregates.CuratedTables, folder: DataPlace, number: int, tell: Tell) -> None:
+def make(tables: CuratedTables, folder: DataPlace, number: int, tell: Tell) -> None:
     """Write what this pass makes."""
+
+    def keep(name: str, made: HeldAggregate, frame: Any = None) -> None:
+        tell(f"aggregating: {name.replace('_', ' ')}")
+        held.write(made.make(tables, frame).toArrow(), _file(folder / name, number))
+
+    def more(windows: str, schema: Any) -> None:
+        written = tables.spark.read.schema(schema).parquet(_folder(folder / windows, number).uri)
+        for name, made in MADE.items():
+            if made.windows == windows:
+                keep(name, made, written)
 
     def of_samples() -> None:
         tell("aggregating: bundles and threads")
-        at = _folder(folder / "bundles", number)
-        threads = sum_rows(tables, at, folder / "partial" / f"pass-{number}")
+        threads = sum_rows(tables, _folder(folder / "bundles", number), folder / "partial" / f"pass-{number}")
         held.write(threads, _file(folder / "threads", number))
-        more(tables.spark.read.schema(row_sums.BUNDLES).parquet(at.uri), of_bundles)
+        more("bundles", row_sums.BUNDLES)
 
     def of_slots() -> None:
         tell("aggregating: slot windows")
-        frame, at = aggregates.slot_windows(tables), _folder(folder / "slot_windows", number)
-        frame.write.mode("overwrite").parquet(at.uri)
-        more(tables.spark.read.schema(frame.schema).parquet(at.uri), of_slot_windows)
+        frame = aggregates.slot_windows(tables)
+        frame.write.mode("overwrite").parquet(_folder(folder / "slot_windows", number).uri)
+        more("slot_windows", frame.schema)
 
-    def more(written: DataFrame, made: Mapping[str, Callable[[DataFrame], DataFrame]]) -> None:
-        for name, put_together in made.items():
-            keep(name, partial(put_together, written))
-
-    def keep(name: str, make: Maker) -> None:
-        tell(f"aggregating: {name.replace('_', ' ')}")
-        held.write(make().toArrow(), _file(folder / name, number))
-
-    width = tables.window_s
-    of_bundles: dict[str, Callable[[DataFrame], DataFrame]] = {
-        "groups": sums.groups,
-        "presence": lambda frame: sums.presence(frame, width),
-        "task_windows": sums.task_windows,
-        "peaks": lambda frame: sums.peaks(frame, width),
-    }
-    of_slot_windows: dict[str, Callable[[DataFrame], DataFrame]] = {
-        "slot_sums": sums.slot_sums,
-        "slot_errors": sums.slot_errors,
-        "memory_blocks": sums.memory_blocks,
-        "slot_points": sums.slot_points,
-    }
-    bins = aggregates.latency_bins
-    of_rows: dict[str, Maker] = {
-        "rate_windows": lambda: aggregates.rate_windows(tables),
-        "latency_histogram": lambda: aggregates.latency_histogram(tables),
-        "latency_windows": lambda: bins(tables, aggregates.STABILITY_WINDOW_S),
-        "latency_bins": lambda: bins(tables, tables.bin_s),
-        "link_sums": lambda: aggregates.link_sums(tables),
-        "link_seconds": lambda: aggregates.link_seconds(tables),
-    }
-    if tables.bin_s == aggregates.STABILITY_WINDOW_S:
-        del of_rows["latency_bins"]
-    works: list[Callable[[], None]] = []
-    if tables.parts("samples"):
-        works.append(of_samples)
-    if tables.parts("slots"):
-        works.append(of_slots)
-    works += [partial(keep, name, make) for name, make in of_rows.items() if tables.parts(HELD[name])]
+    same = tables.bin_s == aggregates.STABILITY_WINDOW_S  # then latency_bins are latency_windows
+    works: list[Callable[[], None]] = [
+        work for table, work in (("samples", of_samples), ("slots", of_slots)) if tables.parts(table)
+    ]
+    works += [
+        partial(keep, name, made)
+        for name, made in MADE.items()
+        if made.windows is None and tables.parts(made.table) and not (same and name == "latency_bins")
+    ]
     side_by_side(tables.spark, works)
 
 
@@ -334,8 +329,6 @@ def _one_by_one(fused: Sequence[FusedParts]) -> list[FusedParts]:
 
 def _fused(folder: DataPlace, name: str, fused: Sequence[FusedParts]) -> pa.Table:
     """With the numbers of the parts that these make."""
-    import pyarrow as pa
-
     tables = []
     for each in fused:
         table = held.merged(name, held.read(_files(folder, name, each.of), _counts(each.of)))
@@ -370,8 +363,6 @@ def _file(of: DataPlace, number: int) -> DataPlace:
 
 def read_held(folder: DataPlace, name: str, parts: Sequence[AggregatedPart]) -> pa.Table:
     """Its rows that count, put together; without columns when nothing was made of that table."""
-    import pyarrow as pa
-
     mine = _of(parts, HELD[name])
     if not mine:
         return pa.table({})
@@ -382,8 +373,6 @@ def read_windows(
     spark: SparkSession, folder: DataPlace, name: str, parts: Sequence[AggregatedPart]
 ) -> DataFrame:
     """Its rows that count."""
-    from pyspark.sql import functions as f
-
     mine = _of(parts, WINDOWS[name])
     at = [_folder(folder / name, number).uri for number in sorted({pass_of(part) for part in mine})]
     counts = [(f.col("part") == number) & f.col("run").isin(*of) for number, of in _counts(mine).items()]

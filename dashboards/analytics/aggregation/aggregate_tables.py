@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
 
 from headgate.dashboards.analytics.aggregation.aggregate_parts import (
     LOOKS_BACK_US,
@@ -22,9 +24,6 @@ from headgate.dashboards.analytics.curation.curated_tables import Curated
 from headgate.dashboards.analytics.curation.trace_segments import folder_of, spark_schema
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 LATE_S = LOOKS_BACK_US["rates"] / SECOND_US  # between two rows of rates: the controller was away
 RUN = ("topology", "run", "part")
@@ -81,8 +80,6 @@ class CuratedTables:
     def rows(self, table: str) -> DataFrame:
         """Those of the parts to be made, with columns `topology` and `run` (what is made from two for every row costs
         as much as a sum) and the number of their `part`; null for rows that others are only counted from."""
-        from pyspark.sql import functions as f
-
         parts = self.parts(table)
         desired = {part.run for part in parts}
         of = {run.key: run for run in self.runs if run.key in desired}
@@ -116,22 +113,16 @@ class CuratedTables:
 
 def named(frame: DataFrame) -> DataFrame:
     """With `run` = topology/run in place of both."""
-    from pyspark.sql import functions as f
-
     return frame.withColumn("run", f.concat("topology", f.lit("/"), "run")).drop("topology")
 
 
 def window(seconds: int) -> Column:
     """Number of the window of so many seconds that a row's time lies in."""
-    from pyspark.sql import functions as f
-
     return f.expr(f"unix_micros(time) div {seconds * SECOND_US}")
 
 
 def slot_windows(tables: CuratedTables) -> DataFrame:
     """A slot in a window: means, and the sums that R² is made of over the single rows."""
-    from pyspark.sql import functions as f
-
     columns: list[Column] = []
     for name in ("cpu", "memory"):
         columns += _against(name, f"predicted_{name}", name)
@@ -142,8 +133,6 @@ def slot_windows(tables: CuratedTables) -> DataFrame:
 
 def rate_windows(tables: CuratedTables) -> DataFrame:
     """All sources in a window: means of the rates, and how many tuples were acked where the trace has counts."""
-    from pyspark.sql import functions as f
-
     names = ("offered_tps", "emitted_tps", "acked_tps", "planned_tps", "predicted_tps")
     rows = of_the_second(tables.rows("rates"))
     groups = rows.groupBy(*RUN, "epoch", window(tables.window_s).alias("w"))
@@ -159,9 +148,6 @@ def rate_windows(tables: CuratedTables) -> DataFrame:
 def of_the_second(rates: DataFrame) -> DataFrame:
     """With the rates of the time since the row before in place of the recorder's means over some seconds, where the
     trace has counts. Of a first row, and one after a stretch without any, nobody knows since when it counts: null."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     us = f.unix_micros("time")
     since_s = (
         us - f.lag(us).over(Window.partitionBy("topology", "run", "source").orderBy("time"))
@@ -177,8 +163,6 @@ def of_the_second(rates: DataFrame) -> DataFrame:
 
 def latency_bins(tables: CuratedTables, seconds: int) -> DataFrame:
     """A path in a bin: tuples, quantiles, and the least-squares slope of its rows against time, s/s."""
-    from pyspark.sql import functions as f
-
     at_s = f.unix_micros("time") / SECOND_US
     from_s = window(seconds) * seconds  # counted from there, so that squares of times stay exact
     return named(
@@ -199,8 +183,6 @@ def latency_bins(tables: CuratedTables, seconds: int) -> DataFrame:
 
 def latency_histogram(tables: CuratedTables) -> DataFrame:
     """A path in an epoch, by sixteenths of a doubling of the latency: tuples, their sum of it, its maximum."""
-    from pyspark.sql import functions as f
-
     bucket = f.floor(f.log2(f.greatest(f.col("latency_s"), f.lit(1e-6))) * FINE_PER_DOUBLING)
     return named(
         tables.rows("latency")
@@ -215,8 +197,6 @@ def latency_histogram(tables: CuratedTables) -> DataFrame:
 
 def link_sums(tables: CuratedTables) -> DataFrame:
     """Threads of one task to those of another in an epoch: sums over the windows that were recorded."""
-    from pyspark.sql import functions as f
-
     return named(
         tables.rows("links")
         .groupBy(*RUN, "epoch", "from_task", "to_task")
@@ -230,31 +210,23 @@ def link_sums(tables: CuratedTables) -> DataFrame:
 
 def link_seconds(tables: CuratedTables) -> DataFrame:
     """An epoch: seconds in which anything went over any link (each once, however many links there were)."""
-    from pyspark.sql import functions as f
-
     rows = tables.rows("links").groupBy(*RUN, "epoch", "time").agg(f.max("window_s").alias("window_s"))
     return named(rows.groupBy(*RUN, "epoch").agg(f.sum("window_s").alias("seconds")))
 
 
 def _finite(name: str) -> Column:
     """null for NaN."""
-    from pyspark.sql import functions as f
-
     return f.when(_known(name), f.col(name))
 
 
 def _known(name: str) -> Column:
     """Neither null nor NaN. (`isnan` of null is false.)"""
-    from pyspark.sql import functions as f
-
     return f.col(name).isNotNull() & ~f.isnan(name)
 
 
 def _against(actual: str, predicted: str, prefix: str) -> list[Column]:
     """<prefix>_n, _sum, _squares, _residual, _absolute, _ss: over the rows that have both; and the mean
     prediction."""
-    from pyspark.sql import functions as f
-
     there = _known(actual) & _known(predicted)
     a = f.when(there, f.col(actual))
     residual = f.when(there, f.col(actual) - f.col(predicted))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from headgate.dashboards.analytics.aggregation.row_sums import added_up
 from headgate.dashboards.analytics.storage.result_tables import POINTS_MOST
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,16 @@ def over(a: Any, b: Any) -> float | None:
     """a / b; None when undefined."""
     x, y = number(a), number(b)
     return None if x is None or not y else x / y
+
+
+Result = TypeVar("Result", bound=msgspec.Struct)
+
+
+def built(kind: type[Result], row: Mapping[str, Any], **more: Any) -> Result:
+    """A result by the names in the row (None for NaN and infinity), and by `more`."""
+    values = {name: row[name] for name in kind.__struct_fields__ if name in row}
+    known = {name: number(value) if isinstance(value, float) else value for name, value in values.items()}
+    return kind(**(known | more))
 
 
 def thinned(rows: Sequence[Any], most: int = POINTS_MOST) -> Sequence[Any]:

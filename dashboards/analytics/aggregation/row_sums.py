@@ -8,11 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
 
 if TYPE_CHECKING:
     import numpy as np
-    import pyarrow as pa
 
 
 # ── Aggregates that the driver holds: files of one pass each, of which some parts count; what several parts
@@ -35,9 +38,6 @@ EXTREMES = {"max": "max", "min": "min"}  # by what a column's name begins with; 
 
 def write(table: pa.Table, file: DataPlace) -> None:
     """Whole or not at all."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     file.write(sink.getvalue().to_pybytes())
@@ -45,8 +45,6 @@ def write(table: pa.Table, file: DataPlace) -> None:
 
 def write_all(tables: Iterable[pa.Table], file: DataPlace) -> None:
     """One after the other, whole or not at all."""
-    import pyarrow.parquet as pq
-
     files, draft, writer = file.files(), file.draft, None
     files.create_dir(file.parent.path, recursive=True)
     with files.open_output_stream(draft.path) as stream:
@@ -60,17 +58,12 @@ def write_all(tables: Iterable[pa.Table], file: DataPlace) -> None:
 
 def read_whole(file: DataPlace) -> pa.Table:
     """All of it."""
-    import pyarrow.parquet as pq
-
     with file.files().open_input_file(file.path) as stream:
         return pq.read_table(stream)
 
 
 def read(files: Iterable[DataPlace], counts: Mapping[int, Sequence[str]]) -> pa.Table:
     """Rows of the parts that count: number → runs."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     tables = []
     for file in files:
         table = read_whole(file)
@@ -96,8 +89,6 @@ def merged(name: str, table: pa.Table) -> pa.Table:
 
 def added_up(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """One row for each value of the keys, in their order: sums, and the least of `min…` and the most of `max…`."""
-    import pyarrow as pa
-
     rules = [(c, EXTREMES.get(c[:3], "sum")) for c in table.column_names if c not in keys]
     rules = [(c, rule) for c, rule in rules if not pa.types.is_string(table.schema.field(c).type)]
     found = table.group_by(list(keys), use_threads=False).aggregate(rules)
@@ -107,8 +98,6 @@ def added_up(table: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def _from_one_window(table: pa.Table) -> pa.Table:
     """x counts from the first window of the run in place of that of its part."""
-    import pyarrow as pa
-
     firsts = table.select(["run", "first_w"]).group_by("run").aggregate([("first_w", "min")])
     first = dict(zip(firsts["run"].to_pylist(), firsts["first_w_min"].to_pylist(), strict=True))
     base = np_of([first[run] for run in table["run"].to_pylist()])
@@ -123,7 +112,6 @@ def _from_one_window(table: pa.Table) -> pa.Table:
 def _of_one_level(table: pa.Table) -> pa.Table:
     """The blocks of a slot, at most 48, all of one length: as they would have been made at once."""
     import numpy as np
-    import pyarrow as pa
 
     from headgate.dashboards.analytics.aggregation.time_sums import BLOCKS_MOST
 
@@ -146,7 +134,6 @@ def _of_one_level(table: pa.Table) -> pa.Table:
 def np_of(column: Any) -> np.ndarray[Any, Any]:
     """A column without nulls."""
     import numpy as np
-    import pyarrow as pa
 
     return column.to_numpy() if isinstance(column, pa.ChunkedArray) else np.asarray(column, np.int64)
 
@@ -164,7 +151,6 @@ BUNDLES = (  # as Spark has them
 )
 
 RowGroups = tuple[str, list[int]]  # of a file's URI
-Row = tuple[str, int, list[RowGroups], int | None, int | None, int, str, str]
 
 
 @dataclass(frozen=True)
@@ -181,46 +167,19 @@ class SumJob:
     bundles: DataPlace
     threads: DataPlace
 
-    def row(self) -> Row:
-        """What `summed` takes."""
-        ends = self.from_us, self.to_us
-        return (
-            self.run,
-            self.part,
-            list(self.inputs),
-            *ends,
-            self.width_us,
-            self.bundles.uri,
-            self.threads.uri,
-        )
 
-
-def summed(
-    run: str,
-    part: int,
-    inputs: Sequence[RowGroups],
-    from_us: int | None,
-    to_us: int | None,
-    width_us: int,
-    *outputs: str,
-) -> int:
+def summed(job: SumJob) -> int:
     """Do a job; how many rows were put together."""
-    import pyarrow as pa
-
-    rows = read_groups(inputs, from_us, to_us)
-    of = {"run": pa.scalar(run), "part": pa.scalar(part, pa.int32())}
-    for table, uri in zip((bundles(rows, width_us), threads(rows)), outputs, strict=True):
+    rows = read_groups(job.inputs, job.from_us, job.to_us)
+    of = {"run": pa.scalar(job.run), "part": pa.scalar(job.part, pa.int32())}
+    for table, file in ((bundles(rows, job.width_us), job.bundles), (threads(rows), job.threads)):
         named = {name: pa.repeat(value, table.num_rows) for name, value in of.items()}
-        write(pa.table({**named, **dict(zip(table.column_names, table.columns, strict=True))}), place(uri))
+        write(pa.table({**named, **dict(zip(table.column_names, table.columns, strict=True))}), file)
     return int(rows.num_rows)
 
 
 def read_groups(inputs: Sequence[RowGroups], from_us: int | None, to_us: int | None) -> pa.Table:
     """COLUMNS of the rows in this stretch, `time` in µs; of rows without a time those that begin with all."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     tables = []
     for uri, groups in inputs:
         file = place(uri)
@@ -237,17 +196,12 @@ def read_groups(inputs: Sequence[RowGroups], from_us: int | None, to_us: int | N
 
 
 def _inside(us: Any, from_us: int | None, to_us: int | None) -> Any:
-    import pyarrow.compute as pc
-
     inside = pc.greater_equal(us, -1 if from_us is None else from_us)
     return inside if to_us is None else pc.and_(inside, pc.less(us, to_us))
 
 
 def bundles(rows: pa.Table, width_us: int) -> pa.Table:
     """Threads of a task in a slot in a window `w`: sums over them, the `seconds` they cover, how many they were."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     rows = rows.append_column("w", pc.divide(rows["time"], width_us))
     found = _grouped(
         rows,
@@ -271,8 +225,6 @@ def threads(rows: pa.Table) -> pa.Table:
 
 def _grouped(rows: pa.Table, keys: Sequence[str], made: dict[str, tuple[Any, str]]) -> pa.Table:
     """made: name → (of which column, what)."""
-    import pyarrow as pa
-
     found = rows.group_by(list(keys), use_threads=False).aggregate(list(made.values()))
     columns = {key: found[key].cast(pa.string()) if key in TEXTS else found[key] for key in keys}
     names = ("count_all" if how == "count_all" else f"{of}_{how}" for of, how in made.values())

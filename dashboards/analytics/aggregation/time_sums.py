@@ -6,12 +6,10 @@ Besides sums there are a few rows of single windows: those in which a task was a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
 
 from headgate.dashboards.analytics.storage.result_tables import POINTS_MOST
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 LEAST_TUPLES = 1  # a window without rows says nothing of a row's cost
 COSTED_TUPLES = 20  # of a window: fewer say little of what a row costs
@@ -29,9 +27,6 @@ def groups(bundles: DataFrame) -> DataFrame:
     """Threads of a task in a slot, beside certain other tasks ("a,b"; "" when alone), in an epoch. `live`: over windows
     with rows; `costed`: over those with twenty, logarithms of what a row costs and of rows per thread and second. x, y:
     number of the window since `first_w`, and rows queued; of them sums of products."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     tuples = f.greatest("tuples_in", "tuples_out")  # a source takes nothing in
     live, costed = tuples >= LEAST_TUPLES, (tuples >= COSTED_TUPLES) & (f.col("cpu_s") > 0)
     cost, rate = f.log(f.col("cpu_s") / tuples), f.log(tuples / f.col("window_s"))
@@ -60,9 +55,6 @@ def groups(bundles: DataFrame) -> DataFrame:
 
 def beside(bundles: DataFrame) -> DataFrame:
     """With `beside`: the other tasks in their slot in that window."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     inside = f.collect_set("task").over(Window.partitionBy("run", "vm", "slot", "w"))
     others = f.array_except(f.sort_array(inside), f.array("task"))
     return bundles.withColumn("beside", f.array_join(others, ","))
@@ -70,15 +62,11 @@ def beside(bundles: DataFrame) -> DataFrame:
 
 def queued() -> Column:
     """Rows that wait for the threads of a bundle, in the mean."""
-    from pyspark.sql import functions as f
-
     return f.col("queue") / f.col("n") * f.col("threads")
 
 
 def presence(bundles: DataFrame, window_s: int) -> DataFrame:
     """A VM in an epoch: seconds of its slots in which threads were sampled, and of its own."""
-    from pyspark.sql import functions as f
-
     epoch = (*PARTS, "epoch", "vm")
     most = f.least(f.max("seconds"), f.lit(float(window_s)))
     slots = bundles.groupBy(*epoch, "w", "slot").agg(most.alias("seconds"))
@@ -88,8 +76,6 @@ def presence(bundles: DataFrame, window_s: int) -> DataFrame:
 
 def task_windows(bundles: DataFrame) -> DataFrame:
     """A task in a window, wherever its threads are: rows taken in and queued, and the `seconds` it covers."""
-    from pyspark.sql import functions as f
-
     return bundles.groupBy(*PARTS, "epoch", "task", "w").agg(
         f.sum("tuples_in").alias("tuples_in"),
         ((f.max("last_us") - f.min("first_us")) / 1e6 + 1).alias("seconds"),
@@ -99,8 +85,6 @@ def task_windows(bundles: DataFrame) -> DataFrame:
 
 def peaks(bundles: DataFrame, window_s: int) -> DataFrame:
     """Windows of tasks that were alone in their slot, busy for nearly all of it, with rows waiting."""
-    from pyspark.sql import functions as f
-
     busy = f.col("busy_s") / f.col("window_s")
     alone = beside(bundles).where(
         (f.col("beside") == "") & (busy >= BUSY_LEAST) & (f.col("tuples_in") > 0)
@@ -116,8 +100,6 @@ def peaks(bundles: DataFrame, window_s: int) -> DataFrame:
 def slot_sums(windows: DataFrame) -> DataFrame:
     """A slot in an epoch: what R² is made of, and the sum of the means of CPU over the windows that have one; extremes
     of what was predicted and of the error of a window."""
-    from pyspark.sql import functions as f
-
     columns = [f.count("cpu").alias("cpu_windows"), f.sum("cpu").alias("cpu_means")]
     for of in USES:
         columns += [f.sum(f"{of}_{name}").alias(f"{of}_{name}") for name in AGAINST]
@@ -131,22 +113,16 @@ def slot_sums(windows: DataFrame) -> DataFrame:
 
 def _compared(of: str, column: str) -> Column:
     """Of the windows in which something was predicted, else null."""
-    from pyspark.sql import functions as f
-
     return f.when(f.col(f"{of}_n") > 0, f.col(column))
 
 
 def error(of: str) -> Column:
     """Of the mean of a window."""
-    from pyspark.sql import functions as f
-
     return f.when(f.col(f"{of}_n") > 0, f.abs(f.col(of) - f.col(f"{of}_predicted")))
 
 
 def slot_errors(windows: DataFrame) -> DataFrame:
     """How many windows of a slot in an epoch have an error of that size: a histogram."""
-    from pyspark.sql import functions as f
-
     each = f.array(*(f.struct(f.lit(of).alias("of"), error(of).alias("error")) for of in USES))
     rows = windows.select(*PARTS, "epoch", "vm", "slot", f.explode(each).alias("each"))
     size = f.log2(f.greatest(f.col("each.error"), f.lit(LEAST_ERROR))) * ERRORS_PER_DOUBLING
@@ -160,9 +136,6 @@ def slot_errors(windows: DataFrame) -> DataFrame:
 def memory_blocks(windows: DataFrame) -> DataFrame:
     """Memory of a slot: at most 48 blocks, each of 2^`level` windows; sums of the middles of its windows and of what
     was held in them."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     slot = Window.partitionBy(*PARTS, "vm", "slot")
     ends = windows.where(f.col("memory") > 0).withColumns(
         {"first": f.min("w").over(slot), "last": f.max("w").over(slot)}
@@ -186,9 +159,6 @@ def memory_blocks(windows: DataFrame) -> DataFrame:
 def slot_points(windows: DataFrame) -> DataFrame:
     """Slots in windows, so many of each run as pictures show at most: those whose hash is least. So they are a sample,
     and always the same one."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     least = f.xxhash64("run", "epoch", "vm", "slot", "w")
     names = ("cpu", "cpu_predicted", "memory", "memory_predicted")
     return (

@@ -6,10 +6,15 @@ Quantiles come from a histogram of bins 4.4 % wide, and are interpolated in them
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from pyspark.sql import functions as f
 
 from headgate.dashboards.analytics.aggregation.aggregate_tables import FINE_PER_DOUBLING
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, number, over
@@ -30,15 +35,30 @@ Bins = Sequence[tuple[int, float]]  # bucket, tuples; ascending
 def epochs(asked: AnalysisInput) -> list[LatencyEpoch]:
     keys = ("run", "epoch", "source", "sink")
     rows = asked.sums("latency_histogram", *keys, "bucket")
-    return [_epoch(key, list(group)) for key, group in groupby(rows, lambda row: [row[k] for k in keys])]
+    found = []
+    for (run, epoch, source, sink), group in groupby(rows, lambda row: [row[k] for k in keys]):
+        its = list(group)
+        tuples = sum(row["tuples"] for row in its)
+        found.append(LatencyEpoch(run, epoch, source, sink, tuples, **spread_of(its)))
+    return found
 
 
 def overall_ms(asked: AnalysisInput) -> dict[str, float | None]:
     """p50, p95, p99 and max over everything, in ms."""
-    found = asked.sums("latency_histogram", "bucket")
-    bins, top = [(row["bucket"], row["tuples"]) for row in found], _top(found)
-    ms = {f"p{q}": _ms(quantile(bins, q / 100, top)) for q in (50, 95, 99)}
-    return ms | {"max": _ms(top)}
+    spread = spread_of(asked.sums("latency_histogram", "bucket"))
+    seconds = {name: spread[f"{name}_s"] for name in ("p50", "p95", "p99", "max")}
+    return {name: None if value is None else round(value * MS, 3) for name, value in seconds.items()}
+
+
+def spread_of(rows: Sequence[Any]) -> dict[str, Any]:
+    """Of a histogram's rows: mean_s, p50_s, p95_s, p99_s, max_s (None without tuples), and a coarse one."""
+    bins, top = (
+        [(row["bucket"], row["tuples"]) for row in rows],
+        max((row["max_s"] for row in rows), default=None),
+    )
+    mean_s = over(sum(row["weighted_s"] for row in rows), sum(many for _, many in bins))
+    quantiles = {f"p{q}_s": quantile(bins, q / 100, top) for q in (50, 95, 99)}
+    return {"mean_s": mean_s, **quantiles, "max_s": top, "histogram": coarse(bins)}
 
 
 def quantile(bins: Bins, share: float, top: float | None) -> float | None:
@@ -68,24 +88,6 @@ def coarse(bins: Bins) -> list[LatencyBin]:
     return [LatencyBin(edge(n), edge(n + 1), tuples) for n, tuples in sorted(sums.items())]
 
 
-def _epoch(key: list[Any], rows: Sequence[Any]) -> LatencyEpoch:
-    bins, top = [(row["bucket"], row["tuples"]) for row in rows], _top(rows)
-    tuples = sum(many for _, many in bins)
-    mean = sum(row["weighted_s"] for row in rows) / tuples if tuples else None
-    p50, p95, p99 = (quantile(bins, share, top) for share in (0.5, 0.95, 0.99))
-    run, epoch, source, sink = key
-    return LatencyEpoch(run, epoch, source, sink, tuples, mean, p50, p95, p99, top, coarse(bins))
-
-
-def _top(rows: Iterable[Any]) -> float | None:
-    highest: float | None = max((row["max_s"] for row in rows), default=None)
-    return highest
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else round(seconds * MS, 3)
-
-
 # ── Episodes: stretches of a run in which rows waited for long. From, to, the highest latency, and who held
 # them up
 #
@@ -98,11 +100,8 @@ def _ms(seconds: float | None) -> float | None:
 # Who held them up: the threads of a task in a slot before which rows waited longest meanwhile (queue over
 # what they take in), when that is a tenth of the excess latency, or 0.1 s; nobody is named else.
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 TIMES, LEAST_S = 2.0, 0.25  # above the usual latency
 USUAL = 0.1  # quantile of the bins
@@ -128,8 +127,6 @@ class Stretch:
 def stretches(at_s: Floats, high_s: Floats, bin_s: float) -> list[Stretch]:
     """Where rows waited for long. `at_s`: beginnings of the bins that have rows, ascending; `high_s`: the 90th
     percentile of the latency of each."""
-    import numpy as np
-
     if len(at_s) < LEAST_BINS:
         return []
     usual_s = float(np.quantile(high_s, USUAL))
@@ -197,8 +194,6 @@ def _bins(asked: AnalysisInput) -> list[Any]:
 
 
 def _of_path(asked: AnalysisInput, run: str, source: str, sink: str, rows: Sequence[Any]) -> list[Episode]:
-    import numpy as np
-
     width = float(asked.bin_s)
     at_s = np.array([asked.at_s(run, row["w"] * width * 1e6) for row in rows])
     found = stretches(at_s, np.array([row["p90_s"] for row in rows]), width)[:MOST]
@@ -224,8 +219,6 @@ def _episode(run: str, source: str, sink: str, one: Stretch, at_s: Floats, rows:
 
 def _culprits(asked: AnalysisInput, found: Sequence[Episode]) -> dict[int, list[Any]]:
     """Number of an episode → groups of threads, those before which rows waited longest first."""
-    from pyspark.sql import functions as f
-
     if not found:
         return {}
     us = [
@@ -258,8 +251,6 @@ def _culprits(asked: AnalysisInput, found: Sequence[Episode]) -> dict[int, list[
 
 def _named(episode: Episode, groups: Sequence[Any]) -> Episode:
     """With who held up its rows, if anybody clearly did."""
-    import msgspec
-
     if not groups or groups[0]["held_s"] < HELD_LEAST * min(1.0, episode.peak_s - episode.usual_s):
         return episode
     first = groups[0]

@@ -14,11 +14,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from headgate.dashboards.analytics.aggregation.aggregate_tables import FINE_PER_DOUBLING, STABILITY_WINDOW_S
-from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, number, over, thinned
-from headgate.dashboards.analytics.analyses.latency_analyses import coarse, quantile
+from headgate.dashboards.analytics.aggregation.analysis_input import (
+    AnalysisInput,
+    built,
+    number,
+    over,
+    thinned,
+)
+from headgate.dashboards.analytics.analyses.latency_analyses import spread_of
 from headgate.dashboards.analytics.storage.result_tables import (
     POINTS_MOST,
     BottleneckAnswer,
@@ -30,11 +40,13 @@ from headgate.dashboards.analytics.storage.result_tables import (
     StepSlot,
 )
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from headgate.topology_runtime.stability.slopes import Slope
+from headgate.topology_runtime.stability.slopes import Slope, theil_sen, trend
+from headgate.topology_runtime.stability.trial_evidence import (
+    LATENCY_RESOLUTION,
+    UNSTABLE_SLOPE,
+    Evidence,
+    verdict_of,
+)
 
 POINTS = 24  # of an epoch: pairs of points grow with the square
 LEAST_POINTS = 4  # points or rows below which a slope says nothing
@@ -60,8 +72,6 @@ def epochs(asked: AnalysisInput, episodes: Iterable[Episode]) -> list[StabilityA
 
 def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str, int], tuple[int, int]]]:
     """(windows, evenly chosen; of each epoch: how many grow, of how many)."""
-    from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
-
     rows = [
         row
         for row in asked.rows("latency_windows", "run", "w", "source", "sink", "epoch")
@@ -75,8 +85,6 @@ def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str
 
 
 def _window(asked: AnalysisInput, row: Mapping[str, Any]) -> StabilityAnswer:
-    from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
-
     at_s, slope = asked.window_at_s(row["run"], row["w"], STABILITY_WINDOW_S), number(row["slope"])
     stable = None if slope is None else slope <= UNSTABLE_SLOPE
     return StabilityAnswer(
@@ -126,9 +134,6 @@ def _epoch(
     queue: list[Point],
     slow_s: float,
 ) -> StabilityAnswer:
-    from headgate.topology_runtime.stability.slopes import Slope
-    from headgate.topology_runtime.stability.trial_evidence import LATENCY_RESOLUTION, Evidence, verdict_of
-
     none = Slope(0.0, 0.0, 0.0, 0)
     middle = sorted(value for _, value in latency)[len(latency) // 2]
     slope = _slope(latency, LATENCY_RESOLUTION * middle) or none
@@ -146,10 +151,6 @@ def _epoch(
 
 
 def _slope(points: list[Point], resolution: float) -> Slope | None:
-    import numpy as np
-
-    from headgate.topology_runtime.stability.slopes import trend
-
     if len(points) < LEAST_POINTS:
         return None
     x, y = (np.array([point[n] for point in points]) for n in (0, 1))
@@ -204,16 +205,12 @@ def marks_of(run: TraceRun) -> tuple[list[Marks], list[LeftOut]]:
 
 def _inside(frame: DataFrame, known: DataFrame) -> DataFrame:
     """Rows of the steps, without the beginning of each."""
-    from pyspark.sql import functions as f
-
     at_s = f.unix_micros("time") / 1e6
     rows = frame.withColumn("at_s", at_s).join(f.broadcast(known), "run")
     return rows.where((f.col("at_s") >= f.col("from_s") + SETTLE_S) & (f.col("at_s") <= f.col("to_s")))
 
 
 def _steps(asked: AnalysisInput, marks: Sequence[Marks], known: DataFrame) -> list[StepAnswer]:
-    from pyspark.sql import functions as f
-
     rows = _inside(asked.frames["latency"](), known)
     seconds: dict[StepKey, list[tuple[float, float]]] = defaultdict(list)
     by_second = rows.groupBy(*KEYS, f.floor("at_s").alias("second")).agg(
@@ -235,8 +232,6 @@ def _steps(asked: AnalysisInput, marks: Sequence[Marks], known: DataFrame) -> li
 
 def _done(asked: AnalysisInput, latency: DataFrame, known: DataFrame) -> dict[StepKey, float]:
     """Tuples of the sources per second that came through: rows at the sinks by what they weigh."""
-    from pyspark.sql import functions as f
-
     weights = [(r.key, task, w) for r in asked.runs.values() for task, w in r.weights.items() if w > 0]
     of = asked.facts(weights, "run string, task string, weight double")
     sinks = latency.select("run", f.col("sink").alias("task")).distinct().join(of, ["run", "task"])
@@ -259,25 +254,16 @@ def _step(
     done_tps: float | None,
 ) -> StepAnswer:
     run, step, from_s, to_s, offered_tps = mark
-    slope, stable = judged(seconds)
-    tuples = sum(row["tuples"] for row in bins)
-    top = max((row["max_s"] for row in bins), default=None)
-    pairs = [(row["bucket"], row["tuples"]) for row in bins]
-    p50, p95, p99 = (quantile(pairs, share, top) for share in (0.5, 0.95, 0.99))
-    mean = sum(row["weighted_s"] for row in bins) / tuples if tuples else None
+    spread = spread_of(bins)
+    del spread["max_s"]
+    at_s = asked.at_s(run, from_s * 1e6)
     return StepAnswer(
-        run, step, asked.at_s(run, from_s * 1e6), to_s - from_s, offered_tps, number(done_tps),
-        slope, stable, mean, p50, p95, p99, coarse(pairs),
-    )  # fmt: skip
+        run, step, at_s, to_s - from_s, offered_tps, number(done_tps), *judged(seconds), **spread
+    )
 
 
 def judged(seconds: Iterable[tuple[float, float]]) -> tuple[float | None, bool | None]:
     """(slope of the seconds' median latencies, is it within the limit?); None: too few of them."""
-    import numpy as np
-
-    from headgate.topology_runtime.stability.slopes import theil_sen
-    from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
-
     points = np.array(list(seconds), dtype=float).reshape(-1, 2)
     if len(points) < LEAST_SECONDS:
         return None, None
@@ -286,8 +272,6 @@ def judged(seconds: Iterable[tuple[float, float]]) -> tuple[float | None, bool |
 
 
 def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
-    from pyspark.sql import functions as f
-
     def finite(name: str) -> Any:
         return f.avg(f.when(~f.isnan(name), f.col(name))).alias(name)
 
@@ -298,10 +282,7 @@ def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
         .orderBy(*KEYS, "vm", "slot")
         .collect()
     )
-    return [
-        StepSlot(r["run"], r["step"], r["vm"], r["slot"], number(r["cpu"]), number(r["memory"]), r["n"])
-        for r in rows
-    ]
+    return [built(StepSlot, row.asDict()) for row in rows]
 
 
 # ── The threads of each epoch that are nearest to their limit: task, slot, and how their queue grows ───
@@ -342,8 +323,6 @@ def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
 
 def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[str, Any]:
     """How busy these threads are, their queue, and how much they take in."""
-    from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
-
     seconds = row["seconds"]
     taken_tps = max(row["tuples_in"], row["tuples_out"]) / seconds
     busy_share, threads = over(row["busy_s"], row["window_s"]), row["window_s"] / seconds
@@ -365,11 +344,7 @@ def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[
 
 
 def _row(run: str, epoch: int, rank: int, of: dict[str, Any]) -> BottleneckAnswer:
-    return BottleneckAnswer(
-        run, epoch, rank, of["task"], of["vm"], of["slot"], round(of["threads"], 2),
-        number(of["busy_share"]), number(of["cpu_share"]), number(of["queue_mean"]),
-        number(of["queue_growth_tps"]), number(of["load"]),
-    )  # fmt: skip
+    return built(BottleneckAnswer, of, run=run, epoch=epoch, rank=rank, threads=round(of["threads"], 2))
 
 
 # ── Threads that take in far more than their share: twice what the others of their task do, or more ───
@@ -432,8 +407,6 @@ def _able(asked: AnalysisInput) -> Able:
 
 def _every(model: Any) -> list[dict[str, float]]:
     """The points of a model, and between two of them a straight line."""
-    import numpy as np
-
     points = sorted(model["points"], key=lambda point: point["threads"])
     threads, rates = ([point[name] for point in points] for name in ("threads", "rate_tps"))
     every = range(1, int(threads[-1]) + 1)

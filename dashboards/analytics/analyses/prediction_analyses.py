@@ -16,9 +16,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, number, over, thinned
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as f
+
+from headgate.dashboards.analytics.aggregation.analysis_input import (
+    AnalysisInput,
+    built,
+    number,
+    over,
+    thinned,
+)
 from headgate.dashboards.analytics.aggregation.row_sums import np_of
 from headgate.dashboards.analytics.aggregation.time_sums import (
     AGAINST,
@@ -39,9 +50,6 @@ from headgate.dashboards.analytics.storage.result_tables import (
     TaskResidual,
 )
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MEDIAN, HIGH = 0.5, 0.95
 KINDS = ("all", "pair", "epoch", "slot", "vm")  # by which use of slots is told
@@ -106,20 +114,16 @@ def _of_rate(by: str, name: str, rows: Sequence[RateTried]) -> Residuals:
     errors = sorted(abs(a - p) / abs(a) for a, p in rows if a)
     n, left = len(rows), [a - p for a, p in rows]
     varies = len({p for _, p in rows}) > 1
-    sums = n if varies else 0, sum(a for a, _ in rows), sum(a * a for a, _ in rows)
-    ss = sum(x * x for x in left)
-    return Residuals(
-        of="rate",
-        by=by,
-        name=name,
-        n=n,
-        r2=r2(*sums, ss),
-        r2_without_offset=r2(*sums, ss - sum(left) ** 2 / n),
-        mae=sum(map(abs, left)) / n,
-        median_error=quantile(errors, MEDIAN),
-        p95_error=quantile(errors, HIGH),
-        worst_error=errors[-1] if errors else None,
-        mean_residual=sum(left) / n,
+    sums = {
+        "n": n,
+        "sum": sum(a for a, _ in rows),
+        "squares": sum(a * a for a, _ in rows),
+        "residual": sum(left),
+    }
+    sums |= {"absolute": sum(map(abs, left)), "ss": sum(x * x for x in left)}
+    worst = errors[-1] if errors else None
+    return _residuals(
+        "rate", by, name, sums, varies, (quantile(errors, MEDIAN), quantile(errors, HIGH), worst)
     )
 
 
@@ -142,9 +146,6 @@ def of_slots(asked: AnalysisInput, of: str) -> list[Residuals]:
 
 def _by_kinds(asked: AnalysisInput, table: pa.Table) -> pa.Table:
     """With a column for each kind, its name."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not table.num_rows:
         return table
     slot, epoch = (pc.cast(table[name], pa.string()) for name in ("slot", "epoch"))
@@ -173,9 +174,6 @@ def _added_up(table: pa.Table, of: str, by: str) -> list[dict[str, Any]]:
 
 def _quantiles(errors: pa.Table, of: str, by: str) -> dict[str, tuple[float, float]]:
     """Name → (median, 95th percentile)."""
-    import numpy as np
-    import pyarrow.compute as pc
-
     if not errors.num_rows:
         return {}
     mine = errors.filter(pc.equal(errors["of"], of)).group_by([by, "bucket"], use_threads=False)
@@ -198,21 +196,28 @@ def size_of(bucket: int) -> float:
 
 
 def _row(of: str, by: str, row: Mapping[str, Any], errors: tuple[float | None, float | None]) -> Residuals:
-    sums = row["n"] if row["most"] > row["least"] else 0, row["sum"], row["squares"]
     median, high = (None if each is None else min(each, row["worst"]) for each in errors)
+    return _residuals(of, by, row[by], row, row["most"] > row["least"], (median, high, row["worst"]))
+
+
+def _residuals(
+    of: str,
+    by: str,
+    name: str,
+    sums: Mapping[str, Any],
+    varies: bool,
+    errors: tuple[float | None, float | None, float | None],
+) -> Residuals:
+    """sums: `AGAINST`; varies: not all predictions are the same; errors: median, 95th percentile, worst."""
+    n = int(sums["n"])
+    known = n if varies else 0, sums["sum"], sums["squares"]
+    middle, high, worst = errors
     return Residuals(
-        of=of,
-        by=by,
-        name=row[by],
-        n=int(row["n"]),
-        r2=r2(*sums, row["ss"]),
-        r2_without_offset=r2(*sums, row["ss"] - row["residual"] ** 2 / row["n"]),
-        mae=over(row["absolute"], row["n"]),
-        median_error=number(median),
-        p95_error=number(high),
-        worst_error=number(row["worst"]),
-        mean_residual=over(row["residual"], row["n"]),
-    )
+        of, by, name, n,
+        r2(*known, sums["ss"]), over(sums["absolute"], n), number(middle), number(high), number(worst),
+        over(sums["residual"], n),
+        r2(*known, sums["ss"] - sums["residual"] ** 2 / n),
+    )  # fmt: skip
 
 
 def r2(n: float, total: float, squares: float, residual: float) -> float | None:
@@ -264,16 +269,11 @@ def series(asked: AnalysisInput, hard: Sequence[Window]) -> list[RateWindow]:
     """Rates over time."""
     tested = {(row["run"], row["epoch"], row["w"]) for row in hard}
     return [
-        RateWindow(
-            run=row["run"],
-            epoch=row["epoch"],
+        built(
+            RateWindow,
+            row,
             at_s=asked.window_at_s(row["run"], row["w"], asked.window_s),
             window_s=float(asked.window_s),
-            offered_tps=number(row["offered_tps"]),
-            emitted_tps=number(row["emitted_tps"]),
-            acked_tps=number(row["acked_tps"]),
-            planned_tps=number(row["planned_tps"]),
-            predicted_tps=number(row["predicted_tps"]),
             tried=(row["run"], row["epoch"], row["w"]) in tested,
         )
         for row in thinned(asked.rows("rate_windows", "run", "w", "epoch"))
@@ -284,16 +284,12 @@ def scatter(asked: AnalysisInput) -> list[SlotPredicted]:
     """Slots over time: a sample, always the same one."""
     least = asked.rows("slot_points", "hash")[:POINTS_MOST]
     return [
-        SlotPredicted(
-            run=row["run"],
+        built(
+            SlotPredicted,
+            row,
             pair=asked.runs[row["run"]].pair,
-            epoch=row["epoch"],
             at_s=asked.window_at_s(row["run"], row["w"], asked.window_s),
-            vm=row["vm"],
-            slot=row["slot"],
-            cpu=number(row["cpu"]),
             predicted_cpu=number(row["cpu_predicted"]),
-            memory=number(row["memory"]),
             predicted_memory=number(row["memory_predicted"]),
         )
         for row in sorted(least, key=lambda row: [row[name] for name in ("run", "w", "epoch", "vm", "slot")])
@@ -471,8 +467,6 @@ def _points(asked: AnalysisInput) -> dict[str, list[dict[str, Any]]]:
     peaks = asked.held["peaks"]
     if not peaks.num_rows:
         return {}
-    from pyspark.sql import functions as f
-
     window = ["run", "epoch", "vm", "slot", "w"]
     process = asked.frames["slot_windows"]().where(f.col("cpu").isNotNull()).select(*window, "cpu")
     rows = (

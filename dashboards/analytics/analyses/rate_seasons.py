@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
@@ -20,14 +22,11 @@ from headgate.dashboards.analytics.storage.result_tables import POINTS_MOST, For
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.rates.learned_season import SCHEMA, LearnedFrom, LearnedSeason
+from headgate.topology_runtime.rates.season_learning import ALIKE, correlations, learned_of, period_of
 from headgate.topology_runtime.wire.wire_version import VERSION
 from headgate.topology_runtime.wording import utc_iso
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 BINS_MOST = 4096  # of a run's series
 LEAST_BINS = 24
@@ -74,8 +73,6 @@ def full_bins(bins: Sequence[Any]) -> Sequence[Any]:
 def _of_run(
     asked: AnalysisInput, run: TraceRun, rows: Sequence[Any], files: DataPlace
 ) -> tuple[Season, list[Forecast]]:
-    import numpy as np
-
     if len(rows) < LEAST_BINS:
         why = f"{len(rows)} stretches of {asked.window_s} s are too few: {LEAST_BINS} are needed"
         return Season(run.key, *(None,) * 8, why), []
@@ -93,10 +90,6 @@ def _of_run(
 
 def judged(run: str, values: Floats, bin_s: float, begin_s: float) -> tuple[Season, list[Forecast]]:
     """Season and forecast of one evenly spaced series, rows/s."""
-    import numpy as np
-
-    from headgate.topology_runtime.rates.season_learning import ALIKE, correlations, period_of
-
     held = max(1, int(HELD_OUT * len(values)))
     seen, unseen = values[:-held], values[-held:]
     before_s, whole_s = (period_of(each, len(values) * bin_s, bin_s) for each in (seen, values))
@@ -128,8 +121,6 @@ def judged(run: str, values: Floats, bin_s: float, begin_s: float) -> tuple[Seas
 
 def power_share(values: Floats, period: int) -> float:
     """Share of the periodogram that lies at the period and its harmonics, each with a bin to either side."""
-    import numpy as np
-
     power = np.abs(np.fft.rfft(_detrended(values))) ** 2
     base, near = len(values) / period, np.zeros(len(power), bool)
     for harmonic in range(1, int(period / 2) + 1):
@@ -141,8 +132,6 @@ def power_share(values: Floats, period: int) -> float:
 def extended(values: Floats, period: int | None, steps: int) -> Floats:
     """The series `steps` bins on, never below 0. With a period: as one before, with the drift of
     a period; without: the last value."""
-    import numpy as np
-
     n = len(values)
     if period is None:
         return np.full(steps, max(0.0, float(values[-1])))
@@ -154,8 +143,6 @@ def extended(values: Floats, period: int | None, steps: int) -> Floats:
 
 
 def _detrended(values: Floats) -> Floats:
-    import numpy as np
-
     at = np.arange(len(values)) - (len(values) - 1) / 2
     middle: Floats = values - values.mean()
     return middle - at * float(at @ middle) / float(at @ at)
@@ -189,10 +176,6 @@ class SeasonOf(NamedTuple):
 
 def season_data(values: Floats, bin_s: float, of: SeasonOf) -> dict[str, Any] | None:
     """Of an evenly spaced series, rows/s; None where nothing comes back that could be forecast."""
-    import numpy as np
-
-    from headgate.topology_runtime.rates.season_learning import learned_of
-
     seconds = round(len(values) * bin_s)
     middles_s = (np.arange(len(values)) + 0.5) * bin_s
     try:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from pyspark.sql import Column
+from pyspark.sql import functions as f
 
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, number
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
@@ -21,13 +23,11 @@ from headgate.dashboards.analytics.storage.trace_runs import (
     PublishedEvent,
     PublishedView,
     PublishedViews,
+    epochs_of,
     lines_of,
 )
 from headgate.topology_runtime.traces.trace_tables import DECISIONS
 from headgate.topology_runtime.wording import counted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 BEFORE_S, AFTER_S = 5, 10
 SECONDS = range(-BEFORE_S, AFTER_S + 1)  # from a plan on
@@ -120,11 +120,6 @@ def read_decisions(file: DataPlace) -> tuple[list[Decision], int]:
     return found, torn
 
 
-def epochs_of(written: Sequence[int]) -> list[int]:
-    """The epoch that each plan got. A plan that has to wait for VMs is written with the epoch before its own."""
-    return [epoch + 1 if epoch in written[:n] else epoch for n, epoch in enumerate(written)]
-
-
 def _enacted(lines: Iterable[Decision]) -> dict[int, Forced]:
     """Epoch → what later decisions say came of its plan."""
     return {
@@ -153,8 +148,6 @@ def _in_force(
 
 def _decided(asked: AnalysisInput, run: DataPlace) -> dict[int, float]:
     """Epoch → seconds that planning took."""
-    from pyspark.sql import functions as f
-
     files = [name for name, _, _ in run.sizes() if INPUTS.match(name)]
     if not files:
         return {}
@@ -186,8 +179,6 @@ def _around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int
 def _read_around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int, Around]:
     """Decision's time → `seconds`: task → second from the decision on → rows out; `before`, `after`: rows out of
     the threads that were there before and after, in the 5 s before and from the decision on."""
-    from pyspark.sql import functions as f
-
     if not times_us:
         return {}
     at_us = f.unix_micros("time")
@@ -229,8 +220,6 @@ def _read_around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dic
 
 
 def _time(us: int) -> Column:
-    from pyspark.sql import functions as f
-
     return f.timestamp_micros(f.lit(us))
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, over
-from headgate.dashboards.analytics.analyses.latency_analyses import quantile
+from headgate.dashboards.analytics.analyses.latency_analyses import spread_of
 from headgate.dashboards.analytics.storage.result_tables import Cost, RunFigures, waited_s
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 
@@ -18,12 +18,7 @@ Whole = Mapping[str, Mapping[str, float | None]]  # run → figure → value
 def latencies(asked: AnalysisInput) -> Whole:
     """Of each run over all its paths and epochs; where there was none, nothing."""
     rows = asked.sums("latency_histogram", "run", "bucket")
-    found = {}
-    for run, group in groupby(rows, lambda row: row["run"]):
-        its = list(group)
-        bins, top = [(row["bucket"], row["tuples"]) for row in its], max(row["max_s"] for row in its)
-        found[run] = {f"p{q}_s": quantile(bins, q / 100, top) for q in (50, 95, 99)}
-    return found
+    return {run: spread_of(list(its)) for run, its in groupby(rows, lambda row: row["run"])}
 
 
 def rates(asked: AnalysisInput) -> Whole:

@@ -15,20 +15,17 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, over
 from headgate.dashboards.analytics.storage.result_tables import Interference, Leak, PairCost, SlotSpeed
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+from headgate.topology_runtime.stability.slopes import Slope, median_slopes, t95, trend
 
-if TYPE_CHECKING:
-    from headgate.topology_runtime.stability.slopes import Slope
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 LEAST_WINDOWS = 3  # of an epoch
 SLOW, DISTURBS = 0.9, 1.1  # the whole interval is below, above
@@ -76,8 +73,6 @@ def _cells(asked: AnalysisInput) -> Sequence[Cell]:
 
 def fitted(run: str, cells: Sequence[Cell]) -> tuple[list[SlotSpeed], list[PairCost]]:
     """Of one run."""
-    import numpy as np
-
     tasks = sorted({cell["task"] for cell in cells})
     places = sorted({cell["place"] for cell in cells}, key=str)
     pairs = sorted({(cell["task"], other) for cell in cells for other in cell["beside"]})
@@ -117,8 +112,6 @@ def _pair_cost(run: str, pair: tuple[str, str], more: Interval, windows: int) ->
 
 
 def _one(at: int, size: int) -> Floats:
-    import numpy as np
-
     contrast = np.zeros(size)
     contrast[at] = 1.0
     return contrast
@@ -156,8 +149,6 @@ class _Fit:
     """Weighted least squares, with what it can tell."""
 
     def __init__(self, seen: Floats, cells: Sequence[Cell], tasks: Sequence[str]) -> None:
-        import numpy as np
-
         slopes = np.zeros((len(cells), len(tasks)))
         for k, task in enumerate(tasks):
             mine = [n for n, cell in enumerate(cells) if cell["task"] == task]
@@ -177,10 +168,6 @@ class _Fit:
 
     def of(self, contrast: Floats) -> Interval | None:
         """(value, low, high) of a sum of effects; None when the run does not tell it."""
-        import numpy as np
-
-        from headgate.topology_runtime.stability.slopes import t95
-
         length = float(np.linalg.norm(contrast))
         if length == 0 or np.linalg.norm(contrast - (contrast @ self._axes.T) @ self._axes) > SAME * length:
             return None
@@ -277,10 +264,6 @@ def longest_life(points: Points) -> Points:
 
 def leak_of(points: Points) -> Slope | None:
     """The pace of a leak in fractions of the slot per second; None when there is none."""
-    import numpy as np
-
-    from headgate.topology_runtime.stability.slopes import median_slopes, trend
-
     if len(points) < LEAST_POINTS or points[-1][0] - points[0][0] < LEAST_S:
         return None
     at_s, memory = (np.array([point[n] for point in points]) for n in (0, 1))

@@ -6,16 +6,17 @@ found by name and costs itself alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.topology_runtime.traces.arrow_schema import arrow_schema
 from headgate.topology_runtime.traces.trace_tables import COUNT, TABLES, TEXT, TIME
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BATCH_ROWS = 131_072
 GROUP_ROWS = 131_072  # of a row group: what a reader that wants one stretch of time reads at least
@@ -23,8 +24,6 @@ DAY_US = 86_400_000_000
 
 
 DONE = "rows long, size_bytes long, unreadable array<struct<uri: string, why: string>>"
-
-Row = tuple[str, str, list[str], int, bool]
 
 
 @dataclass(frozen=True)
@@ -36,10 +35,6 @@ class Job:
     inputs: tuple[DataPlace, ...]
     day: int
     cut: bool
-
-    def row(self) -> Row:
-        """What `compacted` takes."""
-        return self.table, self.output.uri, [file.uri for file in self.inputs], self.day, self.cut
 
 
 @dataclass(frozen=True)
@@ -58,9 +53,9 @@ class Done:
         )
 
 
-def compacted(table: str, output: str, inputs: Sequence[str], day: int, cut: bool) -> tuple[Any, ...]:
+def compacted(job: Job) -> tuple[Any, ...]:
     """Do a job; what came of it as DONE, a struct of Spark, has it."""
-    done = compact(Job(table, place(output), tuple(map(place, inputs)), day, cut))
+    done = compact(job)
     return done.rows, done.size_bytes, list(done.unreadable)
 
 
@@ -81,9 +76,6 @@ class _Unreadable(Exception):
 
 
 def _written(job: Job, bad: dict[str, str]) -> Done:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     files, schema = job.output.files(), arrow_schema(job.table)
     draft = job.output.draft
     files.create_dir(job.output.parent.path, recursive=True)
@@ -131,8 +123,6 @@ def _batches(job: Job, schema: pa.Schema, bad: dict[str, str]) -> Iterator[pa.Re
 
 
 def _read(file: DataPlace, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
-
     with file.files().open_input_file(file.path) as stream, pq.ParquetFile(stream) as parquet:
         columns = [name for name in schema.names if name in parquet.schema_arrow.names]
         for batch in parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
@@ -141,8 +131,6 @@ def _read(file: DataPlace, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Our columns in our order; one that is absent is unknown, but `tuples` is 1: each row then stands for itself."""
-    import pyarrow as pa
-
     columns: list[Any] = []
     for field in schema:
         at = batch.schema.get_field_index(field.name)
@@ -156,9 +144,6 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _of_day(batch: pa.RecordBatch, day: int) -> pa.RecordBatch:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     us = batch.column("time").cast(pa.int64())
     there = pc.and_(pc.greater_equal(us, day * DAY_US), pc.less(us, (day + 1) * DAY_US))
     return batch.filter(there)

@@ -86,7 +86,7 @@ def _lost_a_part(
 ) -> bool:
     """Make what is desired and enter it into `known`. Could a part that was there not be read?"""
     desired = [w for run, segments in found for w in plan(curated, run, segments, known[run.key])]
-    made = in_tasks(spark, compacted, [w.job.row() for w in desired], DONE)
+    made = in_tasks(spark, compacted, [w.job for w in desired], DONE)
     done = [Done.of(row) for row in made]
     for run, segments in found:
         mine = [(w, d) for w, d in zip(desired, done, strict=True) if w.run is run]

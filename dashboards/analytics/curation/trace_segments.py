@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from headgate.dashboards.analytics.curation import clock_jumps as clocks
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
@@ -19,8 +22,6 @@ from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.topology_runtime.traces.trace_tables import COUNT, NUMBER, TABLES, TEXT, TIME
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
     from pyspark.sql.types import StructType
 
 
@@ -49,8 +50,6 @@ def spark_schema(table: str) -> StructType:
 
 def fits(kind: str, found: pa.DataType) -> bool:
     """Can a column of this Arrow type be read as one of ours without a change of meaning?"""
-    import pyarrow as pa
-
     is_a = pa.types
     if is_a.is_dictionary(found):
         found = found.value_type
@@ -171,8 +170,6 @@ class _Unfit(Exception):
 
 def _footer(file: DataPlace) -> tuple[pq.FileMetaData, bytes]:
     """(metadata, the footer's bytes). Raises _Unfit."""
-    import pyarrow.parquet as pq
-
     with file.files().open_input_file(file.path) as stream:
         size = stream.size()
         if size == 0:
@@ -203,9 +200,6 @@ def _span(file: DataPlace, metadata: pq.FileMetaData) -> tuple[int, int] | None:
 
 
 def _span_read(file: DataPlace) -> tuple[int, int] | None:
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     try:
         with file.files().open_input_file(file.path) as stream:
             ends = pc.min_max(pq.read_table(stream, columns=["time"])["time"])

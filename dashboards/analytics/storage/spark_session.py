@@ -145,7 +145,8 @@ def session(master: str, memory: str, log: Path, more: Mapping[str, str] = {}) -
         with _connected(master, log, more) as spark:
             yield spark
         return
-    _check()
+    check_installed()
+    _check_java()
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("headgate analyze").master(master)
@@ -271,7 +272,7 @@ def side_by_side(spark: SparkSession, works: Iterable[Callable[[], None]]) -> No
 
 
 def in_tasks(
-    spark: SparkSession, function: Callable[..., Any], works: Sequence[tuple[Any, ...]], kind: str
+    spark: SparkSession, function: Callable[[Any], Any], works: Sequence[Any], kind: str
 ) -> list[Any]:
     """What the function makes of each, a task of Spark's for each; `kind`: of that, as Spark writes types. Tasks begin
     in order, and what they make is small."""
@@ -280,7 +281,7 @@ def in_tasks(
     from pyspark.sql import functions as f
 
     def do(number: int) -> Any:
-        return function(*works[number])
+        return function(works[number])
 
     # a plain function of Python: one over Arrow batches makes PySpark ask for pandas
     done = f.udf(do, kind, useArrow=False).asNondeterministic()
@@ -336,13 +337,15 @@ def _stop(spark: SparkSession) -> None:
     SparkContext._gateway = SparkContext._jvm = None
 
 
-def _check() -> None:
-    import importlib.util
-
+def check_installed() -> None:
+    """Raises HeadgateError when PySpark is not there."""
     if importlib.util.find_spec("pyspark") is None:
         raise HeadgateError(
             "PySpark is not installed", cause="`analyze` runs on it", hint="pip install 'headgate[spark]'"
         )
+
+
+def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else None
     if not (java and java.exists()) and shutil.which("java") is None:

@@ -231,6 +231,11 @@ class PublishedViews:
             yield PublishedView(line.now, stage, tuples, line.patch is None or bool(said.tuples), told)
 
 
+def epochs_of(written: Sequence[int]) -> list[int]:
+    """The epoch that each plan got. A plan that has to wait for VMs is written with the epoch before its own."""
+    return [epoch + 1 if epoch in written[:n] else epoch for n, epoch in enumerate(written)]
+
+
 def view_parts(run: DataPlace) -> list[DataPlace]:
     """Oldest first; of a part that is there twice (a kill while it was compressed) one."""
     names = sorted(

@@ -89,7 +89,7 @@ def bare_pair(seconds: float) -> float:
     process.start()
     done, start = 0, 0.0
     while True:
-        data = pull.receive_bytes(10.0)
+        data = pull.wait_for_bytes(10.0)
         if not data:
             break
         start = start or time.perf_counter()
@@ -163,7 +163,7 @@ def bare_hop(seconds: float) -> tuple[float, float]:
     )
     process.start()
     late: list[float] = []
-    while data := pull.receive_bytes(10.0):
+    while data := pull.wait_for_bytes(10.0):
         late.append((time.time_ns() - wire.read(b"\x91" + data, wire.PLAIN)[0][0]) / 1e6)
     process.join()
     pull.close()

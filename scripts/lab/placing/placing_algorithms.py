@@ -249,9 +249,6 @@ class _Refining:
         self._free[target] -= each
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class Placer(msgspec.Struct, frozen=True):
     """`place`: None: by integer programming."""
 

@@ -24,6 +24,7 @@ from headgate.controller.files.planning_inputs import read_models
 from headgate.controller.models.plans import Bundle, Placement
 from headgate.controller.models.task_models import Model
 from headgate.controller.plan.predict.prediction import predict
+from headgate.lab.predictions.placed_threads import Placed
 from headgate.lab.predictions.prediction_scores import at_speed, check_speeds
 from headgate.lab.predictions.trial_predictions import Case, bare, closed_loop, modelled
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -32,7 +33,6 @@ from headgate.topology_runtime.api.logic import runs_anywhere
 from headgate.topology_runtime.api.task_functions import build
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError
-from headgate.topology_runtime.measuring.bench import Placed
 from headgate.topology_runtime.measuring.machine_speed import Reference
 from headgate.topology_runtime.measuring.measuring_slots import Awake, Quotas
 

@@ -44,8 +44,6 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 COLUMNS = (
     "placements", "n", "rates, rows/s", "highest: R²", "error, median", "95th percentile", "likely: R²",
     "error, median", "95th percentile", "CPU R²", "mean error, points", "memory R²", "mean error, MB",

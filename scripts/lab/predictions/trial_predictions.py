@@ -29,12 +29,12 @@ from headgate.controller.models.plans import Bundle, Placement
 from headgate.controller.models.task_models import Model, peak_rate
 from headgate.controller.plan.planner import PlanRequest, make_plan
 from headgate.controller.plan.predict.prediction import predict
+from headgate.lab.predictions.placed_threads import Placed, PlacedCounts, Use
 from headgate.lab.predictions.prediction_scores import check_speeds, scored, table
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.loading import load
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError, Infeasible
-from headgate.topology_runtime.measuring.bench import Placed, PlacedCounts, Use
 from headgate.topology_runtime.measuring.bench_trials import TrialResult, run_trial
 from headgate.topology_runtime.measuring.machine_speed import Reference
 from headgate.topology_runtime.measuring.measuring_slots import Awake, Quotas

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.lab.rate_policies.rate_options import (
+    check_numbers,
+    enact_s,
+    headroom,
+    machine_s,
+    number,
+    rate_scale,
+    season,
+)
 from headgate.topology_runtime.commands.output import Format, emit, emit_line, format_options, write_table
-from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wording import counted, significant, utc_iso
 
@@ -21,7 +29,6 @@ if TYPE_CHECKING:
     from headgate.lab.rate_policies.backtest_world import BacktestQuestion
 
 SCHEMA, LINE_SCHEMA = "headgate/advised/v1", "headgate/advice/v1"
-HEADROOM = ControllerSettings(run="").headroom
 PAST_S, VALUES_MOST = 1800.0, 11_000
 NS = 1e9
 
@@ -41,46 +48,18 @@ NS = 1e9
 @click.option(
     "--trace", "from_trace", metavar="DIR", help="Instead: of a recorded run (its topology and models too)."
 )
-@setting("--rate-scale", type=float, default=1.0, show_default=True, metavar="X", help="Rows/s = value × X.")
-@setting(
-    "--past",
-    type=float,
-    default=PAST_S,
-    show_default=True,
-    metavar="S",
-    help="Begin so long ago.",
-)
-@setting("--step", type=float, default=1.0, show_default=True, metavar="S", help="Between two values.")
-@setting("--every", type=float, default=5.0, show_default=True, metavar="S", help="Ask so often.")
+@rate_scale
+@number("--past", PAST_S, "S", "Begin so long ago.")
+@number("--step", 1.0, "S", "Between two values.")
+@number("--every", 5.0, "S", "Ask so often.")
 @click.option("--once", is_flag=True, help="Say what it would do now, and end.")
 @click.option("--seconds", type=float, metavar="N", help="End after so long (default: Ctrl-C).")
-@setting("--max-vms", type=int, default=64, show_default=True, metavar="N", help="VMs that may be had.")
-@setting("--vm-slots", type=int, default=4, show_default=True, metavar="N", help="Slots of each.")
-@setting(
-    "--headroom",
-    type=float,
-    default=HEADROOM,
-    show_default=True,
-    metavar="H",
-    help="Of each plan.",
-)
-@setting(
-    "--enact-s",
-    type=float,
-    default=1.0,
-    show_default=True,
-    metavar="S",
-    help="To bring a plan into force.",
-)
-@setting(
-    "--machine-s",
-    type=float,
-    default=2.0,
-    show_default=True,
-    metavar="S",
-    help="To get a VM, besides.",
-)
-@setting("--season", type=click.Path(path_type=Path), metavar="FILE", help="A season that was learned.")
+@number("--max-vms", 64, "N", "VMs that may be had.")
+@number("--vm-slots", 4, "N", "Slots of each.")
+@headroom
+@enact_s
+@machine_s
+@season
 @format_options
 def advise(output: Format, **options: Any) -> None:
     """Say when and what headgate would plan for a deployment that it does not run, and why; nothing is run or changed.
@@ -105,8 +84,6 @@ def advise(output: Format, **options: Any) -> None:
 
 def check(options: dict[str, Any]) -> None:
     """Raises UsageError, InvalidInput with every fault."""
-    from headgate.controller.planning_commands.planning_options import number_faults
-
     if (options["from_prometheus"] is None) == (options["from_trace"] is None):
         raise UsageError(
             "missing source of rates: --prometheus URL or --trace DIR", hint="see headgate lab advise --help"
@@ -116,18 +93,11 @@ def check(options: dict[str, Any]) -> None:
         raise UsageError(
             f"{missing} is missing", hint="headgate lab advise TOPOLOGY --prometheus URL --query PROMQL"
         )
-    limits = {
-        "rate_scale": (1e-9, 1e9), "past": (0.0, 1e6), "step": (1.0, 300.0), "every": (0.1, 3600.0),
-        "seconds": (0.0, 1e9), "max_vms": (1, 4096), "vm_slots": (1, 1024), "headroom": (1.0, 10.0),
-        "enact_s": (0.0, 600.0), "machine_s": (0.0, 3600.0),
-    }  # fmt: skip
-    faults = number_faults(options, limits)
-    if not faults and options["past"] / options["step"] > VALUES_MOST:
-        faults = [
-            f"--past {options['past']:g} in steps of {options['step']:g} s is more than {VALUES_MOST:,} values"
-        ]
-    if faults:
-        raise InvalidInput("nothing can be advised with these numbers", faults=faults)
+    many = options["past"] / max(options["step"], 1.0) > VALUES_MOST
+    steps = (
+        f"--past {options['past']:g} in steps of {options['step']:g} s is more than {VALUES_MOST:,} values"
+    )
+    check_numbers(options, (0.0, 1e9), [steps] if many else [])
 
 
 def advisor_of(options: dict[str, Any]) -> Advisor:
@@ -136,8 +106,8 @@ def advisor_of(options: dict[str, Any]) -> Advisor:
     from headgate.lab.rate_policies.advisor import Advisor
 
     question = question_of(options)
-    season = None if options["season"] is None else read_season(options["season"], question.topology.name)
-    return Advisor(question, options["headroom"], season)
+    known = None if options["season"] is None else read_season(options["season"], question.topology.name)
+    return Advisor(question, options["headroom"], known)
 
 
 def question_of(options: dict[str, Any]) -> BacktestQuestion:

@@ -7,7 +7,7 @@ nothing is advised.
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
@@ -41,11 +41,15 @@ class OfferedSpan(NamedTuple):
 class OfferSoFar:
     """What was offered since second 0."""
 
-    spans: deque[OfferedSpan] = field(default_factory=deque)
+    spans: list[OfferedSpan] = field(default_factory=list)
 
     @property
     def until_s(self) -> float:
         return self.spans[-1].to_s if self.spans else 0.0
+
+    @property
+    def rows(self) -> float:
+        return self.offered(round(self.until_s * NS)) if self.spans else 0.0
 
     def add(self, to_s: float, rate_tps: float | None) -> None:
         """From where it is known on until `to_s`; None: nothing is known of that time."""
@@ -57,8 +61,7 @@ class OfferSoFar:
         self.spans.append(OfferedSpan(last.to_s, to_s, rate, rate_tps is not None, rows))
 
     def forget(self, before_s: float) -> None:
-        while len(self.spans) > 1 and self.spans[0].to_s < before_s - KEPT_S:
-            self.spans.popleft()
+        del self.spans[: min(self._number(before_s - KEPT_S), len(self.spans) - 1)]
 
     def known_at(self, at_s: float) -> bool:
         return self._span(at_s).known
@@ -70,15 +73,13 @@ class OfferSoFar:
         span = self._span(now_ns / NS)
         return span.rows + (now_ns / NS - span.from_s) * span.rate_tps
 
+    def _number(self, at_s: float) -> int:
+        """Of the span at whose end, or in which, this is."""
+        return bisect_left(self.spans, at_s, key=lambda span: span.to_s)
+
     def _span(self, at_s: float) -> OfferedSpan:
-        """The span at whose end, or in which, this is."""
-        for span in reversed(self.spans):
-            if span.from_s < at_s:
-                return span
-        return self.spans[0]
+        return self.spans[min(self._number(at_s), len(self.spans) - 1)]
 
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TURN_S = 1.0
 

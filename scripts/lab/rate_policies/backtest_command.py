@@ -13,7 +13,6 @@ import click
 import msgspec
 
 from headgate.controller.analyze.forecast import Tuning
-from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.pictures import drawing
 from headgate.controller.pictures.drawing import AMBER, BLUE, DARK_RED, INK, tint
 from headgate.lab.rate_policies.backtest_inputs import RateSeries
@@ -26,6 +25,15 @@ from headgate.lab.rate_policies.backtest_world import (
     with_planner,
 )
 from headgate.lab.rate_policies.policy_rules import BARE, DECIDERS, OURS, STATIC, DeciderQuestion
+from headgate.lab.rate_policies.rate_options import (
+    check_numbers,
+    chosen_policies,
+    enact_s,
+    headroom,
+    machine_s,
+    number,
+    season,
+)
 from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -36,9 +44,7 @@ from headgate.topology_runtime.wording import did_you_mean
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from headgate.lab.rate_policies.backtest_inputs import RateSeries
-    from headgate.lab.rate_policies.backtest_world import BacktestQuestion, ScoreSeries
-    from headgate.topology_runtime.rates.learned_season import LearnedSeason
+    from headgate.lab.rate_policies.backtest_world import ScoreSeries
 
 SCHEMA, CURVE_SCHEMA = "headgate/backtest/v1", "headgate/backtest-curve/v1"
 TOPOLOGY = "linear"  # the shipped example with published models: about seven slots for every 100 rows/s
@@ -47,7 +53,6 @@ PEAK_TPS = (
 )
 CUT = 99.9
 MADE = "made:"
-HEADROOM = ControllerSettings(run="").headroom
 SHOWN = (
     "series", "rank", "policy", "of_static", "of_bare", "short_share", "late_share", "planned_of_offered", "plans",
     "plans_in_a_minute_most", "moves", "usd",
@@ -67,39 +72,11 @@ SHOWN = (
 @setting(
     "--take", "seconds", type=float, metavar="S", help="Of each file only the first N (default: all of it)."
 )
-@setting(
-    "--cut",
-    type=float,
-    default=CUT,
-    show_default=True,
-    metavar="P",
-    help="Cut at this percentile.",
-)
-@setting(
-    "--headroom",
-    type=float,
-    default=HEADROOM,
-    show_default=True,
-    metavar="H",
-    help="Of every policy.",
-)
-@setting(
-    "--enact-s",
-    type=float,
-    default=1.0,
-    show_default=True,
-    metavar="S",
-    help="To bring a plan into force.",
-)
-@setting(
-    "--machine-s",
-    type=float,
-    default=2.0,
-    show_default=True,
-    metavar="S",
-    help="To get a VM, besides.",
-)
-@setting("--season", type=click.Path(path_type=Path), metavar="FILE", help="Hand foresight this season.")
+@number("--cut", CUT, "P", "Cut at this percentile.")
+@headroom
+@enact_s
+@machine_s
+@season
 @setting("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
 @click.option(
     "--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the first series: .svg or .png."
@@ -131,19 +108,21 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     from headgate.controller.planning_commands.plan_request import refuse_picture
     from headgate.lab.rate_policies.backtest_inputs import question_of
     from headgate.lab.rate_policies.policy_rules import DECIDERS, MEASURES, OURS, RULES
-    from headgate.lab.rate_policies.shadow_command import chosen_policies
 
     chosen = chosen_policies(options["policies"], DECIDERS, RULES)
     curve = curve_of(options["vary"]) if options["vary"] is not None else None
-    check_numbers(options)
+    check_scales(options)
     refuse_picture(plot)
     found = series_of(rates, options)
     question = question_of(options)
     if curve is not None:
         return show_curve(output, *curve, found, question, options)
     names = tuple(dict.fromkeys((*chosen, *MEASURES)))
-    season = season_of(options["season"], options["topology"])
-    trials = [[trial_of(one, name, question, options["headroom"], season) for name in names] for one in found]
+    known = season_of(options["season"], options["topology"])
+    trials = [
+        [BacktestTrial(one, name, question, options["headroom"], season=known) for name in names]
+        for one in found
+    ]
     gone_through([trial for of_series in trials for trial in of_series], "backtesting")
     show(output, found, trials, chosen, question, options["headroom"])
     if plot is not None:
@@ -171,18 +150,11 @@ def curve_of(text: str) -> tuple[str, tuple[float, ...]]:
     return name, numbers
 
 
-def check_numbers(options: dict[str, Any]) -> None:
+def check_scales(options: dict[str, Any]) -> None:
     """Raises UsageError, InvalidInput with every fault."""
-    from headgate.controller.planning_commands.planning_options import number_faults
-
     if options["peak"] is not None and options["rate_scale"] is not None:
         raise UsageError("--peak and --rate-scale both scale the rates: give one")
-    limits = {
-        "peak": (1e-3, 1e6), "seconds": (1.0, 1e7), "cut": (50.0, 100.0), "headroom": (1.0, 10.0),
-        "enact_s": (0.0, 600.0), "machine_s": (0.0, 3600.0),
-    }  # fmt: skip
-    if faults := number_faults(options, limits):
-        raise InvalidInput("nothing can be tried with these numbers", faults=faults)
+    check_numbers(options, (1.0, 1e7))
 
 
 def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]:
@@ -228,17 +200,6 @@ def season_of(path: Path | None, topology: str) -> LearnedSeason | None:
     from headgate.controller.files.season_files import read_season
 
     return None if path is None else read_season(path, "" if topology == TOPOLOGY else topology)
-
-
-def trial_of(
-    series: RateSeries,
-    policy: str,
-    question: BacktestQuestion,
-    headroom: float,
-    season: LearnedSeason | None = None,
-) -> BacktestTrial:
-
-    return BacktestTrial(series, policy, question, headroom, season=season)
 
 
 def gone_through(trials: Sequence[BacktestTrial], text: str) -> None:
@@ -297,8 +258,8 @@ def show_curve(
     fixed = [[BacktestTrial(one, name, question, options["headroom"]) for name in MEASURES] for one in found]
     gone_through([trial for of in fixed for trial in of], "backtesting")
     rows = []
-    for value, headroom, tuning in tunings(name, values, options["headroom"]):
-        trials = [BacktestTrial(series, OURS, question, headroom, tuning) for series in found]
+    for value, high, tuning in tunings(name, values, options["headroom"]):
+        trials = [BacktestTrial(series, OURS, question, high, tuning) for series in found]
         gone_through(trials, f"{name} = {value:g}")
         of_series = [series_rows([one, *of]) for one, of in zip(trials, fixed, strict=True)]
         (row,) = ranked([row for of in of_series for row in of if row["policy"] == OURS])

@@ -128,8 +128,6 @@ def _aperiodic(chance: random.Random, low: float, high: float) -> list[float]:
     return rates[:LENGTH_S]
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 MADE_S = LENGTH_S
 
 Steps = tuple[tuple[float, float], ...]

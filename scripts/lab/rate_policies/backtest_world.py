@@ -153,8 +153,6 @@ def rank_of(row: Row) -> tuple[bool, float, float]:
     return fails, row["short_share"] if fails else 0.0, row["slot_seconds"]
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 HALF_S = 0.5
 KEPT = 64  # plans that are reckoned with
 PHASE_S = 0.25  # of the first turn: changes of a rate are not seen just as they come

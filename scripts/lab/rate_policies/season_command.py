@@ -12,6 +12,7 @@ import click
 
 from headgate.controller.pictures import drawing
 from headgate.controller.pictures.drawing import AMBER, BLUE, tint
+from headgate.lab.rate_policies.rate_options import check_numbers, number, rate_scale
 from headgate.topology_runtime.commands.output import Format, emit, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -31,9 +32,9 @@ SECONDS_MOST = 1_000_000
 )
 @click.option("--topology", metavar="NAME", help="Whose rates they are (default: the trace's topology).")
 @setting("--period", type=float, metavar="S", help="Of so many seconds (default: the best that is found).")
-@setting("--time-scale", type=float, default=1.0, metavar="X", help="Seconds = time / X, as in the run.")
-@setting("--rate-scale", type=float, default=1.0, metavar="X", help="Rows/s = value × X.")
-@setting("--skip", type=float, default=0.0, metavar="S", help="Leave out the first S seconds of each.")
+@number("--time-scale", 1.0, "X", "Seconds = time / X, as in the run.")
+@rate_scale
+@number("--skip", 0.0, "S", "Leave out the first S seconds of each.")
 @setting("--take", "seconds", type=float, metavar="S", help="Take only the next N of each.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png or .pdf.")
 @format_options
@@ -76,18 +77,6 @@ def show(file: Path, plot: Path | None, output: Format) -> None:
 
 
 # ── learning ────────────────────────────────────────────────────────────────────────────────────
-
-
-def check_numbers(options: dict[str, Any]) -> None:
-    """Raises InvalidInput with every fault."""
-    from headgate.controller.planning_commands.planning_options import number_faults
-
-    limits = {
-        "period": (1.0, 1e7), "time_scale": (1e-6, 1e9), "rate_scale": (1e-9, 1e9), "skip": (0.0, 1e9),
-        "seconds": (1.0, 1e9),
-    }  # fmt: skip
-    if faults := number_faults(options, limits):
-        raise InvalidInput("nothing can be learned with these numbers", faults=faults)
 
 
 def learned(sources: Sequence[str], options: dict[str, Any]) -> LearnedSeason:

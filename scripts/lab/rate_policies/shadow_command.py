@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.lab.rate_policies.rate_options import check_numbers, chosen_policies, enact_s, machine_s
 from headgate.topology_runtime.commands.output import Format, emit, emit_line, format_options, write_table
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
-from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.traces.trace_tables import INPUTS, RUN_FILE
-from headgate.topology_runtime.wording import did_you_mean
 
 if TYPE_CHECKING:
     from headgate.controller.replay.exact_replay import ExactReplay
@@ -35,18 +35,11 @@ SHOWN = (
 @setting(
     "--every", type=click.FloatRange(1.0), default=10.0, show_default=True, metavar="S", help="… so often."
 )
-@setting(
-    "--enact-s", type=click.FloatRange(0, 600), default=1.0, show_default=True, metavar="S",
-    help="To bring a plan of another policy into force.",
-)  # fmt: skip
-@setting(
-    "--machine-s", type=click.FloatRange(0, 3600), default=2.0, show_default=True, metavar="S",
-    help="To get a VM, besides.",
-)  # fmt: skip
+@enact_s
+@machine_s
 @format_options
 def shadow(
-    trace: Path | None, policies: tuple[str, ...], follow: bool, every: float, enact_s: float, machine_s: float,
-    output: Format,
+    trace: Path | None, policies: tuple[str, ...], follow: bool, every: float, output: Format, **delays: float
 ) -> None:  # fmt: skip
     """Score other policies beside the run recorded in the folder TRACE (default: the newest below traces/), on the
     rows that it was offered, with its topology, models and VMs. The run may still go on: --follow.
@@ -72,13 +65,14 @@ def shadow(
     from headgate.controller.replay.trace_reading import tailed
     from headgate.lab.rate_policies.shadow_policies import SHADOWS, Shadows
 
+    check_numbers(delays)
     folder = trace or newest()
     chosen = chosen_policies(policies, SHADOWS, SHADOWS)
     try:
         run = run_of((folder / RUN_FILE).read_bytes(), str(folder / RUN_FILE))
     except OSError as error:
         raise InvalidInput(f"{folder} is no trace", cause=f"{RUN_FILE}: {error.strerror}") from error
-    beside, again = Shadows(run, chosen, Delays(enact_s, machine_s)), ExactReplay(run)
+    beside, again = Shadows(run, chosen, Delays(**delays)), ExactReplay(run)
     told = Teller(beside, again, every, output)
     for moment in again.moments(tailed(folder, told.wait if follow else lambda: False)):
         beside.see(moment)
@@ -122,13 +116,13 @@ class Teller:
             return
         answer: dict[str, Any] = {
             "schema": SCHEMA,
-            "seconds": self._beside.run.offer.seconds,
+            "seconds": round(self._beside.run.offer.until_s),
             "policies": rows,
         }
         if self._output == "table":
             write_table(
                 [{name: row.get(name) for name in SHOWN} for row in rows],
-                title=f"{answer['seconds']} s, {self._beside.run.offer.sums[-1]:.0f} rows offered",
+                title=f"{answer['seconds']} s, {self._beside.run.offer.rows:.0f} rows offered",
             )
             for row in rows:
                 if "error" in row:
@@ -137,20 +131,3 @@ class Teller:
             emit(self._output, answer, rows)
         elif self._output == "jsonl":
             emit_line(answer)
-
-
-# ── Names of policies on a command line ─────────────────────────────────────────────────────────────────
-
-
-def chosen_policies(given: Sequence[str], known: Collection[str], default: Sequence[str]) -> tuple[str, ...]:
-    """Each once, in their order; texts may hold several with commas between. Raises UsageError with every one that
-    there is not."""
-    names = [name.strip() for text in given for name in text.split(",")]
-    faults = [
-        f"{name!r}: there are {', '.join(known)}{did_you_mean(name, known)}"
-        for name in names
-        if name not in known
-    ]
-    if faults:
-        raise UsageError("there is no such policy", faults=faults)
-    return tuple(dict.fromkeys(names)) or tuple(default)

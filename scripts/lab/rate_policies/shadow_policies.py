@@ -19,6 +19,7 @@ from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.replay.exact_replay import Moment
 from headgate.controller.replay.ideal_machines import Delays, IdealAccount
 from headgate.controller.replay.recorded_run import RecordedRun
+from headgate.lab.rate_policies.advisor import OfferSoFar
 from headgate.lab.rate_policies.backtest_world import (
     PHASE_S,
     BacktestQuestion,
@@ -40,38 +41,10 @@ RUN = "controller"
 SHADOWS = (RUN, *DECIDERS)
 
 
-class HeardOffer:
-    """What was offered in each second so far; within one it came evenly."""
-
-    def __init__(self) -> None:
-        self.sums = [0.0]
-
-    def hear(self, rows: float) -> None:
-        self.sums.append(self.sums[-1] + rows)
-
-    @property
-    def seconds(self) -> int:
-        return len(self.sums) - 1
-
-    @property
-    def rates(self) -> list[float]:
-        return [b - a for a, b in zip(self.sums, self.sums[1:], strict=False)]
-
-    def rate_at(self, now_ns: int) -> float:
-        at = min(int(now_ns // NS), self.seconds - 1)
-        return self.sums[at + 1] - self.sums[at]
-
-    def offered(self, now_ns: int) -> float:
-        second, rest_ns = divmod(now_ns, NS)
-        if second >= self.seconds:
-            return self.sums[-1]
-        return self.sums[second] + (self.sums[second + 1] - self.sums[second]) * rest_ns / NS
-
-
 class Shadow:
     """One policy beside the run. error: why it could not go on."""
 
-    def __init__(self, policy: str, question: BacktestQuestion, headroom: float, offer: HeardOffer) -> None:
+    def __init__(self, policy: str, question: BacktestQuestion, headroom: float, offer: OfferSoFar) -> None:
         self.policy, self.error = policy, ""
         self._question, self._headroom, self._offer = with_planner(policy, question), headroom, offer
         self._knows_peak = policy in MEASURES
@@ -92,7 +65,8 @@ class Shadow:
 
     def score(self) -> PolicyScore:
         """As far as what was offered is known."""
-        if self._knows_peak and (peak_tps := max(self._offer.rates)) > self._peak_tps:
+        peak_tps = max(span.rate_tps for span in self._offer.spans)
+        if self._knows_peak and peak_tps > self._peak_tps:
             self._peak_tps = peak_tps
             self._begin()
         self._go_on()
@@ -100,7 +74,7 @@ class Shadow:
 
     def _go_on(self) -> None:
         try:
-            while not self.error and self._at_s + 1 <= self._offer.seconds:
+            while not self.error and self._at_s + 1 <= self._offer.until_s:
                 self._at_s = next(self._turns)
         except HeadgateError as error:
             self.error = error.what + (f": {error.cause}" if error.cause else "")
@@ -110,20 +84,20 @@ class RunScore:
     """What the run itself did, moment by moment, and what it was offered, second by second."""
 
     def __init__(self, topology: Topology) -> None:
-        self.account, self.score, self.offer = IdealAccount(), PolicyScore(queue_s(topology)), HeardOffer()
+        self.account, self.score, self.offer = IdealAccount(), PolicyScore(queue_s(topology)), OfferSoFar()
         self._topology = topology
         self._last: tuple[int, float] | None = None  # (UTC ns, rows offered until then)
         self._plan: tuple[float, float] | None = None  # since then: planned, carried
 
     def see(self, moment: Moment) -> int:
         """How many seconds are over since the last moment."""
-        account, known, plans = self.account, self.offer.seconds, self.account.replans
+        account, known, plans = self.account, self.offer.until_s, self.account.replans
         account.see(moment)
         if account.replans > plans:
             self.score.plans_at_s.append((moment.now.wall_ns - account.began_ns) / NS)
         if isinstance(moment.event, t.Tick) and account.began_ns:
             self._pass(moment)
-        return self.offer.seconds - known
+        return round(self.offer.until_s - known)
 
     def _pass(self, moment: Moment) -> None:
         account, now_ns = self.account, moment.now.wall_ns
@@ -138,9 +112,9 @@ class RunScore:
         self.score.span((now_ns - last_ns) / NS, rows - last_rows, *(self._plan or plan))
         self.score.slot_seconds, self.score.vm_seconds = account.slot_ns / NS, account.vm_ns / NS
         self.score.usd, self.score.moves = account.usd or 0.0, account.moves
-        while (end_ns := account.began_ns + (self.offer.seconds + 1) * NS) <= now_ns:
+        while (end_ns := account.began_ns + round(self.offer.until_s + 1) * NS) <= now_ns:
             until = last_rows + (rows - last_rows) * (end_ns - last_ns) / (now_ns - last_ns)
-            self.offer.hear(until - self.offer.sums[-1])
+            self.offer.add(self.offer.until_s + 1, until - self.offer.rows)
         self._last, self._plan = (now_ns, rows), plan
 
 
@@ -164,7 +138,7 @@ class Shadows:
 
     def rows(self) -> list[Row]:
         """The table so far, the best first; policies that could not go on come last, with the reason."""
-        if self.run.offer.seconds < LEAST_S:
+        if self.run.offer.until_s < LEAST_S:
             return []
         scores = {shadow.policy: shadow.score() for shadow in self.shadows} | {RUN: self.run.score}
         errors = {shadow.policy: shadow.error for shadow in self.shadows if shadow.error}

@@ -323,8 +323,6 @@ def _runs_lost(data: Data) -> str | None:
     return f"- **Run**: achieved / planned is lower on {', '.join(told)}." if told else None
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
@@ -418,28 +416,8 @@ def plans(shape: str, pairs: Sequence[str], turns: int) -> list[Row]:
                 began = time.process_time()
                 cell = compared(supply, pair, rate_tps)
                 took.append(time.process_time() - began)
-            row: Row = {
-                "topology": shape,
-                "rate_tps": rate_tps,
-                "pair": pair,
-                "seconds": statistics.median(took),
-            }
-            if cell.plan is None or cell.crossings is None:
-                rows.append({**row, "reason": cell.reason})
-                continue
-            crossed = cell.crossings
-            row |= {
-                "reason": None,
-                "slots": cell.plan.slots.total,
-                "gap": cell.plan.allocation.gap,
-                "usd_per_hour": round(sum(vm.usd_per_hour for vm in cell.plan.vms), 6),
-                "weighted_tps": cell.weighted_tps,
-                "shuffle_tps": cell.shuffle_tps,
-                "rows_tps": crossed.rows_tps,
-                "between_slots_tps": crossed.between_slots_tps,
-                "between_vms_tps": crossed.between_vms_tps,
-            }
-            rows.append(row)
+            slots = cell["slots"] and cell["slots"]["total"]
+            rows.append({"topology": shape, **cell, "slots": slots, "seconds": statistics.median(took)})
     print(f"planned: {shape}", file=sys.stderr)
     return rows
 

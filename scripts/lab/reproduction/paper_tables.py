@@ -282,9 +282,6 @@ def _span(values: Sequence[float], times: float, form: str, unit: str) -> str:
     return f"{format(times * min(values), form)} to {format(times * max(values), form)}{unit}"
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 PAGE = Path(__file__).resolve().parents[3] / "tests" / "golden" / "paper_tables.md"
 TABLE = re.compile(r"(?<=<!-- table: )(\S+)( -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 SECTION_8_4 = ("lsa+rsm", "mba+sam")

@@ -174,8 +174,6 @@ def _slots(file: Path, data: Data) -> None:
         figure.legend(handles=handles, loc="upper left", ncols=len(handles))
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 SCHEMA = "headgate/reproduction/v1"
 NAME = "reproduction"
 STEP = ("step", "offered_tps", "achieved_tps", "seconds", "slope", "queue_slope", "stable", "speed")

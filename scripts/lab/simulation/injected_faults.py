@@ -242,7 +242,7 @@ class Faults:
             return
         controller = self.world.controller
         loop = controller.loop
-        member = loop.members.members.get(agent.name)
+        member = loop.knowledge.members.members.get(agent.name)
         if controller.alive and member is not None and cordon_of(loop.knowledge, member) == "drained":
             left = [worker.slot for worker in self.world.workers() if worker.agent is agent]
             assert not member.up or not left, f"{agent.name} is said to be drained, with workers in {left}"

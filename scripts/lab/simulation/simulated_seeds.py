@@ -51,8 +51,6 @@ def together(parts: Iterable[Counter[str]]) -> Counter[str]:
     return found
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 CHUNK = 4  # seeds that a process takes at once
 
 

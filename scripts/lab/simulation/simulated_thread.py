@@ -50,8 +50,6 @@ class SimSpool(Spool):
             raise OSError(28, "no space left on the simulated disk")
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 LOOK_NS = 100 * MS  # a thread that keeps rows looks around this often
 QUEUE_A_TURN = 4  # items taken in one turn at most
 

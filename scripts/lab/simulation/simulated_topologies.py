@@ -234,8 +234,6 @@ def skewed(row: Row) -> Hashable:
     return f"key {row[2] % 25}" if row[2] % 5 == 0 else "hot"
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 MEMORY = 1 << 29
 TPS_A_THREAD = 12.0
 PARTED_TPS = 30.0  # four slots suffice

@@ -245,7 +245,7 @@ class SimWorld:
         """Two VMs of one size change places in what is proposed, so that everything moves, sources too."""
         k = self.controller.loop.knowledge
         assert k.proposal is not None
-        up = [member.vm for member in self.controller.loop.members.up()]
+        up = [member.vm for member in self.controller.loop.knowledge.members.up()]
         pairs = [(a.vm, b.vm) for a in up for b in up if a.vm < b.vm and a.slots == b.slots]
         if pairs:
             plan = swapped(k.proposal.plan, *self.random.choice(pairs))
@@ -255,7 +255,7 @@ class SimWorld:
         """All of one VM goes to its next slots."""
         k = self.controller.loop.knowledge
         assert k.proposal is not None
-        vms = [member.vm for member in self.controller.loop.members.up()]
+        vms = [member.vm for member in self.controller.loop.knowledge.members.up()]
         k.proposal = replace(k.proposal, plan=turned(k.proposal.plan, self.random.choice(vms)))
 
     def committed(self) -> None:

@@ -13,7 +13,6 @@ from headgate.controller.knowledge.journal_records import (
     Record,
     RolloutStarted,
     StandIn,
-    fold,
 )
 from headgate.controller.knowledge.run_tallies import Tallies
 from headgate.lab.simulation.virtual_time import MS, S
@@ -45,7 +44,7 @@ class Checks:
     def _fold(self) -> None:
         synced = self.world.disk.synced
         for record in synced[self._folded :]:
-            apart, self.durable = self.durable.apart, fold(self.durable, record)
+            apart, self.durable = self.durable.apart, record.after(self.durable)
             self._note(record)
             if isinstance(record, HandedOver) and record.given_up:
                 for gap in [gap for gap in apart if gap.thread == record.thread]:

@@ -47,11 +47,6 @@ def test_of_equal_price_fewer_vms_and_then_fewer_slots_win():
     assert {vm.rack for vm in cheapest(6, twins)} == {"r2"}
 
 
-def test_a_larger_vm_may_cost_less_than_what_is_needed():
-    sale = (Vm("", 1, usd_per_hour=1.0), Vm("", 8, usd_per_hour=1.5))
-    assert slots(cheapest(2, sale)) == [8]
-
-
 @st.composite
 def lists(draw: st.DrawFn) -> tuple[Vm, ...]:
     size = st.builds(Vm, st.just(""), st.integers(1, 5), usd_per_hour=st.sampled_from([0.1, 0.2, 0.3, 0.7]))
@@ -220,12 +215,6 @@ def test_every_fault_is_listed_with_its_place(faults):
         "size[2].rack: expected a name, got 3",
         "size[2].slots: expected a whole number from 1 to 1024, got True",
     ]
-
-
-@pytest.mark.parametrize("value", ["0", "-0.1", "inf", "-inf", "nan", '"0.1"', "true"])
-def test_a_price_is_a_number_above_zero(faults, value):
-    found = faults(HEAD + SIZE.replace("0.098", value))
-    assert [fault.split(":")[0] for fault in found] == ["size[0].usd_per_hour"]
 
 
 @pytest.mark.parametrize(

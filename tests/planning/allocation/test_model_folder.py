@@ -93,14 +93,17 @@ def test_spread_is_read_and_written_as_it_was(tmp_path, written, spread):
 @pytest.mark.parametrize(
     ("spread", "fault"),
     [
-        (-0.1, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), got -0.1"),
-        (5, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), got 5"),
-        (float("nan"), "spread: expected a part of the rate from 0 to 1 (0.05, not 5), got nan"),
-        (True, "spread: expected a number or an object, got True"),
-        ([0.1, 0.2], "spread: expected a number or an object, got [0.1, 0.2]"),
+        (-0.1, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got -0.1"),
+        (5, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got 5"),
+        (
+            float("nan"),
+            "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got nan",
+        ),
+        (True, "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got True"),
+        ([0.1], "spread: expected a part of the rate from 0 to 1 (0.05, not 5), or an object, got a list"),
         ({"rate_tps": -1}, "spread.rate_tps: expected a finite number of at least 0, got -1"),
-        ({"memory": None}, "spread.memory: expected a finite number of at least 0, got None"),
-        ({"cpu": float("inf")}, "spread.cpu: expected a finite number of at least 0, got inf"),
+        ({"memory": None}, "spread.memory: expected a fraction of the slot (0.02, not 2), got None"),
+        ({"cpu": float("inf")}, "spread.cpu: expected a fraction of the slot (0.02, not 2), got inf"),
         ({"cpu": 5}, "spread.cpu: expected a fraction of the slot (0.02, not 2), got 5"),
         ({"rate_tsp": 5}, "spread.rate_tsp: unknown key; did you mean 'rate_tps'?"),
     ],
@@ -114,7 +117,7 @@ def test_faults_of_a_spread(tmp_path, spread, fault):
     ("changes", "fault"),
     [
         ({"points": []}, "blob.json: points: expected a list with at least one point, got []"),
-        ({"points": None}, "blob.json: points: expected a list with at least one point, got None"),
+        ({"points": None}, "blob.json: points: expected a list, got None"),
         ({"points": [3]}, "blob.json: points[0]: expected an object, got 3"),
         (
             {"schema": "headgate/model/v2"},
@@ -130,12 +133,11 @@ def test_faults_of_a_spread(tmp_path, spread, fault):
         ({"slot": 4}, "blob.json: slot: expected an object, got 4"),
         (
             {"slot": {"memory_bytes": 0.5}},
-            "blob.json: slot.memory_bytes: expected a positive integer, got 0.5",
+            "blob.json: slot.memory_bytes: expected an integer from 1 to 9223372036854775807, got 0.5",
         ),
-        ({"slot": {"machine": 5}}, "blob.json: slot.machine: expected text, got 5"),
-        ({"pointss": 1}, "blob.json: pointss: unknown key; did you mean 'points'?"),
+        ({"slot": {"machine": 5}}, "blob.json: slot.machine: expected text of at most 128 characters, got 5"),
         ({"slot": {"core": 0.2}}, "blob.json: slot.core: unknown key; did you mean 'cores'?"),
-        ({"points": [POINT | {"cpus": 1}]}, "blob.json: points[0].cpus: unknown key; did you mean 'cpu'?"),
+        ({"wake_cp": 0.1}, "blob.json: wake_cp: unknown key; did you mean 'wake_cpu'?"),
     ],
 )
 def test_faults_of_the_file(tmp_path, changes, fault):
@@ -143,19 +145,25 @@ def test_faults_of_the_file(tmp_path, changes, fault):
     assert faults_of(tmp_path) == (fault,)
 
 
-@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), None, "2", True])
-def test_rates_are_positive_and_finite(tmp_path, rate):
-    write(tmp_path, document(points=[POINT, POINT | {"threads": 2, "rate_tps": rate}]))
-    (fault,) = faults_of(tmp_path)
-    assert fault.startswith("blob.json: points[1].rate_tps: expected a positive finite number")
+NO_NUMBER = [-0.1, float("nan"), float("inf"), None, "2", True]
 
 
-@pytest.mark.parametrize("key", ["cpu", "memory"])
-@pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), None, 92.35])
-def test_fractions_are_finite_and_small(tmp_path, key, value):
-    write(tmp_path, document(points=[POINT | {key: value}]))
-    (fault,) = faults_of(tmp_path)
-    assert fault.startswith(f"blob.json: points[0].{key}: expected ")
+@pytest.mark.parametrize(
+    ("key", "values", "said"),
+    [
+        ("rate_tps", [0, *NO_NUMBER], "a finite number above 0"),
+        ("cpu", [92.35, *NO_NUMBER], "a fraction of the slot (0.92, not 92)"),
+        ("memory", [92.35, *NO_NUMBER], "a fraction of the slot (0.92, not 92)"),
+        ("threads", [0, -3, 1.5, 10**7, *NO_NUMBER], "an integer from 1 to 1000000"),
+        ("wake_cpu", NO_NUMBER, "a finite number of at least 0"),
+    ],
+)
+def test_what_numbers_may_be(tmp_path, key, values, said):
+    for value in values:
+        top, point = ({key: value}, {}) if key == "wake_cpu" else ({}, {key: value})
+        write(tmp_path, document(points=[POINT | point], **top))
+        place = key if key == "wake_cpu" else f"points[0].{key}"
+        assert faults_of(tmp_path) == (f"blob.json: {place}: expected {said}, got {value!r}",)
 
 
 @pytest.mark.parametrize("counts", [(1, 1), (2, 1), (1, 3, 2), (1, 3, 3)])
@@ -167,13 +175,6 @@ def test_thread_counts_rise(tmp_path, counts):
         f"blob.json: points[{place}].threads: thread counts must rise, "
         f"and {counts[-1]} follows {max(counts[:-1])}"
     )
-
-
-@pytest.mark.parametrize("threads", [0, -3, 1.5, "4", True, 10**7])
-def test_thread_counts_are_positive_integers(tmp_path, threads):
-    write(tmp_path, document(points=[POINT | {"threads": threads}]))
-    (fault,) = faults_of(tmp_path)
-    assert fault.startswith("blob.json: points[0].threads: expected an integer from 1 to 1000000")
 
 
 def test_all_faults_of_all_files_are_listed(tmp_path):
@@ -211,21 +212,3 @@ def test_a_faulty_model_is_not_written(tmp_path):
 )
 def test_within_two_letters(word, near):
     assert within_edits(word, "cpu", 2) is near
-
-
-@pytest.mark.parametrize(
-    ("wake", "said"),
-    [("dear", "'dear'"), (-0.1, "-0.1"), (float("nan"), "nan"), (True, "True"), (None, "None")],
-)
-def test_what_a_wake_costs_is_a_number(tmp_path, wake, said):
-    write(tmp_path, document(wake_cpu=wake))
-    with pytest.raises(InvalidInput) as error:
-        read_models(tmp_path)
-    assert f"blob.json: wake_cpu: expected a finite number of at least 0, got {said}" in error.value.faults
-
-
-def test_a_misspelt_wake_is_told(tmp_path):
-    write(tmp_path, document(wake_cp=0.1))
-    with pytest.raises(InvalidInput) as error:
-        read_models(tmp_path)
-    assert "did you mean 'wake_cpu'" in error.value.faults[0]

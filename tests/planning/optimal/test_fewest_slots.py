@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from scipy.optimize import LinearConstraint, milp
-from worlds import chain, model_of, requests, vms_of
+from worlds import chain, model_of, vms_of
 
 from headgate.controller.models.plan_data import plan_data, plan_of, read_back
 from headgate.controller.models.plans import Share
@@ -132,22 +132,6 @@ def test_nothing_goes_below_the_bound_and_mixes_hold_what_they_say(problem):
     if len(found.slots) <= 5:
         truth = slots_by_scipy(flexible, fixed, len(found.slots))
         assert truth is not None and math.ceil(found.least - 1e-6) <= truth <= len(found.slots) <= truth + 1
-
-
-@given(requests())
-@examples(15)
-def test_never_more_slots_than_mba_and_sam(request_):
-    asked = replace(request_, routing="weighted", allocator="mba", mapper="sam")
-    try:
-        usual = plan_acquiring(asked, VM_SIZES)
-    except Infeasible:
-        return
-    if usual.slots.total > 80:  # seconds each
-        return
-    found = plan_acquiring(replace(asked, allocator="optimal", mapper="optimal"), VM_SIZES)
-    assert found.slots.total <= usual.slots.total
-    assert faults_of(found, request_.topology, request_.models) == []
-    assert found.allocation.gap is not None and 0 <= found.allocation.gap < 1
 
 
 def test_two_tasks_share_what_one_leaves():

@@ -45,18 +45,12 @@ def pairs(draw: st.DrawFn) -> Pair:
 
 @checked_few
 @given(pairs())
-def test_it_stays_sound_and_costs_the_same(pair):
+def test_it_stays_sound_and_costs_the_same_and_no_fewer_threads_stay(pair):
     found = based_on(pair.new, pair.old, pair.request.topology, False)
     assert faults_of(found, pair.request.topology, pair.request.models) == []
     assert usd_per_hour(found.vms) == usd_per_hour(pair.new.vms)
     assert found.slots == pair.new.slots
     assert found.prediction.rate_tps == pair.new.prediction.rate_tps
-
-
-@checked_few
-@given(pairs())
-def test_no_fewer_threads_stay_than_without(pair):
-    found = based_on(pair.new, pair.old, pair.request.topology, False)
     assert changes(pair.old, found).total("stay") >= changes(pair.old, pair.new).total("stay")
 
 
@@ -158,14 +152,6 @@ def test_a_first_placement_starts_everything_in_order():
     assert (change.keep, change.leave, change.next_thread) == ((), (), 9)
 
 
-def test_only_what_differs_starts_and_leaves():
-    now = tuple(ThreadAt(number, "a", slot) for number, slot in ((1, S0), (2, S0), (3, S1)))
-    change = diff(now, placement((S0, "a", 1), (S1, "a", 1), (S2, "a", 2)), TOPOLOGY, 4)
-    assert [thread.thread for thread in change.keep] == [1, 3]
-    assert [(thread.thread, thread.slot) for thread in change.start] == [(4, S2), (5, S2)]
-    assert [thread.thread for thread in change.leave] == [2]
-
-
 def test_a_moved_partition_is_a_new_thread_of_the_same_partition():
     now = (ThreadAt(1, "in", S0, 0), ThreadAt(2, "in", S1, 1), ThreadAt(3, "in", S1, 2))
     change = diff(now, placement((S0, "in", 1), (S1, "in", 1), (S2, "in", 1)), TOPOLOGY, 4)
@@ -185,12 +171,6 @@ def test_a_partition_that_exists_twice_stays_once():
     change = diff(now, placement((S0, "in", 1), (S1, "in", 2)), TOPOLOGY, 5)
     assert [thread.thread for thread in change.keep] == [1, 3, 4]
     assert change.start == ()
-
-
-def test_partitions_beyond_the_number_of_threads_leave():
-    now = tuple(ThreadAt(number, "in", S0, 3 - number) for number in (1, 2, 3))
-    change = diff(now, placement((S0, "in", 2)), TOPOLOGY, 4)
-    assert [thread.partition for thread in change.keep] == [1, 0]
 
 
 @checked

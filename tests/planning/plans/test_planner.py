@@ -144,12 +144,6 @@ def test_every_fault_of_a_request_is_listed():
     assert "; did you mean 'shuffle'?" in refused.value.faults[4]
 
 
-def test_sam_needs_the_bundles_of_mba():
-    with pytest.raises(InvalidInput, match="cannot be planned") as refused:
-        make_plan(request(10.0, 4, allocator="lsa"))
-    assert refused.value.faults == ("mapper: sam maps the bundles that mba reserves; lsa reserves none",)
-
-
 def test_the_id_names_all_but_the_base_epoch():
     plan = make_plan(request(100.0, 4))
     assert make_plan(request(100.0, 4, base_epoch=7)).id == plan.id

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-import random
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
 from unittest import mock
 
 import numpy as np
@@ -21,11 +19,9 @@ from msgspec.structs import replace
 from scipy.optimize import linprog
 from worlds import chain, checked, model_of, models, topologies, vms_of
 
-from headgate.controller.execute.plan_diff import diff
 from headgate.controller.models.plan_data import plan_data, plan_of
-from headgate.controller.models.plans import Bundle, Placement, ThreadAt
+from headgate.controller.models.plans import Bundle, Placement
 from headgate.controller.models.task_models import Model, Spread, at_best, at_worst, has_spread, peak_rate
-from headgate.controller.plan.plan_moves import relabel
 from headgate.controller.plan.planner import PlanRequest, make_plan
 from headgate.controller.plan.predict import row_shares as shares
 from headgate.controller.plan.predict.prediction import OFF_BY, expected_least, predict
@@ -299,21 +295,6 @@ def test_without_spread_there_is_no_interval():
     assert (found.rate_low_tps, found.rate_high_tps, found.slots[0].cpu_low) == (None, None, None)
 
 
-def test_intervals_move_with_their_slots():
-    model = spread_out(model_of("a", (1, 60, 0.5, 0.2), (2, 100, 0.9, 0.2)), relative=0.1)
-    plan = make_plan(PlanRequest(chain("a"), {"a": model}, 130.0, vms_of(2)))
-    swapped = tuple(
-        ThreadAt(number, "a", Slot("vm1", 1 - thread.slot.number))
-        for number, thread in enumerate(diff((), plan.placement, chain("a"), 1).start)
-    )
-    moved = relabel(plan, swapped, frozenset())
-    before, after = plan.prediction.slots, moved.prediction.slots
-    assert [(use.cpu_low, use.cpu_high) for use in after] == [
-        (use.cpu_low, use.cpu_high) for use in reversed(before)
-    ]
-    assert before[0].cpu_high != before[1].cpu_high
-
-
 @checked
 @given(worlds(), ROUTINGS, INTERFERENCES, st.floats(0.0, 1.0), st.randoms(use_true_random=False))
 def test_whatever_the_points_are_within_their_spread_the_rate_is_between(
@@ -356,12 +337,6 @@ def test_of_equal_slots_the_slowest_is_below_by_as_much_as_there_are(slots: int,
     assert expected_least([200.0] * slots) == pytest.approx(200.0 * (1 + OFF_BY * expected), rel=2e-4)
 
 
-def test_it_is_the_mean_of_many_draws() -> None:
-    chance, limits = random.Random(7), [100.0, 103.0, 104.0, 112.0, 150.0]
-    draws = [min(limit * (1 + OFF_BY * chance.gauss(0, 1)) for limit in limits) for _ in range(40_000)]
-    assert expected_least(limits) == pytest.approx(fmean(draws), rel=1e-3)
-
-
 @given(LIMITS, st.floats(1.0, 1000.0), st.floats(0.1, 10.0))
 def test_more_slots_never_carry_more_and_units_do_not_matter(
     limits: list[float], one: float, unit: float
@@ -399,17 +374,3 @@ def test_plans_tell_it_in_words_and_files() -> None:
     assert plan.prediction.likely_tps == pytest.approx(200 * (1 - 0.5642 * OFF_BY), rel=1e-3)
     assert "carries 200 rows/s (between 196 and 204 by its models, likely 194.4)" in headline(plan)
     assert plan_of(json.loads(json.dumps(plan_data(plan)))) == plan
-
-
-@checked
-@given(worlds(), ROUTINGS, INTERFERENCES, st.sampled_from([0.0, 0.002]))
-def test_what_is_likely_is_never_more_than_the_highest(
-    world: World, routing: str, interference: str, wake_cpu: float
-) -> None:
-    known = {
-        name: replace(model, points=tuple(replace(p, spread=Spread(relative=0.05)) for p in model.points))
-        for name, model in world.known.items()
-    }
-    known = {name: replace(model, more={"wake_cpu": wake_cpu}) for name, model in known.items()}
-    found = predict(world.topology, known, world.placement, VMS, routing=routing, interference=interference)
-    assert found.likely_tps is None or 0.0 <= found.likely_tps <= found.rate_tps * (1 + 1e-5)

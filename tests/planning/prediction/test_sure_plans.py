@@ -21,7 +21,7 @@ from headgate.controller.models.task_models import Model
 from headgate.controller.plan.plan_steps import model_names
 from headgate.controller.plan.planner import PlanRequest, make_plan, plan_acquiring
 from headgate.controller.plan.predict.placement_load import load_of
-from headgate.controller.plan.predict.prediction import certain_rate, chance_of
+from headgate.controller.plan.predict.prediction import chance_of, with_certainty
 from headgate.controller.plan.verifier import faults_of
 from headgate.controller.planning_commands.plan_sentences import headline
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -169,9 +169,9 @@ def test_plans_tell_it_in_files_and_words() -> None:
 def test_the_rate_that_a_placement_carries_so_surely() -> None:
     plan = make_plan(asked(None))
     load = load_of(TOPOLOGY, MODELS, plan.placement, plan.vms, True)
-    shares, names = load.in_order(plan.prediction.shares), model_names(TOPOLOGY)
     for probability in (0.5, 0.9, 0.99):
-        found = certain_rate(load, shares, plan.prediction.rate_tps, Sure(probability), names)
+        found = with_certainty(plan.prediction, load, None, Sure(probability), model_names(TOPOLOGY)).sure
+        assert found is not None
         assert found.chance == pytest.approx(probability, abs=2e-3) and found.chance >= probability
         assert share_of_worlds(replace(plan, rate_tps=found.rate_tps), ErrorSpread()) == pytest.approx(
             probability, abs=0.012

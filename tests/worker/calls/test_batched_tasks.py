@@ -14,10 +14,8 @@ import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import S, Spec
-from test_task_logic import HOME, flow, frame, open_after, root, sent
-from test_tuples_in_flight import random_topology
-from worker_plane import Faults, Plane
+from test_attempts import Patience
+from test_task_logic import HOME, S, flow, frame, open_after, root, sent
 
 from headgate.topology_runtime.api.logic import batched
 from headgate.topology_runtime.wire.messages import Frame, RootPart, WireFrame
@@ -79,33 +77,7 @@ def test_a_batched_task_gives_what_the_row_form_gives(
     assert {letter[2] for letter in one_by_one[1]} == {str(row) for row in rows if row in bad}
 
 
-@searching(60)
-@given(st.integers(0, 2**32))
-def test_rows_of_batched_tasks_arrive_whatever_dies(seed: int) -> None:
-    """Half of the tasks are batched; frames and acks are lost, threads die. The seed is printed."""
-    choose = random.Random(seed)
-
-    def form_of(spec: Spec, logic: Any) -> Any:
-        return together(logic) if spec.kind != "source" and choose.random() < 0.5 else logic
-
-    specs, edges = random_topology(seed, (*KINDS, "batch", "keyed"))
-    plane = Plane(specs, edges, seed, Faults(loss=0.03, crashes=2, source_crashes=1), form_of=form_of)
-    plane.run()
-    faulty = plane.arrived
-    assert set(faulty) == set(plane.expected())
-    quiet = Plane(specs, edges, seed, form_of=form_of)
-    quiet.run()
-    assert quiet.arrived == quiet.expected()
-
-
 # ── narrowing down ──────────────────────────────────────────────────────────────────────────────────
-
-
-class Patience(list[float]):
-    """Notes the pauses instead of taking them."""
-
-    def __call__(self, pause_s: float) -> None:
-        self.append(pause_s)
 
 
 def test_a_call_that_raises_is_tried_three_times_and_then_halved_down_to_the_row() -> None:
@@ -124,19 +96,6 @@ def test_a_call_that_raises_is_tried_three_times_and_then_halved_down_to_the_row
     whole = list(range(8))
     assert calls == [whole] * 3 + [[0, 1, 2, 3], [4, 5, 6, 7], [4, 5], [4], [5], [5], [5], [6, 7]]
     assert pauses == [0.01, 0.1] * 2
-
-
-def test_a_call_that_succeeds_at_its_second_try_fails_no_row() -> None:
-    tries = iter([True, False])
-
-    def call(rows: Sequence[int]) -> list[int]:
-        if next(tries):
-            raise ConnectionError("later")
-        return list(rows)
-
-    pauses = Patience()
-    out, failures = attempts.together(call, [1, 2], pauses)
-    assert (out, failures, pauses) == ([[1, 2]], [], [0.01])
 
 
 def test_rows_that_fail_only_together_are_all_done() -> None:
@@ -202,12 +161,6 @@ def test_a_row_of_a_strange_type_costs_no_other() -> None:
     assert sent(task) == [1, 3]
     (letter,) = task.results.letters
     assert letter.position == 101 and letter.error.startswith("BadRow")
-
-
-def test_none_is_a_row_as_everywhere() -> None:
-    task = flow(batched(lambda rows: [None for _ in rows]))
-    task.take(frame([1, 2]), S)
-    assert sent(task) == [None, None]
 
 
 def test_an_element_of_a_flat_map_that_is_no_list_costs_its_row() -> None:

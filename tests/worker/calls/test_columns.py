@@ -15,18 +15,14 @@ import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import S, Spec
-from test_batched_tasks import KINDS, outcome
-from test_task_logic import HOME, flow, frame, outputs, root, sent
-from test_tuples_in_flight import random_topology
-from worker_plane import Faults, Plane
+from test_batched_tasks import outcome
+from test_task_logic import HOME, S, flow, frame, outputs, root, sent
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import Source, batched
 from headgate.topology_runtime.api.task_functions import key_function
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge
 from headgate.topology_runtime.errors import BadBatch
-from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.messages import Frame, Route, Tuples, WireFrame
 from headgate.topology_runtime.worker.calls.batches import joined, rows_read
 from headgate.topology_runtime.worker.calls.router import Router
@@ -158,37 +154,6 @@ def test_a_task_by_columns_gives_what_the_row_form_gives(
     assert outcome(flow(columns_form, kind, sink=sink), given) == outcome(
         flow(row_form, kind, sink=sink), rows
     )
-
-
-@searching(60)
-@given(st.integers(0, 2**32))
-def test_rows_of_tasks_by_columns_arrive_whatever_dies(seed: int) -> None:
-    """Each task by rows, lists of rows or columns; frames and acks are lost, threads die. The seed is printed."""
-    choose = random.Random(seed)
-    forms: dict[str, str] = {}
-
-    def form_of(spec: Spec, logic: Any) -> Any:
-        form = forms.setdefault(spec.name, choose.choice(["rows", "lists", "columns", "columns"]))
-        addressed = any(edge.grouping == "direct" and edge.source == spec.name for edge in edges)
-        if spec.kind in ("source", "flat_map") or form == "rows" or addressed:
-            return logic
-        if form == "lists":
-            return batched(lambda rows: [logic(row) for row in rows])
-
-        @by_columns
-        def call(columns: Any) -> Any:
-            results = [logic(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-            return results if spec.kind == "filter" else as_columns(results).given
-
-        return call
-
-    specs, edges = random_topology(seed, (*KINDS, "map", "batch", "keyed"))
-    plane = Plane(specs, edges, seed, Faults(loss=0.03, crashes=2, source_crashes=1), form_of=form_of)
-    plane.run()
-    assert set(plane.arrived) == set(plane.expected())
-    quiet = Plane(specs, edges, seed, form_of=form_of)
-    quiet.run()
-    assert quiet.arrived == quiet.expected()
 
 
 def test_between_two_tasks_by_columns_there_are_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,15 +305,6 @@ def test_what_is_no_column_fails_the_rows_of_the_call(what: str) -> None:
     assert not sent(task) and len(task.results.letters) == 2
 
 
-def test_columns_of_another_length_fail_the_rows_of_the_call() -> None:
-    task = flow(by_columns(lambda columns: columns[1:]))
-    task.take(frame([1, 2, 3]), S)
-    assert not sent(task)
-    assert {letter.error for letter in task.results.letters} == {
-        "BadBatch: a batched task gave 2 results for 3 rows"
-    }
-
-
 def test_a_strange_object_in_a_column_costs_its_row() -> None:
     task = flow(by_columns(lambda columns: {"a": columns, "b": np.array([None, {1}, None], dtype=object)}))
     task.take(frame([1, 2, 3]), S)
@@ -372,9 +328,3 @@ def test_a_source_may_give_columns() -> None:
     rows = rows_read(Numbers(), 10, 4)
     assert type(rows) is Columns and list(rows) == [{"n": n} for n in (10, 11, 12, 13)]
     assert len(rows_read(Numbers(), 20, 4)) == 0
-
-
-def test_a_frame_of_columns_on_the_wire_is_read_by_any_decoder() -> None:
-    one = frame_of(as_columns([1.0]))
-    (data,) = written(one, SimpleQueue(), lambda: 1)
-    assert channels.encode(decode(data)) == data

@@ -5,29 +5,26 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from keyed_rows_made import HERE, keyed_rows, sent
+from silent_post import SilentPost
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import Keyed, To
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Static, Task, Topology
 from headgate.topology_runtime.tasks.stateful import CountByKey
 from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart, ThreadSpec
-from headgate.topology_runtime.worker.calls.user_code import ToRecord
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, Identity, grouped, twice_in
 from headgate.topology_runtime.worker.keyed_state.key_ranges import Standing
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
-from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
-from headgate.topology_runtime.worker.rows.acks import Addressed
+from headgate.topology_runtime.worker.operators.thread_core import ThreadCore
 from headgate.topology_runtime.worker.rows.row_runs import Batch
 from headgate.topology_runtime.worker.sources.source_ledger import Ledger, Root
 
@@ -252,27 +249,9 @@ TOPOLOGY = Topology(
 )
 
 
-class Alone:
-    """The post of a thread that nobody hears."""
-
-    slot, incarnation = HERE, 1
-
-    def deliver(self, frames: Iterable[Frame]) -> None: ...
-    def send_acks(self, acks: Iterable[Addressed]) -> None: ...
-    def send_word(self, word: Any) -> None: ...
-    def write(self, done: ToRecord, holding: int) -> None: ...
-
-
 def first_saved_ms(folder: Path, rows_of_a_frame: int, logic: Keyed) -> int:
     """When the second snapshot is on disk, after the first; a frame each 5 ms."""
-    post, numbers = Alone(), random.Random(1)
-    ports = Ports(
-        post,
-        post,
-        partial(SnapshotFiles, str(folder)),
-        lambda: numbers.getrandbits(64),
-        lambda _: itemgetter(0),
-    )
+    ports = replace(SilentPost().ports(folder), key_of=lambda _: itemgetter(0))
     core = ThreadCore(ThreadSpec(5, "t", HERE), TOPOLOGY, ports)
     keyed = core.behaviour = behaviour_of(core, logic, lambda _: None)
     assert isinstance(keyed, KeyedTask)

@@ -149,6 +149,19 @@ def test_one_share_keeps_the_rows_of_a_frame_until_a_snapshot_covers_them() -> N
     assert task.holding == 0 and not task.covered()
 
 
+def test_rows_of_a_root_that_came_in_two_frames_are_kept_apart() -> None:
+    """Under one share they would cancel each other: the root would be done, and its rows in no snapshot."""
+    task, root = task_of(CountByKey()), RootPart(RootKey(1, 1, 0, 0), HERE, 0, 2, 0, 0, 0, 0)
+    value = 0
+    for offset, row in enumerate([("a", 1), ("b", 1)]):
+        ((_, ack),) = task.take(Frame(3, 1, HERE, 1, 5, [root], [(0, offset, 1, 11)], [row], 0, 0), 0)
+        (out,) = task.results.outputs.flush(0, everything=True)
+        value ^= ack.value ^ out.roots[0].id
+    assert value != 0
+    ((_, covered),) = task.covered()
+    assert value ^ covered.value == 0
+
+
 def test_rows_that_come_again_among_new_ones_go_out_again_and_count_once() -> None:
     task = task_of(CountByKey())
     task.take(frame([("a", 1), ("b", 1)]), 0)

@@ -68,13 +68,6 @@ def test_a_bucket_says_a_latency_within_an_eighth(ns: int) -> None:
     assert abs(bucket_ns(bucket_of(ns)) - ns) <= 0.13 * ns
 
 
-@searching(300)
-@given(st.integers(0, 1 << 62), st.integers(0, 1 << 62))
-def test_buckets_rise_with_the_latency(a: int, b: int) -> None:
-    low, high = sorted((a, b))
-    assert 0 <= bucket_of(low) <= bucket_of(high) < BUCKETS
-
-
 def test_a_bucket_reaches_from_its_lowest_latency_to_the_next_ones() -> None:
     edges = [lowest_ns(bucket) for bucket in range(BUCKETS)]
     assert [bucket_of(ns) for ns in edges] == list(range(BUCKETS))
@@ -84,16 +77,6 @@ def test_a_bucket_reaches_from_its_lowest_latency_to_the_next_ones() -> None:
 def test_every_bucket_is_hit_by_its_own_middle() -> None:
     assert [bucket_of(bucket_ns(n)) for n in range(BUCKETS)] == list(range(BUCKETS))
     assert bucket_of(-5) == 0
-
-
-@searching(200)
-@given(st.lists(st.integers(1000, 10**10), min_size=1, max_size=200), st.floats(0.01, 1))
-def test_percentiles_are_those_of_the_list(latencies: list[int], share: float) -> None:
-    buckets = [0] * BUCKETS
-    for ns in latencies:
-        buckets[bucket_of(ns)] += 1
-    exact = sorted(latencies)[max(0, -int(-share * len(latencies) // 1) - 1)]
-    assert percentile_ns(buckets, share) == pytest.approx(exact, rel=0.3, abs=1024)
 
 
 @pytest.mark.parametrize("median_ms", [0.3, 3.1, 50.0, 720.0])

@@ -56,7 +56,7 @@ def waiting(out: Outbox) -> list[object]:
 def test_what_finds_nothing_waiting_leaves_at_once(ends: tuple[Outbox, PullChannel]) -> None:
     out, pull = ends
     out.send(PEER, "at once", str.encode)
-    assert pull.receive_bytes(5.0) == b"at once" and waiting(out) == []
+    assert pull.wait_for_bytes(5.0) == b"at once" and waiting(out) == []
     out.put((PEER, b"waits"))
     out.send(PEER, "behind it", str.encode)
     out.put((None, "an order"))
@@ -122,7 +122,7 @@ def test_each_threads_order_is_kept_by_threads_that_give_at_once(ends: tuple[Out
     sender.join()
     came: dict[int, list[int]] = defaultdict(list)
     for _ in range(GIVERS * EACH):
-        data = pull.receive_bytes(5.0)
+        data = pull.wait_for_bytes(5.0)
         assert data is not None
         came[data[0]].append(int.from_bytes(data[1:5], "big"))
     assert came == {giver: list(range(EACH)) for giver in range(GIVERS)}

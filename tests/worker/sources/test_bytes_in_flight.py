@@ -6,16 +6,14 @@ import random
 import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
+from silent_post import SLOT, SilentPost
 
-from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.api.task_functions import key_function
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire.messages import (
@@ -27,10 +25,8 @@ from headgate.topology_runtime.wire.messages import (
     ThreadSpec,
     Token,
 )
-from headgate.topology_runtime.worker.calls.user_code import ToRecord
-from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
-from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.operators.thread_core import ThreadCore
 from headgate.topology_runtime.worker.orders.thread_orders import orders_of
 from headgate.topology_runtime.worker.rows.acks import Addressed
 from headgate.topology_runtime.worker.rows.columns import columns_in
@@ -40,23 +36,18 @@ from headgate.topology_runtime.worker.sources.source_ledger import AT_FIRST_ROWS
 from headgate.topology_runtime.worker.sources.source_task import IN_FLIGHT_BYTES, ROOT_BYTES, SourceTask
 
 S = 1_000_000_000
-SLOT = Slot("vm1", 0)
 TOPOLOGY = Topology(
     "line", (Task("source", kind="source", static=Static()), Task("work")), (Edge("source", "work"),)
 )
 RowOf = Callable[[int], Any]
 
 
-class Stopped:
+class Stopped(SilentPost):
     """A source at full speed before a task that takes nothing but the first root."""
-
-    slot, incarnation = SLOT, 1
 
     def __init__(self, row_of: RowOf, receivers: int = 1, modelled_tps: float = 10_000.0) -> None:
         self.row_of, self.sent = row_of, list[Any]()
-        numbers = iter(range(1, 1_000_000))
-        ports = Ports(self, self, partial(SnapshotFiles, ""), lambda: next(numbers), key_function)
-        self.core = ThreadCore(ThreadSpec(0, "source", SLOT), TOPOLOGY, ports)
+        self.core = ThreadCore(ThreadSpec(0, "source", SLOT), TOPOLOGY, self.ports())
         self.core.behaviour = self.source = SourceTask(self.core)
         work = [ThreadSpec(number, "work", SLOT) for number in range(1, receivers + 1)]
         routes = (Route(0, tuple((thread.thread, 1.0) for thread in work)),)
@@ -67,11 +58,6 @@ class Stopped:
         self.core.obey(orders_of(desired, SLOT, 1), 0)
         self.source.begin(0)
         self.roots: list[Sequence[Any]] = []
-
-    def deliver(self, frames: Iterable[Frame]) -> None: ...
-    def send_word(self, word: Any) -> None: ...
-    def send_acks(self, acks: Iterable[Addressed]) -> None: ...
-    def write(self, done: ToRecord, holding: int) -> None: ...
 
     def read(self, position: int, most: int) -> list[Any]:
         rows = [self.row_of(at) for at in range(position, position + most)]
@@ -164,8 +150,6 @@ class Keeping(Stopped):
 
     cut, silent = 1 << 30, False
 
-    def send_acks(self, acks: Iterable[Addressed]) -> None: ...
-
     def deliver(self, frames: Iterable[Frame]) -> None:
         for frame in frames:
             self.sent.append(frame)
@@ -244,17 +228,14 @@ LONG = Topology(
 )
 
 
-class Growing:
+class Growing(SilentPost):
     """A source at full speed, a task that makes large rows of its small ones, two threads that give them on, and a sink
     that stands still. Threads take so many frames a turn."""
-
-    slot, incarnation = SLOT, 1
 
     def __init__(
         self, grow: Callable[[Any], Any], frames_a_turn: int, modelled_tps: float = 10_000.0
     ) -> None:
-        numbers = iter(range(1, 1 << 40))
-        ports = Ports(self, self, partial(SnapshotFiles, ""), lambda: next(numbers), key_function)
+        ports = self.ports()
         threads = [ThreadSpec(n, t, SLOT) for n, t in enumerate(("source", "grow", "same", "same", "sink"))]
         routes = (Route(0, ((1, 1.0),)), Route(1, ((2, 0.5), (3, 0.5))), Route(2, ((4, 1.0),)))
         desired = DesiredState(
@@ -277,9 +258,6 @@ class Growing:
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         self.source.on_word([ack for _, ack in acks], 0)
-
-    def send_word(self, word: Any) -> None: ...
-    def write(self, done: ToRecord, holding: int) -> None: ...
 
     def run(self, turns: int = 600) -> int:
         """Bytes that wait somewhere in the end."""

@@ -9,12 +9,12 @@ import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import MS, S
 
 from headgate.topology_runtime.wire.messages import Ack, RootKey
 from headgate.topology_runtime.worker.sources import source_ledger as l
 from headgate.topology_runtime.worker.sources.source_ledger import Ledger, Root
 
+S, MS = 1_000_000_000, 1_000_000
 ID = 0xABCDEF
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from silent_post import SLOT, SilentPost
 
-from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.task_functions import key_function
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.rates.schedule import Schedule
@@ -22,30 +22,24 @@ from headgate.topology_runtime.wire.messages import Ack, DesiredState, Frame, Ro
 from headgate.topology_runtime.worker.calls.dead_lettering import bytes_of
 from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.calls.user_code import ToRecord
-from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
-from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.operators.thread_core import ThreadCore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders, orders_of
 from headgate.topology_runtime.worker.rows.acks import Addressed
 from headgate.topology_runtime.worker.sources.source_task import LEAST_TPS, SEQUENCES, SourceTask, Way, Ways
 
 S, MS = 1_000_000_000, 1_000_000
-SLOT = Slot("vm1", 0)
 STATIC = Static(1, 0.1, 0.1)
 SOURCE, MIDDLE, WORK, OTHER = 1, 2, 3, 4  # threads
 
 
-class Worker:
-    slot, incarnation = SLOT, 1
-
+class Worker(SilentPost):
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.acks: list[Ack] = []
 
     def deliver(self, frames: Iterable[Frame]) -> None:
         self.frames += frames
-
-    def send_word(self, word: Any) -> None: ...
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         self.acks += [ack for _, ack in acks]
@@ -79,9 +73,8 @@ class Bench:
 
     def __init__(self, call: Any = lambda row: row, grouping: Any = "shuffle") -> None:
         self.worker, self.letters = Worker(), list[Any]()
-        numbers = iter(range(1, 10_000))
         made = topology(grouping)
-        ports = Ports(self.worker, self, partial(SnapshotFiles, ""), lambda: next(numbers), key_function)
+        ports = replace(self.worker.ports(), records=self)
         self.core = ThreadCore(ThreadSpec(SOURCE, "source", SLOT), made, ports)
         self.core.behaviour = self.source = SourceTask(self.core)
         self.task = ThreadCore(ThreadSpec(WORK, "work", SLOT), made, ports)

@@ -1,4 +1,4 @@
-"""A source that does not give again what it gave, for a while or for good: that is said, and nothing is lost."""
+"""A source that does not give again what it gave, or raises: that is said, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from line_of_threads import INCARNATION, Numbers, line_of
 from headgate.topology_runtime.api.logic import Exhausted
 from headgate.topology_runtime.wire.messages import Ack, RootKey
 from headgate.topology_runtime.worker.process import source_thread as source_reader
-from headgate.topology_runtime.worker.process.task_thread import TaskThread
+from headgate.topology_runtime.worker.process.task_thread import SAID_MOST, TaskThread
 from headgate.topology_runtime.worker.sources.source_ledger import Ledger
 from headgate.topology_runtime.worker.sources.source_task import SourceTask
 
@@ -104,3 +104,26 @@ def test_rows_that_do_not_come_again_stay_open_and_that_is_said_once(
     said = capfd.readouterr().err.splitlines()
     assert len(said) == 1 and "source numbers cannot be read: position 100 is to be sent again" in said[0]
     assert open_positions(thread) == [100, 200] and len(ledger_of(thread).again) == 2
+
+
+class Raises(Numbers):
+    broken = True
+
+    def read(self, position: int, limit: int) -> list[int]:
+        if self.broken:
+            raise ValueError("no number" + "!" * 10_000)
+        return super().read(position, limit)
+
+
+def test_what_a_source_raises_is_reported_until_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_reader, "RETRY_NS", 0)
+    thread = line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5), Raises)["numbers"]
+    thread.work.turn()
+    assert thread.now().unreadable.startswith("ValueError: no number!")
+    assert len(thread.now().unreadable) == SAID_MOST
+    assert isinstance(thread.logic, Raises)
+    thread.logic.broken = False
+    thread.work.turn()
+    assert thread.now().unreadable == "" and ledger_of(thread).position > 0

@@ -11,7 +11,6 @@ import pytest
 from examples import searching
 from hypothesis import given
 from hypothesis import strategies as st
-from plane_tasks import S
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Task, Topology
@@ -28,6 +27,7 @@ from headgate.topology_runtime.worker.sources.source_spool import (
     left_over,
 )
 
+S = 1_000_000_000
 ROW = {"text": "ä", "pair": (1, (2, None))}
 
 

@@ -107,8 +107,6 @@ class CallWatch:
         """It is over, however it ended."""
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 Came = TypeVar("Came")  # of a call
 TRIES = 3
 PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment

@@ -84,8 +84,6 @@ class KeyWatch:
         return KeysSeen(edge, thread, rows, looked_at, top)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 SPREAD = 0x9E3779B1  # 2³² divided by the golden ratio, made odd
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, lie evenly spread however many are taken
 KNOWN_MOST, KNOWN_LONGEST = 32_768, 64  # keys whose ranges are kept, and their characters

@@ -89,9 +89,6 @@ class Pieces:
         self._log.begun(0)
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class ToRecord(msgspec.Struct):
     """What is to be recorded before acks leave. finished: rows at a sink that are in no log yet."""
 

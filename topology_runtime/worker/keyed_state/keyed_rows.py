@@ -230,9 +230,6 @@ class _States:
         self.new: set[Any] = set()
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class KeyedRows:
     """`key_of(edge)`: by what the rows of an edge are grouped."""
 

@@ -53,9 +53,8 @@ EARLY_MOST = 4096  # refused senders told at once
 Whole = Ping | LatencyReport | Paces  # they say themselves who says them
 _random64 = partial(random.getrandbits, 64)
 
-Inbox = SimpleQueue[
-    Any
-]  # (arrived_ns, Frame or, of a peer, WireFrame, bytes), Mark, list[Ack], or None: look around
+# (arrived_ns, Frame or, of a peer, WireFrame, bytes), Barrier, list[Ack], or None: look around
+Inbox = SimpleQueue[Any]
 
 
 class Switchboard:
@@ -126,16 +125,21 @@ class Switchboard:
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         """Acks to the ledgers they belong to."""
-        local: dict[int, list[Ack]] = {}
-        others: dict[Slot, list[Ack]] = {}
+        by_home: dict[Slot, list[Ack]] = {}
         for home, ack in acks:
-            if home != self.slot:
-                others.setdefault(home, []).append(ack)
-            elif ack.key.incarnation == self.incarnation:
-                local.setdefault(ack.key.thread, []).append(ack)
-        for home, batch in others.items():
+            by_home.setdefault(home, []).append(ack)
+        local = by_home.pop(self.slot, ())
+        for home, batch in by_home.items():
             self.out.send(home, batch, self.written_acks)
-        for thread, batch in local.items():
+        self.put_acks(local)
+
+    def put_acks(self, acks: Iterable[Ack]) -> None:
+        """Acks to ledgers of this worker; those of a worker before are nobody's."""
+        by_thread: dict[int, list[Ack]] = {}
+        for ack in acks:
+            if ack.key.incarnation == self.incarnation:
+                by_thread.setdefault(ack.key.thread, []).append(ack)
+        for thread, batch in by_thread.items():
             self.put(thread, batch)
 
     def written_acks(self, acks: list[Ack]) -> bytes:
@@ -263,7 +267,7 @@ class Receiver(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping:
-            data = self._pull.receive_bytes(POLL_S)
+            data = self._pull.wait_for_bytes(POLL_S)
             if data is not None:
                 self._take(data)
         self._pull.close(linger_ms=0)
@@ -296,7 +300,7 @@ class Receiver(threading.Thread):
         if self._state.fenced(message.slot, message.incarnation):
             self._refuse(message.slot, message.incarnation, token)
         elif isinstance(message, Acks):
-            self._acks(message)
+            self._board.put_acks(message.acks)
         elif isinstance(message, Word):
             self._word(message)
         else:
@@ -314,14 +318,6 @@ class Receiver(threading.Thread):
         if self.early.qsize() < EARLY_MOST:
             self.early.put((slot, incarnation, token))
             self._wake.set()
-
-    def _acks(self, message: Acks) -> None:
-        per_thread: dict[int, list[Ack]] = {}
-        for ack in message.acks:
-            if ack.key.incarnation == self._board.incarnation:
-                per_thread.setdefault(ack.key.thread, []).append(ack)
-        for thread, batch in per_thread.items():
-            self._board.put(thread, batch)
 
 
 # ── The way out of one thread: frames for a thread that is chained to it are given to that by a direct

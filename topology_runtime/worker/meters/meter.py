@@ -61,10 +61,7 @@ LINK_WORDS = 8
 LINKS = 8192
 WORDS = HEADER + THREADS * THREAD_WORDS + LINKS * LINK_WORDS
 SIZE_BYTES = WORDS * 8
-NO_THREAD, NO_LINK = (
-    memoryview(array("q", bytes(THREAD_WORDS * 8))),
-    memoryview(array("q", bytes(LINK_WORDS * 8))),
-)
+NO_THREAD, NO_LINK = (memoryview(array("q", bytes(words * 8))) for words in (THREAD_WORDS, LINK_WORDS))
 
 
 def create() -> int:
@@ -106,6 +103,15 @@ class Meter:
         self.words[at + L_FROM], self.words[at + L_TO] = from_thread, to_thread
         self.words[H_LINKS] = self._next_link
         return at
+
+    def thread_records(self) -> range:
+        """First words of the thread records that were ever in use."""
+        return range(HEADER, HEADER + self.words[H_THREADS] * THREAD_WORDS, THREAD_WORDS)
+
+    def link_records(self) -> range:
+        """The same of link records."""
+        first = HEADER + THREADS * THREAD_WORDS
+        return range(first, first + self.words[H_LINKS] * LINK_WORDS, LINK_WORDS)
 
     def _freed(self, ended: deque[int], state: int) -> int | None:
         """The record that has been waiting longest, once its agent has read it to its end."""

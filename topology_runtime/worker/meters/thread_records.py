@@ -90,9 +90,6 @@ class FinishedLog:
             self._fd = -1
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 class ThreadRecords:
     """`at`: the first word of the thread's meter record. `sink`: the log of its finished rows."""
 

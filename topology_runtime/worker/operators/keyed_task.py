@@ -22,9 +22,7 @@ from headgate.topology_runtime.worker.rows.acks import Addressed
 NS = 1_000_000_000
 SNAPSHOT_EVERY_NS = NS
 SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, the thread is to end, or …
-SNAPSHOT_ROWS = (
-    100_000  # … all threads of the task may keep so many for it, of the 200,000 that a ledger may have kept
-)
+SNAPSHOT_ROWS = 100_000  # … all threads of the task keep so many, of the 200,000 that a ledger may have kept
 SNAPSHOT_BYTES = 48 << 20  # … or so much of what came of rows waits for it (rows of 2 KB never do)
 ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 
@@ -77,9 +75,8 @@ class KeyedTask(Behaviour):
             self.rows.refuse_offers()
             self._owed.clear()
         self.rows.ranges.stand(standing(self.core.task.name, self.core.orders))
-        self._rows_soon = SNAPSHOT_ROWS // max(
-            1, len(self.core.orders.threads_of.get(self.core.task.name, ()))
-        )
+        threads = self.core.orders.threads_of.get(self.core.task.name, ())
+        self._rows_soon = SNAPSHOT_ROWS // max(1, len(threads))
         self.core.settle(self.rows.pass_on(now_ns))
         early, self._early = self._early, {}
         for move in early.values():

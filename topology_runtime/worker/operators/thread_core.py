@@ -1,6 +1,6 @@
 """What one thread of a task decides, whatever the task: orders, routes, barriers, what leaves it and when. What it does
-with rows and time is its behaviour, one of four: maps (here), windows.py (keeps rows), keyed.py (has state per key),
-source.py. Pure but for the user's code; threads.py runs it in a thread, the simulator in virtual time.
+with rows and time is its behaviour, one of four: maps (here), window_task.py (keeps rows), keyed_task.py (has state
+per key), source_task.py. Pure but for the user's code; a thread runs it, or the simulator in virtual time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ from headgate.topology_runtime.worker.rows.row_values import MadeSizes
 LATEST_BARRIER = 1 << 62  # what a thread without upstream has in barriers
 
 
-Heard = (
-    Barrier | StateMove | StateTaken | StateAsked | SendAgain | Pace | list[Ack]
-)  # what comes beside frames
+Heard = Barrier | StateMove | StateTaken | StateAsked | SendAgain | Pace | list[Ack]  # beside frames
 KeyOf = Callable[[str | int | None], Callable[[Any], Hashable]]  # the key of an edge → its function
 
 
@@ -47,7 +45,7 @@ class Post(Protocol):
 
 
 class Records(Protocol):
-    """Where a thread writes down what is done (records.py)."""
+    """Where a thread writes down what is done (thread_records.py)."""
 
     def write(self, done: ToRecord, holding: int) -> None:
         """holding: rows that are kept now."""

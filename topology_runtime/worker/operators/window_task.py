@@ -224,8 +224,6 @@ class Panes:
         self.given_up += rows
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 DRAINED_AFTER_NS = 500_000_000  # without a row while the run drains: what is kept is all there is
 
 _identity = attrgetter("identity")

@@ -104,6 +104,19 @@ Instruction = StartThread | EndThread | Obey | Connect | Disconnect | AskPeer | 
 
 
 @dataclass
+class Said:
+    """What the worker of this incarnation has told: losses of its own, losses of ours that it knows of (told), the last
+    rounds that it asked, and answered (seen)."""
+
+    incarnation: int
+    answered: bool = False
+    losses: int = 0
+    told: int = 0
+    asked: int = 0
+    seen: int = 0
+
+
+@dataclass
 class WorkerState:
     """The worker in `slot`, incarnation `incarnation`."""
 
@@ -118,18 +131,14 @@ class WorkerState:
     known: dict[Slot, int] = field(default_factory=dict)  # highest incarnation ever named
     keys: dict[str, Who] = field(
         default_factory=dict
-    )  # public keys of these; asked at handshakes, by another thread
+    )  # by public key; asked at handshakes, by another thread
     _key: dict[Slot, str] = field(default_factory=dict)
     places: dict[int, Slot] = field(default_factory=dict)  # where threads are, or were: they do not move
-    answered: set[tuple[Slot, int]] = field(default_factory=set)
     by_columns: set[Slot] = field(default_factory=set)  # peers that read frames of columns
     losses: int = 0
     links: dict[Slot, bool] = field(default_factory=dict)  # those that were up once: are they now?
-    heard: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → its losses
-    told: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → losses of ours it knows of
+    said: dict[Slot, Said] = field(default_factory=dict)  # by the workers that are named
     round: int = 0  # of our questions
-    asked: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → the last round it asked
-    seen: dict[tuple[Slot, int], int] = field(default_factory=dict)  # worker → the last round it answered
     emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round started when it was empty
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
@@ -180,17 +189,16 @@ class WorkerState:
         """A peer asks, or answers. One that is not named is not answered: it asks again."""
         if self.fenced(ping.slot, ping.incarnation):
             return []
-        who = ping.slot, ping.incarnation
+        said = self._said(ping.slot)
         (self.by_columns.add if ping.columns else self.by_columns.discard)(ping.slot)
-        self.asked[who] = max(ping.round, self.asked.get(who, 0))
-        if ping.losses > self.heard.get(who, 0):
-            self.heard[who] = ping.losses
+        said.asked = max(ping.round, said.asked)
+        if ping.losses > said.losses:
+            said.losses = ping.losses
             self._lost = f"worker {ping.slot} lost something"
         if not ping.answer:
             return [AnswerPeer(ping.slot)] if ping.slot in self.peers else []
-        self.answered.add(who)
-        self.told[who] = max(ping.heard, self.told.get(who, 0))
-        self.seen[who] = max(ping.seen, self.seen.get(who, 0))
+        said.answered = True
+        said.told, said.seen = max(ping.heard, said.told), max(ping.seen, said.seen)
         return self._end_some()
 
     def on_link(self, slot: Slot, up: bool) -> list[Instruction]:
@@ -257,9 +265,17 @@ class WorkerState:
 
     def ping(self, slot: Slot, answer: bool) -> Ping:
         """A question or an answer to the worker in `slot`."""
-        who = slot, self.known.get(slot, 0)
-        heard, asked = self.heard.get(who, 0), self.asked.get(who, 0)
-        return Ping(self.slot, self.incarnation, answer, self.losses, heard, self.round, asked, columns=True)
+        said = self._said(slot)
+        return Ping(
+            self.slot,
+            self.incarnation,
+            answer,
+            self.losses,
+            said.losses,
+            self.round,
+            said.asked,
+            columns=True,
+        )
 
     def validate(self) -> None:
         """Raises AssertionError when the state contradicts itself (called in every test)."""
@@ -270,9 +286,15 @@ class WorkerState:
 
     # ── rules ───────────────────────────────────────────────────────────────────────────────────
 
+    def _said(self, slot: Slot) -> Said:
+        """By the worker that is named in this slot; of one before nothing counts any more."""
+        said, incarnation = self.said.get(slot), self.known.get(slot, 0)
+        if said is None or said.incarnation != incarnation:
+            said = self.said[slot] = Said(incarnation)
+        return said
+
     def _reached(self, slot: Slot) -> bool:
-        peer = self.peers.get(slot)
-        return peer is not None and (slot, peer.incarnation) in self.answered
+        return slot in self.peers and self._said(slot).answered
 
     def _meet(self, peer: WorkerAt) -> list[Instruction]:
         if peer.slot == self.slot or peer.incarnation < self.known.get(peer.slot, 0):
@@ -300,11 +322,6 @@ class WorkerState:
             out.append(self._part(slot))
             if slot.vm in desired.held_dead:
                 out.append(Fault(f"VM {slot.vm} is held dead"))
-        self.answered = {who for who in self.answered if not self.fenced(*who)}
-        self.heard = {who: n for who, n in self.heard.items() if not self.fenced(*who)}
-        self.told = {who: n for who, n in self.told.items() if not self.fenced(*who)}
-        self.asked = {who: n for who, n in self.asked.items() if not self.fenced(*who)}
-        self.seen = {who: n for who, n in self.seen.items() if not self.fenced(*who)}
         return out
 
     def _part(self, slot: Slot) -> Instruction:
@@ -345,14 +362,12 @@ class WorkerState:
         """Not over a link that is broken: the questions would pile up."""
         return [
             AskPeer(slot)
-            for slot, peer in self.peers.items()
-            if self.links.get(slot, True) and not self._knows_all(slot, peer.incarnation)
+            for slot in self.peers
+            if self.links.get(slot, True) and not self._knows_all(self._said(slot))
         ]
 
-    def _knows_all(self, slot: Slot, incarnation: int) -> bool:
-        who = slot, incarnation
-        current = self.told.get(who, 0) >= self.losses and self.seen.get(who, 0) >= self.round
-        return who in self.answered and current
+    def _knows_all(self, said: Said) -> bool:
+        return said.answered and said.told >= self.losses and said.seen >= self.round
 
     def _leave(self) -> list[Instruction]:
         idle = self.desired is not None and not self._mine and all(t in self.ended for t in self.threads)
@@ -393,7 +408,7 @@ class WorkerState:
             self.round += 1
             self.emptied[thread] = self.round
         begun = self.emptied[thread]
-        return all(self.seen.get((slot, p.incarnation), 0) >= begun for slot, p in self.peers.items())
+        return all(self._said(slot).seen >= begun for slot in self.peers)
 
 
 def _left_behind(before: DesiredState, after: DesiredState) -> str:

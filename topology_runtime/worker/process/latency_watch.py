@@ -190,8 +190,7 @@ class LatencyWatch:
 
     def _channels_seen(self, reader: Reader) -> Iterator[ChannelSeen]:
         words = self._meter.words
-        first = mt.HEADER + mt.THREADS * mt.THREAD_WORDS
-        for at in range(first, first + words[mt.H_LINKS] * mt.LINK_WORDS, mt.LINK_WORDS):
+        for at in self._meter.link_records():
             sender, target = words[at + mt.L_FROM], words[at + mt.L_TO]
             if words[at + mt.L_STATE] or sender not in reader.senders.get(target, ()):
                 continue

@@ -1,4 +1,4 @@
-"""The work of a source's thread (what it decides is in source.py): reads user code or its spool, counts."""
+"""The work of a source's thread (what it decides is in source_task.py): reads user code or its spool, counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.messages import SourceStatus
 from headgate.topology_runtime.worker.calls.batches import rows_read
 from headgate.topology_runtime.worker.meters import meter as mt
-from headgate.topology_runtime.worker.process.task_thread import TaskThread, ThreadWork
+from headgate.topology_runtime.worker.process.task_thread import SAID_MOST, TaskThread, ThreadWork
 from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, SpoolsLeft, folder_of
 from headgate.topology_runtime.worker.sources.source_task import SourceTask
 
@@ -48,8 +48,6 @@ def times_of(source: LiveSource, rows: Sequence[Any], now_ns: int) -> tuple[list
     return times, wrong
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 LOOK_AGAIN_NS = NS // 50  # how soon an empty source is asked again …
 LOOK_SOON_NS = NS // 250  # … or one whose rows arrive, while they do: a row waits so long at most to be seen
 ARRIVING_NS = 2 * NS  # after a row came
@@ -68,7 +66,6 @@ class SourceWork(ThreadWork):
         self.desired, self.task, self.host = thread.desired, thread.task, thread.host
         self._spool: Spool | None = None
         self._spools_left: SpoolsLeft | None = None
-        self._trouble = ""
         self._times_wrong = False  # said once
         self._waited_at = -1
         self._arrived_ns = 0  # when a row came last (monotonic)
@@ -84,8 +81,8 @@ class SourceWork(ThreadWork):
         emitted, acked, above, in_flight, replayed = words[
             at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1
         ]
-        came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
         read = emitted, acked, above, in_flight, replayed
+        came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
         return SourceStatus(*name, *read, bool(state & 1), bool(state & 2), *came)
 
     def begin(self, logic: Any) -> None:
@@ -234,7 +231,7 @@ class SourceWork(ThreadWork):
             self._say(f"{type(error).__name__}: {error}")
             source.quiet_until_ns = now_ns + RETRY_NS
             return
-        self._trouble = ""
+        self._read_again()
         if spool.end > before:
             self._arrived_ns = now_ns
         soon = now_ns - self._arrived_ns < ARRIVING_NS
@@ -269,10 +266,13 @@ class SourceWork(ThreadWork):
             source.quiet_until_ns = now_ns + RETRY_NS
             return []
         if given_before:
-            if not rows:
+            if rows:
+                self._read_again()
+            else:
                 self._misses(position, now_ns)
             return rows
-        self._trouble, self._missing = "", (-1, 0)
+        self._read_again()
+        self._missing = -1, 0
         if not rows:
             source.quiet_until_ns = now_ns + LOOK_AGAIN_NS
         return rows
@@ -299,11 +299,17 @@ class SourceWork(ThreadWork):
         return True
 
     def _say(self, trouble: str) -> None:
-        """Once for each trouble, not once a second."""
-        if trouble != self._trouble:
-            self._trouble = trouble
+        """Once for each trouble, not once a second: in the worker's log, and to whoever looks at the run."""
+        if (trouble := trouble[:SAID_MOST]) != self.unreadable:
+            self.unreadable = trouble
             text = f"headgate: source {self.task.name} cannot be read: {trouble}; tried again every second"
             print(text, file=sys.stderr, flush=True)
+            self.host.changed()
+
+    def _read_again(self) -> None:
+        if self.unreadable:
+            self.unreadable = ""
+            self.host.changed()
 
     def _forget(self, spool: Spool, acked: int) -> None:
         with self.host.disk.writing(f"the acked position of {self.task.name}", self._folder):

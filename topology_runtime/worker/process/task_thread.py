@@ -1,5 +1,5 @@
 """The thread that runs a task: its life, its orders, its lease. What it does in a turn is its
-work: frames.py (rows come in, or questions alone), source_reader.py; what it decides is in thread_core.py.
+work, here (rows come in, or questions alone) or in source_thread.py; what it decides is in thread_core.py.
 
 What one thread tells the worker's main thread is in `now()`: written by the thread, read by the other.
 """
@@ -11,11 +11,14 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty
 from typing import Any
+
+from msgspec.structs import replace
 
 from headgate.topology_runtime.api.logic import Context, batched_of, runs_anywhere
 from headgate.topology_runtime.api.task_functions import build, key_function
@@ -81,11 +84,10 @@ class HeldLease:
             self._armed = False
 
 
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
-
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks around so often: what concerns it wakes it
 KEYS_EVERY_NS = 1_000_000_000
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
+SAID_MOST = 2000  # characters of an error that are reported
 
 
 @dataclass
@@ -109,6 +111,7 @@ class ThreadWork:
     """What a thread does, turn after turn; made with its thread."""
 
     again: SentAgain | None = None  # what became of dead letters that it sends again; read by the main thread
+    unreadable = ""  # why no rows are had of the source that it reads; read by the main thread
 
     def __init__(self, thread: TaskThread) -> None:
         self.thread, self.core = thread, thread.core
@@ -155,16 +158,12 @@ class TaskThread(threading.Thread):
         self.keys_seen: tuple[KeysSeen, ...] = ()  # in its last second
         self._keys_due_ns = 0
         self.faults = 0  # of peers; counted by the main thread
-        self.asked: frozenset[int] = (
-            frozenset()
-        )  # threads to run for a latency constraint; set by the main thread
+        self.asked: frozenset[int] = frozenset()  # to run for a latency constraint; set by the main thread
         self.stopping = False
         self.busy = False
         self.working = False  # an exclusive thread does something that must not outlast the lease
         self.logic: Any = None
-        self.lock = (
-            threading.Lock()
-        )  # held by the thread that runs it: itself, or the one that it is chained to
+        self.lock = threading.Lock()  # held by the thread that runs it: itself, or one that it is chained to
         self._asked = self.asked  # when it looked last
         self.borrowed_ns = 0  # CPU that others spent on its frames
         self.watch = MeterWatch(host.meter.words, at, desired.thread, host.one)
@@ -183,7 +182,8 @@ class TaskThread(threading.Thread):
     def now(self) -> ThreadStatus:
         """How this thread is; called by the main thread."""
         idle = not self.busy and not self.lock.locked() and self.inbox.empty()
-        return self.core.now(idle, self.failed)
+        now = self.core.now(idle, self.failed)
+        return replace(now, unreadable=self.work.unreadable) if self.work.unreadable else now
 
     def run_for(self, frame: Frame, before: int, cpu_ns: int) -> Ran | None:
         """As `Receiving` says; called by another thread of this worker."""
@@ -199,7 +199,8 @@ class TaskThread(threading.Thread):
                 self.startup()
             self.failed = ""
         except Exception as error:  # user code: whatever it is, it is reported as this thread's failure
-            self.failed = explained(error)
+            traceback.print_exc()  # into the worker's log
+            self.failed = explained(error)[:SAID_MOST]
             self.host.changed()
             while not self.stopping:
                 self.inbox.get()
@@ -254,7 +255,7 @@ class TaskThread(threading.Thread):
                 with self.watch.calling(mt.CLOSE):
                     self.logic.close()
             except Exception as error:  # user code: its failure to close is told, not hidden
-                self.failed = f"close: {type(error).__name__}: {error}"
+                self.failed = f"close: {type(error).__name__}: {error}"[:SAID_MOST]
         self.records.close()
         self.work.close()
 

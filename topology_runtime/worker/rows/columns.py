@@ -27,9 +27,7 @@ DTYPES = {
     "f": "f4", "d": "f8",
 }  # fmt: skip
 SIZES = {code: int(dtype[1]) for code, dtype in DTYPES.items()}
-CODES = {
-    (dtype[0], int(dtype[1])): code for code, dtype in DTYPES.items()
-}  # by kind and size, as numpy has them
+CODES = {(dtype[0], int(dtype[1])): code for code, dtype in DTYPES.items()}  # by numpy's kind and size
 AXES_MOST = 4
 FLOAT_MARK, FLOAT_BYTES = 0xCB, 9  # of a float in msgpack
 WHOLE_MOST = 1 << 53  # whole numbers up to here are floats, too
@@ -226,11 +224,8 @@ def columns_in(answer: Any) -> Columns:
     """The columns that somebody's code gave: an array, a tuple of arrays, a dict of arrays by name. BadBatch when it
     did not. The arrays may not be written to from now on."""
     if isinstance(answer, dict):
-        form, names, columns = (
-            DICT,
-            tuple(answer),
-            [_column(value, f" {name!r}") for name, value in answer.items()],
-        )
+        columns = [_column(value, f" {name!r}") for name, value in answer.items()]
+        form, names = DICT, tuple(answer)
     elif isinstance(answer, tuple):
         form, names, columns = TUPLE, (), [_column(value, f" {n}") for n, value in enumerate(answer)]
     else:

@@ -36,9 +36,7 @@ FOLDER = "spools"
 SEGMENT_ROWS = 4096
 ACKED_EVERY_NS = 200_000_000
 RESERVE_BYTES = 256 * 1024  # given back to the disk when it is full
-HELD_BYTES_MOST = (
-    64 * 1024 * 1024
-)  # rows buffered in memory until they are acked; beyond it nothing more is read
+HELD_BYTES_MOST = 64 << 20  # rows buffered in memory until they are acked; beyond it nothing more is read
 _LENGTH, _TIME = 4, 8
 
 

@@ -1,5 +1,5 @@
 """A source: what its thread sends, and when; bounded by its ledger, replaying what was lost. Pure but for `read`,
-which the caller gives (source_reader.py).
+which the caller gives (source_thread.py).
 
 A *paced* source reads by the schedule: position p of partition k of n threads is the global position p·n + k of
 the schedule, so every row has an intended emit time. Of an *arriving* one the caller takes the rows as they come
@@ -49,13 +49,10 @@ from headgate.topology_runtime.worker.sources.source_ledger import WINDOW_LEAST_
 # Each row is a root of its own in a ledger beside the source's (named in dead_letter_messages.py), sent straight
 # to the dead letter's task, by the routes of the edge that it once came by. What is said of it is a state: the
 # serials of what is to be sent again; whose rows are here; which of those are done. A root whose row dies
-# again is never acked (burial.py): it stays open until the controller, which hears of that from the task,
+# again is never acked (dead_lettering.py): it stays open until the controller, which hears of that from the task,
 # asks for it no more.
 
-SHARE, LEAST_TPS = (
-    0.1,
-    20.0,
-)  # of the rate that the source thread is modelled for; but so many rows/s at least
+SHARE, LEAST_TPS = 0.1, 20.0  # of the rate that the source thread is modelled for; so many rows/s at least
 BURST_NS = 100_000_000  # rows that are late by more than that are not made up for
 SEQUENCES = 1 << 61  # roots of dead letters are numbered from here on, far from those of positions
 
@@ -192,8 +189,6 @@ def partition_of(task: int) -> int:
     """The partition that dead letters of this task (its number in the topology) have when they are sent again."""
     return AGAIN_PARTITION + task
 
-
-# ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 EXPIRE_EVERY_NS = NS // 10
 FAULT_PAUSE_NS = NS // 10  # after a fault, before replaying: let every worker learn of the new peer
