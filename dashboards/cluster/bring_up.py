@@ -151,7 +151,7 @@ STAGED = ("wheels", "version")
 
 @dataclass
 class BroughtUp:
-    """What came of it. steps: per host, what differs; it was done, or would be. install_s: what the longest pip took."""
+    """What came of it. steps: per host, what differs; it was done, or would be. install_s: of the longest pip."""
 
     steps: dict[str, tuple[HostChange, ...]] = field(default_factory=dict)
     others: dict[str, tuple[str, ...]] = field(default_factory=dict)
