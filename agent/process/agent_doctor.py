@@ -26,6 +26,20 @@ from headgate.topology_runtime.platform.slot_size import PROCESSES_MOST, SlotSiz
 LIMITED = f"from {containment.__name__} import give_up; give_up()"
 
 
+BY_GROUPS = (  # part of containment, what control groups do for it, and how it is without
+    (
+        "tasks' memory",
+        "bounded in each slot; who takes more ends alone",
+        "not bounded: a task may take all there is; control groups (root, or a delegated one) bound it",
+    ),
+    (
+        "what tasks leave running",
+        "all processes of a slot end with its worker, whatever they did to get away",
+        "ended with its worker if it kept its environment; control groups end all (root, or a delegated one)",
+    ),
+)
+
+
 class Check(NamedTuple):
     """ok: True, False, or None when it works with a stated drawback."""
 
@@ -36,7 +50,9 @@ class Check(NamedTuple):
 
 def containment_checks(binding: str) -> list[Check]:
     """binding: that an agent would choose here."""
-    return [_user(), _limits(), _processes(binding), _memory(binding), _left(binding)]
+    groups = binding.startswith("cgroup")
+    parts = [Check(name, groups or None, by if groups else without) for name, by, without in BY_GROUPS]
+    return [_user(), _limits(), _processes(binding), *parts]
 
 
 def _user() -> Check:
@@ -84,24 +100,6 @@ def _processes(binding: str) -> Check:
     return Check(name, None, "not bounded in a slot: that needs control groups (root, or a delegated one)")
 
 
-def _memory(binding: str) -> Check:
-    if binding.startswith("cgroup"):
-        return Check("tasks' memory", True, "bounded in each slot; who takes more ends alone")
-    text = "not bounded: a task may take all there is; control groups (root, or a delegated one) bound it"
-    return Check("tasks' memory", None, text)
-
-
-def _left(binding: str) -> Check:
-    name = "what tasks leave running"
-    if binding.startswith("cgroup"):
-        return Check(name, True, "all processes of a slot end with its worker, whatever they did to get away")
-    return Check(
-        name,
-        None,
-        "ended with its worker if it kept its environment; control groups end all (root, or a delegated one)",
-    )
-
-
 def _offered(controller: str) -> bool:
     points = cgroups.mounted("cgroup2")
     try:
@@ -123,7 +121,13 @@ def checks() -> list[Check]:
     contained = containment_checks(binding.name)
     shared = _try("shared memory", "memfd_create", lambda: os.memfd_create("headgate-doctor"))
     ends = _try("ends of processes", "pidfd_open", lambda: os.pidfd_open(os.getpid()))
-    return [*slots, *contained, _files(), shared, ends, _schedstat(), _shell()]
+    times, shell = os.path.exists("/proc/self/schedstat"), os.access("/bin/sh", os.X_OK)
+    with_times = "schedstat counts each thread's CPU time in ns"
+    return [
+        *slots, *contained, _files(), shared, ends,
+        Check("CPU time of threads", times or None, with_times if times else "no schedstat: threads have no CPU times"),
+        Check("shell", shell, "/bin/sh is there" if shell else "no /bin/sh: a worker cannot enter its control group"),
+    ]  # fmt: skip
 
 
 def _size() -> SlotSize:
@@ -170,19 +174,3 @@ def _try(name: str, what: str, make: Callable[[], int]) -> Check:
     except (OSError, AttributeError) as error:
         return Check(name, False, f"{what} is not there: {error}")
     return Check(name, True, f"{what} works")
-
-
-def _schedstat() -> Check:
-    there = os.path.exists("/proc/self/schedstat")
-    text = (
-        "schedstat counts each thread's CPU time in ns"
-        if there
-        else "no schedstat: threads have no CPU times"
-    )
-    return Check("CPU time of threads", there or None, text)
-
-
-def _shell() -> Check:
-    there = os.access("/bin/sh", os.X_OK)
-    text = "/bin/sh is there" if there else "/bin/sh is missing: a worker cannot enter its control group"
-    return Check("shell", there, text)

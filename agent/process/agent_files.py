@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
+from headgate.topology_runtime.platform.disk import write_whole
 from headgate.topology_runtime.wire.dead_letter_messages import Struck
 from headgate.topology_runtime.wire.messages import SpoolLeft
 
@@ -23,10 +25,7 @@ class Saved(msgspec.Struct):
 
 def save_failures(directory: str, run: str, struck: tuple[Struck, ...]) -> None:
     """Raises OSError."""
-    path = os.path.join(directory, STRUCK_FILE)
-    with open(f"{path}.new", "wb") as file:
-        file.write(msgspec.json.encode(Saved(run, struck)))
-    os.replace(f"{path}.new", path)
+    write_whole(Path(directory, STRUCK_FILE), msgspec.json.encode(Saved(run, struck)))
 
 
 def load_failures(directory: str, run: str) -> tuple[Struck, ...]:

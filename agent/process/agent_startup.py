@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import logging
 import os
@@ -21,17 +20,16 @@ from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInp
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.keys.keyring import read_key
 from headgate.topology_runtime.measuring.model_store import machine
-from headgate.topology_runtime.platform import containment
+from headgate.topology_runtime.platform import containment, processes
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.platform.containment import WorkerUser
-from headgate.topology_runtime.platform.disk import DiskTroubles
+from headgate.topology_runtime.platform.disk import DiskTroubles, write_whole
 from headgate.topology_runtime.platform.slot_binding import SlotBinding, choose
 from headgate.topology_runtime.platform.slot_size import SlotSize
 from headgate.topology_runtime.wire.messages import Hello
 from headgate.topology_runtime.wire.wire_version import VERSION
 
 FILES_LEAST, FILES_WANTED = 4096, 65_536  # one schedstat file per thread, sockets, meters
-PR_SET_PDEATHSIG = 1
 ENDING_S, LOOK_AGAIN_S = 15.0, 0.05  # an agent ends its workers in less, on a busy machine too
 
 log = logging.getLogger("headgate.agent")
@@ -50,12 +48,9 @@ def raise_file_limit() -> int:
 def end_with(owner: int) -> None:
     """Have the kernel send SIGTERM when the process `owner`, our parent, ends. Call in the main thread.
 
-    Raises HeadgateError when it is not our parent (any more)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM) != 0:
-        code = ctypes.get_errno()
-        raise HeadgateError("the kernel refuses PR_SET_PDEATHSIG", cause=os.strerror(code))
-    if os.getppid() != owner:
+    Raises HeadgateError when it is not our parent (any more), OSError."""
+    processes.prctl(processes.PR_SET_PDEATHSIG, signal.SIGTERM)
+    if processes.orphaned(owner):
         raise HeadgateError(
             f"process {owner} is not the owner of this agent (any more)",
             cause=f"the parent is process {os.getppid()}",
@@ -171,9 +166,7 @@ def next_boot(directory: str, disk: DiskTroubles) -> int:
     path = os.path.join(directory, "boot")
     boot = max(wall_ns(), _last_boot(path) + 1)
     with disk.writing("the agent's boot number", path):
-        with open(f"{path}.new", "w", encoding="ascii") as file:
-            file.write(str(boot))
-        os.replace(f"{path}.new", path)
+        write_whole(Path(path), str(boot).encode())
     return boot
 
 

@@ -151,7 +151,7 @@ STAGED = ("wheels", "version")
 
 @dataclass
 class BroughtUp:
-    """What came of it. steps: per host, what was done, or would be. install_s: what pip took where it took longest."""
+    """What came of it. steps: per host, what differs; it was done, or would be. install_s: of the longest pip."""
 
     steps: dict[str, tuple[HostChange, ...]] = field(default_factory=dict)
     others: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -160,8 +160,8 @@ class BroughtUp:
     install_s: float = 0.0
 
     @property
-    def changed(self) -> bool:
-        return any(self.steps.values())
+    def restarts(self) -> list[HostChange]:
+        return [step for steps in self.steps.values() for step in steps if step.is_restart]
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,7 @@ async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
         for on in hosts.hosts():
             if on.host in facts and on.host not in board.failures:
                 wanted[on.host] = wanted_on(hosts, on, facts[on.host], up.wheels, up.keys)
-                steps = changes(wanted[on.host], facts[on.host])
-                found.steps[on.host] = tuple(one for one in steps if not up.staged or one.thing in STAGED)
+                found.steps[on.host] = changes(wanted[on.host], facts[on.host])
                 found.others[on.host] = facts[on.host].others
                 found.pids |= {name: one.pid for name, one in facts[on.host].services.items()}
         if up.dry:
@@ -202,9 +201,10 @@ async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
         refuse_restarts(up, found)
 
         def steps_on(host: str) -> Iterator[HostStep]:
-            if found.steps[host]:
+            own = [one for one in found.steps[host] if not up.staged or one.thing in STAGED]
+            if own:
                 yield HostStep("begin", "folder", {"names": FOLDERS})
-            for change in found.steps[host]:
+            for change in own:
                 yield from steps_of(change, wanted[host], up.wheels)
 
         answers = await steps_on_each({host: links[host] for host in wanted}, board, steps_on)
@@ -218,8 +218,7 @@ async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
 
 def refuse_restarts(up: BringUp, found: BroughtUp) -> None:
     """Of all services at once, while rows flow. Raises Conflict."""
-    again = [step for steps in found.steps.values() for step in steps if step.is_restart]
-    if up.staged or up.only is not None or not again:
+    if up.staged or up.only is not None or not found.restarts:
         return
     try:
         running = asked(contact_of(up.hosts, up.keys), "status")["topology"]
@@ -228,7 +227,7 @@ def refuse_restarts(up: BringUp, found: BroughtUp) -> None:
     if running is not None:
         raise Conflict(
             f"{running} runs, and services would be started again all at once",
-            faults=[step.line() for step in again],
+            faults=[step.line() for step in found.restarts],
             hint="`headgate cluster upgrade` does it one after the other, or `headgate stop` before",
         )
 

@@ -103,8 +103,7 @@ def print_diff(found: BroughtUp) -> None:
 
 
 def print_outcome(up: BringUp, found: BroughtUp, seconds: float) -> None:
-    if found.changed:
-        done = sum(len(steps) for steps in found.steps.values())
+    if done := sum(map(len, found.steps.values())):
         click.echo(f"{done} steps on {sum(map(bool, found.steps.values()))} hosts in {seconds:.1f} s")
         if found.install_s:
             click.echo(f"the longest installation: {found.install_s:.1f} s of them")
@@ -319,9 +318,10 @@ def upgrade(
         board.raise_failures()
         return
     with board:
-        asyncio.run(bring_up(dataclasses.replace(whole, staged=True), board))
+        staged = asyncio.run(bring_up(dataclasses.replace(whole, staged=True), board))
         board.raise_failures()
-        restarts = restarting(whole)
+        again = {name for step in staged.restarts for name in step.names}
+        restarts = frozenset(vm.name for vm in told.vms if agent_name(vm.name) in again)
         if not force:
             refuse_undrained(whole, restarts)
         asyncio.run(bring_up(dataclasses.replace(whole, only=()), board))
@@ -362,15 +362,6 @@ def drain_for_upgrade(whole: BringUp, vm: str, board: HostBoard, deadline_s: flo
         return False
     until_drained(contact, (vm,), deadline_s)
     return True
-
-
-def restarting(whole: BringUp) -> frozenset[str]:
-    """VMs whose agents would be started again."""
-    found = asyncio.run(bring_up(dataclasses.replace(whole, dry=True), HostBoard(quiet=True)))
-    services = {
-        name for steps in found.steps.values() for one in steps if one.is_restart for name in one.names
-    }
-    return frozenset(vm.name for vm in whole.hosts.vms if agent_name(vm.name) in services)
 
 
 def refuse_undrained(whole: BringUp, vms: frozenset[str]) -> None:

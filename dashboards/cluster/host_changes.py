@@ -128,9 +128,9 @@ def _service(
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 MODE = 0o600
-SIGNS = {"add": "+", "change": "~", "remove": "-"}
+SIGNS = {"add": "+", "change": "~"}
 
-Thing = Literal["wheels", "version", "file", "current", "service", "leave"]
+Thing = Literal["wheels", "version", "file", "current", "service"]
 
 
 class HostWanted(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ class HostWanted(msgspec.Struct, frozen=True):
 class HostChange(msgspec.Struct, frozen=True):
     """One step. names: what it is about; why: in the words of a diff."""
 
-    way: Literal["add", "change", "remove"]
+    way: Literal["add", "change"]
     thing: Thing
     names: tuple[str, ...]
     why: str

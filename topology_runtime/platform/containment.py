@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.topology_runtime.platform.processes import call, prctl
+
 # ── What every worker gives up before it imports user code, whoever it runs as ───
 #
 # No new privileges: what it starts (sudo, say) gets no rights that it has not. No core dumps: its memory
@@ -40,18 +42,6 @@ def give_up() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     except (OSError, ValueError) as error:
         raise NotContained(f"it cannot be limited: {error}") from error
-
-
-def prctl(what: int, value: int) -> int:
-    """Raises OSError."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    answer: int = libc.prctl(
-        what, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)
-    )
-    if answer < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"prctl({what}): {os.strerror(code)}")
-    return answer
 
 
 # ── What a worker sees of the file system when its user may not go where it lies: root's own Python, code
@@ -89,7 +79,7 @@ def show(paths: Iterable[str], uid: int, gid: int) -> None:
                 hidden.setdefault(at, []).append(one)
     if not hidden:
         return
-    _call("unshare", CLONE_NEWNS)
+    call("unshare", CLONE_NEWNS)
     _mount(
         "none", "/", None, MS_REC | MS_SLAVE
     )  # what is mounted there later is seen here, not the other way round
@@ -116,14 +106,7 @@ def _show(folder: str, inside: list[str]) -> None:
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
     words = source.encode(), target.encode(), kind.encode() if kind else None
-    _call("mount", *words, ctypes.c_ulong(flags), data.encode())
-
-
-def _call(name: str, *arguments: object) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(*arguments) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{name}: {os.strerror(code)}")
+    call("mount", *words, ctypes.c_ulong(flags), data.encode())
 
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -224,10 +207,7 @@ def faults(pid: int | str, user: WorkerUser) -> list[str]:
 def _no_capabilities() -> None:
     """They went with the user already, but for those of a root with unusual bits."""
     header, nothing = (ctypes.c_uint32 * 2)(CAPABILITIES_V3, 0), (ctypes.c_uint32 * 6)()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.capset(header, nothing) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"capset: {os.strerror(code)}")
+    call("capset", header, nothing)
 
 
 def _reaches(user: WorkerUser, needed: tuple[str, ...]) -> None:

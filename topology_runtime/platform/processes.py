@@ -12,6 +12,20 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
+def call(name: str, *arguments: object) -> int:
+    """A function of the C library that Python lacks. Raises OSError when it answers with less than 0."""
+    answer: int = getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
+    if answer < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{name}: {os.strerror(code)}")
+    return answer
+
+
+def prctl(what: int, value: int) -> int:
+    """Raises OSError."""
+    return call("prctl", what, *map(ctypes.c_ulong, (value, 0, 0, 0)))
+
+
 class Stat(NamedTuple):
     """state: the kernel's letter (R S D T t Z …). cpu_ns: user and system time, in steps of 10 ms."""
 
@@ -98,9 +112,7 @@ def die_with(owner: int, number: signal.Signals = signal.SIGKILL) -> None:
     The signal comes when the *thread* that started us ends, and does not pass on to our own children.
     Where there is no prctl, look at `orphaned` from time to time."""
     if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(PR_SET_PDEATHSIG, number) != 0:
-            raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+        prctl(PR_SET_PDEATHSIG, number)
     if orphaned(owner):
         sys.exit(0)
 

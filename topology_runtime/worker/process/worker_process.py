@@ -28,10 +28,9 @@ from headgate.topology_runtime.platform import clock
 from headgate.topology_runtime.platform import processes as failpoints
 from headgate.topology_runtime.platform.addresses import Listening
 from headgate.topology_runtime.platform.clock import monotonic_ns
-from headgate.topology_runtime.platform.containment import prctl
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.process_logs import hold_out
-from headgate.topology_runtime.platform.processes import die_with
+from headgate.topology_runtime.platform.processes import die_with, prctl
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.channels import ClientChannel, PullChannel, Waiter, Waker
 from headgate.topology_runtime.wire.dead_letter_messages import Poisoned, Struck
