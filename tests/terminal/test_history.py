@@ -75,8 +75,6 @@ def test_what_names_no_plan_is_told(traces: Path, words: list[str], what: str) -
     assert what in str(asked(traces, *words).exception)
 
 
-<<<<<<< HEAD
-=======
 def test_of_a_folder_of_runs_the_newest_is_explained(traces: Path) -> None:
     newest = traces / "b" / "two" / "decisions.jsonl"
     os.utime(newest, (later := newest.stat().st_mtime + 60, later))
@@ -96,7 +94,6 @@ def test_no_traces(tmp_path: Path) -> None:
     assert "no plan was made" in asked(tmp_path).stdout
 
 
->>>>>>> newcomer
 def test_a_spoiled_run_hides_no_other_and_a_torn_line_is_none(traces: Path) -> None:
     spoiled, torn = traces / "a" / "spoiled", traces / "b" / "two" / "decisions.jsonl"
     spoiled.mkdir()
