@@ -39,6 +39,7 @@ from headgate.dashboards.up.up_session import AT_ONCE_S, CONTROLLER, Interrupts,
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.commands.output import Format, emit, write_table
 from headgate.topology_runtime.commands.rare_settings import setting_words
+from headgate.topology_runtime.commands.run_settings import RUN_SETTINGS
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError
 from headgate.topology_runtime.rates.offered_rates import of_arrivals, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
@@ -46,10 +47,6 @@ from headgate.topology_runtime.wording import counted
 
 # ── What the machines can carry, asked of the planner in a process of its own (`--rate-scale auto`) ─────
 
-HANDED_ON = (  # settings of `up` that are the controller's own
-    "mode", "allocator", "mapper", "plan", "season",
-    "traffic_triggers", "routing", "trace_keep", "margin", "sure", "chaining", "hide_keys", "gap", "profile_spare",
-)  # fmt: skip
 LIMIT_S = 60.0  # planning a thousand tasks takes a second; imports come on top
 
 
@@ -346,5 +343,5 @@ def controller_options(
     ]
     rare = {"schedule": write_rates(places, rates), "seconds": settings.ends_after_s}
     words += setting_words({**rare, "slot-memory": settings.slot_memory_bytes})
-    words += setting_words({name.replace("_", "-"): getattr(settings, name) for name in HANDED_ON})
+    words += setting_words({name.replace("_", "-"): getattr(settings, name) for name in RUN_SETTINGS})
     return words + [word for path in work.user_paths for word in ("--path", path)]
