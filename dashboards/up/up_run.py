@@ -102,16 +102,12 @@ def lines_of(summary: Summary) -> list[str]:
         f"offered   {t['offered']:,} rows ({summary['offered_tps']:.1f} rows/s)",
         f"acked     {t['acked']:,} ({achieved})",
         f"lost      {t['lost']:,}; dead letters {t['dead_lettered']:,}; "
-        f"replayed {t['replayed']:,}; duplicates {_duplicates(t)}",
+        f"replayed {t['replayed']:,}; duplicates "
+        f"{'at least ' * (not t['duplicates_exact'])}{t['duplicates']:,}",
         *(f"          maybe more: {why}" for why in t["duplicates_why"]),
         *([f"left      about {left:,} events on VMs that are lost, or have no slot"] if left else []),
         f"latency   {ms} ms",
     ]
-
-
-def _duplicates(tuples: dict[str, Any]) -> str:
-    at_least = f"at least {tuples['duplicates']:,}"
-    return f"{tuples['duplicates']:,}" if tuples["duplicates_exact"] else at_least
 
 
 def plan_rows(summary: Summary) -> list[dict[str, Any]]:
