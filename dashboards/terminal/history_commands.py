@@ -440,15 +440,24 @@ def from_controller(where: str | None) -> dict[str, Any]:
         found: dict[str, Any] = asked(where, "explain", {"last": 1000})
         return found
     except Unreachable:
-        files = sorted(TRACES.glob(f"*/*/{DECISIONS}"), key=lambda path: path.stat().st_mtime)
-        if where is not None or not files:
+        newest = newest_trace()
+        if where is not None or newest is None:
             raise
-        click.echo(f"no controller is running; this is from {files[-1].parent}", err=True)
-        return from_trace(files[-1].parent)
+        click.echo(f"no controller is running; this is from {newest}", err=True)
+        return from_trace(newest)
+
+
+def newest_trace(folder: Path = TRACES) -> Path | None:
+    """The run below a folder of runs, or of all traces, that decided last."""
+    files = [*folder.glob(f"*/{DECISIONS}"), *folder.glob(f"*/*/{DECISIONS}")]
+    return max(files, key=lambda path: path.stat().st_mtime).parent if files else None
 
 
 def from_trace(folder: Path) -> dict[str, Any]:
-    """The decisions of a run that is over. Raises InvalidInput."""
+    """The decisions of a run that is over; of several, the newest. Raises InvalidInput."""
+    if not (folder / DECISIONS).exists() and (newest := newest_trace(folder)) is not None:
+        click.echo(f"this is from {newest}", err=True)
+        folder = newest
     return {"schema": "headgate/explain/v1", "decisions": decisions_of(folder), "plan": None}
 
 
