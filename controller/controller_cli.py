@@ -20,13 +20,13 @@ import msgspec
 
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
+from headgate.topology_runtime.commands.run_settings import run_settings
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.keys.keyring import TRUST, Keyring
 from headgate.topology_runtime.platform.addresses import Listening, listening
 from headgate.topology_runtime.platform.http_options import metrics_at, metrics_options
 from headgate.topology_runtime.platform.processes import die_with
-from headgate.topology_runtime.wire import run_options
-from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
+from headgate.topology_runtime.wire.run_options import parse_keep, parse_triggers
 from headgate.topology_runtime.wire.wire_version import VERSION
 
 if TYPE_CHECKING:
@@ -193,48 +193,13 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @setting("--slot-memory", default=SLOT_MEMORY_BYTES, type=click.IntRange(1), show_default=True)
 @click.option("--max-vms", default=0, type=click.IntRange(0, VMS_MOST), help="VMs at most, by the provider.")
 @machine_options
-@setting("--mode", type=click.Choice(["auto", "advise", "approve"]), default="auto", show_default=True)
-@setting("--allocator", default="mba", show_default=True)
-@setting("--mapper", default="sam", show_default=True)
-@setting(
-    "--traffic-triggers",
-    default=run_options.DEFAULT_TRIGGERS,
-    metavar="WHEN",
-    help=run_options.TRIGGERS_HELP,
-)
-@setting("--routing", default="weighted", show_default=True)
+@run_settings()
 @setting("--interference", default="cpu", show_default=True)
-@setting("--plan", type=click.Path(path_type=Path), help="A plan to run as it is, and for good.")
-@setting("--season", type=click.Path(path_type=Path), help="What is offered comes back: season.json.")
-@setting("--margin", type=click.FloatRange(0, 9), help="Plan for so much more than the rate: 0.05.")
-@setting("--sure", default=0.0, type=click.FloatRange(0, 0.9999), help="Plans hold so probably: 0.95.")
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
-@setting(
-    "--trace-keep",
-    default=DEFAULT_KEEP,
-    show_default=True,
-    help="Traces that stay: runs=N,gb=N,days=N; or: all.",
-)
-@setting(
-    "--profile-spare",
-    default=0.0,
-    type=click.FloatRange(0, 60),
-    metavar="MINUTES",
-    help="Of each hour, for profiles of tasks in spare slots [none].",
-)
 @click.option("--run", "run_name", default="local", show_default=True, help="The run's name.")
 @setting("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first row.")
 @click.option("--path", "user_paths", multiple=True, help="A folder to import user code from first.")
-@setting(
-    "--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
-    help="Threads that compute are run by the one thread that sends to them.",
-)  # fmt: skip
-@setting("--hide-keys", is_flag=True, help="Of a hot key show only its range.")
-@setting(
-    "--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
-    help="Rows wait so long at most in a thread's buffers, but for latency constraints.",
-)  # fmt: skip
 @setting("--round-trip", "strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
 @click.option(
     "--keys", type=click.Path(path_type=Path), help="Folder of keys, made if not there [STATE/keys]."
@@ -329,7 +294,7 @@ def settings_of(
         data_plane=DataPlane(frame_rows=FRAME_ROWS, gap_s=options["gap"] / 1000, strict=options["strict"]),
         hide_keys=options["hide_keys"],
         chaining=options["chaining"] == "auto",
-        sure=options["sure"],
+        sure=options["sure"] or 0.0,
         margin=None if options["margin"] is None else 1 + options["margin"],
         triggers=triggers_of(options),
         **ledger_of(options["trace_dir"], submitted),
@@ -342,7 +307,7 @@ def triggers_of(options: dict[str, Any]) -> TrafficTriggers:
     from headgate.controller.knowledge.controller_config import TrafficTriggers
     from headgate.controller.plan.schedulers import pair_faults
 
-    triggers = TrafficTriggers(**run_options.parse_triggers(options["traffic_triggers"]))
+    triggers = TrafficTriggers(**parse_triggers(options["traffic_triggers"]))
     if triggers.first and (faults := pair_faults(options["allocator"], triggers.first)):
         raise UsageError(
             "--traffic-triggers: no such first plan", faults=[*faults.values()], hint="first=dsm"

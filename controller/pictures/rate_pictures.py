@@ -88,16 +88,11 @@ def _pair_slots(row: Row | None) -> float | None:
     return float(row["slots"]["total"]) if row is not None and row["slots"] is not None else None
 
 
-def _pair_value(row: Row | None, key: str) -> float | None:
-    value = row.get(key) if row is not None else None
-    return None if value is None else float(value)
-
-
 def _part(row: Row | None, key: str) -> float | None:
     """The predicted rate in % of the rate asked for."""
-    value = _pair_value(row, key)
-    asked = float(row["rate_tps"]) if row is not None else 0.0
-    return None if value is None or asked <= 0 else 100 * value / asked
+    if row is None or (value := _value(row, key)) is None or float(row["rate_tps"]) <= 0:
+        return None
+    return 100 * value / float(row["rate_tps"])
 
 
 def _bars(

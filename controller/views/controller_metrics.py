@@ -41,11 +41,6 @@ def _dead(view: RunView) -> dict[str, int]:
     return {**{task.name: 0 for task in tasks}, **view.letters.by_task}
 
 
-def _disks(view: RunView) -> dict[str, bool]:
-    """The controller and every VM → does its disk refuse anything now?"""
-    return {"controller": view.troubled, **{vm.vm.vm: vm.troubled for vm in view.vms if vm.up}}
-
-
 def _alarms(view: RunView) -> dict[str, int]:
     """Kind → how many alarms there are of it, also 0: some are of a VM, a task or a key."""
     kinds = [
@@ -131,12 +126,13 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     loads = {task: load.share for task, load in result.loads.items()} if result else {}
     off = {r.where: r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {}
     near = "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot."
+    troubled = {"controller": view.troubled, **{vm.vm.vm: vm.troubled for vm in view.vms if vm.up}}
     full = "1 while the disk of a VM, or of the controller, does not take something."
     yield "headgate_task_rate_tps", "Rows/s that a task takes in.", "task", _task_rates(view)
     yield "headgate_task_load_ratio", near, "task", loads
     yield "headgate_model_error_ratio", "Measured input rate of a task / predicted one, minus 1.", "task", off
     yield "headgate_slots", "Slots of the VMs that are there, by state.", "state", _slot_states(view)
-    yield "headgate_disk_trouble", full, "vm", _disks(view)
+    yield "headgate_disk_trouble", full, "vm", troubled
     yield "headgate_alarms", "Alarms that there are now, by what they are of.", "what", _alarms(view)
 
 

@@ -19,7 +19,6 @@ from headgate.controller.knowledge.journal_records import Rollout
 from headgate.controller.knowledge.measured_window import MeasuredWindow, TaskWindow
 from headgate.controller.knowledge.run_view import MS, NS, Percentiles, RunView, SlotStatus, VmStatus
 from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan, usd_per_hour
-from headgate.controller.models.task_models import Model
 from headgate.controller.views.sentences import diff_of, figure, header_of, plain, rule_of, share
 from headgate.topology_runtime.api.topology import Edge, Task, Topology
 from headgate.topology_runtime.wire import run_snapshot as s
@@ -32,7 +31,6 @@ from headgate.topology_runtime.wire.run_snapshot import (
     EventNow,
     History,
     HistoryRing,
-    ModelNow,
     Row,
     Snapshot,
     patch_between,
@@ -145,7 +143,7 @@ def topology_now(view: RunView) -> s.TopologyNow | None:
         return None
     expected = _expected(topology, view.plan, window)
     measured = window.tasks if window else {}
-    busy = {task.name: _busy(task, measured.get(task.name)) for task in topology.tasks}
+    busy = {name: now.busy_share for name, now in measured.items() if topology.by_name[name].kind != "source"}
     of_model = {model.task for model in view.models if model.unmeasured}
     tasks = {
         name: _task(
@@ -157,9 +155,9 @@ def topology_now(view: RunView) -> s.TopologyNow | None:
             grows=result is not None and name in result.growing,
             threads=view.placed.by_task[name],
             predicted_tps=figure(expected.get(name)) if name in measured else None,
-            busy=share(busy[name]),
+            busy=share(busy.get(name)),
         )
-        for name in busy
+        for name in topology.by_name
     }
     edges = {f"{edge.source}>{edge.target}": _edge(edge, topology, window) for edge in topology.edges}
     order = tuple(task.name for task in topology.breadth_first)
@@ -171,11 +169,6 @@ def _expected(topology: Topology, plan: Plan | None, window: MeasuredWindow | No
     if plan is None or window is None:
         return {}
     return topology.rates(min(window.emitted_tps, plan.prediction.rate_tps))
-
-
-def _busy(task: Task, now: TaskWindow | None) -> float | None:
-    """Share of its threads' time in its logic; that of a source is not measured."""
-    return now.busy_share if now is not None and task.kind != "source" else None
 
 
 def _task(
@@ -305,14 +298,6 @@ def decision_now(found: Decision) -> DecisionNow:
     )
 
 
-def is_new(found: Decision, last_trigger: str) -> bool:
-    """Is it worth a line, after a decision with this trigger? What led to nothing is shown when its reason
-    is another one, and never when all is fine."""
-    if found["action"] != "none":
-        return True
-    return found["trigger"] not in ("fine", last_trigger)
-
-
 # ── What a picture shows of the past: events, decisions with what came of them, a row of history a second.
 # Pure
 #
@@ -362,7 +347,8 @@ class RunHistory:
         self.events = dict(list(kept.items())[-EVENTS_SHOWN:])
 
     def _new_decisions(self, view: RunView) -> Iterator[dict[str, Any]]:
-        """Actions since the last look, and the newest decision if it says something new."""
+        """Actions since the last look, and the newest decision if it says something new: what led to nothing when its
+        reason is another one, and never when all is fine."""
         fresh = []
         for action in reversed(view.actions):
             if action is self._action:
@@ -375,7 +361,7 @@ class RunHistory:
         self._last = last
         if last is None or last is before or last["action"] != "none":
             return
-        if is_new(last, before["trigger"] if before else ""):
+        if last["trigger"] not in ("fine", before["trigger"] if before else ""):
             yield last
 
     def _begin(self, found: dict[str, Any], view: RunView) -> int:
@@ -393,10 +379,11 @@ class RunHistory:
         if (view.wall_ns - self._decided[number]) / NS > WATCHED_S or rollout is None:
             del self._decided[number]
             return False
+        now, layout, before = self._threads
         after = replace(
             known,
             epoch=rollout.epoch,
-            diff=self._diff(rollout.epoch, known),
+            diff=diff_of(before.threads, layout.threads) if rollout.epoch == now else known.diff,
             rolled_back=rollout.rolled_back,
             pause_ms=round((rollout.in_force_ns - rollout.switched_ns) / MS, 1)
             if rollout.in_force_ns and rollout.switched_ns
@@ -413,10 +400,6 @@ class RunHistory:
             del self._decided[number]
         self._found[number] = after
         return after != known
-
-    def _diff(self, epoch: int, known: DecisionNow) -> tuple[str, ...]:
-        now, layout, before = self._threads
-        return diff_of(before.threads, layout.threads) if epoch == now else known.diff
 
     def _write(self, numbers: list[int]) -> None:
         fresh = {str(number): msgspec.to_builtins(self._found[number]) for number in numbers}
@@ -525,7 +508,12 @@ class SnapshotMaker:
         if view.models is not self._models_of:
             self._models_of = view.models
             self._models = {
-                model.task: msgspec.to_builtins(_model(model))
+                model.task: {
+                    "points": [
+                        [p.threads, *(round(v, 4) for v in (p.rate_tps, p.cpu, p.memory))]
+                        for p in model.points
+                    ]
+                }
                 for model in view.models
                 if not model.unmeasured
             }
@@ -566,10 +554,3 @@ def snapshot_of(view: RunView, turn: int | None = None) -> Snapshot:
         alarms_since={alarm.what: utc_iso(alarm.since_ns) for alarm in view.alarms},
     )
     return replace(found, header=header_of(found, view.slots_total, view.measuring))
-
-
-def _model(model: Model) -> ModelNow:
-    points = tuple(
-        (p.threads, round(p.rate_tps, 4), round(p.cpu, 4), round(p.memory, 4)) for p in model.points
-    )
-    return ModelNow(points=points)

@@ -127,7 +127,10 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
         return known.contact()
     if where is not None:
         found = _read(Path(where) / ENDPOINT)
-        return _in(Path(where), found.commands, file) if found else _nothing_in(where)
+        if found is None:
+            cause = f"there is no {ENDPOINT} in it, and no context of that name"
+            raise Unreachable(f"no controller runs in {where}", cause=cause)
+        return _in(Path(where), found.commands, file)
     for run in _runs():
         found = _read(run / ENDPOINT)
         if found and _alive(run, found):
@@ -171,12 +174,6 @@ def _known(endpoint: str) -> Contact:
     raise InvalidInput(
         f"no key is known for the controller at {endpoint}",
         hint=f"set HEADGATE_KEY=FILE, or `headgate context add NAME --address {endpoint} --key FILE`",
-    )
-
-
-def _nothing_in(where: str) -> Contact:
-    raise Unreachable(
-        f"no controller runs in {where}", cause=f"there is no {ENDPOINT} in it, and no context of that name"
     )
 
 

@@ -184,7 +184,7 @@ def _facts(status: Status, rates: Sequence[float]) -> Table:
     on = counted(len(vms_of(status)), "VM")
     table.add_row("plan", f"#{count(status, 'plan.epoch')}: {slot_words(status)} on {on}")
     table.add_row(
-        "tuples", ", ".join(f"{count(status, f'tuples.{name}')} {words}" for name, words in tuples.items())
+        "rows", ", ".join(f"{count(status, f'tuples.{name}')} {words}" for name, words in tuples.items())
     )
     return table
 

@@ -195,7 +195,10 @@ VIEWS = (
 
 def table(view: TopView, reading: StatusReading, order: SortOrder, words: str) -> list[tuple[str, ...]]:
     """The rows that hold all of `words`, in order, as text."""
-    return [_texts(view, row) for row in ordered(_matching(view, view.rows(reading), words), order)]
+    wanted = words.casefold().split()
+    found = [(row, _texts(view, row)) for row in view.rows(reading)]
+    rows = [row for row, texts in found if all(word in " ".join(texts).casefold() for word in wanted)]
+    return [_texts(view, row) for row in ordered(rows, order)]
 
 
 def ordered(rows: list[Row], order: SortOrder) -> list[Row]:
@@ -205,16 +208,12 @@ def ordered(rows: list[Row], order: SortOrder) -> list[Row]:
         return rows[::-1] if order.descending else rows
     known = [row for row in rows if row[column] is not None]
     unknown = [row for row in rows if row[column] is None]
-    return sorted(known, key=lambda row: _key(row[column]), reverse=order.descending) + unknown
 
+    def key(row: Row) -> tuple[int, float, str]:
+        cell = row[column]
+        return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell))
 
-def _key(cell: Cell) -> tuple[int, float, str]:
-    return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell))
-
-
-def _matching(view: TopView, rows: list[Row], words: str) -> list[Row]:
-    desired = words.casefold().split()
-    return [row for row in rows if all(word in " ".join(_texts(view, row)).casefold() for word in desired)]
+    return sorted(known, key=key, reverse=order.descending) + unknown
 
 
 def _texts(view: TopView, row: Row) -> tuple[str, ...]:

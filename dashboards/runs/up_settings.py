@@ -19,12 +19,6 @@ DEMO_SECONDS = 75.0  # as long as its rates
 SLOTS_MOST, VMS_MOST = 256, 256
 METRICS_MOST = 65535 - VMS_MOST  # each VM has a port after this one
 
-# the controller's (controller/plan/schedulers.py), named here for help: this process does not import it
-ALLOCATORS = ("lsa", "mba", "optimal")
-MAPPERS = (
-    "dsm", "rsm", "sam", "topology", "traffic", "task-level", "top-down", "greedy-matching", "optimal",
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class UpSettings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -269,17 +269,14 @@ def replay(
     if left_out:
         click.echo(f"{left_out:,} are left out: their rows were not kept", err=True)
     if count and not flags["yes"]:
-        _confirm(count)
+        if not sys.stdin.isatty():
+            raise UsageError(f"{count:,} rows would be processed again", hint="confirm it: --yes")
+        click.confirm(f"Process the rows of {count:,} dead letters again?", abort=True, err=True)
     if trace is not None:
-        ids = list(_taken_in(contact, _run_of(trace), parts))
+        arguments = ({"run": _run_of(trace), "letters": part} for part in parts)
+        ids = [one for taken in arguments for one in asked(contact, "deadletter_take_in", taken)["ids"]]
     done = _replayed(contact, ids) if ids else {"waiting": 0, "done": 0, "died_again": []}
     _say(done, len(ids), left_out, output)
-
-
-def _confirm(count: int) -> None:
-    if not sys.stdin.isatty():
-        raise UsageError(f"{count:,} rows would be processed again", hint="confirm it: --yes")
-    click.confirm(f"Process the rows of {count:,} dead letters again?", abort=True, err=True)
 
 
 # ── of an earlier run ───────────────────────────────────────────────────────────────────────────
@@ -324,11 +321,6 @@ def _parts_of(
         parts[-1].append(letter)
         size += weight
     return parts, len(chosen) - len(readable)
-
-
-def _taken_in(contact: Contact, run: str, parts: Sequence[list[dict[str, Any]]]) -> Iterator[int]:
-    for part in parts:
-        yield from asked(contact, "deadletter_take_in", {"run": run, "letters": part})["ids"]
 
 
 # ── until they are done ─────────────────────────────────────────────────────────────────────────

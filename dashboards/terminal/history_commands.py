@@ -12,7 +12,15 @@ import click
 import msgspec
 
 from headgate.dashboards.runs.connection import asked, controller_option, traces_option
-from headgate.topology_runtime.commands.output import FILE, Format, emit, format_options, to_json, write_table
+from headgate.topology_runtime.commands.output import (
+    FILE,
+    Format,
+    answer,
+    emit,
+    format_options,
+    to_json,
+    write_table,
+)
 from headgate.topology_runtime.errors import InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.traces.trace_plans import (
     ID_LEAST,
@@ -138,22 +146,18 @@ def history(
     elif plan is not None:
         _show_plan(plan, traces, topology, last, output)
     else:
-        _list_plans(list(plans_of(traces, topology))[-last:], traces, output)
+        rows = list(plans_of(traces, topology))[-last:]
+        if rows and output == "table":
+            write_table([shown(row) for row in rows])
+        else:
+            none = f"no plan was made in any run below {traces}"
+            answer(output, HISTORY_SCHEMA, {"plans": rows}, none, list(map(without_decision, rows)))
 
 
 def _of_predictions(what: str) -> Any:
     from headgate.dashboards.headgate_command import PREDICTIONS, imported
 
     return imported(PREDICTIONS[what])
-
-
-def _list_plans(rows: list[Document], traces: Path, output: Format) -> None:
-    if output != "table":
-        emit(output, {"schema": HISTORY_SCHEMA, "plans": rows}, [without_decision(row) for row in rows])
-    elif not rows:
-        click.echo(f"no plan was made in any run below {traces}")
-    else:
-        write_table([shown(row) for row in rows])
 
 
 def _show_plan(plan: str, traces: Path, topology: str | None, last: int, output: Format) -> None:
@@ -163,13 +167,11 @@ def _show_plan(plan: str, traces: Path, topology: str | None, last: int, output:
     predicted = _of_predictions("of_plan")(plan, traces, topology)[-last:]
     if not rows and not predicted:
         raise InvalidInput(f"no plan begins with {plan!r}", hint="list them all with `headgate history`")
+    document = {"plans": rows, "predictions": predicted}
+    words = [f"run {row['run']} of {row['topology']}\n{words_of(row['decision'])}" for row in rows]
+    answer(output, HISTORY_SCHEMA, document, "\n".join(words), list(map(without_decision, rows)))
     if output != "table":
-        document = {"schema": HISTORY_SCHEMA, "plans": rows, "predictions": predicted}
-        emit(output, document, [without_decision(row) for row in rows])
         return
-    for row in rows:
-        click.echo(f"run {row['run']} of {row['topology']}")
-        click.echo(words_of(row["decision"]))
     for entry in predicted:
         _of_predictions("print_plan")(entry)
 
@@ -254,13 +256,16 @@ def explained_plan(beginning: str, traces: Path, controller: str | None) -> Docu
             beginning, (plan.head for plan in plans_in(traces)), f"{traces}, and in no running controller,"
         )
     found = the_id(beginning, heads.values(), str(traces))
-    told = [_told(run, found) for run in runs]
+    told = [one for one in (_told(run, found) for run in runs) if one["decisions"]]
+    once = {
+        run["run"]: run for run in reversed(told)
+    }  # what its trace tells is more than the controller does
     return {
         "schema": PLAN_SCHEMA,
         "id": found,
         "topology": heads[found].topology,
         "rate_tps": heads[found].rate_tps,
-        "runs": _each_once([run for run in told if run["decisions"]]),
+        "runs": list(once.values())[::-1],
         "plan": next((plan.data for plan in whole if plan.head.id == found), None),
     }
 
@@ -290,11 +295,6 @@ def _live(beginning: str, controller: str | None) -> Document | None:
             raise
         return None
     return {"run": status["run"], "topology": status["topology"], "decisions": decisions}
-
-
-def _each_once(runs: list[Document]) -> list[Document]:
-    """A running controller and its trace tell the same; what the trace tells is more."""
-    return list({run["run"]: run for run in reversed(runs)}.values())[::-1]
 
 
 def _head_of(decision: Decision, topology: str) -> PlanHead | None:
@@ -378,10 +378,6 @@ def _task_row(task: Document, placement: list[Document]) -> Document:
     }
 
 
-def as_rows(found: Document) -> list[Document]:
-    return [{"run": run["run"], **decision} for run in found["runs"] for decision in run["decisions"]]
-
-
 # ── `headgate explain`: each decision with its reason and evidence, from a live controller or from a trace
 
 LAST_DECISIONS = 10
@@ -419,7 +415,12 @@ def explain(
     if plan is not None:
         if trace is not None:
             raise UsageError("--trace names one run, an ID is looked for in all", hint="--traces DIR")
-        _explain_plan(explained_plan(plan, traces, controller), output)
+        whole = explained_plan(plan, traces, controller)
+        if output == "table":
+            print_explained(whole)
+        else:
+            rows = [{"run": run["run"], **decision} for run in whole["runs"] for decision in run["decisions"]]
+            emit(output, whole, rows)
         return
     found = from_trace(trace) if trace else from_controller(controller)
     decisions = [d for d in found["decisions"] if quiet_too or d.get("action") != "none"][-last:]
@@ -434,13 +435,6 @@ def explain(
         click.echo(f"hot key: {words}")
     if found.get("plan"):
         print_plan(found["plan"])
-
-
-def _explain_plan(found: dict[str, Any], output: Format) -> None:
-    if output == "table":
-        print_explained(found)
-    else:
-        emit(output, found, as_rows(found))
 
 
 def from_controller(where: str | None) -> dict[str, Any]:

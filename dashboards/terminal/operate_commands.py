@@ -139,12 +139,17 @@ def until_drained(
     until, gone = time.monotonic() + deadline_s, 0
     status, found = _seen(controller, vms)
     total = sum(map(threads_on, found))
+
+    def left(vm: Mapping[str, Any]) -> str:
+        alive = sum(slot["state"] not in ("empty", "exited", "quarantined") for slot in vm["slots"])
+        return f"{vm['vm']}: {threads_on(vm)} threads and {alive} workers are left"
+
     with bar(f"threads moved off {', '.join(vms)}", total) as step:
         while any(vm["cordon"] == "draining" for vm in found):
             if time.monotonic() > until:
                 raise CheckFailed(
                     f"not drained within {deadline_s:g} s",
-                    faults=[f"{vm['vm']}: {_left(vm)}" for vm in found if vm["cordon"] == "draining"],
+                    faults=[left(vm) for vm in found if vm["cordon"] == "draining"],
                     cause=_waits_for(status),
                     hint="it goes on: `headgate status` shows how far it is, `headgate uncordon` ends it",
                 )
@@ -165,11 +170,6 @@ def _seen(controller: str | Contact | None, vms: tuple[str, ...]) -> tuple[Any, 
 def threads_on(vm: Mapping[str, Any]) -> int:
     """Of all plans, those that leave too."""
     return sum(sum(slot["threads"].values()) + slot["leaving"] for slot in vm["slots"])
-
-
-def _left(vm: Mapping[str, Any]) -> str:
-    alive = sum(slot["state"] not in ("empty", "exited", "quarantined") for slot in vm["slots"])
-    return f"{threads_on(vm)} threads and {alive} workers are left"
 
 
 def _waits_for(status: dict[str, Any]) -> str | None:

@@ -237,7 +237,10 @@ class Shipment:
             return Loaded(self.take(options["package"]), ())
         assert topology is not None
         found = load(topology, runs=True)
-        if options["ship"] or not is_here(contact.endpoint):
+        here = is_loopback(
+            parted(contact.endpoint)[0]
+        )  # then its agents are here too, and so are their folders
+        if options["ship"] or not here:
             key, everywhere = options["signing_key"], options["on_every_host"]
             found = Loaded(self.pack(topology, found.topology, key, everywhere), ())
         return found
@@ -321,11 +324,6 @@ class Shipment:
             what = f"package {self.digest[:SHORT]} is not taken by every host; nothing was submitted"
             raise BadPackage(what, faults=refused)
         return vms, lacking
-
-
-def is_here(endpoint: str) -> bool:
-    """Does the controller listen on this machine alone? Then its agents are here too, and so are their folders."""
-    return is_loopback(parted(endpoint)[0])
 
 
 def root_of(reference: str) -> Path | None:
@@ -525,9 +523,11 @@ def until_replaced(contact: Contact, done: dict[str, Any], deadline_s: float) ->
         while True:
             status = asked(contact, "status")
             if status["code"]["number"] != done["code"]:
+                events = asked(contact, "events", {"since": 0})["events"]
+                why = (str(one["text"]) for one in reversed(events) if one.get("reason") == "rolled_back")
                 raise CheckFailed(
                     "the other code did not prove itself, and the code before came back",
-                    cause=_why_undone(contact),
+                    cause=next(why, None),
                     hint="`headgate events` and the logs of workers say more",
                 )
             left = status["code"]["slots_before"]
@@ -542,9 +542,3 @@ def until_replaced(contact: Contact, done: dict[str, Any], deadline_s: float) ->
                     hint="it goes on: `headgate status` shows how far it is, `headgate replace --back` ends it",
                 )
             time.sleep(LOOK_S)
-
-
-def _why_undone(contact: Contact) -> str | None:
-    """As the controller told it when it went back."""
-    events = asked(contact, "events", {"since": 0})["events"]
-    return next((str(one["text"]) for one in reversed(events) if one.get("reason") == "rolled_back"), None)

@@ -8,8 +8,6 @@ from typing import Any
 import click
 
 from headgate.dashboards.runs.up_settings import (
-    ALLOCATORS,
-    MAPPERS,
     METRICS_MOST,
     UpSettings,
     check,
@@ -19,15 +17,16 @@ from headgate.dashboards.runs.up_settings import (
 from headgate.topology_runtime.api.shipped_examples import DEMO
 from headgate.topology_runtime.commands.output import FILE, Format, format_options
 from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
+from headgate.topology_runtime.commands.run_settings import run_settings
 from headgate.topology_runtime.tasks.demo import DEMO_SLOT_CORES, SLOT_CORES, SLOT_MEMORY_BYTES
-from headgate.topology_runtime.wire import run_options as trigger_options
-from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, parse_keep
+from headgate.topology_runtime.wire.run_options import parse_keep, parse_triggers
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
     "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models",
     "allocator", "mapper", "mode", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
     "output", SET,
 )  # fmt: skip
+PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "season")  # no settings here
 
 
 @click.command(cls=SettingsCommand, usual=USUAL)
@@ -71,50 +70,13 @@ USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
 )
 @setting("--demo-kill", "kill", type=bool, default=True, show_default=True,
               help="The demo kills one of its own workers once, to show that no row is lost.")  # fmt: skip
-@click.option("--allocator", metavar="|".join(ALLOCATORS), default="mba", show_default=True,
-              help="How threads and slots are counted.")  # fmt: skip
-@click.option("--mapper", metavar="|".join(MAPPERS), default="sam", show_default=True,
-              help="How threads are put into slots; traffic plans again by what it measures.")  # fmt: skip
-@setting("--traffic-triggers", default=trigger_options.DEFAULT_TRIGGERS, show_default=True, metavar="WHEN",
-              help=trigger_options.TRIGGERS_HELP)  # fmt: skip
-@click.option("--routing", type=click.Choice(["weighted", "shuffle"]), default="weighted", show_default=True)
-@click.option(
-    "--plan",
-    type=FILE,
-    metavar="FILE",
-    help="Run this plan (from `headgate plan -o json`), and never re-plan.",
-)
-@click.option(
-    "--season",
-    type=FILE,
-    metavar="FILE",
-    help="Forecast rises and falls by this season (`headgate lab season learn`).",
-)
-@setting("--margin", type=click.FloatRange(0, 9), default=None, metavar="PART",
-              help="Plan for so much more than the rate: 0.05 [optimal: by the models' spread].")  # fmt: skip
-@setting("--sure", type=click.FloatRange(0.5, 0.9999), default=None, metavar="P",
-              help="Plans shall hold with this probability (0.95), by what is known of their errors.")  # fmt: skip
-@setting("--chaining", type=click.Choice(["auto", "off"]), default="off", show_default=True,
-              help="Run a computing thread inside the one thread that sends to it.")  # fmt: skip
-@setting("--hide-keys", is_flag=True, help="Report only the range of a hot key, not the key.")
-@setting("--gap", type=click.FloatRange(0, 10_000), default=1.0, show_default=True, metavar="MS",
-              help="How long rows may wait in a buffer, unless a latency constraint says otherwise.")  # fmt: skip
-@setting("--profile-spare", type=click.FloatRange(0, 60), default=0.0, metavar="MINUTES",
-              help="Of each hour, to profile tasks in spare slots, on copies of rows [none].")  # fmt: skip
-@click.option("--mode", type=click.Choice(["advise", "approve", "auto"]), default="auto", show_default=True,
-              help="Only advise, ask before a re-plan, or re-plan by itself.")  # fmt: skip
+@run_settings(PLAIN)
 @setting("--max-dead", type=click.FloatRange(0, 1), default=1.0, show_default=True, metavar="SHARE",
               help="Exit code 8 when this share of the rows, or more, became dead letters.")  # fmt: skip
 @click.option("--state-dir", type=FILE, help="Keep the run's state here.")
 @click.option("--resume", is_flag=True,
               help="Go on with a run whose `up` was killed: that of --state-dir, or the latest.")  # fmt: skip
 @click.option("--trace-dir", type=FILE, default=Path("traces"), show_default=True)
-@setting(
-    "--trace-keep",
-    default=DEFAULT_KEEP,
-    show_default=True,
-    help="Traces that stay: runs=N,gb=N,days=N; or: all.",
-)
 @setting(
     "--port",
     type=click.IntRange(0, 65535),
@@ -151,7 +113,7 @@ def settings_of(options: dict[str, Any]) -> UpSettings:
     if "topology" not in given:
         given.setdefault("slot_cores", DEMO_SLOT_CORES)
     given["slots"] = parse_slots(options["slots"])
-    trigger_options.parse_triggers(options["traffic_triggers"])
+    parse_triggers(options["traffic_triggers"])
     parse_keep(options["trace_keep"])  # so that what is wrong with it is said at once
     given["rate_scale"] = parse_rate_scale(options["rate_scale"])
     return check(UpSettings(**given))

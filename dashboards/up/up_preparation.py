@@ -295,7 +295,9 @@ def resumable(state_dir: Path | None) -> KeptRun:
     """What to go on with: the run of this state directory, or the latest one below here. Raises InvalidInput."""
     state = state_dir or latest()
     try:
-        kept = msgspec.json.decode((state / KEPT).read_bytes(), type=KeptRun, dec_hook=_path)
+        kept = msgspec.json.decode(
+            (state / KEPT).read_bytes(), type=KeptRun, dec_hook=lambda kind, value: kind(value)
+        )
     except OSError as error:
         raise InvalidInput(
             f"{state} holds no run that can be resumed",
@@ -373,7 +375,3 @@ def work_again(kept: KeptRun, settings: UpSettings, places: Places) -> Work:
     topology = load(str(places.state / "topology.json")).topology
     services = (demo_service(places),) if settings.topology is None else ()
     return Work(topology, kept.user_paths, services)
-
-
-def _path(kind: type[Any], value: Any) -> Any:
-    return kind(value)

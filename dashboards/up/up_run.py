@@ -39,6 +39,7 @@ from headgate.dashboards.up.up_session import AT_ONCE_S, CONTROLLER, Interrupts,
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.commands.output import Format, emit, write_table
 from headgate.topology_runtime.commands.rare_settings import setting_words
+from headgate.topology_runtime.commands.run_settings import RUN_SETTINGS
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError
 from headgate.topology_runtime.rates.offered_rates import of_arrivals, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
@@ -46,10 +47,6 @@ from headgate.topology_runtime.wording import counted
 
 # ── What the machines can carry, asked of the planner in a process of its own (`--rate-scale auto`) ─────
 
-HANDED_ON = (  # settings of `up` that are the controller's own
-    "mode", "allocator", "mapper", "plan", "season",
-    "traffic_triggers", "routing", "trace_keep", "margin", "sure", "chaining", "hide_keys", "gap", "profile_spare",
-)  # fmt: skip
 LIMIT_S = 60.0  # planning a thousand tasks takes a second; imports come on top
 
 
@@ -105,16 +102,12 @@ def lines_of(summary: Summary) -> list[str]:
         f"offered   {t['offered']:,} rows ({summary['offered_tps']:.1f} rows/s)",
         f"acked     {t['acked']:,} ({achieved})",
         f"lost      {t['lost']:,}; dead letters {t['dead_lettered']:,}; "
-        f"replayed {t['replayed']:,}; duplicates {_duplicates(t)}",
+        f"replayed {t['replayed']:,}; duplicates "
+        f"{'at least ' * (not t['duplicates_exact'])}{t['duplicates']:,}",
         *(f"          maybe more: {why}" for why in t["duplicates_why"]),
         *([f"left      about {left:,} events on VMs that are lost, or have no slot"] if left else []),
         f"latency   {ms} ms",
     ]
-
-
-def _duplicates(tuples: dict[str, Any]) -> str:
-    at_least = f"at least {tuples['duplicates']:,}"
-    return f"{tuples['duplicates']:,}" if tuples["duplicates_exact"] else at_least
 
 
 def plan_rows(summary: Summary) -> list[dict[str, Any]]:
@@ -346,5 +339,5 @@ def controller_options(
     ]
     rare = {"schedule": write_rates(places, rates), "seconds": settings.ends_after_s}
     words += setting_words({**rare, "slot-memory": settings.slot_memory_bytes})
-    words += setting_words({name.replace("_", "-"): getattr(settings, name) for name in HANDED_ON})
+    words += setting_words({name.replace("_", "-"): getattr(settings, name) for name in RUN_SETTINGS})
     return words + [word for path in work.user_paths for word in ("--path", path)]

@@ -89,11 +89,6 @@ class Guard:
         return told
 
 
-def error_data(code: str, what: str, **more: Any) -> dict[str, Any]:
-    known = {name: value for name, value in more.items() if value}
-    return {"schema": "headgate/error/v1", "error": {"code": code, "what": what, **known}}
-
-
 def answered(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """JSON that nobody keeps."""
     kept = {**NO_STORE, **(headers or {})}
@@ -101,7 +96,8 @@ def answered(data: Any, status: int = 200, headers: dict[str, str] | None = None
 
 
 def refused(status: int, code: str, what: str, **more: Any) -> Response:
-    return answered(error_data(code, what, **more), status)
+    error = {"code": code, "what": what, **{name: value for name, value in more.items() if value}}
+    return answered({"schema": "headgate/error/v1", "error": error}, status)
 
 
 # ── Who may look at a page that other machines reach: whoever has its token ───

@@ -33,7 +33,7 @@ from headgate.topology_runtime.wording import utc_iso
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--disable-component-update", "--disable-sync", "--no-proxy-server",
 )  # fmt: skip
 TOKEN = "a-token-for-the-tests-of-the-page"
 BEGIN_S = 30.0
@@ -163,14 +163,14 @@ def served(feed: Any, ask: Asked | None = None, port: int = 0) -> Iterator[Serve
 
 
 @contextlib.contextmanager
-def chromium(folder: Path) -> Iterator[Any]:
-    """A browser with a fresh profile in `folder`, which may reach loopback only through no proxy."""
+def chromium(folder: Path, *flags: str, **options: Any) -> Iterator[Any]:
+    """A browser with a fresh profile in `folder`, which uses no proxy."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         context = playwright.chromium.launch_persistent_context(
-            str(folder), executable_path=CHROMIUM, headless=True, args=list(FLAGS),
-            viewport={"width": 1440, "height": 900}, timezone_id="UTC", locale="en-GB",
+            str(folder), executable_path=CHROMIUM, headless=True, args=[*FLAGS, *flags],
+            viewport={"width": 1440, "height": 900}, timezone_id="UTC", locale="en-GB", **options,
         )  # fmt: skip
         context.set_default_timeout(SOON_MS)
         try:

@@ -31,7 +31,8 @@ usd_per_hour = {usd}
 """
 OVERVIEW = ("topology", "charts", "slots")
 TABS = ("history", "figures", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
-REPLAYED = {"origin": "trace", "replay": {"at_s": 30.0, "length_s": 120.0, "speed": 2.0, "paused": True}}
+REPLAY = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0}
+REPLAYED = {"origin": "trace", "replay": {**REPLAY, "paused": True}}
 NOTICED = {"alarms": {"lost": "3 rows are lost", "journal": "the disk is full"}, "held": "mass loss",
            "enacting": {"epoch": 4, "phase": "prepared"}}  # fmt: skip
 
@@ -44,6 +45,12 @@ def opened(page, asks=True, token=False, document=None, fragment=""):
         page.goto(server.address + secret)
         page.wait_for_selector("body[data-drawn]")
         yield server, feed
+
+
+def replayed(page, **more):
+    return opened(
+        page, asks=False, document={**plain(example()), "origin": "trace", "replay": {**REPLAY, **more}}
+    )
 
 
 def changed(at_s, **parts):
@@ -136,6 +143,9 @@ def test_rates_and_latency_share_one_time_axis(page):
         lines = page.evaluate(
             "document.querySelector('[data-chart=rates]').data.map(d => [d.name, d.xaxis ?? 'x', d.yaxis])"
         )
+        layout = "document.querySelector('[data-chart=rates]')._fullLayout"
+        assert page.evaluate(f"[{layout}.yaxis.type, {layout}.yaxis2.type]") == ["linear", "log"]
+        assert "log" in page.evaluate(f"{layout}.yaxis2.title.text")
     assert {axis for _, axis, _ in lines} == {"x"}
     assert [name for name, _, axis in lines if axis == "y"] == ["offered", "done", "planned for", "can carry"]
     assert [name for name, _, axis in lines if axis == "y2"] == ["p50", "p95", "p99"]
@@ -143,6 +153,9 @@ def test_rates_and_latency_share_one_time_axis(page):
 
 def test_health_is_a_sentence_with_its_reason(page):
     with opened(page):
+        for cell in page.locator("#topology g[data-task]").all():
+            word = {"easy": "easy", "busy": "busy", "limit": "near its limit", "none": "not measured"}
+            assert word[cell.get_attribute("data-level")] in cell.text_content(), "beside its colour"
         sentence = page.locator("h1")
         assert sentence.inner_text().replace("\u00a0", " ") == (
             "✓ Keeps up: latency is steady, 212 of at most 243 rows/s, 99 % of rows within 89 ms."
@@ -189,14 +202,10 @@ def test_what_saturates_first_is_named_with_its_place_and_marked(page):
         assert "parse on vm1/3 saturates first, at 243 rows/s" in first.inner_text()
         assert page.locator("#topology g[data-first]").get_attribute("data-task") == "parse"
         assert page.locator("#slots [data-first]").get_attribute("data-slot") == "vm1/3"
-
-
-def test_what_saturates_first_is_in_sight_in_a_topology_larger_than_its_panel(page):
-    with opened(page, document=large()):
+    with opened(page, document=large()):  # than its panel: it is in sight all the same
         page.wait_for_selector("#topology g[data-first]")
-        node, panel = (
-            page.locator(f"#topology {part}").bounding_box() for part in ("g[data-first]", ".scroll")
-        )
+        parts = (page.locator(f"#topology {part}").bounding_box() for part in ("g[data-first]", ".scroll"))
+        node, panel = parts
         assert panel["x"] <= node["x"] and node["x"] + node["width"] <= panel["x"] + panel["width"]
         assert panel["y"] <= node["y"] and node["y"] + node["height"] <= panel["y"] + panel["height"]
 
@@ -263,13 +272,6 @@ def test_a_worker_that_is_not_needed_any_more_leaves_a_free_slot(page):
         assert page.wait_for_selector("#slots [data-slot='vm1/1'][data-bad]:not([data-free])")
 
 
-def test_levels_have_a_word_beside_their_colour(page):
-    with opened(page):
-        for cell in page.locator("#topology g[data-task]").all():
-            word = {"easy": "easy", "busy": "busy", "limit": "near its limit", "none": "not measured"}
-            assert word[cell.get_attribute("data-level")] in cell.text_content()
-
-
 @pytest.mark.alone  # it is timed
 def test_a_dead_server_is_shown_within_three_seconds_and_a_new_one_is_found(page):
     with opened(page) as (server, _):
@@ -291,22 +293,6 @@ def test_a_run_that_is_over_is_not_stale_nor_tried_again(page):
     assert page.get_attribute("body", "data-state") == "over"
     assert "the run's last moment" in page.inner_text("#feed-state")
     assert "trying" not in page.inner_text("body")
-
-
-def test_the_axis_of_latency_says_that_it_is_logarithmic(page):
-    with opened(page):
-        open_overview(page)
-        layout = "document.querySelector('[data-chart=rates]')._fullLayout"
-        assert page.evaluate(f"[{layout}.yaxis.type, {layout}.yaxis2.type]") == ["linear", "log"]
-        assert "log" in page.evaluate(f"{layout}.yaxis2.title.text")
-
-
-def test_over_a_trace_the_first_plan_is_no_re_plan(page):
-    replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0}
-    with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
-        open_tab(page, "timeline")
-        first = page.inner_text("#timeline [data-trigger=start] summary")
-        assert "planned" in first and "re-planned" not in first
 
 
 @pytest.mark.alone  # it is timed
@@ -456,13 +442,11 @@ def carries(slots, rate_tps):
     return plan.prediction.rate_tps >= rate_tps
 
 
-def test_without_the_token_the_page_only_reads(page):
-    with opened(page):
-        assert page.is_visible("#read-only")
-        assert not page.is_visible("#stop") and not page.is_visible("#set-rate")
-
-
 def test_a_forged_token_is_refused_and_changes_nothing(page):
+    with opened(page):
+        assert page.is_visible("#read-only"), "without a token it only reads"
+        assert not page.is_visible("#stop") and not page.is_visible("#set-rate")
+    page.goto("about:blank")
     with opened(page, fragment="#token=forged-forged-forged") as (server, _):
         page.click("#stop")
         page.wait_for_selector("#order[data-step=refused]")
@@ -486,12 +470,14 @@ def test_a_rate_is_proposed_shown_as_a_diff_and_only_then_applied(page):
 
 
 def test_a_recorded_run_has_a_scrubber_and_no_orders(page):
-    replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0}
-    with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
+    with replayed(page):
         assert page.is_visible("#replay-at") and not page.is_visible("#stop")
         assert "of 2 min 00 s" in page.inner_text("#replay output")
         assert page.input_value("#replay-speed") == "2"
         assert not page.is_visible("#pause")
+        open_tab(page, "timeline")
+        first = page.inner_text("#timeline [data-trigger=start] summary")
+        assert "planned" in first and "re-planned" not in first
 
 
 @pytest.mark.alone  # after 2.5 s without a word it is stale
@@ -504,15 +490,13 @@ def test_a_recorded_run_has_a_scrubber_and_no_orders(page):
     ],
 )
 def test_a_recorded_run_says_whether_it_goes_on(page, more, state, words):
-    replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0, **more}
-    with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
+    with replayed(page, **more):
         page.wait_for_selector(f"#feed-state[data-state={state}]")
         assert words in page.inner_text("#feed-state")
 
 
 def test_a_recorded_run_whose_server_hangs_is_stale_though_it_is_paused(page):
-    replay = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0, "paused": True}
-    with opened(page, asks=False, document={**plain(example()), "origin": "trace", "replay": replay}):
+    with replayed(page, paused=True):
         page.wait_for_selector("#feed-state[data-state=stale]")
 
 

@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from pages import CHROMIUM, FLAGS, SOON_MS, can_browse
+from pages import can_browse, chromium
 
 from headgate.dashboards.web.http_connections import REQUEST_S, WAITING_MOST
 
@@ -118,25 +118,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         found.end()
 
 
-@contextmanager
-def browsing(folder: Path, *flags: str, **options: Any) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(
-            str(folder),
-            executable_path=CHROMIUM,
-            headless=True,
-            args=[*FLAGS, "--no-proxy-server", *flags],
-            **options,
-        )
-        context.set_default_timeout(SOON_MS)
-        try:
-            yield context
-        finally:
-            context.close()
-
-
 def looked_at(context: Any, shown: Shown) -> None:
     """From the printed address to a living picture, then as a second tab without the token in its address."""
     page = context.new_page()
@@ -162,23 +143,23 @@ def test_a_browser_that_was_told_which_key_to_trust_sees_the_run(shown: Shown, t
     public = piped(["openssl", "x509", "-in", str(shown.certificate), "-noout", "-pubkey"])
     der = piped(["openssl", "pkey", "-pubin", "-outform", "der"], public)
     pin = piped(["openssl", "base64"], piped(["openssl", "dgst", "-sha256", "-binary"], der)).decode().strip()
-    with browsing(tmp_path / "a", f"--ignore-certificate-errors-spki-list={pin}") as context:
+    with chromium(tmp_path / "a", f"--ignore-certificate-errors-spki-list={pin}") as context:
         looked_at(context, shown)
     from playwright.sync_api import Error
 
     other = pin[:-2] + ("A=" if pin[-2] != "A" else "E=")
     flag = f"--ignore-certificate-errors-spki-list={other}"
-    with browsing(tmp_path / "b", flag) as context, pytest.raises(Error, match="ERR_CERT_AUTHORITY_INVALID"):
+    with chromium(tmp_path / "b", flag) as context, pytest.raises(Error, match="ERR_CERT_AUTHORITY_INVALID"):
         context.new_page().goto(shown.address())
 
 
 def test_a_browser_whose_user_clicked_the_warning_away_sees_the_run(shown: Shown, tmp_path: Path) -> None:
-    with browsing(tmp_path, ignore_https_errors=True) as context:
+    with chromium(tmp_path, ignore_https_errors=True) as context:
         looked_at(context, shown)
 
 
 def test_a_browser_without_the_token_is_asked_for_it(shown: Shown, tmp_path: Path) -> None:
-    with browsing(tmp_path, ignore_https_errors=True) as context:
+    with chromium(tmp_path, ignore_https_errors=True) as context:
         page = context.new_page()
         page.goto(shown.address())
         assert "headgate" in page.title() and page.locator("#topology").count() == 0

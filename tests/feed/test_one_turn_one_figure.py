@@ -145,16 +145,8 @@ def check_lag(now: Shown) -> None:
 
 def check_tuples(now: Shown) -> None:
     tuples = now.status["tuples"]
-    for name in (
-        "offered",
-        "emitted",
-        "acked",
-        "in_flight",
-        "lost",
-        "dead_lettered",
-        "replayed",
-        "duplicates",
-    ):
+    every = ("offered", "emitted", "acked", "in_flight", "lost", "dead_lettered", "replayed", "duplicates")
+    for name in every:
         assert now.page["tuples"][name] == tuples[name], name
         assert name == "lost" or now.summary["tuples"][name] == tuples[name], name
     assert now.summary["tuples"]["lost"] == tuples["emitted"] - tuples["acked"] - tuples["dead_lettered"]

@@ -81,16 +81,9 @@ def test_what_may_have_effects_is_not_run_on_samples_unless_asked_for() -> None:
 # ── how far it is ───────────────────────────────────────────────────────────────────────────────
 
 
-def task(name: str, state: str, slot: str | None = None, machine: str = "a") -> dict[str, Any]:
-    return {
-        "task": name,
-        "model": name,
-        "machine": machine,
-        "state": state,
-        "slot": slot,
-        "points": 1,
-        "points_of": 4,
-    }
+def task(name: str, state: str, slot: str | None = None) -> dict[str, Any]:
+    about = {"task": name, "model": name, "machine": "a", "state": state, "slot": slot}
+    return {**about, "points": 1, "points_of": 4}
 
 
 def now(*tasks: dict[str, Any], left_s: float | None = 12.3) -> dict[str, Any]:

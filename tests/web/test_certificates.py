@@ -69,7 +69,7 @@ def test_it_stays_until_it_ends_soon_or_the_names_are_others(tmp_path: Path) -> 
     assert set(others.names) == {"10.0.0.5", "page.example", "other.example"}
 
 
-def test_a_given_pair_is_taken(tmp_path: Path) -> None:
+def test_a_given_pair_is_taken_until_it_ends(tmp_path: Path) -> None:
     file, key = made_by_openssl(tmp_path, "DNS:*.page.example,IP:10.0.0.5")
     for host in ("10.0.0.5", "one.page.example"):
         found = given_certificate(file, key, host)
@@ -77,6 +77,13 @@ def test_a_given_pair_is_taken(tmp_path: Path) -> None:
         assert not found.own and found.names == ("*.page.example", "10.0.0.5")
     at = Listening("0.0.0.0", "10.0.0.5")
     assert certificate_of(at, False, file, key) == found
+    given_certificate(file, key, "10.0.0.5", found.until - timedelta(seconds=1))
+    with pytest.raises(InvalidInput, match=f"ended on {found.until:%Y-%m-%d}"):
+        given_certificate(file, key, "10.0.0.5", found.until)
+    for tls, certificate, secret in ((False, file, None), (False, None, file), (True, file, file)):
+        with pytest.raises(UsageError):
+            certificate_of(at, tls, certificate, secret)
+    assert certificate_of(at, False, None, None) is None
 
 
 def test_a_given_pair_that_will_not_do_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -105,14 +112,6 @@ def test_a_given_pair_that_will_not_do_is_refused_with_what_to_do(tmp_path: Path
         given_certificate(file, key, "page.example")
 
 
-def test_a_given_one_that_has_ended_is_refused(tmp_path: Path) -> None:
-    file, key = made_by_openssl(tmp_path, "DNS:page.example", days=2)
-    found = given_certificate(file, key, "page.example")
-    given_certificate(file, key, "page.example", found.until - timedelta(seconds=1))
-    with pytest.raises(InvalidInput, match=f"ended on {found.until:%Y-%m-%d}"):
-        given_certificate(file, key, "page.example", found.until)
-
-
 @pytest.mark.parametrize(
     ("name", "host", "holds"),
     [("page.example", "PAGE.example", True), ("*.example", "page.example", True),
@@ -122,15 +121,6 @@ def test_a_given_one_that_has_ended_is_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_names_of_certificates(name: str, host: str, holds: bool) -> None:
     assert holds_for(name, host) is holds
-
-
-def test_options_that_do_not_go_together(tmp_path: Path) -> None:
-    at = Listening("10.0.0.5", "10.0.0.5")
-    file = tmp_path / "x"
-    for tls, certificate, key in ((False, file, None), (False, None, file), (True, file, file)):
-        with pytest.raises(UsageError):
-            certificate_of(at, tls, certificate, key)
-    assert certificate_of(at, False, None, None) is None
 
 
 @pytest.mark.parametrize(

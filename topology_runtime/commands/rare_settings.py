@@ -120,13 +120,10 @@ class SettingsCommand(click.Command):
             given.setdefault(name, []).append(value)
         for name, one in known.items():
             told = given.get(name)
-            taken, _ = one.handle_parse_result(ctx, _as_given(one, told), [])
+            as_parsed = {} if told is None else {str(one.name): tuple(told) if one.multiple else told[-1]}
+            taken, _ = one.handle_parse_result(ctx, as_parsed, [])
             if taken is UNSET:  # as click does at the end of its own parsing
                 ctx.params[str(one.name)] = None
-
-
-def _as_given(one: click.Option, told: list[str] | None) -> dict[str, Any]:
-    return {} if told is None else {str(one.name): tuple(told) if one.multiple else told[-1]}
 
 
 def setting_words(values: dict[str, Any]) -> list[str]:

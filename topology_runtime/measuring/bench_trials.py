@@ -210,7 +210,23 @@ def probe(  # what is measured, how long, beside what
         raise HeadgateError(
             f"{bench.what} finished no row in {seconds:.1f} s with {counted(threads, 'thread')}"
         )
-    return _probe_of(looks, steady, threads, rows_a_frame, slot_cores, meter.rounds_per_s, bench.base_bytes)
+    begin, end = steady[0], steady[-1]
+    long_s, sizes = end.at_s - begin.at_s, [look.rss_bytes for look in steady]
+    leak = growth([look.done for look in steady], sizes) if sizes[-1] - sizes[0] > LEAK_BYTES else 0.0
+    return Probe(
+        threads=threads,
+        rate_tps=done / long_s,
+        cpu=(end.cpu_s - begin.cpu_s) / long_s / slot_cores,
+        memory_bytes=max(0, end.rss_bytes - bench.base_bytes),
+        blocked=max(0.0, (end.blocked_ns - begin.blocked_ns) / max(1, end.busy_ns - begin.busy_ns)),
+        seconds=end.at_s - looks[0].at_s,
+        warm_up_s=begin.at_s - looks[0].at_s,
+        rows=done,
+        frame_rows=rows_a_frame,
+        speed=meter.rounds_per_s,
+        worker_bytes=bench.base_bytes,
+        leak_bytes=leak,
+    )
 
 
 def _enough(looks: Sequence[MeterReading], threads: int, end_s: float, latest_s: float) -> bool:
@@ -223,32 +239,3 @@ def _look(bench: Bench) -> MeterReading:
     blocked_ns, busy_ns = bench.blocked()
     now_s, rss, letters = time.monotonic(), rss_bytes(bench.pid), len(bench.letters())
     return MeterReading(now_s, bench.done(), bench.cpu_s, rss, blocked_ns, busy_ns, letters)
-
-
-def _probe_of(  # the numbers of one probe
-    looks: Sequence[MeterReading],
-    steady: Sequence[MeterReading],
-    threads: int,
-    rows_a_frame: int,
-    slot_cores: float,
-    speed: float,
-    base_bytes: int,
-) -> Probe:
-    begin, end = steady[0], steady[-1]
-    rows, long_s = end.done - begin.done, end.at_s - begin.at_s
-    kept = [look.rss_bytes for look in steady]
-    leak = growth([look.done for look in steady], kept) if kept[-1] - kept[0] > LEAK_BYTES else 0.0
-    return Probe(
-        threads=threads,
-        rate_tps=rows / long_s,
-        cpu=(end.cpu_s - begin.cpu_s) / long_s / slot_cores,
-        memory_bytes=max(0, end.rss_bytes - base_bytes),
-        blocked=max(0.0, (end.blocked_ns - begin.blocked_ns) / max(1, end.busy_ns - begin.busy_ns)),
-        seconds=end.at_s - looks[0].at_s,
-        warm_up_s=begin.at_s - looks[0].at_s,
-        rows=rows,
-        frame_rows=rows_a_frame,
-        speed=speed,
-        worker_bytes=base_bytes,
-        leak_bytes=leak,
-    )

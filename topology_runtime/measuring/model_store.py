@@ -79,11 +79,8 @@ def digest(topology: Topology, user_paths: Sequence[str], slot_memory_bytes: int
 
 def speed_params(params: dict[str, Any]) -> dict[str, Any]:
     """The parameters without those that are an address or a folder."""
-    return {key: value for key, value in params.items() if key not in NO_SPEED and not _is_address(value)}
-
-
-def _is_address(value: Any) -> bool:
-    return isinstance(value, str) and _address.fullmatch(value) is not None
+    addresses = {key for key, value in params.items() if isinstance(value, str) and _address.fullmatch(value)}
+    return {key: value for key, value in params.items() if key not in NO_SPEED | addresses}
 
 
 def code_digest(task: Task, user_paths: Sequence[str]) -> str | None:

@@ -40,13 +40,9 @@ def made(position: int) -> str:
     )
 
 
-def _json(position: int, line: str) -> Any:
-    return json.loads(line)
-
-
 FORMS: dict[str, Callable[[int, str], Any]] = {
     "text": lambda position, line: line,
-    "json": _json,
+    "json": lambda position, line: json.loads(line),
     "number": lambda position, line: position,
     "pair": lambda position, line: (position, line),
     "bytes": lambda position, line: line.encode(),

@@ -75,19 +75,16 @@ class _Server(ThreadingHTTPServer):
         with self._lock:
             self._open[request] = None
             if len(self._open) > CONNECTIONS_MOST:
-                _hang_up(next(iter(self._open)))
+                with contextlib.suppress(OSError):  # its thread goes on, and closes it
+                    socket.socket.shutdown(
+                        next(iter(self._open)), socket.SHUT_RDWR
+                    )  # whatever TLS thinks of it
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
             self._open.pop(request, None)
             super().shutdown_request(request)
-
-
-def _hang_up(sock: socket.socket) -> None:
-    """Whoever waits for it goes on, and closes it."""
-    with contextlib.suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of the connection, whatever TLS thinks of it
 
 
 def _context(at: MetricsAt) -> ssl.SSLContext | None:
