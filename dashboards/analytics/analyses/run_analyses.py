@@ -45,24 +45,19 @@ def figures(asked: AnalysisInput, found: Mapping[str, Sequence[Any]], *wholes: W
         }
         cost = next((row for row in of["cost"] if row.epoch is None), None)
         told = next(row for row in found["tuples_told"] if row.run == key)
-        mine = {name: value for whole in wholes for name, value in whole.get(key, {}).items()}
+        mine: dict[str, Any] = {name: value for whole in wholes for name, value in whole.get(key, {}).items()}
         slow = "p50_s" in mine  # without a latency nobody knows whether rows waited
         made.append(
             RunFigures(
                 run=key,
                 topology=run.topology,
                 started_us=run.started_us,
-                seconds=cost.seconds if cost else None,
                 **{name: mine.get(name) for name in ("offered_tps", "acked_tps", "p50_s", "p95_s", "p99_s")},
                 waited_s=waited_s((one.from_s, one.to_s) for one in of["episodes"]) if slow else None,
                 slots=cost.slots_used if cost else None,
-                slot_hours=cost.slot_hours if cost else None,
-                usd=cost.usd if cost else None,
+                **{name: getattr(cost, name, None) for name in ("seconds", "slot_hours", "usd")},
                 replans=sum(row.reason != "start" for row in of["replans"]) if of["replans"] else None,
-                lost=told.lost,
-                dead_lettered=told.dead_lettered,
-                replayed=told.replayed,
-                duplicates=told.duplicates,
+                **{name: getattr(told, name) for name in ("lost", "dead_lettered", "replayed", "duplicates")},
             )
         )
     return made
