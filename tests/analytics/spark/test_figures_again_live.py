@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from figures_again import Row, RunFiles, fit, grouped, mean
+from followed import HEADGATE, command
 
 from headgate.dashboards.analytics.analyze_command import lines_of
 from made_traces.generate_trace import Wanted, generate
@@ -51,19 +51,10 @@ def recorded(folder: Path) -> None:
 def started(folder: Path, name: str) -> subprocess.Popen[bytes]:
     rates, options = RECORDED[name]
     (folder / f"{name}.txt").write_text(rates, "utf-8")
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "headgate",
-        "up",
-        "--rates",
-        str(folder / f"{name}.txt"),
-        *options,
-    ]
-    command += ["--trace-dir", str(folder / name), "--state-dir", str(folder / f"state-{name}"), "-o", "json"]
+    words = [*HEADGATE, "up", "--rates", str(folder / f"{name}.txt"), *options]
+    words += ["--trace-dir", str(folder / name), "--state-dir", str(folder / f"state-{name}"), "-o", "json"]
     with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+        return subprocess.Popen(words, stdout=log, stderr=log, cwd=ROOT)
 
 
 def spoiled(table: pa.Table, names: tuple[str, ...], chance: np.random.Generator) -> pa.Table:
@@ -128,20 +119,10 @@ class Analysed:
     def __init__(self, traces: Path, output: Path, java: dict[str, str], planted: Row) -> None:
         self.planted = planted
         folders = [traces / "made", *(traces / name for name in RECORDED)]
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "headgate",
-            "analyze",
-            *map(str, folders),
-            "-o",
-            "json",
-        ]
-        command += ["--output", str(output), "--master", "local[2]"]
+        words = command(*folders, "--output", output)
         environment = {**os.environ, **java}
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env=environment
+            words, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env=environment
         )
         assert done.returncode == 0, done.stderr
         self.told, self._results = json.loads(done.stdout), output / "results"
