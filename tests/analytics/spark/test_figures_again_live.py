@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -238,13 +240,23 @@ def test_how_fast_latency_grows(analysed: Analysed) -> None:
             assert row["slope"] is None or row["slope_low"] <= row["slope"] <= row["slope_high"]
 
 
-def test_traffic_is_what_went_however_short_lived_the_pairs(analysed: Analysed) -> None:
+AGAIN: dict[str, tuple[tuple[str, ...], Callable[[RunFiles], dict[Any, Row]]]] = {  # result table → its keys
+    "pairs": (("epoch", "from_task", "to_task"), RunFiles.pairs),  # however short-lived they are
+    "interference": (("task",), RunFiles.interference),
+    "tasks_residuals": (("epoch", "task"), RunFiles.tasks),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_what_is_worked_out_again_is_the_same(analysed: Analysed, name: str) -> None:
+    keys, again = AGAIN[name]
     for key, run in analysed.runs.items():
-        found = {(r["epoch"], r["from_task"], r["to_task"]): r for r in analysed.rows("pairs", key)}
-        expected = run.pairs()
+        rows = analysed.rows(name, key)
+        found = {row[keys[0]] if len(keys) == 1 else tuple(row[k] for k in keys): row for row in rows}
+        expected = again(run)
         assert set(found) == set(expected)
-        for pair, figures in expected.items():
-            same(found[pair], figures, (key, pair))
+        for of, figures in expected.items():
+            same(found[of], figures, (key, of))
 
 
 def test_who_was_nearest_to_a_limit(analysed: Analysed) -> None:
@@ -267,24 +279,6 @@ def test_who_was_nearest_to_a_limit(analysed: Analysed) -> None:
                 )
                 same(row, {name: figures[name] for name in names}, (key, epoch, row["rank"]))
         assert "gone" not in {row["task"] for rows in found.values() for row in rows}
-
-
-def test_what_a_row_costs_alone_and_beside_others(analysed: Analysed) -> None:
-    for key, run in analysed.runs.items():
-        found = {row["task"]: row for row in analysed.rows("interference", key)}
-        expected = run.interference()
-        assert set(found) == set(expected)
-        for task, figures in expected.items():
-            same(found[task], figures, (key, task))
-
-
-def test_what_tasks_did_in_each_epoch(analysed: Analysed) -> None:
-    for key, run in analysed.runs.items():
-        found = {(row["epoch"], row["task"]): row for row in analysed.rows("tasks_residuals", key)}
-        expected = run.tasks()
-        assert set(found) == set(expected)
-        for task, figures in expected.items():
-            same(found[task], figures, (key, task))
 
 
 def test_hours_and_money_and_what_was_finished(analysed: Analysed) -> None:
