@@ -21,13 +21,7 @@ from headgate.dashboards.analytics.curation.unchanged_inputs import MARK, mark_o
 from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
 from headgate.dashboards.analytics.storage.output_folder import ANALYSIS, disk_told, drafted, held
-from headgate.dashboards.analytics.storage.result_tables import (
-    SCHEMA,
-    TABLES,
-    LeftOut,
-    Residuals,
-    StabilityAnswer,
-)
+from headgate.dashboards.analytics.storage.result_tables import SCHEMA, TABLES, LeftOut, Residuals
 from headgate.dashboards.analytics.storage.spark_session import LARGE, MEMORY, QUICK, QUICK_ROWS, session
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.topology_runtime.errors import InvalidInput
@@ -187,7 +181,7 @@ def summary(
         "runs": [one.key for one, _ in found],
         "without_models": [one.key for one, _ in found if not one.models],
         **{of: _fit(rows["residuals"], of, more["r2_epochs"]) for of in ("rate", "cpu", "memory")},
-        "stability": [_stability(row, growing) for row in rows["stability"] if _is_epoch(row)],
+        "stability": [_stability(row, growing) for row in data["stability"] if row["scope"] == "epoch"],
         "latency_ms": more["latency_ms"],
         "slow_slots": [row for row in data["slot_speeds"] if row["slow"]],
         "disturbing_pairs": [row for row in data["pair_costs"] if row["disturbs"]],
@@ -206,17 +200,9 @@ def _fit(rows: Sequence[Any], of: str, epochs: Mapping[str, float | None]) -> di
     return numbers | {"r2_epochs": epochs[of]}
 
 
-def _is_epoch(row: Any) -> bool:
-    return bool(row.scope == "epoch")
-
-
-def _stability(row: Any, growing: Mapping[tuple[str, int], tuple[int, int]]) -> dict[str, Any]:
-    found: StabilityAnswer = row
-    grow, windows = growing.get((found.run, found.epoch), (0, 0))
-    of = {name: getattr(found, name) for name in ("run", "epoch", "source", "sink", "from_s", "to_s")}
-    of |= {
-        name: getattr(found, name) for name in ("slope", "slope_low", "slope_high", "queue_slope", "stable")
-    }
+def _stability(row: dict[str, Any], growing: Mapping[tuple[str, int], tuple[int, int]]) -> dict[str, Any]:
+    grow, windows = growing.get((row["run"], row["epoch"]), (0, 0))
+    of = {name: value for name, value in row.items() if name not in ("scope", "points")}
     return of | {"windows": windows, "windows_growing": grow}
 
 

@@ -104,12 +104,10 @@ class Offers:
 
 def found_in(to: DataPlace) -> dict[str, Any]:
     """The models and the season that an analysis has left."""
-    models = [
-        json.loads(file.read()) for file, _ in (to / "models").children() if file.name.endswith(".json")
-    ]
-    seasons = [
-        json.loads(file.read()) for file, _ in (to / "seasons").children() if file.name.endswith(".json")
-    ]
+    models, seasons = (
+        [json.loads(file.read()) for file, _ in (to / name).children() if file.name.endswith(".json")]
+        for name in ("models", "seasons")
+    )
     return {"models": models} | ({"season": seasons[0]} if seasons else {})
 
 

@@ -5,7 +5,7 @@ What was not recorded is None, or an empty list. `sentences.jinja` says it in wo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from headgate.dashboards.analytics.storage import result_tables as r
@@ -170,45 +170,22 @@ def policies_of(rows: Sequence[r.PolicyTried]) -> Facts | None:
     return None if own is None else {"own": own, "ranked": ranked, "failed": failed, "carrying": carrying}
 
 
-def _tps(value: float | None) -> str:
-    return number(value, "rows/s")
-
-
-def _waited(value: float | None) -> str:
-    return "not at all" if value == 0 else duration(value)
-
-
-def _many(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:,.0f}" if value else "none"
-
-
-FIGURES: dict[str, tuple[str, Callable[[float | None], str]]] = {
-    "seconds": ("It lasted", duration),
-    "offered_tps": ("Offered", _tps),
-    "acked_tps": ("Finished", _tps),
-    "p50_s": ("Half of the rows took at most", duration),
-    "p95_s": ("95 % of the rows took at most", duration),
-    "p99_s": ("99 % of the rows took at most", duration),
-    "waited_s": ("Rows waited for long for", _waited),
-    "slots": ("Slots in the mean", number),
-    "slot_hours": ("Slot-hours", number),
-    "usd": ("USD", number),
-    "replans": ("Re-plans", _many),
-    "lost": ("Lost rows", _many),
-    "dead_lettered": ("Dead letters", _many),
-    "replayed": ("Rows sent once more", _many),
-    "duplicates": ("Duplicates at sinks, at least", _many),
-}
-
-
 def changed(row: r.RunChange) -> str:
     """`Offered: 120 rows/s, was 60 rows/s (+100 %)`."""
-    title, words = FIGURES[row.figure]
     share = ""
     if row.value and row.before:
         change = row.value / row.before - 1
         share = f" ({'+' if change > 0 else '−'}{percent(abs(change))})"
-    return f"{title}: {words(row.value)}, was {words(row.before)}{share}."
+    return f"{r.NOISE[row.figure].title}: {_said(row, row.value)}, was {_said(row, row.before)}{share}."
+
+
+def _said(row: r.RunChange, value: float | None) -> str:
+    """In its unit; of what is counted, and of waiting, nothing is said in words."""
+    if value == 0 and row.figure == "waited_s":
+        return "not at all"
+    if value is not None and row.unit in ("rows", "re-plans"):
+        return f"{value:,.0f}" if value else "none"
+    return duration(value) if row.unit == "s" else number(value, row.unit if row.unit == "rows/s" else "")
 
 
 # ── Of all runs together: how good the predictions were, what was left out, and the head's numbers ──────

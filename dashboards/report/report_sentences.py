@@ -35,9 +35,12 @@ class Sentences:
 
     def answers(self, run: str) -> dict[str, tuple[str, list[str]]]:
         """Question → (kind, lines), in the order in which they are asked."""
-        its = {topic: said for topic, said in self.runs[run].items() if topic.endswith("?") and said}
-        return {topic: (said[0][0], [text for _, text in said[:HELP_MOST]]) if "helped" in topic else
-                (said[0][0], [text for _, text in said]) for topic, said in its.items()}  # fmt: skip
+        found = {}
+        for topic, said in self.runs[run].items():
+            if topic.endswith("?"):
+                most = HELP_MOST if "helped" in topic else len(said)
+                found[topic] = said[0][0], [text for _, text in said[:most]]
+        return found
 
     @property
     def story(self) -> list[tuple[str, list[Said]]]:

@@ -47,7 +47,7 @@ def write(kind: str, folder: Path, batches: Iterator[pa.RecordBatch]) -> int:
             yield batch
 
     try:
-        _put(kind, folder, pa.RecordBatchReader.from_batches(first.schema, counted()))
+        WRITERS[kind](folder, pa.RecordBatchReader.from_batches(first.schema, counted()))
     except BaseException:
         for each in folder.iterdir() if folder.exists() else ():
             shutil.rmtree(each) if each.is_dir() else each.unlink()
@@ -57,12 +57,41 @@ def write(kind: str, folder: Path, batches: Iterator[pa.RecordBatch]) -> int:
     return rows
 
 
-def _put(kind: str, folder: Path, reader: pa.RecordBatchReader) -> None:
-    if kind == "delta":
-        from headgate.dashboards.tables import delta_tables
+def _delta(folder: Path, reader: pa.RecordBatchReader) -> None:
+    import deltalake
 
-        delta_tables.put(folder, reader)
-    else:
-        from headgate.dashboards.tables import iceberg_tables
+    try:
+        deltalake.write_deltalake(folder, reader)
+    except (OSError, deltalake.exceptions.DeltaError) as error:
+        raise InvalidInput(f"{folder} cannot be written", cause=str(error).splitlines()[0]) from error
 
-        iceberg_tables.put(folder, reader)
+
+NAMESPACE, TABLE = "headgate", "answer"
+
+
+def _iceberg(folder: Path, reader: pa.RecordBatchReader) -> None:
+    """Files in `data`, and in `metadata` what they are, which any catalog can register. The catalog that writes it is
+    of this process alone: the folder is the table. `metadata/version-hint.text` says which metadata counts, as readers
+    without a catalog have it, and comes last."""
+    from pyiceberg.catalog.memory import InMemoryCatalog
+    from pyiceberg.exceptions import ValidationError
+    from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
+
+    where = folder.absolute()
+    catalog = InMemoryCatalog("headgate", warehouse=where.as_uri())
+    try:
+        catalog.create_namespace(NAMESPACE)
+        with catalog.create_table_transaction(
+            (NAMESPACE, TABLE), reader.schema, location=where.as_uri()
+        ) as transaction:
+            transaction.append(reader)
+        current = catalog.load_table((NAMESPACE, TABLE)).metadata_location
+    except (OSError, TypeError, ValueError, UnsupportedPyArrowTypeException, ValidationError) as error:
+        raise InvalidInput(f"{folder} cannot be written", cause=str(error).splitlines()[0]) from error
+    finally:
+        catalog.close()
+    name = Path(current).name.removesuffix(".metadata.json")
+    (where / "metadata" / "version-hint.text").write_text(name, "utf-8")
+
+
+WRITERS = {"delta": _delta, "iceberg": _iceberg}

@@ -16,7 +16,6 @@ from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
 from headgate.dashboards.analytics.storage.result_tables import LeftOut
 from headgate.dashboards.analytics.storage.trace_runs import (
-    COUNTED,
     PublishedViews,
     TraceRun,
     epochs_of,
@@ -158,7 +157,7 @@ def head_tables(runs: Sequence[RunFiles], left: Sequence[LeftOut], wanted: set[s
     }
     for one in runs:
         for name, of in _of_run(one, wanted, more).items():
-            rows[name] += [{"run": one.run.key, **row} for row in of]
+            rows[name] += [{**row, "run": one.run.key} for row in of]
     rows["left_out"] = [_left_row(runs, why) for why in (*left, *more)]
     return {name: _arrow(tables()[name], of) for name, of in rows.items() if name in wanted}
 
@@ -226,25 +225,21 @@ def _run_row(one: RunFiles, head: dict[str, Any]) -> dict[str, Any]:
     settings = head.get("settings") or {}
     spare = settings.get("spare") or {}
     return {
+        **settings,
+        **{f"spare_{name}": value for name, value in spare.items()},
         "topology": one.run.topology,
         "name": one.run.name,
-        **{name: settings.get(name) for name in ("allocator", "mapper", "routing", "mode")},
         "headgate": head.get("headgate"),
         "started": _of_us(one.run.started_us),
         "begun": _of_us(one.begin_us),
         "ended": _of_us(one.end_us),
-        **{
-            f"spare_{name}": spare.get(name)
-            for name in ("slots", "slot_cores", "slot_memory_bytes", "usd_per_hour")
-        },
     }
 
 
 def _vms(documents: Sequence[dict[str, Any]]) -> Rows:
     """Each once, as it was named first."""
-    names = ("vm", "slots", "slot_cores", "slot_memory_bytes", "usd_per_hour")
     every = [vm for document in documents for vm in document.get("vms") or []]
-    return list({vm["vm"]: {name: vm.get(name) for name in names} for vm in reversed(every)}.values())
+    return list({vm["vm"]: vm for vm in reversed(every)}.values())
 
 
 def _tasks(head: dict[str, Any]) -> Rows:
@@ -278,9 +273,8 @@ def _edges(head: dict[str, Any]) -> Rows:
 
 
 def _models(head: dict[str, Any]) -> Rows:
-    names = ("threads", "rate_tps", "cpu", "memory")
     return [
-        {"task": model.get("task"), **{name: point.get(name) for name in names}}
+        {**point, "task": model.get("task")}
         for model in head.get("models") or []
         for point in model.get("points") or []
     ]
@@ -289,13 +283,7 @@ def _models(head: dict[str, Any]) -> Rows:
 def _plan_slots(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for slot in plan.get("placement") or []:
         for task, threads in (slot.get("threads") or {}).items():
-            yield {
-                "plan": plan["id"],
-                "vm": slot["vm"],
-                "slot": slot["slot"],
-                "task": task,
-                "threads": threads,
-            }
+            yield {**slot, "plan": plan["id"], "task": task, "threads": threads}
 
 
 def _decisions(lines: Sequence[dict[str, Any]]) -> Rows:
@@ -303,24 +291,18 @@ def _decisions(lines: Sequence[dict[str, Any]]) -> Rows:
     plans = [line for line in lines if line.get("action") == "plan" and isinstance(line.get("epoch"), int)]
     own_of = dict(zip(map(id, plans), epochs_of([line["epoch"] for line in plans]), strict=True))
     for number, line in enumerate(lines, 1):
-        plan, came, epoch = line.get("plan") or {}, line.get("enacted") or {}, line.get("epoch")
+        plan, came = line.get("plan") or {}, line.get("enacted") or {}
         rows.append(
             {
+                **plan,
+                **came,
+                **line,
                 "number": number,
                 "time": _of_text(line.get("time")),
-                "epoch": epoch,
                 "plan_epoch": own_of.get(id(line)),
-                **{name: line.get(name) for name in ("trigger", "action", "text")},
                 "evidence": json.dumps(line.get("evidence") or {}, sort_keys=True),
                 "plan": plan.get("id"),
-                **{
-                    name: plan.get(name)
-                    for name in ("rate_tps", "predicted_tps", "limited_by", "limited_by_slot")
-                },
-                **{name: plan.get(name) for name in ("slots", "moves")},
                 "enacted_epoch": came.get("epoch"),
-                "enacted_s": came.get("enacted_s"),
-                "pause_ms": came.get("pause_ms"),
             }
         )
     return rows
@@ -334,9 +316,7 @@ def _counts(run: DataPlace, left: list[LeftOut]) -> Rows:
     views = PublishedViews(lines_of(run))
     for view in views:
         if view.counts:
-            tuples = view.tuples or {}
-            values = {name: tuples.get(name) for name in COUNTED}
-            rows.append({"number": len(rows) + 1, "time": _of_text(view.now), **values})
+            rows.append({**(view.tuples or {}), "number": len(rows) + 1, "time": _of_text(view.now)})
     if views.torn:
         left.append(_torn((run / VIEWS).uri, views.torn))
     return rows
@@ -354,7 +334,7 @@ def _of_text(text: Any) -> datetime | None:
 
 
 def _arrow(table: TraceTable, rows: Rows) -> pa.Table:
-    """A value that is not of its column's kind is null."""
+    """The table's columns of these rows; a value that is not of its column's kind is null."""
     import pyarrow as pa
 
     kinds: dict[str, tuple[Any, tuple[type, ...]]] = {

@@ -363,7 +363,7 @@ def test_what_the_ends_of_a_run_cut_short_is_no_rate(seconds: list[int], kept: l
 RUN = "flow/one"
 
 
-def asked(folder: Path, counted: bool) -> AnalysisInput:
+def asked(folder: Path) -> AnalysisInput:
     run = TraceRun(
         place(str(folder)), "flow", "one", None, False, 0, {}, ("source",), (), {}, {}, {"vm1": 0.5}, {}, {}
     )
@@ -378,24 +378,18 @@ def asked(folder: Path, counted: bool) -> AnalysisInput:
         "run": [RUN] * 4,
         "epoch": [1, 1, 2, 3],
         "w": [0, 1, 2, 3],
-        "acked": [100, 200, 58, 400] if counted else pa.nulls(4, pa.int64()),
-        "acked_tps": [20.0, 20.0, 11.6, 20.0],
+        "acked": [100, 200, 58, 400],
     }
     held = {"presence": pa.table(presence), "rate_windows": pa.table(windows)}
     return AnalysisInput(cast(Any, None), {RUN: run}, {RUN: 0}, 5, 1, {}, held)
 
 
 def test_a_run_has_the_tuples_of_a_plan_that_was_never_sampled(tmp_path: Path) -> None:
-    found = {row.epoch: row for row in cost(asked(tmp_path, True))}
+    found = {row.epoch: row for row in cost(asked(tmp_path))}
     assert {epoch: row.tuples_acked for epoch, row in found.items()} == {1: 300, 3: 400, None: 758}
     usd = 0.5 * 30 / 3600
     assert found[None].usd == pytest.approx(usd)
     assert found[None].usd_per_million_tuples == pytest.approx(usd / 758 * 1e6)
-
-
-def test_of_a_trace_without_counts_the_rates_of_sampled_plans_count(tmp_path: Path) -> None:
-    found = {row.epoch: row for row in cost(asked(tmp_path, False))}
-    assert {epoch: row.tuples_acked for epoch, row in found.items()} == {1: 200, 3: 400, None: 600}
 
 
 # ── Steps of a run that was led up a stair of rates: what of it needs no Spark ──────────────────────────

@@ -49,26 +49,22 @@ def done(curated, run, known, desired, there=()):
     return curate.entered(known, [(each, compact(each.job)) for each in desired], digests)
 
 
-def test_segments_of_a_day_become_one_part(tmp_path, run):
+def begun(tmp_path, run, found, there=()):
+    """The first pass over these segments: where it is curated, and what is known then."""
+    curated, nothing = place(tmp_path / "c"), manifest.empty(run)
+    return curated, done(curated, run, nothing, curate.plan(curated, run, found, nothing), there)
+
+
+def test_segments_of_a_day_become_one_part_and_again_are_nothing_to_do(tmp_path, run):
     found = [segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(3)]
-    known = manifest.empty(run)
-    desired = curate.plan(place(tmp_path / "c"), run, found, known)
-    known = done(place(tmp_path / "c"), run, known, desired)
+    curated, known = begun(tmp_path, run, found)
     assert [(part.date, part.rows, len(part.segments)) for part in known.parts] == [("1970-01-01", 30, 3)]
-
-
-def test_the_same_segments_again_are_nothing_to_do(tmp_path, run):
-    found = [segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(3)]
-    known = done(
-        None, run, manifest.empty(run), curate.plan(place(tmp_path / "c"), run, found, manifest.empty(run))
-    )
-    assert curate.plan(place(tmp_path / "c"), run, found, known) == []
+    assert curate.plan(curated, run, found, known) == []
 
 
 def test_a_new_segment_is_merged_with_the_small_part_that_is_there(tmp_path, run):
-    curated = place(tmp_path / "c")
     first, second = (segment(tmp_path, f"{n}.parquet", 10 * n, 10) for n in range(2))
-    known = done(curated, run, manifest.empty(run), curate.plan(curated, run, [first], manifest.empty(run)))
+    curated, known = begun(tmp_path, run, [first])
     first.place.delete()  # retention
     desired = curate.plan(curated, run, [second], known)
     known = done(curated, run, known, desired)
@@ -94,9 +90,7 @@ def test_a_row_is_merged_a_few_times_and_not_with_every_segment_that_comes(tmp_p
 
 
 def test_a_segment_over_midnight_is_cut_at_it(tmp_path, run):
-    curated = place(tmp_path / "c")
-    found = [segment(tmp_path, "0.parquet", DAY_US // 1_000_000 - 4, 10)]
-    known = done(curated, run, manifest.empty(run), curate.plan(curated, run, found, manifest.empty(run)))
+    _, known = begun(tmp_path, run, [segment(tmp_path, "0.parquet", DAY_US // 1_000_000 - 4, 10)])
     assert [(part.date, part.rows) for part in known.parts] == [("1970-01-01", 4), ("1970-01-02", 6)]
 
 
@@ -108,13 +102,11 @@ def test_large_days_are_cut_into_parts(tmp_path, run, monkeypatch):
 
 
 def test_a_file_whose_pages_are_damaged_costs_itself_alone(tmp_path, run):
-    curated = place(tmp_path / "c")
     found = [segment(tmp_path, f"{n}.parquet", 1000 * n, 1000) for n in range(3)]
     damaged = bytearray((tmp_path / "1.parquet").read_bytes())
     damaged[4:400] = b"\xff" * 396
     (tmp_path / "1.parquet").write_bytes(bytes(damaged))
-    desired = curate.plan(curated, run, found, manifest.empty(run))
-    known = done(curated, run, manifest.empty(run), desired, found)
+    curated, known = begun(tmp_path, run, found, found)
     assert [part.rows for part in known.parts] == [2000]
     assert [why.file for why in known.unreadable.values()] == [str(tmp_path / "1.parquet")]
     assert curate.plan(curated, run, found, known) == []
@@ -122,10 +114,8 @@ def test_a_file_whose_pages_are_damaged_costs_itself_alone(tmp_path, run):
 
 def after_a_damaged_part(tmp_path, run, there):
     """(manifest, what is desired next) once the part of the first two segments proved damaged as a third came."""
-    curated = place(tmp_path / "c")
     *old, new = (segment(tmp_path, f"{n}.parquet", 1000 * n, 1000) for n in range(3))
-    desired = curate.plan(curated, run, old, manifest.empty(run))
-    known = done(curated, run, manifest.empty(run), desired, old)
+    curated, known = begun(tmp_path, run, old, old)
     part = tmp_path / "c" / "rates" / "topology=demo" / "run=one" / "date=1970-01-01" / known.parts[0].file
     part.write_bytes(b"PAR1 and nothing else")
     on_disk = [*old[:there], new]

@@ -72,21 +72,36 @@ def test_a_folder_without_runs_is_refused(tmp_path):
         trace_runs.find([str(tmp_path)])
 
 
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        (b"", "empty"),
-        (b"time,value\n1,2\n", "foreign"),
-        (b"PAR1", "truncated"),
-        (b"PAR1" + b"\xff" * 40 + b"PAR1", "truncated"),
-        (b"PAR1" + b"\x00" * 40 + b"\x04\x00\x00\x00PAR1", "unreadable"),
-    ],
-)
-def test_a_file_that_is_no_parquet_is_listed_by_kind(run, content, kind):
-    (run / "rates" / "8-000000.parquet").write_bytes(content)
+NEW = "8-000000.parquet"
+UNUSED = [  # file, what is in it, kind, part of the reason
+    (NEW, b"", "empty", ""),
+    (NEW, b"time,value\n1,2\n", "foreign", ""),
+    (NEW, b"PAR1", "truncated", ""),
+    (NEW, b"PAR1" + b"\xff" * 40 + b"PAR1", "truncated", ""),
+    (NEW, b"PAR1" + b"\x00" * 40 + b"\x04\x00\x00\x00PAR1", "unreadable", ""),
+    (
+        NEW,
+        table().set_column(2, "epoch", pa.array(["1"] * 5)),
+        "schema",
+        "column 'epoch' is string, not count",
+    ),
+    (NEW, table().drop_columns(["acked_tps"]), "schema", "column 'acked_tps' is missing"),
+    (NEW, pa.table({"city": ["Oslo"]}), "foreign", ""),
+    (NEW, table([]), "empty", ""),
+    (NEW, table(range(-90_000_000, -89_999_995)), "clock", ""),
+    ("_7-000009.parquet", b"PAR1", "unfinished", ""),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "kind", "reason"), UNUSED)
+def test_a_file_that_cannot_be_used_is_listed_with_its_kind(run, name, content, kind, reason):
+    if isinstance(content, bytes):
+        (run / "rates" / name).write_bytes(content)
+    else:
+        pq.write_table(content, run / "rates" / name)
     used, left = outcome(run)
     assert len(used) == 4
-    assert left["8-000000.parquet"][0] == kind
+    assert left[name][0] == kind and reason in left[name][1]
 
 
 def test_a_truncated_segment_is_listed(run):
@@ -95,22 +110,6 @@ def test_a_truncated_segment_is_listed(run):
     used, left = outcome(run)
     assert len(used) == 3
     assert left["7-000001.parquet"] == ("truncated", "ends before its footer")
-
-
-def test_an_unfinished_segment_is_listed_and_not_read(run):
-    (run / "rates" / "_7-000009.parquet").write_bytes(b"PAR1")
-    assert outcome(run)[1]["_7-000009.parquet"][0] == "unfinished"
-
-
-def test_a_column_of_another_type_is_said_with_its_name(run):
-    other = table().set_column(2, "epoch", pa.array(["1"] * 5))
-    pq.write_table(other, run / "rates" / "8-000000.parquet")
-    assert outcome(run)[1]["8-000000.parquet"] == ("schema", "column 'epoch' is string, not count")
-
-
-def test_a_missing_column_leaves_the_segment_out(run):
-    pq.write_table(table().drop_columns(["acked_tps"]), run / "rates" / "8-000000.parquet")
-    assert outcome(run)[1]["8-000000.parquet"] == ("schema", "column 'acked_tps' is missing")
 
 
 def test_an_unknown_column_is_listed_and_the_rows_are_used(run):
@@ -129,27 +128,11 @@ def test_narrower_numbers_and_words_by_number_are_the_same_columns(run):
     assert left == {}
 
 
-def test_rows_of_something_else_are_foreign(run):
-    pq.write_table(pa.table({"city": ["Oslo"]}), run / "rates" / "8-000000.parquet")
-    assert outcome(run)[1]["8-000000.parquet"][0] == "foreign"
-
-
-def test_no_rows_is_empty(run):
-    pq.write_table(table([]), run / "rates" / "8-000000.parquet")
-    assert outcome(run)[1]["8-000000.parquet"][0] == "empty"
-
-
 def test_a_second_copy_is_a_duplicate(run):
     (run / "rates" / "9-copy.parquet").write_bytes((run / "rates" / "7-000002.parquet").read_bytes())
     used, left = outcome(run)
     assert len(used) == 4
     assert left["9-copy.parquet"] == ("duplicate", "has the same bytes as 7-000002.parquet")
-
-
-def test_a_segment_from_years_ago_is_out(run):
-    pq.write_table(table(range(-90_000_000, -89_999_995)), run / "rates" / "8-000000.parquet")
-    used, left = outcome(run)
-    assert left["8-000000.parquet"][0] == "clock" and len(used) == 4
 
 
 def test_a_run_of_a_later_version_is_not_read(run):
@@ -207,50 +190,39 @@ def spans(*begins, each=10):
     return [(begin * S, (begin + each) * S) for begin in begins]
 
 
-def test_segments_that_follow_each_other_all_fit():
-    assert outside(spans(*range(0, 1000, 10)), 0) == {}
+NAMES = [f"5-{n:06d}.parquet" for n in range(5)]
+LATE = [(9 * DAY + n * S, 9 * DAY + (n + 1) * S) for n in range(5)]
+MONTH = [(n * 3 * DAY, (n + 1) * 3 * DAY) for n in range(10)]
+OUTSIDE = [  # (segments, start of the run, which of them are out)
+    pytest.param(spans(*range(0, 1000, 10)), [], id="all follow each other"),
+    pytest.param(MONTH, [], id="a month in a few segments"),
+    pytest.param([*spans(0, 10, 20), (400 * DAY, 400 * DAY + S)], [3], id="one is years away"),
+    pytest.param([*spans(0, 10, 20), (30 * S, 30 * S + 300 * DAY)], [3], id="a clock jumped meanwhile"),
+    pytest.param(spans(0, 10) + LATE, [2, 3, 4, 5, 6], id="the stretch at the start of the run counts"),
+    pytest.param(spans(-600, 0, 10, 20), [0], id="one begins before the run"),
+    pytest.param(spans(-600, -590, -580), [], id="most begin before it: the run's own clock is wrong"),
+]
 
 
-def test_a_run_of_a_month_in_a_few_segments_fits():
-    month = [(n * 3 * DAY, (n + 1) * 3 * DAY) for n in range(10)]
-    assert outside(month, 0) == {}
+@pytest.mark.parametrize(("its", "out"), OUTSIDE)
+def test_what_lies_far_from_the_rest_of_its_run_is_out(its, out):
+    assert list(outside(its, 0)) == out
 
 
-def test_one_years_away_is_out_and_its_distance_is_said():
-    found = outside([*spans(0, 10, 20), (400 * DAY, 400 * DAY + S)], 0)
-    assert list(found) == [3]
-    assert "400 days after" in found[3]
+def test_the_distance_is_said():
+    assert "400 days after" in outside([*spans(0, 10, 20), (400 * DAY, 400 * DAY + S)], 0)[3]
 
 
-def test_one_whose_clock_jumped_while_it_was_open_is_out():
-    assert list(outside([*spans(0, 10, 20), (30 * S, 30 * S + 300 * DAY)], 0)) == [3]
-
-
-def test_of_two_stretches_the_one_at_the_start_of_the_run_counts():
-    late = [(9 * DAY + n * S, 9 * DAY + (n + 1) * S) for n in range(5)]
-    assert list(outside(spans(0, 10) + late, 0)) == [2, 3, 4, 5, 6]
-
-
-def test_one_that_begins_before_the_run_is_out():
-    assert list(outside(spans(-600, 0, 10, 20), 0)) == [0]
-
-
-def test_when_the_most_begin_before_the_run_its_own_clock_is_wrong():
-    assert outside(spans(-600, -590, -580), 0) == {}
-
-
-def test_a_clock_that_went_back_is_seen_in_the_order_of_writing():
-    names = [f"5-{n:06d}.parquet" for n in range(5)]
-    assert list(backwards(names, spans(0, 1000, 2000, 500, 3000))) == [3]
-
-
-def test_a_forward_jump_does_not_cost_what_follows():
-    names = [f"5-{n:06d}.parquet" for n in range(5)]
-    assert list(backwards(names, spans(0, 1000, 9000, 2000, 3000))) == [2]
-
-
-def test_names_without_a_number_have_no_order():
-    assert backwards(["b.parquet", "a.parquet"], spans(1000, 0)) == {}
+@pytest.mark.parametrize(
+    ("names", "begins", "out"),
+    [
+        pytest.param(NAMES, (0, 1000, 2000, 500, 3000), [3], id="back, in the order of writing"),
+        pytest.param(NAMES, (0, 1000, 9000, 2000, 3000), [2], id="a forward jump costs itself alone"),
+        pytest.param(["b.parquet", "a.parquet"], (1000, 0), [], id="names without a number have no order"),
+    ],
+)
+def test_a_clock_that_went_back_is_seen(names, begins, out):
+    assert list(backwards(names, spans(*begins))) == out
 
 
 @examples(100)

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -269,50 +271,45 @@ def test_help_needs_no_duckdb() -> None:
         subprocess.run([sys.executable, "-P", "-c", code], check=True, timeout=30, capture_output=True)
 
 
-def test_an_answer_becomes_a_delta_table(ask: Ask, tmp_path: Path) -> None:
-    """Read back by deltalake, and by its log alone."""
-    deltalake = pytest.importorskip(
-        "deltalake", reason="deltalake is not installed: pip install 'headgate[delta]'"
-    )
-    query, folder = "select run, time, task, thread, tuples_in, cpu_s from samples", tmp_path / "table"
-    code, out, err = ask(query, "--delta", str(folder))
-    rows = json.loads(ask(f"{query} order by all", "-o", "json")[1])
-    assert (code, out) == (0, "") and f"{len(rows):,} rows in the Delta table" in err
-    table = deltalake.DeltaTable(folder)
+def delta_files(folder: Path) -> tuple[list[Path], Any]:
+    """By its log alone, and what deltalake reads."""
+    deltalake = pytest.importorskip("deltalake", reason="pip install 'headgate[delta]'")
     log = [json.loads(line) for line in (folder / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
     added = [folder / line["add"]["path"] for line in log if "add" in line]
-    assert sorted(added) == sorted(folder.glob("*.parquet")) and [Path(p) for p in table.file_uris()]
-    found = [row for file in added for row in pq.read_table(file).to_pylist()]
-    for row in found:
-        row["time"] = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    assert sorted(found, key=lambda row: [*row.values()]) == rows
-    assert ask(query, "--delta", str(folder))[0] == 3  # it is not written into again
-    assert ask("select 1 as n where false", "--delta", str(tmp_path / "none"))[0] == 3
-    assert ask("select 1 as n", "--delta", str(tmp_path / "x"), "--spark")[0] == 2
+    assert sorted(added) == sorted(folder.glob("*.parquet"))
+    return added, pa.concat_tables(map(pq.read_table, deltalake.DeltaTable(folder).file_uris()))
 
 
-def test_an_answer_becomes_an_iceberg_table(ask: Ask, tmp_path: Path) -> None:
-    """Read back by pyiceberg's own reader, from the folder alone, and by the files that its metadata names."""
-    reading = pytest.importorskip(
-        "pyiceberg.table", reason="pyiceberg is not installed: pip install 'headgate[iceberg]'"
-    )
-    query, folder = "select run, time, task, thread, tuples_in, cpu_s from samples", tmp_path / "table"
-    code, out, err = ask(query, "--iceberg", str(folder))
-    rows = json.loads(ask(f"{query} order by all", "-o", "json")[1])
-    assert (code, out) == (0, "") and f"{len(rows):,} rows in the Iceberg table" in err
-    table = reading.StaticTable.from_metadata(str(folder))
-    files = [Path(task.file.file_path.removeprefix("file://")) for task in table.scan().plan_files()]
+def iceberg_files(folder: Path) -> tuple[list[Path], Any]:
+    """That its metadata names, and what pyiceberg's own reader reads from the folder alone."""
+    reading = pytest.importorskip("pyiceberg.table", reason="pip install 'headgate[iceberg]'")
+    scan = reading.StaticTable.from_metadata(str(folder)).scan()
+    files = [Path(task.file.file_path.removeprefix("file://")) for task in scan.plan_files()]
     assert sorted(files) == sorted((folder / "data").rglob("*.parquet"))
-    for found in (
-        table.scan().to_arrow().to_pylist(),
-        [row for file in files for row in pq.read_table(file).to_pylist()],
-    ):
+    return files, scan.to_arrow()
+
+
+@pytest.mark.parametrize(("kind", "read"), [("Delta", delta_files), ("Iceberg", iceberg_files)])
+def test_an_answer_becomes_a_table_of_others(
+    ask: Ask, tmp_path: Path, kind: str, read: Callable[[Path], tuple[list[Path], Any]]
+) -> None:
+    option, folder = f"--{kind.lower()}", tmp_path / "table"
+    query = "select run, time, task, thread, tuples_in, cpu_s from samples"
+    code, out, err = ask(query, option, str(folder))
+    rows = json.loads(ask(f"{query} order by all", "-o", "json")[1])
+    assert (code, out) == (0, "") and f"{len(rows):,} rows in the {kind} table" in err
+    files, whole = read(folder)
+    for found in (whole.to_pylist(), [row for file in files for row in pq.read_table(file).to_pylist()]):
         for row in found:
             row["time"] = row["time"].strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         assert sorted(found, key=lambda row: [*row.values()]) == rows
-    assert ask(query, "--iceberg", str(folder))[0] == 3  # it is not written into again
-    assert ask("select 1 as n where false", "--iceberg", str(tmp_path / "none"))[0] == 3
+    assert ask(query, option, str(folder))[0] == 3  # it is not written into again
+    assert ask("select 1 as n where false", option, str(tmp_path / "none"))[0] == 3
+    assert ask("select 1 as n", option, str(tmp_path / "x"), "--spark")[0] == 2
+
+
+def test_what_is_no_table_of_others_leaves_nothing(ask: Ask, tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg.table", reason="pip install 'headgate[iceberg]'")
     assert ask("select interval 1 day as n", "--iceberg", str(tmp_path / "unknown"))[0] == 3
     assert not (tmp_path / "unknown").exists()
-    assert ask("select 1 as n", "--iceberg", str(tmp_path / "x"), "--spark")[0] == 2
     assert ask("select 1 as n", "--iceberg", str(tmp_path / "x"), "--delta", str(tmp_path / "y"))[0] == 2

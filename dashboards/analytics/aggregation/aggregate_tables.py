@@ -132,7 +132,7 @@ def slot_windows(tables: CuratedTables) -> DataFrame:
 
 
 def rate_windows(tables: CuratedTables) -> DataFrame:
-    """All sources in a window: means of the rates, and how many tuples were acked where the trace has counts."""
+    """All sources in a window: means of the rates, and how many tuples were acked."""
     names = ("offered_tps", "emitted_tps", "acked_tps", "planned_tps", "predicted_tps")
     rows = of_the_second(tables.rows("rates"))
     groups = rows.groupBy(*RUN, "epoch", window(tables.window_s).alias("w"))
@@ -146,8 +146,8 @@ def rate_windows(tables: CuratedTables) -> DataFrame:
 
 
 def of_the_second(rates: DataFrame) -> DataFrame:
-    """With the rates of the time since the row before in place of the recorder's means over some seconds, where the
-    trace has counts. Of a first row, and one after a stretch without any, nobody knows since when it counts: null."""
+    """With the rates of the time since the row before in place of the recorder's means over some seconds. Of a first
+    row, and one after a stretch without any, nobody knows since when it counts: null."""
     us = f.unix_micros("time")
     since_s = (
         us - f.lag(us).over(Window.partitionBy("topology", "run", "source").orderBy("time"))
@@ -155,9 +155,7 @@ def of_the_second(rates: DataFrame) -> DataFrame:
     rows = rates.withColumn("since_s", since_s)
     known = (f.col("since_s") > 0) & (f.col("since_s") < LATE_S)
     for name in ("offered", "emitted", "acked"):
-        counted = f.when(known, f.col(name) / f.col("since_s"))
-        rates_of = f.when(f.col(name).isNull(), f.col(f"{name}_tps")).otherwise(counted)
-        rows = rows.withColumn(f"{name}_tps", rates_of)
+        rows = rows.withColumn(f"{name}_tps", f.when(known, f.col(name) / f.col("since_s")))
     return rows.drop("since_s").where(f.col("part").isNotNull())
 
 

@@ -88,17 +88,9 @@ def coarse(bins: Bins) -> list[LatencyBin]:
     return [LatencyBin(edge(n), edge(n + 1), tuples) for n, tuples in sorted(sums.items())]
 
 
-# ── Episodes: stretches of a run in which rows waited for long. From, to, the highest latency, and who held
-# them up
-#
-# A bin of time is *slow* when the 90th percentile of its latency is more than twice what is usual in the run,
-# and more than a quarter of a second above it; usual is the tenth percentile of all bins, for a run may be
-# slow for most of its life. Slow bins with less than 5 s between them are an episode, if it takes 3 s or
-# more. It begins, and ends, where the latency leaves the noise of the bins that are not slow; a stretch
-# without any row is as old as the row that ends it.
-#
-# Who held them up: the threads of a task in a slot before which rows waited longest meanwhile (queue over
-# what they take in), when that is a tenth of the excess latency, or 0.1 s; nobody is named else.
+# ── Episodes: stretches of a run in which rows waited for long, and who held them up, as
+# docs/reference/report-metrics.md defines them. One begins, and ends, where the latency leaves the noise of the bins
+# that are not slow; a stretch without any row is as old as the row that ends it.
 
 
 Floats = NDArray[np.float64]

@@ -287,9 +287,7 @@ def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
 
 # ── The threads of each epoch that are nearest to their limit: task, slot, and how their queue grows ───
 #
-# A group of threads is limited by their own time (busy share) or by the CPU of their slot. A queue that grows
-# is the sign that the limit has been reached, and comes first. What does nothing, and has nothing waiting,
-# limits nothing, however full its slot is.
+# A queue that grows comes first. What does nothing, and has nothing waiting, limits nothing, however full its slot is.
 
 RANKS = 3
 GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
@@ -349,10 +347,8 @@ def _row(run: str, epoch: int, rank: int, of: dict[str, Any]) -> BottleneckAnswe
 
 # ── Threads that take in far more than their share: twice what the others of their task do, or more ───
 #
-# Held against the median of the task's threads that were there for half of the epoch; where routing is
-# weighted, each relative to what the run's model lets a thread do where it is (with q threads in a slot the
-# q-th part of what q can): a thread alone in a slot may well do what four do together in another. With
-# `fields` this is a hot key; with other groupings it should not be.
+# Where routing is weighted, each relative to what the run's model lets a thread do where it is (with q threads in a
+# slot the q-th part of what q can): a thread alone in a slot may well do what four do together in another.
 
 TIMES = 2.0
 LEAST_TUPLES = 100

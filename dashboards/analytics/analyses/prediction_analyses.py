@@ -375,10 +375,8 @@ def _times(value: object, share: object) -> float | None:
 # ── Models of tasks made from a trace: what a number of threads in one slot did while they were busy all
 # the time
 #
-# A peak rate shows only where more came than could be done. A point therefore needs windows in which the task
-# was alone in its slot and its threads were busy for nearly all of the time; of these it takes medians, with
-# half the distance of the quartiles as their spread. CPU is that of the slot's process, as models count it.
-# Where there are none, it is said, and no file is written.
+# A point needs windows in which the task was alone in its slot and its threads were busy for nearly all of the time; of
+# these it takes medians, with half the distance of the quartiles as their spread.
 
 SCHEMA = "headgate/model/v1"
 WINDOWS_LEAST = 3

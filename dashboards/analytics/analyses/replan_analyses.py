@@ -1,7 +1,7 @@
 """What each plan cost: time to decide, to come into force, silence and dip of the output around it.
 
-decisions.jsonl has the decision and, in later ones, what came of it (of older traces: for how long its plan has been
-in force); inputs.jsonl and its parts have how long planning took; the samples around the decision have the rest.
+decisions.jsonl has the decision and, in later ones, what came of it; inputs.jsonl and its parts have how long planning
+took; the samples around the decision have the rest.
 """
 
 from __future__ import annotations
@@ -40,10 +40,6 @@ Forced = tuple[float | None, float | None]  # enacted_s, pause_ms
 Around = dict[str, Any]
 
 
-class _EvidenceTold(msgspec.Struct):
-    in_force_s: float | None = None
-
-
 class _Plan(msgspec.Struct):
     rate_tps: float | None = None
     predicted_tps: float | None = None
@@ -65,7 +61,6 @@ class Decision(msgspec.Struct):
     trigger: str | None = None
     action: str | None = None
     text: str | None = None
-    evidence: _EvidenceTold | None = None
     plan: _Plan | None = None
     enacted: _Enacted | None = None
 
@@ -94,7 +89,7 @@ def replans(asked: AnalysisInput) -> tuple[list[Replan], list[LeftOut]]:
         plans = sorted((line for line in lines if line.action == "plan"), key=lambda line: line.time)
         plans = plans[: 10 * MOST_REPLANS]
         epochs = epochs_of([plan.epoch for plan in plans])
-        forced = _in_force(lines, plans, epochs) | _enacted(lines)
+        forced = _enacted(lines)
         decided = _decided(asked, run.place)
         around = _around(asked, run.key, [plan.at_us for plan in plans[:MOST_REPLANS]])
         found += [
@@ -127,23 +122,6 @@ def _enacted(lines: Iterable[Decision]) -> dict[int, Forced]:
         for line in lines
         if line.enacted is not None and line.enacted.epoch is not None
     }
-
-
-def _in_force(
-    lines: Iterable[Decision], plans: Sequence[Decision], epochs: Sequence[int]
-) -> dict[int, Forced]:
-    """The same of older traces, from how long a plan has been in force according to later decisions. Until then
-    they tell of the plan before."""
-    decided_us = {epoch: plan.at_us for epoch, plan in zip(epochs, plans, strict=True)}
-    least_us: dict[int, float] = {}
-    for line in lines:
-        begun_us, in_force_s = decided_us.get(line.epoch), line.evidence and line.evidence.in_force_s
-        if begun_us is None or not in_force_s or in_force_s <= 0:
-            continue
-        took_us = line.at_us - in_force_s * 1e6 - begun_us
-        if took_us >= 0:
-            least_us[line.epoch] = min(took_us, least_us.get(line.epoch, took_us))
-    return {epoch: (round(us / 1e6, 3), None) for epoch, us in least_us.items()}
 
 
 def _decided(asked: AnalysisInput, run: DataPlace) -> dict[int, float]:

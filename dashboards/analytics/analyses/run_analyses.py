@@ -45,24 +45,19 @@ def figures(asked: AnalysisInput, found: Mapping[str, Sequence[Any]], *wholes: W
         }
         cost = next((row for row in of["cost"] if row.epoch is None), None)
         told = next(row for row in found["tuples_told"] if row.run == key)
-        mine = {name: value for whole in wholes for name, value in whole.get(key, {}).items()}
+        mine: dict[str, Any] = {name: value for whole in wholes for name, value in whole.get(key, {}).items()}
         slow = "p50_s" in mine  # without a latency nobody knows whether rows waited
         made.append(
             RunFigures(
                 run=key,
                 topology=run.topology,
                 started_us=run.started_us,
-                seconds=cost.seconds if cost else None,
                 **{name: mine.get(name) for name in ("offered_tps", "acked_tps", "p50_s", "p95_s", "p99_s")},
                 waited_s=waited_s((one.from_s, one.to_s) for one in of["episodes"]) if slow else None,
                 slots=cost.slots_used if cost else None,
-                slot_hours=cost.slot_hours if cost else None,
-                usd=cost.usd if cost else None,
+                **{name: getattr(cost, name, None) for name in ("seconds", "slot_hours", "usd")},
                 replans=sum(row.reason != "start" for row in of["replans"]) if of["replans"] else None,
-                lost=told.lost,
-                dead_lettered=told.dead_lettered,
-                replayed=told.replayed,
-                duplicates=told.duplicates,
+                **{name: getattr(told, name) for name in ("lost", "dead_lettered", "replayed", "duplicates")},
             )
         )
     return made
@@ -83,26 +78,19 @@ def cost(asked: AnalysisInput) -> list[Cost]:
         by_run[row["run"]][row["epoch"]].append(row)
     found = []
     for run, epochs in by_run.items():
-        of = [
-            _of_epoch(asked.runs[run], n, parts, *acked.get((run, n), (None, None)))
-            for n, parts in epochs.items()
-        ]
-        counted = [tuples for (key, _), (tuples, _) in acked.items() if key == run and tuples is not None]
+        of = [_of_epoch(asked.runs[run], n, parts, acked.get((run, n))) for n, parts in epochs.items()]
+        counted = [tuples for (key, _), tuples in acked.items() if key == run]
         vms = len({part["vm"] for parts in epochs.values() for part in parts})
         found += [*of, _of_run(run, of, vms, sum(counted) if counted else None)]
     return found
 
 
-def _acked(asked: AnalysisInput) -> dict[tuple[str, int], tuple[float | None, float | None]]:
-    """(run, epoch) → tuples that were counted, and the mean rate of its windows."""
-    found = {}
-    rows = asked.rows("rate_windows", "run", "epoch", "w")
-    for key, its in groupby(rows, key=lambda row: (row["run"], row["epoch"])):
-        windows = list(its)
-        counts, rates = (
-            [row[name] for row in windows if row[name] is not None] for name in ("acked", "acked_tps")
-        )
-        found[key] = float(sum(counts)) if counts else None, over(sum(rates), len(rates))
+def _acked(asked: AnalysisInput) -> dict[tuple[str, int], float]:
+    """(run, epoch) → tuples that were counted."""
+    found: dict[tuple[str, int], float] = defaultdict(float)
+    for row in asked.rows("rate_windows"):
+        if row["acked"] is not None:
+            found[row["run"], row["epoch"]] += row["acked"]
     return found
 
 
@@ -111,29 +99,23 @@ def _of_epoch(
     epoch: int,
     parts: Sequence[Mapping[str, Any]],
     acked: float | None,
-    acked_tps: float | None,
 ) -> Cost:
-    """acked: tuples, counted; of older traces there are only rates."""
     seconds = max(part["vm_s"] for part in parts)
     slot_s, vm_s = sum(part["slot_s"] for part in parts), sum(part["vm_s"] for part in parts)
     prices = [(run.usd.get(part["vm"], run.spare.get("usd_per_hour")), part["vm_s"]) for part in parts]
     known = all(price is not None for price, _ in prices)
     usd = sum(float(price) * s / HOUR_S for price, s in prices if price is not None) if known else None
-    tuples = acked if acked is not None or acked_tps is None else acked_tps * seconds
     return Cost(
         run.key, epoch, seconds, slot_s / seconds if seconds else 0.0, slot_s / HOUR_S, len(parts), vm_s / HOUR_S,
-        usd, tuples, _per_million(usd, tuples),
+        usd, acked, _per_million(usd, acked),
     )  # fmt: skip
 
 
-def _of_run(run: str, epochs: Sequence[Cost], vms: int, counted: float | None) -> Cost:
+def _of_run(run: str, epochs: Sequence[Cost], vms: int, acked: float | None) -> Cost:
     seconds = sum(each.seconds for each in epochs)
     slot_hours = sum(each.slot_hours for each in epochs)
-    usds, tuples = [each.usd for each in epochs], [each.tuples_acked for each in epochs]
+    usds = [each.usd for each in epochs]
     usd = None if None in usds else sum(each for each in usds if each is not None)
-    acked = counted
-    if acked is None and None not in tuples:
-        acked = sum(each for each in tuples if each is not None)
     return Cost(
         run, None, seconds, slot_hours * HOUR_S / seconds if seconds else 0.0, slot_hours, vms,
         sum(each.vm_hours for each in epochs), usd, acked, _per_million(usd, acked),

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 OPTIONAL = {
     "latency": ("tuples",),  # not in the contract's list: 1 each when a trace has no such column
-    "rates": ("offered", "emitted", "acked"),  # of older traces unknown
 }
 PARTITIONS = ("topology", "run", "date")  # folders of a curated table
 

@@ -25,7 +25,10 @@ MARK = "made_of"  # its key in analysis.json
 @lru_cache(maxsize=1)
 def code_mark() -> str:
     """Changes with the code that analyses."""
-    return _digest(file.read_text("utf-8") for of in CODE for file in sorted((ROOT / of).rglob("*.py")))
+    files = (
+        file for of in CODE for kind in ("py", "jinja") for file in sorted((ROOT / of).rglob(f"*.{kind}"))
+    )
+    return _digest(file.read_text("utf-8") for file in files)
 
 
 def mark_of(

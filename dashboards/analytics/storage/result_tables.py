@@ -85,29 +85,30 @@ class RunChange(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class FigureNoise:
     """What two runs of the same differ by: `share` of the larger one, or `least` in the figure's unit, whichever is
-    more. decisions/0056 says where these are from."""
+    more. decisions/0056 says where these are from. title: as the report says it."""
 
+    title: str
     unit: str
     share: float = 0.0
     least: float = 0.0
 
 
 NOISE = {
-    "seconds": FigureNoise("s", 0.02, 2.0),
-    "offered_tps": FigureNoise("rows/s", 0.02),
-    "acked_tps": FigureNoise("rows/s", 0.05),
-    "p50_s": FigureNoise("s", 0.25, 0.02),
-    "p95_s": FigureNoise("s", 0.25, 0.05),
-    "p99_s": FigureNoise("s", 0.33, 0.1),
-    "waited_s": FigureNoise("s", 0.25, 3.0),
-    "slots": FigureNoise("slots", 0.03),
-    "slot_hours": FigureNoise("slot·h", 0.03),
-    "usd": FigureNoise("USD", 0.03),
-    "replans": FigureNoise("re-plans"),
-    "lost": FigureNoise("rows"),
-    "dead_lettered": FigureNoise("rows"),
-    "replayed": FigureNoise("rows"),
-    "duplicates": FigureNoise("rows"),
+    "seconds": FigureNoise("It lasted", "s", 0.02, 2.0),
+    "offered_tps": FigureNoise("Offered", "rows/s", 0.02),
+    "acked_tps": FigureNoise("Finished", "rows/s", 0.05),
+    "p50_s": FigureNoise("Half of the rows took at most", "s", 0.25, 0.02),
+    "p95_s": FigureNoise("95 % of the rows took at most", "s", 0.25, 0.05),
+    "p99_s": FigureNoise("99 % of the rows took at most", "s", 0.33, 0.1),
+    "waited_s": FigureNoise("Rows waited for long for", "s", 0.25, 3.0),
+    "slots": FigureNoise("Slots in the mean", "slots", 0.03),
+    "slot_hours": FigureNoise("Slot-hours", "slot·h", 0.03),
+    "usd": FigureNoise("USD", "USD", 0.03),
+    "replans": FigureNoise("Re-plans", "re-plans"),
+    "lost": FigureNoise("Lost rows", "rows"),
+    "dead_lettered": FigureNoise("Dead letters", "rows"),
+    "replayed": FigureNoise("Rows sent once more", "rows"),
+    "duplicates": FigureNoise("Duplicates at sinks, at least", "rows"),
 }
 
 

@@ -37,30 +37,6 @@ ANSWER_S = 10.0  # for the server to take a connection; the client itself would 
 NEEDED = ("grpc", "grpc_status", "pandas", "zstandard")
 
 
-@contextmanager
-def connected(master: str, settings: Mapping[str, str], packed: Path) -> Iterator[SparkSession]:
-    """A session with these settings; `packed`: what tasks import. Raises HeadgateError when the client is not
-    installed, Unreachable when nobody answers."""
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise HeadgateError(
-            f"{', '.join(missing)} is not installed",
-            cause="a Spark Connect server is asked through it",
-            hint="pip install 'headgate[connect]'",
-        )
-    _answers(master)
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.remote(master).create()
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        spark.addArtifacts(str(packed), pyfile=True)
-        yield spark
-    finally:
-        with suppress(Exception):  # a server that is gone holds no session
-            spark.stop()
-
-
 def _answers(master: str) -> None:
     at = urlsplit(master)
     try:
@@ -178,14 +154,27 @@ def session(master: str, memory: str, log: Path, more: Mapping[str, str] = {}) -
 @contextmanager
 def _connected(master: str, log: Path, more: Mapping[str, str]) -> Iterator[SparkSession]:
     """The same on a server that runs already: it has Java, memory and cores of its own."""
-    settings = {key: value for key, value in (SETTINGS | dict(more)).items() if key not in OF_A_PROCESS}
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise HeadgateError(
+            f"{', '.join(missing)} is not installed",
+            cause="a Spark Connect server is asked through it",
+            hint="pip install 'headgate[connect]'",
+        )
+    _answers(master)
+    from pyspark.sql import SparkSession
+
     log.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="headgate-") as folder,
-        _failures(log),
-        connected(master, settings, packed(Path(folder))) as spark,
-    ):
-        yield spark
+    with tempfile.TemporaryDirectory(prefix="headgate-") as folder, _failures(log):
+        spark = SparkSession.builder.remote(master).create()
+        try:
+            for key, value in (SETTINGS | dict(more)).items():
+                if key not in OF_A_PROCESS:
+                    spark.conf.set(key, value)
+            spark.addArtifacts(str(packed(Path(folder))), pyfile=True)
+            yield spark
+        finally:
+            with suppress(Exception):  # a server that is gone holds no session
+                spark.stop()
 
 
 @contextmanager

@@ -17,19 +17,11 @@ ROOT = Path(__file__).parents[3]
 LIMIT_S = 200
 
 
+HEADGATE = [sys.executable, "-P", "-m", "headgate"]
+
+
 def command(*words: object) -> list[str]:
-    return [
-        sys.executable,
-        "-P",
-        "-m",
-        "headgate",
-        "analyze",
-        *map(str, words),
-        "--master",
-        "local[2]",
-        "-o",
-        "json",
-    ]
+    return [*HEADGATE, "analyze", *map(str, words), "--master", "local[2]", "-o", "json"]
 
 
 class Follow:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from followed import HEADGATE
 from results_compared import differences, results
 
 from made_traces.generate_trace import Wanted, generate
@@ -69,16 +70,7 @@ def server(spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
 
 
 def analyze(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "headgate",
-        "analyze",
-        *map(str, words),
-        "-o",
-        "json",
-    ]
+    command = [*HEADGATE, "analyze", *map(str, words), "-o", "json"]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S)
 
 

@@ -6,14 +6,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from figures_again import Row, RunFiles, fit, grouped, mean
+from followed import HEADGATE, command
 
 from headgate.dashboards.analytics.analyze_command import lines_of
 from made_traces.generate_trace import Wanted, generate
@@ -51,19 +53,10 @@ def recorded(folder: Path) -> None:
 def started(folder: Path, name: str) -> subprocess.Popen[bytes]:
     rates, options = RECORDED[name]
     (folder / f"{name}.txt").write_text(rates, "utf-8")
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "headgate",
-        "up",
-        "--rates",
-        str(folder / f"{name}.txt"),
-        *options,
-    ]
-    command += ["--trace-dir", str(folder / name), "--state-dir", str(folder / f"state-{name}"), "-o", "json"]
+    words = [*HEADGATE, "up", "--rates", str(folder / f"{name}.txt"), *options]
+    words += ["--trace-dir", str(folder / name), "--state-dir", str(folder / f"state-{name}"), "-o", "json"]
     with (folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+        return subprocess.Popen(words, stdout=log, stderr=log, cwd=ROOT)
 
 
 def spoiled(table: pa.Table, names: tuple[str, ...], chance: np.random.Generator) -> pa.Table:
@@ -128,20 +121,10 @@ class Analysed:
     def __init__(self, traces: Path, output: Path, java: dict[str, str], planted: Row) -> None:
         self.planted = planted
         folders = [traces / "made", *(traces / name for name in RECORDED)]
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "headgate",
-            "analyze",
-            *map(str, folders),
-            "-o",
-            "json",
-        ]
-        command += ["--output", str(output), "--master", "local[2]"]
+        words = command(*folders, "--output", output)
         environment = {**os.environ, **java}
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env=environment
+            words, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env=environment
         )
         assert done.returncode == 0, done.stderr
         self.told, self._results = json.loads(done.stdout), output / "results"
@@ -257,13 +240,23 @@ def test_how_fast_latency_grows(analysed: Analysed) -> None:
             assert row["slope"] is None or row["slope_low"] <= row["slope"] <= row["slope_high"]
 
 
-def test_traffic_is_what_went_however_short_lived_the_pairs(analysed: Analysed) -> None:
+AGAIN: dict[str, tuple[tuple[str, ...], Callable[[RunFiles], dict[Any, Row]]]] = {  # result table → its keys
+    "pairs": (("epoch", "from_task", "to_task"), RunFiles.pairs),  # however short-lived they are
+    "interference": (("task",), RunFiles.interference),
+    "tasks_residuals": (("epoch", "task"), RunFiles.tasks),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_what_is_worked_out_again_is_the_same(analysed: Analysed, name: str) -> None:
+    keys, again = AGAIN[name]
     for key, run in analysed.runs.items():
-        found = {(r["epoch"], r["from_task"], r["to_task"]): r for r in analysed.rows("pairs", key)}
-        expected = run.pairs()
+        rows = analysed.rows(name, key)
+        found = {row[keys[0]] if len(keys) == 1 else tuple(row[k] for k in keys): row for row in rows}
+        expected = again(run)
         assert set(found) == set(expected)
-        for pair, figures in expected.items():
-            same(found[pair], figures, (key, pair))
+        for of, figures in expected.items():
+            same(found[of], figures, (key, of))
 
 
 def test_who_was_nearest_to_a_limit(analysed: Analysed) -> None:
@@ -286,24 +279,6 @@ def test_who_was_nearest_to_a_limit(analysed: Analysed) -> None:
                 )
                 same(row, {name: figures[name] for name in names}, (key, epoch, row["rank"]))
         assert "gone" not in {row["task"] for rows in found.values() for row in rows}
-
-
-def test_what_a_row_costs_alone_and_beside_others(analysed: Analysed) -> None:
-    for key, run in analysed.runs.items():
-        found = {row["task"]: row for row in analysed.rows("interference", key)}
-        expected = run.interference()
-        assert set(found) == set(expected)
-        for task, figures in expected.items():
-            same(found[task], figures, (key, task))
-
-
-def test_what_tasks_did_in_each_epoch(analysed: Analysed) -> None:
-    for key, run in analysed.runs.items():
-        found = {(row["epoch"], row["task"]): row for row in analysed.rows("tasks_residuals", key)}
-        expected = run.tasks()
-        assert set(found) == set(expected)
-        for task, figures in expected.items():
-            same(found[task], figures, (key, task))
 
 
 def test_hours_and_money_and_what_was_finished(analysed: Analysed) -> None:
