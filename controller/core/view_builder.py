@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.controller.core.profiling import measuring
+from headgate.controller.execute.dead_letter_replay import tasks_above
 from headgate.controller.execute.desired_state import first_specs
 from headgate.controller.execute.plan_drift import cordon_of, outdated_slots
 from headgate.controller.execute.rollout import stand_of
@@ -72,18 +73,13 @@ def _unlogged(k: Knowledge) -> list[str]:
 def rebuilt_sinks(topology: Topology) -> dict[str, str]:
     """Sinks below a task that keeps rows in buckets: what comes of rows that were sent again is named after the
     rows that it met there this time, and so is no copy of anything."""
-    found: dict[str, str] = {}
-    keepers = [task.name for task in topology.tasks if task.kind == "hold"]
-    for keeper in keepers:
-        below, todo = set[str](), [keeper]
-        while todo:
-            for _, edge in topology.out_edges(todo.pop()):
-                if edge.target not in below:
-                    below.add(edge.target)
-                    todo.append(edge.target)
-        for sink in topology.sinks:
-            if sink.name in below:
-                found.setdefault(sink.name, f"rows sent again may meet others in the buckets of {keeper}")
+    found = {}
+    for sink in topology.sinks:
+        above = tasks_above(topology, sink.name) - {sink.name}
+        if keeper := next(
+            (task.name for task in topology.tasks if task.kind == "hold" and task.name in above), ""
+        ):
+            found[sink.name] = f"rows sent again may meet others in the buckets of {keeper}"
     return found
 
 
