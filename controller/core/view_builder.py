@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.controller.core.profiling import measuring
+from headgate.controller.execute.dead_letter_replay import tasks_above
 from headgate.controller.execute.desired_state import first_specs
 from headgate.controller.execute.plan_drift import cordon_of, outdated_slots
 from headgate.controller.execute.rollout import stand_of
@@ -72,18 +73,12 @@ def _unlogged(k: Knowledge) -> list[str]:
 def rebuilt_sinks(topology: Topology) -> dict[str, str]:
     """Sinks below a task that keeps rows in buckets: what comes of rows that were sent again is named after the
     rows that it met there this time, and so is no copy of anything."""
-    found: dict[str, str] = {}
+    found = {}
     keepers = [task.name for task in topology.tasks if task.kind == "hold"]
-    for keeper in keepers:
-        below, todo = set[str](), [keeper]
-        while todo:
-            for _, edge in topology.out_edges(todo.pop()):
-                if edge.target not in below:
-                    below.add(edge.target)
-                    todo.append(edge.target)
-        for sink in topology.sinks:
-            if sink.name in below:
-                found.setdefault(sink.name, f"rows sent again may meet others in the buckets of {keeper}")
+    for sink in topology.sinks:
+        above = tasks_above(topology, sink.name) - {sink.name}
+        if keeper := next((name for name in keepers if name in above), ""):
+            found[sink.name] = f"rows sent again may meet others in the buckets of {keeper}"
     return found
 
 
@@ -97,7 +92,6 @@ def view_of(
 ) -> RunView:  # fmt: skip
     """Of all that is known. `result`: of the last turn of the loop. by_sink: rows that reached the sinks."""
     d, topology, cap_tps = k.durable, k.topology, k.load.cap_tps(now.wall_ns)
-    letters = k.counts.letters
     return RunView(
         mono_ns=now.mono_ns,
         wall_ns=now.wall_ns,
@@ -137,9 +131,7 @@ def view_of(
         cap_tps=cap_tps if math.isfinite(cap_tps) else None,
         tuples=_tuples(k, by_sink, k.ending.intake_ended_ns or now.wall_ns),
         by_source=_by_source(k, k.ending.intake_ended_ns or now.wall_ns),
-        letters=DeadLettersNow(
-            tuple(letters.newest(LETTERS_SHOWN)), letters.counts(), letters.replayed, max(0, letters.mended)
-        ),
+        letters=_letters(k),
         lost_ranges=lost_ranges(d.state_lost),
         applied_again=sum(k.counts.applied_again.values()),
         latency={pair: tuple(counts) for pair, counts in k.counts.latency.items()},
@@ -153,6 +145,12 @@ def view_of(
         actions=tuple(k.actions),
         decision=k.last_decision,
     )
+
+
+def _letters(k: Knowledge) -> DeadLettersNow:
+    letters = k.counts.letters
+    newest = tuple(letters.newest(LETTERS_SHOWN))
+    return DeadLettersNow(newest, letters.counts(), letters.replayed, max(0, letters.mended))
 
 
 def _alarms(k: Knowledge, now: Now) -> tuple[AlarmNow, ...]:

@@ -148,13 +148,18 @@ def sender_of(k: Knowledge, topology: Topology, letter: KeptDeadLetter) -> Threa
 
 def sources_above(topology: Topology, task: str) -> frozenset[str]:
     """Sources whose rows come to this task; none when there is no such task."""
-    sources, above, look = {source.name for source in topology.sources}, set[str](), [task]
+    return tasks_above(topology, task) & {source.name for source in topology.sources}
+
+
+def tasks_above(topology: Topology, task: str) -> frozenset[str]:
+    """Tasks whose rows come to this one, and itself; none when there is no such task."""
+    above, look = set[str](), [task]
     while look:
         name = look.pop()
         if name in topology.by_name and name not in above:
             above.add(name)
             look += [edge.source for _, edge in topology.in_edges(name)]
-    return frozenset(above & sources)
+    return frozenset(above)
 
 
 def rows_of(k: Knowledge, letters: dict[int, int]) -> tuple[LetterRow, ...]:

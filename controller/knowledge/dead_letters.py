@@ -160,21 +160,21 @@ class DeadLetterQueue:
             return False
         if self.keeps(letter.task):
             self._keep(letter, wall_ns, (letter.source, letter.partition, letter.position))
-        if not self._of[key[:3]].add(letter.position, letter.position + 1):
+        span = letter.position, letter.position + 1
+        if not self._of[key[:3]].add(*span):
             return False
-        self._fresh[key[:3]].add(letter.position, letter.position + 1)
+        self._fresh[key[:3]].add(*span)
         self._counts[letter.task] += 1
-        return self._count(letter.source, letter.partition, letter.position, letter.position + 1)
+        return self._count(letter.source, letter.partition, *span)
 
     def _add_again(self, letter: DeadLetter, wall_ns: int) -> None:
         """The row of a dead letter, or what came of it, once it was sent again. Its position is counted; there is
         always room for what was there before."""
+        if letter.again in self.asked:
+            self._do(DiedAgain(letter.again, letter.error, letter.traceback))
+            return
         if letter.again:
-            if letter.again in self.asked:
-                self._died_again(DiedAgain(letter.again, letter.error, letter.traceback))
-                self._records.append(DiedAgain(letter.again, letter.error, letter.traceback))
-            else:
-                self._once_more(letter.again)
+            self._once_more(letter.again)
             return
         key = (letter.task, "", AGAIN_PARTITION, letter.of, letter.variant)
         if key in self._numbers or key in self._gone:
@@ -196,12 +196,7 @@ class DeadLetterQueue:
     def _keep(self, letter: DeadLetter, wall_ns: int, origin: Origin) -> None:
         same = {name: getattr(letter, name) for name in (*TOLD, "of")}
         place: dict[str, Any] = dict(zip(("source", "partition", "position"), origin, strict=True))
-        self._add(KeptDeadLetter(number=self.next_number, wall_ns=wall_ns, **place, **same))
-
-    def _add(self, letter: KeptDeadLetter) -> None:
-        self.next_number += 1
-        self._put(letter)
-        self._records.append(letter)
+        self._do(KeptDeadLetter(number=self.next_number, wall_ns=wall_ns, **place, **same))
 
     def take_in(self, letter: KeptDeadLetter) -> int:
         """A dead letter of an earlier run, number `of` of run `run` there; its number here. One that is here already
@@ -209,15 +204,8 @@ class DeadLetterQueue:
         number = self._numbers.get(letter.key)
         if number is None:
             number = self.next_number
-            self._add(msgspec.structs.replace(letter, number=number))
+            self._do(msgspec.structs.replace(letter, number=number))
         return number
-
-    def _put(self, letter: KeptDeadLetter) -> None:
-        self.kept[letter.number] = letter
-        self._numbers[letter.key] = letter.number
-        size = self._size[letter.task]
-        size[0], size[1] = size[0] + 1, size[1] + letter.size_bytes
-        self.mended -= bool(letter.of and not letter.run)  # what came of a row that is done is not
 
     def keeps(self, task: str) -> bool:
         """Is there room for another whole dead letter of this task?"""
@@ -230,54 +218,20 @@ class DeadLetterQueue:
         """Delete this dead letter; False when there is none."""
         if number not in self.kept:
             return False
-        self._remove(number)
-        self.dropped += 1
-        self._records.append(Dropped(number))
+        self._do(Dropped(number))
         return True
 
     def ask(self, number: int) -> bool:
         """Have the row of this dead letter sent again; False when it is to be already, or there is none."""
         if number in self.asked or number not in self.kept:
             return False
-        self._ask(number)
-        self._records.append(ReplayAsked(number))
+        self._do(ReplayAsked(number))
         return True
-
-    def _ask(self, number: int) -> None:
-        self._serial += 1
-        self.asked[number] = self._serial
 
     def done_again(self, number: int) -> None:
         """Its row was sent again and is done: it is no dead letter any more."""
         if number in self.asked:
-            self._replayed(number)
-            self._records.append(DeadLetterDone(number))
-
-    def _replayed(self, number: int) -> None:
-        self.mended += not self.kept[number].run
-        self.replayed += 1
-        self._remove(number)
-
-    def _died_again(self, record: DiedAgain) -> None:
-        self.asked.pop(record.number, None)
-        before = self.kept.get(record.number)
-        if before is not None:
-            after = msgspec.structs.replace(before, error=record.error, traceback=record.traceback)
-            self.kept[record.number] = after
-            self._size[before.task][1] += after.size_bytes - before.size_bytes
-            self._once_more(record.number)
-
-    def _remove(self, number: int) -> None:
-        letter = self.kept.pop(number)
-        del self._numbers[letter.key]
-        self.asked.pop(number, None)
-        self.times.pop(number, None)
-        self._gone[letter.key] = number
-        self._were[number] = letter.source, letter.partition, letter.position
-        if len(self._gone) > GONE_MOST:
-            del self._gone[next(iter(self._gone))], self._were[next(iter(self._were))]
-        size = self._size[letter.task]
-        size[0], size[1] = size[0] - 1, size[1] - letter.size_bytes
+            self._do(DeadLetterDone(number))
 
     def of(self, task: str | None = None) -> list[KeptDeadLetter]:
         """Dead letters that are kept, oldest first."""
@@ -319,29 +273,58 @@ class DeadLetterQueue:
     def recall(self, records: Sequence[DeadLetterRecord]) -> None:
         """Begin from what an earlier life had appended."""
         for record in records:
-            match record:
-                case KeptDeadLetter():
-                    self._put(record)
-                    self.next_number = max(self.next_number, record.number + 1)
-                case Dead(task, source, partition, begin, end):
-                    fresh = self._of[task, source, partition].add(begin, end)
-                    self._counts[task] += sum(e - b for b, e in fresh)
-                    self._count(source, partition, begin, end)
-                case Dropped(number):
-                    self.next_number = max(self.next_number, number + 1)
-                    if number in self.kept:
-                        self._remove(number)
-                        self.dropped += 1
-                case ReplayAsked(number) if number in self.kept:
-                    self._ask(number)
-                case DeadLetterDone(number):
-                    self.next_number = max(self.next_number, number + 1)
-                    if number in self.kept:
-                        self._replayed(number)
-                case DiedAgain():
-                    self._died_again(record)
-                case Sums(dropped, replayed, mended):
-                    self.dropped, self.replayed, self.mended = dropped, replayed, mended
+            self._take(record)
+
+    def _do(self, record: DeadLetterRecord) -> None:
+        self._take(record)
+        self._records.append(record)
+
+    def _take(self, record: DeadLetterRecord) -> None:
+        """What has happened, now or in an earlier life."""
+        if not isinstance(record, Dead | Sums):
+            self.next_number = max(self.next_number, record.number + 1)
+        match record:
+            case KeptDeadLetter(number):
+                self.kept[number] = record
+                self._numbers[record.key] = number
+                self._resize(record, 1, record.size_bytes)
+                self.mended -= bool(record.of and not record.run)  # what came of a row that is done is not
+            case Dead(task, source, partition, begin, end):
+                fresh = self._of[task, source, partition].add(begin, end)
+                self._counts[task] += sum(e - b for b, e in fresh)
+                self._count(source, partition, begin, end)
+            case Dropped(number) if number in self.kept:
+                self._remove(self.kept[number])
+                self.dropped += 1
+            case ReplayAsked(number) if number in self.kept:
+                self._serial += 1
+                self.asked[number] = self._serial
+            case DeadLetterDone(number) if number in self.kept:
+                self.mended += not self.kept[number].run
+                self.replayed += 1
+                self._remove(self.kept[number])
+            case DiedAgain(number, error, traceback):
+                self.asked.pop(number, None)
+                if (before := self.kept.get(number)) is not None:
+                    self.kept[number] = msgspec.structs.replace(before, error=error, traceback=traceback)
+                    self._resize(before, 0, self.kept[number].size_bytes - before.size_bytes)
+                    self._once_more(number)
+            case Sums(dropped, replayed, mended):
+                self.dropped, self.replayed, self.mended = dropped, replayed, mended
+
+    def _remove(self, letter: KeptDeadLetter) -> None:
+        for of_it in (self.kept, self.asked, self.times):
+            of_it.pop(letter.number, None)
+        del self._numbers[letter.key]
+        self._gone[letter.key] = letter.number
+        self._were[letter.number] = letter.source, letter.partition, letter.position
+        if len(self._gone) > GONE_MOST:
+            del self._gone[next(iter(self._gone))], self._were[next(iter(self._were))]
+        self._resize(letter, -1, -letter.size_bytes)
+
+    def _resize(self, letter: KeptDeadLetter, letters: int, size_bytes: int) -> None:
+        size = self._size[letter.task]
+        size[0], size[1] = size[0] + letters, size[1] + size_bytes
 
 
 def _dead(places: dict[Place, Spans]) -> Iterator[Dead]:

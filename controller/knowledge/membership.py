@@ -94,6 +94,7 @@ class Membership:
     failed: dict[int, str] = field(default_factory=dict)
     version: int = 0
     roster: int = 0
+    _shown: dict[str, Report] = field(default_factory=dict)  # VM → the report that these are of
     _ticked_ns: int = 0
     _frozen_until_ns: int = 0
     _stalled_ns: int = 0
@@ -107,7 +108,7 @@ class Membership:
         for vm in vms:
             if vm.vm not in self.members:
                 self.members[vm.vm] = Member(vm, 0, "joined", now.mono_ns)
-                self._show(self.members[vm.vm], None)
+                self._show(self.members[vm.vm])
 
     def refusal(self, hello: Hello) -> str:
         """Why this agent, whose version is one that is taken, cannot take part; empty when it can."""
@@ -125,9 +126,8 @@ class Membership:
         member.workers_as = hello.workers_as
         self.members[hello.vm] = member
         self.roster += before is None or before.vm != member.vm
-        seen = before.report if before is not None and before.up else None
         if before is None or before.state == "left":
-            self._show(member, seen)
+            self._show(member)
             return (
                 MembershipChange(
                     "joined", hello.vm, f"{hello.vm} joined with {counted(hello.slots, 'slot')}"
@@ -138,7 +138,7 @@ class Membership:
             changes += (MembershipChange("restarted", hello.vm, f"the agent of {hello.vm} started again"),)
         elif hello.boot == before.boot:
             member.report = before.report
-        self._show(member, seen)
+        self._show(member)
         return changes
 
     def _sized(self, hello: Hello) -> Vm:
@@ -156,7 +156,6 @@ class Membership:
             return self._adopt(report, now)
         if report.boot < member.boot:
             return None
-        seen = member.report if member.up else None
         changes: tuple[MembershipChange, ...] = ()
         if report.boot > member.boot:
             if member.boot:
@@ -169,7 +168,7 @@ class Membership:
         member.report = report
         changes += self._heard_again(member)
         member.state, member.heard_ns = "joined", now.mono_ns
-        self._show(member, seen)
+        self._show(member)
         return changes
 
     def _adopt(self, report: Report, now: Now) -> tuple[MembershipChange, ...] | None:
@@ -179,7 +178,7 @@ class Membership:
             return None  # its HELLO will come: the Welcome that answers this asks for it
         member = self.members[report.vm] = Member(known, report.boot, "joined", now.mono_ns)
         member.report = report
-        self._show(member, None)
+        self._show(member)
         return (
             MembershipChange(
                 "joined", report.vm, f"{report.vm} is there with {counted(known.slots, 'slot')}"
@@ -191,10 +190,9 @@ class Membership:
         member = self.members.get(vm)
         if member is None or member.state == "left":
             return ()
-        seen = member.report if member.up else None
         changes = self._heard_again(member)
         member.state, member.heard_ns = "joined", now.mono_ns
-        self._show(member, seen)
+        self._show(member)
         return changes
 
     def _heard_again(self, member: Member) -> tuple[MembershipChange, ...]:
@@ -208,10 +206,9 @@ class Membership:
         member = self.members.get(vm)
         if member is None or member.boot > boot or member.state == "left":
             return ()
-        seen = member.report if member.up else None
         self._lost.pop(vm, None)
         member.state, member.report = "left", None
-        self._show(member, seen)
+        self._show(member)
         return (MembershipChange("left", vm, f"{vm} left"),)
 
     def tick(self, now: Now) -> tuple[MembershipChange, ...]:
@@ -237,7 +234,7 @@ class Membership:
 
     def _forget_member(self, member: Member) -> None:
         member.state = "left"
-        self._show(member, None)
+        self._show(member)
         del self.members[member.vm.vm]
         self._lost.pop(member.vm.vm, None)
         self.roster += 1
@@ -249,7 +246,7 @@ class Membership:
             member.state = "lost"
             self._lost[name] = now.mono_ns
             self._losses[name] = (self._losses.get(name, (0, 0))[1], now.mono_ns)
-            self._show(member, member.report)
+            self._show(member)
             return MembershipChange(
                 "lost", name, f"{name} was not heard for {quiet_ns / NS:.1f} s: it is lost"
             )
@@ -270,9 +267,12 @@ class Membership:
 
     # ── what is seen of those that are up ───────────────────────────────────────────────────────
 
-    def _show(self, member: Member, before: Report | None) -> None:
-        """What `member` reports is seen from now on, instead of `before`."""
+    def _show(self, member: Member) -> None:
+        """What `member` reports, while it is up, is seen from now on."""
+        before = self._shown.pop(member.vm.vm, None)
         report = member.report if member.up else None
+        if report is not None:
+            self._shown[member.vm.vm] = report
         if member.up != (member.vm.vm in self.here):
             self.here ^= {member.vm.vm}
             self.roster += 1

@@ -94,8 +94,10 @@ def _bounded(name: str, value: object) -> None:
     elif isinstance(value, tuple | bytes) and value and name not in UNBOUND:
         if len(value) > MOST.get(name, THREADS_MOST):
             raise BadMessage(f"{name}: too many of them")
-        if type(value[0]) is int:  # an offset of a clock may be below 0
-            value = (abs(min(value)) if name == "clock" else min(value), max(value))
+        if name == "clock":  # its offset may be below 0
+            value = abs(value[0]), *value[1:]
+        elif type(value[0]) is int:
+            value = min(value), max(value)
         for one in value:
             _bounded(name, one)
 

@@ -96,7 +96,7 @@ DEAD = (
         "a VM that is lost is not held dead",
         FOLDING,
         "        return replace(d, held_dead=self.vms)\n",
-        "    return d\n",
+        "        return d\n",
         test="tests/controller/test_source_claims.py",
     ),
     one(

@@ -109,13 +109,13 @@ class Recorded(World):
     """A world that keeps the controller's inputs, and what it said about profiles."""
 
     def __init__(self, *args: object, **more: object) -> None:
-        self.inputs: list[tuple[bytes, list[t.Instruction]]] = []
+        self.turns: list[tuple[bytes, list[t.Instruction]]] = []
         super().__init__(*args, **more)  # type: ignore[arg-type]
 
     def do(self, event: t.Event) -> list[t.Instruction]:
         line = msgspec.json.encode(t.Input(self.now, event))
         out = super().do(event)
-        self.inputs.append((line, out))
+        self.turns.append((line, out))
         return out
 
     @property
@@ -267,7 +267,7 @@ def test_recorded_inputs_give_the_same_instructions_again() -> None:
     world.run(20.0)
     assert len(world.words()) >= 4
     again = Loop(world.settings, world.submitted)
-    for line, expected in world.inputs:
+    for line, expected in world.turns:
         given = msgspec.json.decode(line, type=t.Input)
         assert repr(again.step(given.event, given.now)) == repr(expected)
 
