@@ -276,7 +276,8 @@ def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:
         and k.plan is not None
         and (diagnosis.rate_tps or 0) > k.plan.rate_tps
     )
-    if k.durable.phase == "probation" and k.durable.before is not None and not rises:
+    urgent = rises or diagnosis.reason == "first_rows"
+    if k.durable.phase == "probation" and k.durable.before is not None and not urgent:
         return f"plan {k.epoch} is on probation"
     return ""
 
@@ -436,7 +437,8 @@ def first_plan(turn: Turn) -> None:
         choice = choose(question(k, rate_tps), background_planning.planned_in_background(turn, diagnosis))
         if choice.plan is None:
             raise Infeasible("the first plan was not made", cause=choice.text)
-        if choice.plan.prediction.rate_tps < run.steps[0][1]:
+        sure = not any(model.unmeasured or model.tentative for model in k.models.values())
+        if sure and choice.plan.prediction.rate_tps < run.steps[0][1]:
             raise Infeasible(
                 f"no plan carries the {significant(run.steps[0][1], 6)} rows/s that are offered from the start",
                 cause=choice.degraded,

@@ -20,6 +20,7 @@ from headgate.controller.core import (
     background_planning,
     commands,
     decisions,
+    learned_models,
     model_updates,
     plan_triggers,
     prediction_accounting,
@@ -249,7 +250,7 @@ class Loop:
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = HeldMemory.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
-        unknown = profiling.slots_without_model(k)
+        unknown = learned_models.slots_without_model(k)
         slots = {slot: use for slot, use in slots.items() if slot not in unknown}
         last_s = window.progress.lately("emitted", 1.0) or 0.0
         here = predicted_slots(plan.prediction, topology, last_s, self._memory.slots)
@@ -257,7 +258,7 @@ class Loop:
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
         self._accounts.look(turn, window, verdict, slots)
         off_models = prediction_accounting.named(turn, self._accounts)
-        late = self._paths.look(turn, lambda seconds: window_of(intake, now.mono_ns, seconds))
+        late = self._paths.look(turn, partial(window_of, intake, now.mono_ns))
         judge_probation(turn, verdict, window)
         plan_triggers.take_in(turn, window)
         diagnosis = diagnose(
@@ -277,7 +278,7 @@ class Loop:
                 frozen=self.knowledge.members.frozen(now),
                 held=self._held(),
             ),
-            self._findings(turn, window, verdict, need, off_models),
+            self._findings(turn, intake, window, verdict, need, off_models),
         )
         decisions.decide(turn, diagnosis)
         self._watch.look(turn, need, verdict)
@@ -290,6 +291,7 @@ class Loop:
     def _findings(
         self,
         turn: Turn,
+        intake: Intake,
         window: MeasuredWindow,
         verdict: Stability,
         need: Demand,
@@ -299,10 +301,10 @@ class Loop:
         return Findings(
             idle=(
                 lambda: rolling_upgrade.found(turn),
-                lambda: profiling.measured(turn, window),
                 lambda: unread_spools_found(turn),
             ),
             models=(
+                lambda: learned_models.learned(turn, partial(window_of, intake, turn.now.mono_ns), need),
                 lambda: prediction_accounting.found(turn, off_models, need),
                 lambda: model_updates.found(turn, need),
             ),

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
 from headgate.controller.execute.rollout import circuit_of
 from headgate.controller.models.plans import Placement, Plan, ThreadAt
+from headgate.controller.models.task_models import unknown_tasks
 from headgate.controller.plan.plan_moves import relabel
 from headgate.controller.plan.plan_steps import allocated
-from headgate.controller.plan.planner import PlanRequest, best_plan, carrying_plan, make_plan
+from headgate.controller.plan.planner import COUNTED, PlanRequest, best_plan, carrying_plan, make_plan
 from headgate.controller.plan.scaling import (
     BASELINE,
     Row,
@@ -115,12 +116,33 @@ def standing(present: Plan | None, dead: Collection[Slot]) -> Placement | None:
 
 def planned(request: PlanRequest) -> tuple[Plan, str]:
     """(the plan, why it is for less than was asked for or "")."""
+    lacking = unknown_tasks(request.topology, request.models)
+    if lacking and (found := _with_unknown(request, len(lacking))) is not None:
+        return found, ""
+    if lacking:
+        request = replace(request, unknown=0.0, allocator=COUNTED[0], mapper=COUNTED[1])
     try:
         return carrying_plan(request)
     except Infeasible as error:
         best = best_plan(request)
         why = f"{best.rate_tps:,.1f} of {request.rate_tps:,.1f} rows/s: {error.cause or error.what}"
         return best, why
+
+
+def _with_unknown(request: PlanRequest, lacking: int) -> Plan | None:
+    """Tasks that nothing is known of have the slots there are to themselves, as many as there are of these; else they
+    share them, two and two, four and four, …: VMs are added last."""
+    alone = replace(request, may_add=())
+    together = replace(alone, allocator=COUNTED[0], mapper=COUNTED[1])
+    shares = dict.fromkeys(max(2.0**-n, 1 / lacking) for n in range(1, lacking.bit_length() + 1))
+    tries = [alone, *(replace(together, unknown=share) for share in shares)]
+    tries.append(replace(tries[-1], may_add=request.may_add))
+    for tried in tries:
+        try:
+            return carrying_plan(tried)[0]
+        except Infeasible:
+            continue
+    return None
 
 
 def moving_little(asked: PlanQuestion, make: Callable[[PlanRequest], Plan] = make_plan) -> Plan:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from headgate.controller.analyze.model_bias import ModelBias, corrected_by, off_models, slow_vms, words_of
 from headgate.controller.analyze.residuals import LEAST, PredictedSlots
 from headgate.controller.core.alarms import SETTLED_S
-from headgate.controller.core.profiling import may_plan, slots_without_model
+from headgate.controller.core.learned_models import slots_without_model
+from headgate.controller.core.profiling import may_plan
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Stability
 from headgate.controller.knowledge.journal_records import Modelled, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn

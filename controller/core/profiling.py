@@ -14,27 +14,25 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.controller.core.decisions import present
-from headgate.controller.knowledge.diagnoses import Diagnosis, Residual
+from headgate.controller.knowledge.diagnoses import Residual
 from headgate.controller.knowledge.journal_records import (
-    Modelled,
     SubmissionDropped,
     SubmissionTaken,
     TaskMeasured,
 )
 from headgate.controller.knowledge.knowledge import FirstProfile, Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Distrust, Event, FromVm, KeepModel, Now
-from headgate.controller.knowledge.measured_window import MeasuredWindow, TaskWindow
 from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.run_view import Measuring, TaskMeasuring
 from headgate.controller.models.model_data import model_data, model_of
 from headgate.controller.models.plans import Plan
-from headgate.controller.models.task_models import Model, Point, cpu, peak
+from headgate.controller.models.task_models import Model, cpu, peak
 from headgate.controller.plan.predict.slot_fit import fitted, near
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.wire.report_messages import Profiled, ProfileSpec
-from headgate.topology_runtime.wording import counted, significant, utc_iso
+from headgate.topology_runtime.wording import counted, significant
 
 NS = 1_000_000_000
 HOUR_NS = 3600 * NS
@@ -503,74 +501,6 @@ def _left_s(k: Knowledge, kinds: Mapping[str, list[Vm]], now: Now) -> float | No
     return round(longest_s, 1) if kinds else None
 
 
-# ── Models of tasks that were not run on sample rows, measured on the first rows that really reach them.
-# Pure
-#
-# Such a task has one thread in a slot of its own (a stand-in for its model, `Model.unmeasured`). Once enough
-# rows went through, the time and the CPU that its thread spent on them make a model of one point, and it is
-# planned again.
-
-ROWS_LEAST = 200  # in a window; fewer say little
-LEAST_SHARE = 1e-4  # of its time that a thread works, and of a slot that it uses: less is as good as nothing
-
-
-def measured(turn: Turn, window: MeasuredWindow) -> Diagnosis | None:
-    """A plan to be made since tasks have been measured; None when none was. Recorded before anything rests on it."""
-    k = turn.knowledge
-    if not may_plan(k) or not window.is_complete or k.topology is None or k.plan is None:
-        return None
-    fresh: dict[str, Model] = {}
-    for task in k.topology.breadth_first:
-        model = k.models.get(task.model_name)
-        now = window.tasks.get(task.name)
-        if task.static is None and model is not None and model.unmeasured and now is not None:
-            found = _model(model, now, window, _slot_of(task.name, k.plan), utc_iso(turn.now.wall_ns))
-            if found is not None:
-                fresh[model.task] = found
-    if not fresh:
-        return None
-    models = tuple(fresh.values())
-    turn.record(Modelled(models, turn.now.wall_ns))
-    for model in models:
-        turn.do(KeepModel(model_data(model)))
-    told = ", ".join(f"{m.task}: one thread {significant(m.points[0].rate_tps)} rows/s" for m in models)
-    turn.event("measured", f"measured on its first rows: {told}")
-    evidence = {model.task: model.points[0].rate_tps for model in models}
-    text = f"tasks that had no model were measured on their first rows ({told})"
-    return Diagnosis("replan", "first_rows", text, k.plan.rate_tps, evidence, ())
-
-
-def slots_without_model(k: Knowledge) -> set[Slot]:
-    """Those of tasks that were not measured yet: nothing is predicted of them."""
-    if k.topology is None or k.plan is None:
-        return set()
-    lacking = {t.name for t in k.topology.tasks if (m := k.models.get(t.model_name)) and m.unmeasured}
-    return {bundle.slot for bundle in k.plan.placement.bundles if bundle.task in lacking}
-
-
 def may_plan(k: Knowledge) -> bool:
     """Nothing is on its way, and a plan may be made by itself."""
     return k.durable.phase == "committed" and not k.enacting and not k.hold and k.settings.plan is None
-
-
-def _slot_of(task: str, plan: Plan) -> Slot | None:
-    return next((bundle.slot for bundle in plan.placement.bundles if bundle.task == task), None)
-
-
-def _model(
-    stand_in: Model, now: TaskWindow, window: MeasuredWindow, slot: Slot | None, when: str
-) -> Model | None:
-    """Of one thread: its rate if it always had rows waiting, and what it would use then of its slot, which it has to
-    itself: memory is that of the whole process."""
-    used = window.slots.get(slot) if slot is not None else None
-    rows = now.rate_in_tps * window.seconds
-    if used is None or rows < ROWS_LEAST or now.threads <= 0:
-        return None
-    busy = max(LEAST_SHARE, now.busy_share)
-    cores = stand_in.slot.cores
-    rate_tps = now.rate_in_tps / now.threads / busy
-    cpu = max(LEAST_SHARE, min(1.0, now.cpu_cores / now.threads / busy / cores))
-    memory = max(LEAST_SHARE, min(1.0, used.memory))
-    more = {key: value for key, value in stand_in.more.items() if key != "unmeasured"}
-    more |= {"provenance": "first rows", "measured_at": when, "rows": round(rows)}
-    return replace(stand_in, points=(Point(1, rate_tps, cpu, memory),), more=more)

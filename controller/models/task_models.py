@@ -64,8 +64,13 @@ class Model(msgspec.Struct, frozen=True):
 
     @property
     def unmeasured(self) -> bool:
-        """It stands in for a model: the task has side effects and no row of it was measured yet."""
+        """It stands in for a model: no row of the task was measured yet."""
         return self.more.get("unmeasured") is True
+
+    @property
+    def tentative(self) -> bool:
+        """It comes of few or disturbed rows: it is planned with, and says of no rate that it cannot be carried."""
+        return bool(self.more.get("tentative"))
 
 
 # What floating-point sums may be off by, relative: a rate equal to whole peaks must take whole bundles.
@@ -137,6 +142,15 @@ def _moved(point: Point, way: int) -> Point:
         max(0.0, point.rate_tps + way * half_tps),
         max(0.0, point.cpu - way * half_cpu),
         max(0.0, point.memory - way * half_memory),
+    )
+
+
+def unknown_tasks(topology: Topology, models: Mapping[str, Model]) -> tuple[str, ...]:
+    """Tasks that nothing is known of yet: their models only stand in."""
+    return tuple(
+        task.name
+        for task in topology.breadth_first
+        if task.static is None and (model := models.get(task.model_name)) is not None and model.unmeasured
     )
 
 

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from headgate.controller.models.plan_data import models_digest, with_id
 from headgate.controller.models.plans import Allocation, Placement, Plan, Prediction, SlotCount
-from headgate.controller.models.task_models import Model, at_worst, has_spread, peak
+from headgate.controller.models.task_models import Model, at_worst, has_spread, peak, unknown_tasks
+from headgate.controller.plan.allocators.allocation_rules import unknown_shared
 from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.plan_moves import alternatives, rank
 from headgate.controller.plan.planning_request import PlanRequest, flows_measured
@@ -51,6 +52,9 @@ def allocated(request: PlanRequest) -> Allocation:
         margin, why = margin_of(request.topology, request.models, request.margin, brims)
         rate_tps = request.rate_tps * margin * (sure.margin if sure is not None else 1.0)
         found = allocator.allocate(request.topology, request.models, rate_tps)
+        if request.unknown < 1:
+            names = unknown_tasks(request.topology, request.models)
+            found = unknown_shared(found, names, request.unknown)
         return replace(found, margin=margin, margin_why=why)
     except OverflowError as error:
         raise Infeasible(

@@ -38,6 +38,7 @@ from headgate.topology_runtime.platform.planning_time import begun
 from headgate.topology_runtime.wording import counted, significant
 
 __all__ = [
+    "COUNTED",
     "PlanRequest",
     "best_plan",
     "carrying_plan",

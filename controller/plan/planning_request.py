@@ -30,7 +30,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate. `traffic`: what was
     measured between tasks, and of their CPU; left out: what selectivities and models say. `in_force`: what runs, for
     schedulers that choose among equals by moves. `margin`: to plan for so many times the rate (None: as the models'
-    spread says)."""
+    spread says). `unknown`: of a slot, for each task that nothing is known of yet."""
 
     topology: Topology
     models: dict[str, Model]
@@ -51,6 +51,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     sure: Sure | None = None
     in_force: Placement | None = None
     margin: float | None = None
+    unknown: float = 1.0
 
 
 def check(request: PlanRequest) -> None:

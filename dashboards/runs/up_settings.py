@@ -38,6 +38,7 @@ class UpSettings:
     workers_as: str = "agent"  # whoever runs `up`
     models: Path | None = None
     kill: bool = True  # the demo kills one of its own workers once
+    measure: Literal["first"] | None = None  # tasks without a model, before the run; None: on its own rows
     measure_side_effects: bool = False  # run tasks with side effects on sample rows, too
     allocator: str = "mba"
     mapper: str = "sam"
@@ -124,6 +125,8 @@ def check(settings: UpSettings) -> UpSettings:
         faults.append(f"--slot-cores: {settings.slot_cores:g} is not above 0 and at most 1")
     if settings.dashboard_port and not settings.dashboard:
         faults.append("--set dashboard-port: there is no page without --dashboard")
+    if settings.measure_side_effects and settings.measure is None:
+        faults.append("--set measure-side-effects: only with --measure first are tasks run on sample rows")
     if settings.max_vms is not None and settings.max_vms < len(settings.slots):
         faults.append(f"--max-vms: {settings.max_vms} is less than the {len(settings.slots)} of --vms")
     if faults:

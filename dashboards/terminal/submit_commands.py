@@ -70,17 +70,17 @@ class Kept:
         """Those of the kinds of these VMs (of `status`)."""
         sizes = {(vm["machine"] or "", vm["slot_cores"], vm["slot_memory_bytes"]) for vm in vms}
         sizes = {size for size in sizes if KIND.fullmatch(size[0])}
-        return [model for size in sorted(sizes) for model in store.read(self._folder(*size))]
+        return [model for size in sorted(sizes) for model in self._shelf(*size).kept().values()]
 
     def keep(self, models: Sequence[Mapping[str, Any]]) -> None:
         """Under names that are sound, whatever hosts and controller call themselves."""
         for model in models:
             slot = model["slot"]
             if KIND.fullmatch(slot["machine"]) and model["task"] in store.modelled(self._topology):
-                store.save(self._folder(slot["machine"], slot["cores"], slot["memory_bytes"]), dict(model))
+                self._shelf(slot["machine"], slot["cores"], slot["memory_bytes"]).keep(dict(model))
 
-    def _folder(self, machine: str, cores: float, memory_bytes: int) -> Path:
-        return store.folder(self._topology, self._user_paths, cores, memory_bytes, kind=machine)
+    def _shelf(self, machine: str, cores: float, memory_bytes: int) -> store.Shelf:
+        return store.Shelf(self._topology, self._user_paths, cores, memory_bytes, machine)
 
 
 def lacking(topology: Topology, models: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -22,7 +22,7 @@ from headgate.topology_runtime.tasks.demo import DEMO_SLOT_CORES, SLOT_CORES, SL
 from headgate.topology_runtime.wire.run_options import parse_keep, parse_triggers
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
-    "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models",
+    "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models", "measure",
     "allocator", "mapper", "mode", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
     "output", SET,
 )  # fmt: skip
@@ -64,9 +64,14 @@ PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "season")  # no setti
               show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
 @setting("--workers-as", default="agent", metavar="own|agent|USER",
               help="As root: whom tasks run as, a user of their own, you, or another [agent: you].")  # fmt: skip
-@click.option("--models", type=FILE, help="A folder of models [default: measured once].")
+@click.option("--models", type=FILE, help="A folder of models [default: learned from the rows of runs].")
+@click.option("--measure", type=click.Choice(["first"]),
+              help="Measure tasks without a model before the run, some seconds each [default: start at once, learn "
+              "from its rows].")  # fmt: skip
 @setting(
-    "--measure-side-effects", is_flag=True, help="Run sinks and tasks with side effects on sample rows, too."
+    "--measure-side-effects",
+    is_flag=True,
+    help="With --measure first: run sinks and tasks with side effects on sample rows, too.",
 )
 @setting("--demo-kill", "kill", type=bool, default=True, show_default=True,
               help="The demo kills one of its own workers once, to show that no row is lost.")  # fmt: skip

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,6 +27,9 @@ from headgate.topology_runtime.rates import offered_rates as rates
 from headgate.topology_runtime.rates.offered_rates import Rates
 from headgate.topology_runtime.tasks import demo
 from headgate.topology_runtime.wording import counted, significant
+
+if TYPE_CHECKING:
+    from headgate.topology_runtime.measuring.model_store import Shelf
 
 DEMO_LESS = 0.97  # of its usual rates: below that it is said that they are lower here
 
@@ -147,15 +150,19 @@ def demo_scaled(settings: UpSettings, found: Rates) -> str:
     )
 
 
-def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
-    """The folder of models: the one given, or calibrated ones, measured now where this machine has none."""
-    if settings.models is not None:
-        return settings.models
+def models_of(settings: UpSettings, work: Work, places: Places, say: Say) -> Path:
+    """A folder of models: of what is given and kept, or measured now if that is asked for; stand-ins where nothing is
+    known."""
     from headgate.topology_runtime.measuring.calibrate import models_for
 
+    folder, shelf = places.state / "models", shelf_of(settings, work)
+    if settings.models is not None:
+        return settings.models
     if settings.topology is None and settings.slot_cores == demo.DEMO_SLOT_CORES:
-        begin_with_shipped(settings, work, say)
-    say_side_effects(settings.measure_side_effects, work.topology, say)
+        begin_with_shipped(shelf, say)
+    first = settings.measure == "first"
+    if first:
+        say_side_effects(settings.measure_side_effects, work.topology, say, shelf.lacking())
     told = ""
     with Bars() as bars:
 
@@ -170,28 +177,34 @@ def models_of(settings: UpSettings, work: Work, say: Say) -> Path:
                 say(f"measuring {task}: {done} of about {of} points done")
             told = task
 
-        folder, fresh = models_for(
-            work.topology,
-            work.user_paths,
-            settings.slot_cores,
-            settings.slot_memory_bytes,
-            tell=tell,
-            measure_side_effects=settings.measure_side_effects,
+        fresh = models_for(
+            shelf, folder, first, tell=tell, measure_side_effects=settings.measure_side_effects
         )
     if fresh:
-        say(f"models measured; kept for next time in {folder}")
+        say(f"models measured; kept for next time in {shelf.folder}")
+    if unknown := [name for name in shelf.lacking() if name not in fresh]:
+        say_learning(unknown, say)
     return folder
 
 
-def begin_with_shipped(settings: UpSettings, work: Work, say: Say) -> None:
-    """The demo's models that came with headgate where this machine has none yet: its first run starts at once."""
-    from headgate.topology_runtime.measuring import model_store as store
+def say_learning(models: Collection[str], say: Say) -> None:
+    names = ", ".join(models)
+    say(f"nothing is known yet of {names}: one thread each to begin with; their own rows say what they need")
 
-    folder = store.folder(work.topology, work.user_paths, settings.slot_cores, settings.slot_memory_bytes)
+
+def shelf_of(settings: UpSettings, work: Work) -> Shelf:
+    """Where models of these tasks are kept."""
+    from headgate.topology_runtime.measuring.model_store import Shelf
+
+    return Shelf(work.topology, work.user_paths, settings.slot_cores, settings.slot_memory_bytes)
+
+
+def begin_with_shipped(shelf: Shelf, say: Say) -> None:
+    """The demo's models that came with headgate where this machine has none yet."""
     shipped = {path.stem: path for path in demo.MODELS.glob("*.json")}
-    taken = [name for name in store.missing(work.topology, folder) if name in shipped]
+    taken = [name for name in shelf.lacking() if name in shipped]
     for name in taken:
-        store.save(folder, msgspec.json.decode(shipped[name].read_bytes()))
+        shelf.keep(msgspec.json.decode(shipped[name].read_bytes()))
     if taken:
         say(
             f"models that came with headgate: {', '.join(taken)}. What rows really cost here corrects them; "
@@ -214,7 +227,7 @@ def say_side_effects(
     elif names:
         say(
             f"not run on sample rows, since they may have side effects: {names}. Without a model each gets one "
-            "thread in a slot of its own until its first rows have been measured (--set measure-side-effects=yes "
+            "thread until its first rows have been measured (--set measure-side-effects=yes "
             "measures now, --models DIR gives models)"
         )
 

@@ -30,6 +30,7 @@ from headgate.dashboards.up.up_preparation import (
     rates_of,
     resumable,
     settings_now,
+    shelf_of,
     work_again,
     work_of,
     write_rates,
@@ -280,7 +281,7 @@ def prepared(settings: UpSettings, places: Places, shown: Screen) -> tuple[Work,
     try:
         for service in work.services:
             service.start()
-        models = models_of(settings, work, shown.say)
+        models = models_of(settings, work, places, shown.say)
         options = controller_options(settings, places, work, models, shown.say)
         keep(places, settings, options, work)
     except BaseException:
@@ -291,8 +292,6 @@ def prepared(settings: UpSettings, places: Places, shown: Screen) -> tuple[Work,
 
 def keep_measured(settings: UpSettings, work: Work, places: Places, say: Callable[[str], None]) -> None:
     """Models that the run measured on its first rows, or corrected, for the next one."""
-    from headgate.topology_runtime.measuring import model_store as store
-
     trace = places.trace(work.topology.name)
     if settings.models is not None:
         if corrected := ", ".join(sorted(path.stem for path in (trace / CORRECTED).glob("*.json"))):
@@ -301,12 +300,11 @@ def keep_measured(settings: UpSettings, work: Work, places: Places, say: Callabl
                 f"it: headgate model import {trace / CORRECTED} --output {settings.models} --force"
             )
         return
-    folder = store.folder(work.topology, work.user_paths, settings.slot_cores, settings.slot_memory_bytes)
-    if taken := store.take_corrections(folder, trace / CORRECTED):
-        say(f"corrected by what rows really cost: {', '.join(taken)}; kept for next time in {folder}")
-    taken = store.take_up(work.topology, folder, trace / "profiled")
-    if taken:
-        say(f"measured on the run's own rows: {', '.join(taken)}; kept for next time in {folder}")
+    shelf = shelf_of(settings, work)
+    if taken := shelf.take_corrections(trace / CORRECTED):
+        say(f"corrected by what rows really cost: {', '.join(taken)}; kept for next time in {shelf.folder}")
+    if taken := shelf.take_up(trace / "profiled"):
+        say(f"learned from the run's own rows: {', '.join(taken)}; kept for next time in {shelf.folder}")
 
 
 def controller_options(

@@ -153,7 +153,9 @@ def test_a_task_that_fails_is_named_with_its_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(CODE, "fails", fails_later)
     with pytest.raises(HeadgateError, match="'fails'") as caught:
         collected(topology(("source", "fails"), ("fails", "last")), "last")
-    assert caught.value.cause == "KeyError: 0"
+    *places, error, row = caught.value.cause.split("\n  ")
+    assert (error, row) == ("KeyError: 0", "the row: 0")
+    assert __file__ in places[-1] and ", in fails: " in places[-1], "where in the user's code"
 
 
 def test_a_source_without_rows_is_named() -> None:

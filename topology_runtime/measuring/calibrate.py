@@ -12,7 +12,7 @@ from typing import IO
 import msgspec
 from msgspec.structs import replace
 
-from headgate.topology_runtime.api.topology import Task, Topology
+from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 from headgate.topology_runtime.measuring import model_store as store
 from headgate.topology_runtime.measuring.collected_rows import last_line, own_folder
@@ -23,43 +23,40 @@ SECONDS = 2.0  # per point: a hundred periods of the slot's quota
 Tell = Callable[[str, int, int, int], None]  # task, threads, points done, points expected in all
 
 
-def models_for(  # what models depend on, and how to measure them
-    topology: Topology,
-    user_paths: Sequence[str],
-    slot_cores: float,
-    slot_memory_bytes: int,
+def models_for(
+    shelf: store.Shelf,
+    directory: Path,
+    first: bool = True,
     seconds: float = SECONDS,
     tell: Tell | None = None,
-    cache: Path | None = None,
     measure_side_effects: bool = False,
-) -> tuple[Path, bool]:
-    """(folder of models, was anything measured now?). Measures the models that this machine has not yet; tasks that
-    are not run on samples (`Topology.unsampled`) get stand-ins, unless `measure_side_effects`.
+) -> list[str]:
+    """Put a model of every task into `directory`: those that are kept; of the others what is measured now, if `first`,
+    and else stand-ins. Tasks that are not run on samples (`Topology.unsampled`) get stand-ins in any case, unless
+    `measure_side_effects`. The names of those that were measured now.
 
     `tell` hears of every point. Raises InvalidInput for tasks without code, HeadgateError when a task
     fails, hangs or misses its service; nothing is left running then, nor on Ctrl-C."""
-    directory = store.folder(topology, user_paths, slot_cores, slot_memory_bytes, cache)
-    lacking = store.missing(topology, directory, measured=measure_side_effects)
+    kept, lacking = shelf.kept(), shelf.lacking()
     if lacking:
-        _raise_if_planned_only(topology)
-    if not measure_side_effects:
-        slot = {"cores": slot_cores, "memory_bytes": slot_memory_bytes, "machine": store.machine()}
-        spared = unsampled_models(topology)
-        for name in spared & set(lacking):
-            store.save(directory, store.stand_in(name, slot))
-        lacking = [name for name in lacking if name not in spared]
-    if not lacking:
-        directory.mkdir(parents=True, exist_ok=True)  # no task may need a model
-        return directory, False
-    tasks = tuple(store.modelled(topology)[name] for name in lacking)
+        _raise_if_planned_only(shelf.topology)
+    directory.mkdir(parents=True, exist_ok=True)  # no task may need a model
+    for model in kept.values():
+        store.save(directory, model)
+    spared = unsampled_models(shelf.topology) if first and not measure_side_effects else set()
+    asked = [name for name in lacking if first and name not in spared]
+    for name in lacking:
+        if name not in asked:
+            store.save(directory, store.stand_in(name, shelf.slot))
+    if not asked:
+        return []
     with tempfile.TemporaryFile() as said:
-        size = slot_cores, slot_memory_bytes
         try:
-            _measure(topology, tasks, tuple(user_paths), directory, size, seconds, tell, said)
+            _measure(shelf, asked, directory, seconds, tell, said)
         except HeadgateError as error:
             error.cause = error.cause or last_line(said)  # what a worker said before it died
             raise
-    return directory, True
+    return asked
 
 
 def unsampled_models(topology: Topology) -> set[str]:
@@ -79,20 +76,23 @@ def _raise_if_planned_only(topology: Topology) -> None:
 
 
 def _measure(
-    topology: Topology, tasks: tuple[Task, ...], user_paths: tuple[str, ...], directory: Path,
-    size: tuple[float, int], seconds: float, tell: Tell | None, said: IO[bytes],
+    shelf: store.Shelf, names: Sequence[str], directory: Path, seconds: float, tell: Tell | None, said: IO[bytes]
 ) -> None:  # fmt: skip
     """Each model is kept as soon as it is whole; the first task that fails ends all."""
     from headgate.topology_runtime.measuring.profile_steps import QUICK, USUAL_COUNTS, Next, steps_left
     from headgate.topology_runtime.measuring.task_profile import ProfileRecord, ProfileRequest, profile
 
+    topology, size = shelf.topology, (shelf.slot_cores, shelf.slot_memory_bytes)
+    tasks = tuple(store.modelled(topology)[name] for name in names)
     done, left = Counter[str](), dict.fromkeys((task.model_name for task in tasks), USUAL_COUNTS)
 
     def hear(record: ProfileRecord, step: Next | None) -> None:
         if record.failed is not None:
             raise record.failed
         if step is None:
-            store.save(directory, msgspec.json.decode((fresh / f"{record.task}.json").read_bytes()))
+            found = msgspec.json.decode((fresh / f"{record.task}.json").read_bytes())
+            shelf.keep(found)
+            store.save(directory, found)
         done[record.task] = len(record.probes)
         left[record.task] = max(1, steps_left(record.probes, (), QUICK)[0]) if step is not None else 0
         if tell is not None:
@@ -102,7 +102,10 @@ def _measure(
     fresh, wish = Path(own_folder()), replace(QUICK, derate=DERATE)
     try:
         profile(
-            ProfileRequest(topology, tasks, user_paths, fresh, *size, wish, seconds, said=said.fileno()), hear
+            ProfileRequest(
+                topology, tasks, tuple(shelf.user_paths), fresh, *size, wish, seconds, said=said.fileno()
+            ),
+            hear,
         )
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

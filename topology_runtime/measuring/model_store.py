@@ -1,9 +1,10 @@
-"""Where calibrated models are kept: per machine, per topology's tasks and inputs, per slot size.
+"""Where measured models are kept: a file per task, on each kind of machine, for each size of slot.
 
-    $XDG_CACHE_HOME/headgate/models/<machine>/<digest>/slot-<cores>/<model>.json
+    $XDG_CACHE_HOME/headgate/models/<machine>/slot-<cores>/<digest>/<model>.json
 
-The digest covers tasks with their parameters and code, edges, the slot's memory and the method's
-version, but no addresses and folders, which differ from run to run and change no speed.
+The digest covers the task's code and what that calls in the user's project, its parameters, the grouping of its edges,
+the slot's memory and the method's version, but no addresses and folders, which differ from run to run and change no
+speed. So whoever edits one task measures one again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import platform
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ import msgspec
 
 from headgate import tasks
 from headgate.topology_runtime.api.topology import Task, Topology, digest_of
+from headgate.topology_runtime.measuring.task_code import digest_reached, file_of
 
 UNLIMITED_TPS = 1e9
-METHOD = 4  # raise it when the way of measuring changes: older models are measured again
+METHOD = 5  # raise it when the way of measuring changes: older models are measured again
 NO_SPEED = frozenset({"address", "directory", "endpoint", "host", "port", "service", "url"})  # parameters
 _address = re.compile(r"(\w+://)?(\[[0-9a-fA-F:.]+\]|[A-Za-z][\w.\-]*|\d+(\.\d+){3}):\d{1,5}")
 _slug = re.compile(r"[^A-Za-z0-9.]+")
@@ -45,36 +48,30 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def folder(
-    topology: Topology,
-    user_paths: Sequence[str],
-    slot_cores: float,
-    slot_memory_bytes: int,
-    cache: Path | None = None,
-    kind: str | None = None,
-) -> Path:
-    """Where the models of this topology for slots of this size are, or would be. kind: of machine (none: this one)."""
-    base = cache if cache is not None else cache_home() / "headgate" / "models"
-    return (
-        base / (kind or machine()) / digest(topology, user_paths, slot_memory_bytes) / f"slot-{slot_cores:g}"
-    )
-
-
 def cache_home() -> Path:
     """XDG_CACHE_HOME, where it is set to an absolute path; else ~/.cache."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     return Path(given) if os.path.isabs(given) else Path.home() / ".cache"
 
 
-def digest(topology: Topology, user_paths: Sequence[str], slot_memory_bytes: int) -> str:
+def digest(topology: Topology, model: str, user_paths: Sequence[str], slot_memory_bytes: int) -> str:
     """Names everything that a model depends on but the machine and the slot's cores."""
     tasks = [
-        [t.name, t.model_name, t.kind, t.run, speed_params(t.params), code_digest(t, user_paths)]
+        [t.kind, t.run, speed_params(t.params), code_digest(t, user_paths), _edges(topology, t, user_paths)]
         for t in topology.tasks
+        if t.model_name == model
     ]
-    edges = [[edge.source, edge.target, edge.grouping, edge.key] for edge in topology.edges]
-    what = [METHOD, tasks, edges, slot_memory_bytes]
+    what = [METHOD, tasks, slot_memory_bytes]
     return digest_of(msgspec.json.encode(what, order="deterministic"))
+
+
+def _edges(topology: Topology, task: Task, user_paths: Sequence[str]) -> list[list[list[Any]]]:
+    """How rows come and go; keys that are functions with their code."""
+    ends = (topology.in_edges(task.name), topology.out_edges(task.name))
+    return [
+        [[edge.grouping, edge.key, _run_digest(str(edge.key), user_paths)] for _, edge in edges]
+        for edges in ends
+    ]
 
 
 def speed_params(params: dict[str, Any]) -> dict[str, Any]:
@@ -84,14 +81,22 @@ def speed_params(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def code_digest(task: Task, user_paths: Sequence[str]) -> str | None:
-    """Of the file that holds the task's code, found without importing anything; None when not found."""
-    module, _, name = (task.run or "").rpartition(":")
+    """Of the task's code, found without importing anything; None when not found."""
+    return _run_digest(task.run or "", user_paths)
+
+
+def _run_digest(run: str, user_paths: Sequence[str]) -> str | None:
+    """Of the user's: what is reached from there in the user's project. Of what came with headgate: its file."""
+    module, _, name = run.rpartition(":")
     if module == tasks.__name__:
         module = tasks.PLACES.get(name, module)
-    for path in _code_files(module, [*user_paths, INSTALLED]):
-        if path.is_file():
-            return digest_of(path.read_bytes())
-    return None
+    try:
+        if (file := file_of(module, user_paths)) is not None:
+            return digest_reached(file, name, [*user_paths, str(file.parent)])
+        file = file_of(module, [INSTALLED])
+        return None if file is None else digest_of(file.read_bytes())
+    except OSError:
+        return None
 
 
 def code_of(task: Task, user_paths: Sequence[str]) -> dict[str, str | None]:
@@ -99,14 +104,68 @@ def code_of(task: Task, user_paths: Sequence[str]) -> dict[str, str | None]:
     return {"run": task.run, "code_digest": code_digest(task, user_paths)}
 
 
-def _code_files(module: str, places: Sequence[str]) -> list[Path]:
-    if not module:
-        return []
-    if module.endswith(".py"):
-        return [Path(module), *(Path(place) / module for place in places)]
-    parts = module.split(".")
-    found = [Path(place, *parts) for place in places]
-    return [file for path in found for file in (path.with_suffix(".py"), path / "__init__.py")]
+@dataclass(frozen=True)
+class Shelf:
+    """The models of a topology that are kept for slots of one size on one kind of machine ("": this one)."""
+
+    topology: Topology
+    user_paths: Sequence[str]
+    slot_cores: float
+    slot_memory_bytes: int
+    kind: str = ""
+    cache: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        base = self.cache if self.cache is not None else cache_home() / "headgate" / "models"
+        return base / (self.kind or machine()) / f"slot-{self.slot_cores:g}"
+
+    @property
+    def slot(self) -> dict[str, Any]:
+        """As models name it."""
+        return {
+            "cores": self.slot_cores,
+            "memory_bytes": self.slot_memory_bytes,
+            "machine": self.kind or machine(),
+        }
+
+    def file(self, model: str) -> Path:
+        named = digest(self.topology, model, self.user_paths, self.slot_memory_bytes)
+        return self.folder / named[:20] / f"{model}.json"
+
+    def kept(self) -> dict[str, dict[str, Any]]:
+        """Model → what is kept of it, where something is."""
+        found = {name: _kept(self.file(name)) for name in modelled(self.topology)}
+        return {name: model for name, model in found.items() if isinstance(model, dict)}
+
+    def lacking(self) -> list[str]:
+        kept = self.kept()
+        return [name for name in modelled(self.topology) if name not in kept]
+
+    def keep(self, model: dict[str, Any]) -> None:
+        save(self.file(model["task"]).parent, model)
+
+    def take_up(self, fresh: Path) -> list[str]:
+        """Keep what a run learned of tasks that had no model, in `fresh`; the names."""
+        found = {name: _kept(fresh / f"{name}.json") for name in self.lacking()}
+        taken = [name for name, model in found.items() if isinstance(model, dict) and not stands_in(model)]
+        for name in taken:
+            self.keep(found[name])
+        return taken
+
+    def take_corrections(self, fresh: Path) -> list[str]:
+        """Keep corrected models of a run, in `fresh`, in the place of those before, which stay beside them as
+        NAME.json.v1, v2, …; the names."""
+        kept, taken = self.kept(), []
+        for name in sorted(kept):
+            found, before = _kept(fresh / f"{name}.json"), self.file(name)
+            if found in (None, kept[name]):
+                continue
+            number = 1 + sum(1 for _ in before.parent.glob(f"{before.name}.v*"))
+            before.with_name(f"{before.name}.v{number}").write_bytes(before.read_bytes())
+            self.keep(found)
+            taken.append(name)
+        return taken
 
 
 def modelled(topology: Topology) -> dict[str, Task]:
@@ -117,18 +176,6 @@ def modelled(topology: Topology) -> dict[str, Task]:
         if task.static is None:
             models.setdefault(task.model_name, task)
     return models
-
-
-def missing(topology: Topology, directory: Path, measured: bool = False) -> list[str]:
-    """Models that are not there, or are no JSON; `measured`: also those that only stand in."""
-    found = {name: _kept(directory / f"{name}.json") for name in modelled(topology)}
-    return [name for name, kept in found.items() if kept is None or (measured and stands_in(kept))]
-
-
-def read(directory: Path) -> list[dict[str, Any]]:
-    """The measured models that are kept there."""
-    found = (_kept(path) for path in sorted(directory.glob("*.json")))
-    return [kept for kept in found if isinstance(kept, dict) and not stands_in(kept)]
 
 
 def _kept(path: Path) -> Any:
@@ -143,35 +190,9 @@ def stands_in(model: Any) -> bool:
 
 
 def stand_in(name: str, slot: dict[str, Any]) -> dict[str, Any]:
-    """Of a task that is not run on sample rows: one thread, which takes a slot and limits nothing."""
+    """Of a task that nothing is known of yet: one thread, which limits nothing."""
     point = {"threads": 1, "rate_tps": UNLIMITED_TPS, "cpu": 0.0, "memory": 0.0}
     return {"schema": "headgate/model/v1", "task": name, "slot": slot, "points": [point], "unmeasured": True}
-
-
-def take_up(topology: Topology, directory: Path, fresh: Path) -> list[str]:
-    """Replace stand-ins in `directory` by what a run measured of their tasks, in `fresh`; the names."""
-    taken = []
-    for name in missing(topology, directory, measured=True):
-        found = _kept(fresh / f"{name}.json")
-        if found is not None and not stands_in(found):
-            save(directory, found)
-            taken.append(name)
-    return taken
-
-
-def take_corrections(directory: Path, fresh: Path) -> list[str]:
-    """Put corrected models of a run, in `fresh`, in the place of those in `directory`, which stay beside them as
-    NAME.json.v1, v2, …; the names."""
-    taken = []
-    for path in sorted(fresh.glob("*.json")):
-        before, found = directory / path.name, _kept(path)
-        if found is None or _kept(before) in (None, found):
-            continue
-        number = 1 + sum(1 for _ in directory.glob(f"{path.name}.v*"))
-        before.with_name(f"{path.name}.v{number}").write_bytes(before.read_bytes())
-        save(directory, found)
-        taken.append(path.stem)
-    return taken
 
 
 def save(directory: Path, model: dict[str, Any]) -> None:

@@ -137,7 +137,8 @@ class TaskProfile:
         if not topology.in_edges(task.name):  # a source is one thread per partition
             self._wish = replace(self._wish, threads_most=1)
         self.record = ProfileRecord(task.model_name)
-        self._digest = store.digest(topology, conditions.place.user_paths, conditions.slot["memory_bytes"])
+        size = conditions.slot["memory_bytes"]
+        self._digest = store.digest(topology, task.model_name, conditions.place.user_paths, size)
         head = {"digest": self._digest, "slot": conditions.slot, "binding": conditions.quotas.binding}
         self._core = crc32(task.name.encode())  # whichever it falls to, the same each time
         self._file = RecordFile(conditions.output, task.model_name, head)

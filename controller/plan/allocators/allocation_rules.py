@@ -6,7 +6,9 @@ An allocator differs only in what it gives a task that may have any number of th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+
+from msgspec.structs import replace
 
 from headgate.controller.models.plans import Allocation, TaskAllocation
 from headgate.controller.models.task_models import EPSILON, Model, cpu, memory, peak_rate
@@ -74,6 +76,20 @@ def _unmeasured(task: str, rate_tps: float) -> TaskAllocation:
     return TaskAllocation(
         task, rate_tps, threads=1, cpu_slots=1.0, memory_slots=1.0, full_bundles=1, bundle_threads=1
     )
+
+
+def unknown_shared(allocation: Allocation, unknown: Collection[str], share: float) -> Allocation:
+    """The allocation where each task that nothing is known of is counted with this share of a slot."""
+    tasks = [
+        TaskAllocation(
+            task.task, task.rate_tps, threads=1, cpu_slots=share, memory_slots=share,
+            rest_threads=1, rest_cpu=share, rest_memory=share,
+        )
+        if task.task in unknown
+        else task
+        for task in allocation.tasks
+    ]  # fmt: skip
+    return replace(allocation, tasks=tuple(tasks), slots=slots_for(tasks))
 
 
 def slots_for(tasks: list[TaskAllocation]) -> int:
