@@ -20,7 +20,7 @@ from headgate.controller.knowledge.loop_events import KeepModel
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow, TaskWindow
 from headgate.controller.models.model_data import model_data
 from headgate.controller.models.plans import Plan
-from headgate.controller.models.task_models import Model, Point, memory, peak
+from headgate.controller.models.task_models import Model, ModelSlot, Point, memory, peak
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wording import significant, utc_iso
@@ -121,10 +121,12 @@ def _fresh(
         used = window.slots.get(slot) if slot is not None else None
         if slot is None or used is None:
             continue
-        cost = row_cost(now, window.seconds, used, model.slot.cores)
+        cost = row_cost(now, window.seconds, used)
         if cost is not None:
+            vm = next(vm for vm in plan.vms if vm.vm == slot.vm)
+            size = ModelSlot(vm.slot_cores, vm.slot_memory_bytes, model.slot.machine)
             share = _memory(slot, used, topology, plan, models)
-            new = model_from(model, cost, window.seconds, share, when)
+            new = model_from(replace(model, slot=size), cost, window.seconds, share, when)
             if _better_known(model, new):
                 found[model.task] = new
     return list(found.values())
@@ -136,7 +138,7 @@ def _better_known(before: Model, after: Model) -> bool:
     return float(after.more["rows"]) >= MORE * float(before.more.get("rows", 0.0))
 
 
-def row_cost(now: TaskWindow, seconds: float, used: SlotWindow, cores: float) -> RowCost | None:
+def row_cost(now: TaskWindow, seconds: float, used: SlotWindow) -> RowCost | None:
     """Of the rows of a window; None where they are too few. What a thread waits for others of its slot, which hold
     the interpreter, or for a CPU, is not the task's own wait."""
     rows = now.rate_in_tps * seconds

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from headgate.controller.plan.acquire import MIXES, Acquire
 from headgate.controller.planning_commands.past_runs import with_traffic
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.controller.models.plans import Sure
     from headgate.controller.models.task_models import Model
     from headgate.controller.plan.mappers.free_slots import TopologySpread, Weights
+    from headgate.topology_runtime.api.loading import Loaded
     from headgate.topology_runtime.api.topology import Topology
 
 
@@ -344,28 +346,55 @@ def topology_and_models(options: Mapping[str, Any]) -> tuple[Topology, dict[str,
     from headgate.topology_runtime.api.loading import load
     from headgate.topology_runtime.api.shipped_examples import DEMO, MODELS, example
 
-    topology = load(options["topology"], options.get("paths") or ()).topology
-    folder = options.get("models")
-    if folder is None and options["topology"] == DEMO:
-        folder = measured_of(topology)
-        click.echo(f"models: {folder}", err=True)
-    if folder is None:
-        if example(options["topology"]) is None:
-            hint = "add --models DIR; only the shipped examples have models of their own"
-            raise UsageError("no folder of models given", hint=hint)
-        folder = str(MODELS)
-        click.echo(f"models: the published ones, {folder}", err=True)
-    return topology, read_models(folder)
+    loaded = load(options["topology"], options.get("paths") or ())
+    topology, folder = loaded.topology, options.get("models")
+    if folder is not None:
+        return topology, with_stand_ins(topology, read_models(folder))
+    if options["topology"] != DEMO and example(options["topology"]) is not None:
+        click.echo(f"models: the published ones, {MODELS}", err=True)
+        return topology, read_models(MODELS)
+    return topology, kept_models(loaded, options["topology"] == DEMO)
 
 
-def measured_of(topology: Topology) -> str:
-    """The models of the demo that are corrected for this machine, else those that came with headgate."""
-    from headgate.topology_runtime.measuring import model_store
-    from headgate.topology_runtime.tasks.demo import DEMO_SLOT_CORES, SLOT_MEMORY_BYTES
+def kept_models(loaded: Loaded, demo: bool) -> dict[str, Model]:
+    """What runs of this topology learned on this machine; of the demo else what came with headgate. Raises
+    UsageError."""
+    from headgate.controller.files.planning_inputs import read_models
+    from headgate.controller.models.model_data import model_of
+    from headgate.topology_runtime.measuring.model_store import Shelf
     from headgate.topology_runtime.tasks.demo import MODELS as SHIPPED
+    from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 
-    folder = model_store.folder(topology, (), DEMO_SLOT_CORES, SLOT_MEMORY_BYTES)
-    return str(SHIPPED if model_store.missing(topology, folder) else folder)
+    shelf = Shelf(loaded.topology, loaded.user_paths, SLOT_CORES, SLOT_MEMORY_BYTES)
+    found = {name: model for name, data in shelf.kept().items() if (model := model_of(data)[0]) is not None}
+    if demo and shelf.lacking():
+        click.echo(f"models: {SHIPPED}", err=True)
+        return read_models(SHIPPED)
+    if not found and shelf.lacking():
+        raise UsageError(
+            "no models are known of this topology",
+            cause=f"none of its tasks has run here in slots of {SLOT_CORES:g} cores, as it is now",
+            hint="`headgate up` learns them from rows; --models DIR gives them",
+        )
+    click.echo(f"models: learned by runs on this machine, {shelf.folder}", err=True)
+    return with_stand_ins(loaded.topology, found, shelf.lacking())
+
+
+def with_stand_ins(
+    topology: Topology, models: dict[str, Model], names: Iterable[str] | None = None
+) -> dict[str, Model]:
+    """With models that stand in for these (left out: for those of sinks and tasks with side effects) where none is
+    there, as `up` has them."""
+    from headgate.controller.models.model_data import model_of
+    from headgate.topology_runtime.measuring.calibrate import unsampled_models
+    from headgate.topology_runtime.measuring.model_store import stand_in
+
+    spared = [name for name in (unsampled_models(topology) if names is None else names) if name not in models]
+    slot = next(iter(models.values())).slot if models else None
+    made = {name: model_of(stand_in(name, {}))[0] for name in spared}
+    return models | {
+        name: replace(model, slot=slot or model.slot) for name, model in made.items() if model is not None
+    }
 
 
 def weights_of(text: str) -> Weights:

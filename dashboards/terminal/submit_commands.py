@@ -21,7 +21,7 @@ from headgate.dashboards.runs.connection import asked, contact_of, controller_op
 from headgate.dashboards.runs.up_settings import parse_rate_scale
 from headgate.dashboards.terminal.operate_commands import wait_option
 from headgate.dashboards.terminal.package_commands import packed_of, packing_options, read
-from headgate.dashboards.up.up_preparation import say_side_effects
+from headgate.dashboards.up.up_preparation import say_learning, say_side_effects
 from headgate.topology_runtime.api.loading import Loaded, check_runs, load
 from headgate.topology_runtime.api.references import module_of_file
 from headgate.topology_runtime.api.topology import Topology
@@ -348,9 +348,9 @@ def root_of(reference: str) -> Path | None:
 
 @click.command(cls=SettingsCommand)
 @click.argument("topology", required=False)
-@click.option(
-    "--models", type=FILE, help="A folder of models [what it lacks is measured on the hosts, once]."
-)
+@click.option("--models", type=FILE, help="A folder of models [what it lacks is learned from rows].")
+@click.option("--measure", type=click.Choice(["first"]),
+              help="Measure tasks without a model in free slots of the hosts before the run.")  # fmt: skip
 @click.option(
     "--rates",
     "offered",
@@ -375,8 +375,9 @@ def submit(
     folders. With --ship, and always when the controller is on another machine, the folder of TOPOLOGY is packed, signed
     (`headgate package key init`) and sent to every host; it runs where agents trust the signer.
 
-    Tasks without a model are measured first, in free slots of the hosts, on each kind of machine; then it is planned.
-    Ctrl-C meanwhile withdraws the submission. What was measured is kept for the next time.
+    It starts at once: tasks without a model have one thread each until their own rows say what they need. With
+    --measure first they are measured before that, in free slots of the hosts, on each kind of machine: Ctrl-C meanwhile
+    withdraws the submission, and what was measured is kept for the next time.
     """
     if (topology is None) == (options["package"] is None):
         raise UsageError("no topology named", hint="give either TOPOLOGY or --package FILE")
@@ -386,13 +387,18 @@ def submit(
         offer = offer_of(found.topology, offered, options["rate_scale"], options["time_scale"])
         documents = read_documents(models) if models is not None else []
         kept = Kept(found.topology, (shipment.code,) if shipment.code else found.user_paths)
-        if names := lacking(found.topology, documents):
+        first = options["measure"] == "first"
+        names = lacking(found.topology, documents)
+        known = kept.models(asked(contact, "status")["vms"]) if names else []
+        if first and names:
             documents += stand_ins(found.topology, names, options["measure_side_effects"], say)
+        elif names:
+            documents += with_known(names, known, say)
         arguments = {
             "topology": msgspec.to_builtins(found.topology),
             "models": documents,
-            "measure": True,
-            "known": kept.models(asked(contact, "status")["vms"]) if names else [],
+            "measure": first,
+            "known": known if first else [],
             "by": whoever(),
             "steps": offer.steps,
             "period_s": offer.period_s,
@@ -430,13 +436,25 @@ def asking(where: str | None, contact: Contact) -> Callable[[str, dict[str, Any]
     return ask
 
 
+def with_known(names: Sequence[str], known: Sequence[dict[str, Any]], say: Say) -> list[dict[str, Any]]:
+    """Models of these names: those that are known, and stand-ins, which is said."""
+    found = slowest(known)
+    if unknown := [name for name in names if name not in found]:
+        say_learning(unknown, say)
+    return [found.get(name) or store.stand_in(name, {}) for name in names]
+
+
 def save(folder: Path, models: list[dict[str, Any]]) -> None:
-    """A file per task: of several kinds of machine the slowest, which it is planned with."""
-    slowest: dict[str, dict[str, Any]] = {}
-    for model in models:
-        slowest[model["task"]] = min(slowest.get(model["task"], model), model, key=peak_tps)
-    for model in slowest.values():
+    for model in slowest(models).values():
         store.save(folder, model)
+
+
+def slowest(models: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """One of each task: of several kinds of machine that of the slowest, which it is planned with."""
+    found: dict[str, dict[str, Any]] = {}
+    for model in models:
+        found[model["task"]] = min(found.get(model["task"], model), model, key=peak_tps)
+    return found
 
 
 def peak_tps(model: dict[str, Any]) -> float:

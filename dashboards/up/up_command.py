@@ -18,7 +18,7 @@ from headgate.topology_runtime.api.shipped_examples import DEMO
 from headgate.topology_runtime.commands.output import FILE, Format, format_options
 from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
 from headgate.topology_runtime.commands.run_settings import run_settings
-from headgate.topology_runtime.tasks.demo import DEMO_SLOT_CORES, SLOT_CORES, SLOT_MEMORY_BYTES
+from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.wire.run_options import parse_keep, parse_triggers
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
@@ -58,7 +58,7 @@ PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "season")  # no setti
 @click.option(
     "--slot-cores",
     type=float,
-    help=f"Cores of a slot, at most 1 [{SLOT_CORES:g}; the demo: {DEMO_SLOT_CORES:g}].",
+    help=f"Cores of a slot, at most 1 [{SLOT_CORES:g}].",
 )
 @setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
               show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
@@ -115,8 +115,6 @@ def settings_of(options: dict[str, Any]) -> UpSettings:
     given = {name: value for name, value in options.items() if value is not None}
     if given.get("topology") == DEMO:  # the same as none
         del given["topology"]
-    if "topology" not in given:
-        given.setdefault("slot_cores", DEMO_SLOT_CORES)
     given["slots"] = parse_slots(options["slots"])
     parse_triggers(options["traffic_triggers"])
     parse_keep(options["trace_keep"])  # so that what is wrong with it is said at once

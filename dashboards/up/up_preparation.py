@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 import sys
 import time
@@ -119,6 +120,19 @@ def _replaced(topology: Topology, source: Task, path: str) -> Topology:
     return msgspec.structs.replace(topology, tasks=tasks)
 
 
+def check_files(settings: UpSettings) -> None:
+    """Whatever is wrong with what was named, before anything starts. Raises InvalidInput, UsageError."""
+    if settings.rates is not None:
+        rates.read(settings.rates, 1.0, settings.time_scale or 1.0)
+    for option, file in {"--set run-plan": settings.plan, "--set season": settings.season}.items():
+        if file is not None and not os.access(file, os.R_OK):
+            raise InvalidInput(f"{option}: {file} cannot be read", hint="name a file that is there")
+    if settings.models is not None and not settings.models.is_dir():
+        raise InvalidInput(
+            f"--models: {settings.models} is no folder", hint="a folder with a TASK.json for each task"
+        )
+
+
 def rates_of(settings: UpSettings, capacity_tps: Capacity, topology: Topology | None = None) -> Rates:
     """The offered load: what was asked for, or what comes, or the demo's rates. Raises InvalidInput with every fault,
     UsageError when it has to be given."""
@@ -157,8 +171,8 @@ def models_of(settings: UpSettings, work: Work, places: Places, say: Say) -> Pat
 
     folder, shelf = places.state / "models", shelf_of(settings, work)
     if settings.models is not None:
-        return settings.models
-    if settings.topology is None and settings.slot_cores == demo.DEMO_SLOT_CORES:
+        return with_stand_ins(settings.models, folder, shelf, say)
+    if settings.topology is None and settings.slot_cores == demo.SLOT_CORES:
         begin_with_shipped(shelf, say)
     first = settings.measure == "first"
     if first:
@@ -184,6 +198,30 @@ def models_of(settings: UpSettings, work: Work, places: Places, say: Say) -> Pat
         say(f"models measured; kept for next time in {shelf.folder}")
     if unknown := [name for name in shelf.lacking() if name not in fresh]:
         say_learning(unknown, say)
+    return folder
+
+
+def with_stand_ins(given: Path, folder: Path, shelf: Shelf, say: Say) -> Path:
+    """The folder that is given; where it lacks models, one with these and stand-ins. Raises InvalidInput."""
+    from headgate.topology_runtime.measuring import model_store as store
+
+    try:
+        files = [path for path in given.iterdir() if path.suffix == ".json" and path.name[0] != "."]
+    except OSError as error:
+        raise InvalidInput(
+            f"the models in {given} cannot be read",
+            cause=error.strerror,
+            hint="a folder with a TASK.json each",
+        ) from error
+    lacking = [name for name in store.modelled(shelf.topology) if name not in {file.stem for file in files}]
+    if not lacking:
+        return given
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
+    for name in lacking:
+        store.save(folder, store.stand_in(name, shelf.slot))
+    say_learning(lacking, say)
     return folder
 
 

@@ -19,6 +19,7 @@ from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import ChildRefused, Prestarted, headgate_command, stop_all
 from headgate.dashboards.up.up_preparation import (
     Work,
+    check_files,
     demo_scaled,
     go_to,
     hold,
@@ -41,7 +42,7 @@ from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.commands.output import Format, emit, write_table
 from headgate.topology_runtime.commands.rare_settings import setting_words
 from headgate.topology_runtime.commands.run_settings import RUN_SETTINGS
-from headgate.topology_runtime.errors import CheckFailed, HeadgateError
+from headgate.topology_runtime.errors import CheckFailed, HeadgateError, UsageError
 from headgate.topology_runtime.rates.offered_rates import of_arrivals, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
 from headgate.topology_runtime.wording import counted
@@ -62,7 +63,14 @@ def capacity_tps(settings: UpSettings, topology: Path, models: Path) -> float:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode != 0:
         raise ChildRefused("the planner", done.returncode, done.stderr.splitlines())
-    rate_tps: float = json.loads(done.stdout)["rate_tps"]
+    found: dict[str, Any] = json.loads(done.stdout)
+    if unknown := found.get("unmeasured"):
+        raise UsageError(
+            f"what these slots carry is not known yet: {', '.join(unknown)} have no model",
+            cause="a scale `auto` is 80 % of it",
+            hint="--measure first measures them now; --rate-scale X, or --set peak=R, needs no models",
+        )
+    rate_tps: float = found["rate_tps"]
     return rate_tps
 
 
@@ -199,6 +207,7 @@ def run_up(settings: UpSettings, output: Format) -> None:
     """Raises what went wrong; leaves nothing but traces, and the state of a run that failed."""
     places = places_of(settings)
     shown = screen(settings.ends_after_s)
+    check_files(settings)
     places.make()
     hold(places.state)
     with Interrupts() as interrupts:

@@ -263,7 +263,7 @@ def test_the_demo_is_planned_by_its_name_with_what_up_measured(scene, tmp_path, 
     scene.headgate("plan", "demo", "--rate", "50")
     assert str(demo.MODELS) in scene.err, "those that came with headgate, before the first run"
     ran = demo.topology("127.0.0.1:4711", None, str(tmp_path / "archive"))  # as `headgate up` runs it
-    folder = store.folder(ran, (), demo.DEMO_SLOT_CORES, demo.SLOT_MEMORY_BYTES)
+    folder = store.folder(ran, (), demo.SLOT_CORES, demo.SLOT_MEMORY_BYTES)
     for task in ("parse", "mean", "sample", "score", "lookup"):
         store.save(folder, {"schema": "headgate/model/v1", "task": task, "slot": {"cores": 0.25},
                             "points": [{"threads": 1, "rate_tps": 100.0, "cpu": 0.5, "memory": 0.1}]})  # fmt: skip

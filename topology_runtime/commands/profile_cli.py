@@ -11,6 +11,7 @@ import click
 
 from headgate.topology_runtime.commands.output import Bars, Format, emit, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
+from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.wording import counted, significant
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.measuring.profile_subjects import Subjects
     from headgate.topology_runtime.measuring.task_profile import ProfileRecord
 
-SLOT_CORES = 0.2
-SLOT_MEMORY_BYTES = 256 << 20
 FAILED = 1
 
 

@@ -22,10 +22,9 @@ from headgate.topology_runtime.tasks.row_sources import Numbered
 HERE = "headgate.topology_runtime.tasks"
 SHIPPED = Path(__file__).resolve().parents[1] / "examples"
 RATES_FILE = str(SHIPPED / "demo_rates.csv")
-MODELS = SHIPPED / "demo_models"  # for slots of DEMO_SLOT_CORES
+MODELS = SHIPPED / "demo_models"  # for slots of SLOT_CORES
 
-SLOT_CORES, SLOT_MEMORY_BYTES = 0.12, 512 * 1024**2  # of a run's slots, unless told otherwise
-DEMO_SLOT_CORES = 0.5  # of the demo's: a smaller one waits longer for its next share of the CPU
+SLOT_CORES, SLOT_MEMORY_BYTES = 0.5, 512 * 1024**2  # of a run's slots, unless told otherwise (decision 106)
 SENSORS, LINES = 500, 4096
 SAMPLE = 50  # one reading in so many is scored and looked up
 SCORE_STEPS = 4_000  # about 0.4 ms of CPU
@@ -60,9 +59,7 @@ def sample(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [row] if row["id"] % SAMPLE == 0 else []
 
 
-def topology(
-    service: str, input: str | None, directory: str, slot_cores: float = DEMO_SLOT_CORES
-) -> Topology:
+def topology(service: str, input: str | None, directory: str, slot_cores: float = SLOT_CORES) -> Topology:
     """The demo's topology. service: "host:port" of the look-up service. input: a file of events, one
     per line, or None for made readings. directory: where the archive goes. slot_cores: size of the slots
     that the source and the archive reserve a part of."""
