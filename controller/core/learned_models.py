@@ -4,20 +4,25 @@ Such a task has one thread to begin with (a stand-in for its model, `Model.unmea
 row, on the CPU and waiting, gives a model with several numbers of threads: q of them, in a slot of C cores, carry
 min(q / (cpu + wait), C / cpu) rows/s. What few rows say, or disturbed ones, is marked (`Model.tentative`), planned with,
 and learned again from more of them.
+
+A quick task's row costs much less among others in a frame, as at its peak, than alone. So for some seconds rows wait in
+buffers for others (`Learning.gap_s`), then again they do not, and a line through both (CPU = a × rows + b × frames) tells
+what a row costs, and what a frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
 from headgate.controller.knowledge.journal_records import Modelled
-from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.controller.knowledge.knowledge import Knowledge, Learning, RowsSeen, Turn
 from headgate.controller.knowledge.loop_events import KeepModel
-from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow, TaskWindow
+from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
 from headgate.controller.models.model_data import model_data
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point, memory, peak
@@ -25,45 +30,68 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wording import significant, utc_iso
 
-SETTLED_S = 1.0  # a thread imports, opens and warms up at first
-LEAST_S, MOST_S = 2.0, 10.0  # of rows that a model comes from
+SETTLED_S = 2.0  # a thread imports, opens and warms up at first
+SEEN_LEAST = 0.8  # of a second, that samples cover
+LEAST, KEPT = 2, 30  # seconds of rows that a model comes from
 ROWS_LEAST = 20  # in that time; fewer say nothing
-ROWS_ENOUGH, BUSY_ENOUGH_S = 500, 1.0  # either is enough for a model that is not tentative
+ENOUGH, ROWS_ENOUGH, BUSY_ENOUGH_S = (
+    8,
+    500,
+    1.0,
+)  # seconds, and rows or time in calls, of a model that is not tentative
 MORE = 2.0  # times the rows, before a tentative model is learned again
 WAITS = 0.25  # of the CPU of a row: who waits less does not wait
-THROTTLED, DELAYED = 0.1, 0.5  # of the time of a slot, of a thread's work: more of it is a disturbance
+THROTTLED, DELAYED, DELAYED_S = (
+    0.1,
+    0.5,
+    0.1,
+)  # of a slot's time, a thread's work, a second: more of it disturbs
+DISTURBED = 0.3  # of the seconds
 CHANGED = 0.1  # a peak that is so much another one is worth a plan
 THREADS = (1, 2, 4, 8, 16, 32, 64)
 LEAST_SHARE = 1e-4  # of a slot: less is as good as nothing
-WORKER_BYTES = 32 << 20  # of a worker without tasks
-THREAD_BYTES = 1 << 20  # of a thread more
+WORKER_BYTES = 28 << 20  # of a worker without tasks
+THREAD_BYTES = 1 << 18  # of a thread more
+QUICK_S = 5e-4  # of CPU for a row: a frame may cost as much
+# rows wait for others so long, for so many turns, until this turn
+TOGETHER_S, TURNS, PROBED_MOST = 0.1, 3, 12
+# turns: before rows that pile up are learned from, before others, before another time
+EARLY, USUAL, AGAIN = 2, 8, 10
+PEAK_FRAME = 64.0  # rows in a frame at a peak, at least
+LARGE = 1 / 50  # frames for a row, at most: larger frames make a row hardly cheaper
+VARIED = 1.5  # times fewer frames for the same rows: enough to tell what a frame costs
 
 WindowOf = Callable[[float], MeasuredWindow]
 
 
 @dataclass(frozen=True, slots=True)
 class RowCost:
-    """What a row takes of one thread. disturbed: something else took the slot's CPU meanwhile."""
+    """What a row takes of one thread at its peak. why: it is said with reserve, since."""
 
     rows: float
     cpu_s: float
     wait_s: float
-    disturbed: bool
+    why: tuple[str, ...] = ()
 
 
-def learned(turn: Turn, window_of: WindowOf, need: Demand) -> Diagnosis | None:
+def learned(turn: Turn, window_of: WindowOf, need: Demand, behind: bool) -> Diagnosis | None:
     """A plan to be made since models were learned that say something else; None when none were. Recorded before
-    anything rests on it."""
+    anything rests on it. behind: rows pile up."""
     k = turn.knowledge
-    seconds = min(MOST_S, float(int((k.in_force_s(turn.now) or 0.0) - SETTLED_S)))
-    if k.topology is None or k.plan is None or seconds < LEAST_S or not _may_learn(k, turn.now.mono_ns):
+    in_force_s = k.in_force_s(turn.now) or 0.0
+    if k.topology is None or k.plan is None or not _may_learn(k, turn.now.mono_ns):
+        k.learning.gap_s = None
         return None
-    window = window_of(seconds)
-    if not window.is_complete or window.seconds < LEAST_S:
+    if in_force_s < SETTLED_S:
         return None
-    fresh = _fresh(k.topology, k.plan, k.models, window, utc_iso(turn.now.wall_ns))
+    _look(k, k.topology, k.plan, window_of(1.0))
+    _pace(k.learning, bool(k.topology.latency_constraints))
+    if not _due(k.learning, behind):
+        return None
+    fresh = _fresh(k, k.topology, k.plan, window_of(LEAST), utc_iso(turn.now.wall_ns))
     if not fresh:
         return None
+    k.learning.last = k.learning.turns
     before = {model.task: k.models[model.task] for model in fresh}
     turn.record(Modelled(tuple(fresh), turn.now.wall_ns))
     for model in fresh:
@@ -74,7 +102,7 @@ def learned(turn: Turn, window_of: WindowOf, need: Demand) -> Diagnosis | None:
     told = ", ".join(f"{model.task}: {_words(model)}" for model in changed)
     turn.event("measured", f"learned from rows: {told}")
     evidence = {model.task: peak(model)[0] for model in changed}
-    text = f"models were learned from rows ({told})"
+    text = f"models were learned from rows: {', '.join(evidence)}"
     return Diagnosis("replan", "first_rows", text, max(k.plan.rate_tps, need.target_tps), evidence, ())
 
 
@@ -103,59 +131,148 @@ def _words(model: Model) -> str:
     return f"{one}{many}{' (from few or disturbed rows)' if model.tentative else ''}"
 
 
-def _fresh(
-    topology: Topology, plan: Plan, models: Mapping[str, Model], window: MeasuredWindow, when: str
-) -> list[Model]:
+def _look(k: Knowledge, topology: Topology, plan: Plan, window: MeasuredWindow) -> None:
+    """Keep what was seen in the last second."""
+    if window.complete < SEEN_LEAST or window.seconds < 1:
+        return
+    for task in topology.tasks:
+        model, now = k.models.get(task.model_name), window.tasks.get(task.name)
+        slot = _slot_of(task.name, plan)
+        if model is None or now is None or now.rate_in_tps <= 0 or task.static is not None:
+            continue
+        used = window.slots.get(slot) if slot is not None else None
+        if used is None or not (model.unmeasured or model.tentative):
+            continue
+        edges = [window.edges.get((edge.source, task.name)) for _, edge in topology.in_edges(task.name)]
+        frames = math.fsum(edge.frames_per_s for edge in edges if edge is not None)
+        busy_s, delay_s = now.busy_share * now.threads, now.run_delay_share * now.threads
+        disturbed = used.throttled_share > THROTTLED or delay_s > max(DELAYED_S, DELAYED * busy_s)
+        seen = k.learning.seen.setdefault(task.name, [])
+        seen.append(
+            RowsSeen(
+                now.rate_in_tps,
+                frames,
+                now.cpu_cores,
+                busy_s,
+                now.wait_share * now.threads,
+                delay_s,
+                max(0.0, used.cpu_cores - now.cpu_cores),
+                disturbed,
+            )
+        )
+        del seen[:-KEPT]
+
+
+def _pace(learning: Learning, limited: bool) -> None:
+    """Rows are to come together for some turns, then again not, while a quick task's frames do not vary yet. Not where
+    latency is limited."""
+    learning.turns += 1
+    narrow = any(_quick(seen) and not _varied(seen) for seen in learning.seen.values())
+    together = narrow and not limited and learning.turns <= PROBED_MOST
+    learning.gap_s = TOGETHER_S if together and learning.turns // TURNS % 2 == 1 else None
+
+
+def _due(learning: Learning, behind: bool) -> bool:
+    """Soon where rows pile up; else once enough was seen, and then not often: each time may move threads."""
+    quick = any(map(_quick, learning.seen.values()))
+    first = EARLY if behind or not quick else USUAL
+    if not learning.last:
+        return learning.turns >= first
+    since = learning.turns - learning.last
+    return since >= AGAIN or learning.last < USUAL <= learning.turns or (behind and since >= EARLY)
+
+
+def _fresh(k: Knowledge, topology: Topology, plan: Plan, window: MeasuredWindow, when: str) -> list[Model]:
     """What is learned of models that only stand in, or are tentative."""
     found: dict[str, Model] = {}
     for task in topology.breadth_first:
-        model, now = models.get(task.model_name), window.tasks.get(task.name)
-        if (
-            task.static is not None
-            or model is None
-            or now is None
-            or not (model.unmeasured or model.tentative)
-        ):
-            continue
-        slot = next((bundle.slot for bundle in plan.placement.bundles if bundle.task == task.name), None)
+        model, slot = k.models.get(task.model_name), _slot_of(task.name, plan)
+        cost = row_cost(k.learning.seen.get(task.name, ()))
         used = window.slots.get(slot) if slot is not None else None
-        if slot is None or used is None:
+        if task.static is not None or model is None or slot is None or used is None or cost is None:
             continue
-        cost = row_cost(now, window.seconds, used)
-        if cost is not None:
-            vm = next(vm for vm in plan.vms if vm.vm == slot.vm)
-            size = ModelSlot(vm.slot_cores, vm.slot_memory_bytes, model.slot.machine)
-            share = _memory(slot, used, topology, plan, models)
-            new = model_from(replace(model, slot=size), cost, window.seconds, share, when)
-            if _better_known(model, new):
-                found[model.task] = new
+        if not (model.unmeasured or model.tentative) or not _better_known(model, cost):
+            continue
+        vm = next(vm for vm in plan.vms if vm.vm == slot.vm)
+        size = ModelSlot(vm.slot_cores, vm.slot_memory_bytes, model.slot.machine)
+        share = _memory(slot, used, topology, plan, k.models)
+        found[model.task] = model_from(replace(model, slot=size), cost, share, when)
     return list(found.values())
 
 
-def _better_known(before: Model, after: Model) -> bool:
-    if before.unmeasured or not after.tentative:
+def _better_known(before: Model, cost: RowCost) -> bool:
+    if before.unmeasured or not cost.why:
         return True
-    return float(after.more["rows"]) >= MORE * float(before.more.get("rows", 0.0))
+    known = before.more.get("tentative")
+    fewer = isinstance(known, list) and len(cost.why) < len(known)
+    return fewer or cost.rows >= MORE * float(before.more.get("rows", 0.0))
 
 
-def row_cost(now: TaskWindow, seconds: float, used: SlotWindow) -> RowCost | None:
-    """Of the rows of a window; None where they are too few. What a thread waits for others of its slot, which hold
-    the interpreter, or for a CPU, is not the task's own wait."""
-    rows = now.rate_in_tps * seconds
-    if rows < ROWS_LEAST or now.threads <= 0:
+def row_cost(seen: Sequence[RowsSeen]) -> RowCost | None:
+    """By these seconds; None where they are too few. What a thread waits for others of its slot, which hold the
+    interpreter, or for a CPU, is not the task's own wait."""
+    rows = math.fsum(one.rows for one in seen)
+    if len(seen) < LEAST or rows < ROWS_LEAST:
         return None
-    cpu_s = max(1e-7, now.cpu_cores / now.rate_in_tps)
-    busy_s = now.busy_share * now.threads / now.rate_in_tps
-    delay_s = now.run_delay_share * now.threads / now.rate_in_tps
-    others = max(0.0, used.cpu_cores - now.cpu_cores)
-    wait_s = now.wait_share * now.threads / now.rate_in_tps - delay_s - others * busy_s
-    disturbed = used.throttled_share > THROTTLED or delay_s > DELAYED * max(busy_s, cpu_s)
-    return RowCost(rows, cpu_s, wait_s if wait_s > WAITS * cpu_s else 0.0, disturbed)
+    row_s, frame_s = _line(seen)
+    cpu_s = max(1e-7, _in_large_frames(seen) or row_s + frame_s / PEAK_FRAME)
+    wait_s = math.fsum(one.wait_s - one.delay_s - one.others * one.busy_s for one in seen) / rows
+    few = rows < ROWS_ENOUGH and math.fsum(one.busy_s for one in seen) < BUSY_ENOUGH_S
+    why = {
+        "few rows": few,
+        "some seconds": len(seen) < ENOUGH,
+        "disturbed": sum(one.disturbed for one in seen) > DISTURBED * len(seen),
+        "small frames": _quick(seen) and _smallest(seen) > LARGE,
+    }
+    waits_s = wait_s if wait_s > WAITS * _mean_cpu(seen) else 0.0
+    return RowCost(rows, cpu_s, waits_s, tuple(name for name, holds in why.items() if holds))
 
 
-def model_from(before: Model, cost: RowCost, seconds: float, used_memory: float, when: str) -> Model:
+def _line(seen: Sequence[RowsSeen]) -> tuple[float, float]:
+    """(CPU of a row, of a frame): CPU = a × rows + b × frames, least squares; all of it the rows' where frames do not
+    tell."""
+    if not _varied(seen):
+        return _mean_cpu(seen), 0.0
+    weights = [1 / one.rows for one in seen]
+    rr = math.fsum(w * one.rows**2 for w, one in zip(weights, seen, strict=True))
+    rf = math.fsum(w * one.rows * one.frames for w, one in zip(weights, seen, strict=True))
+    ff = math.fsum(w * one.frames**2 for w, one in zip(weights, seen, strict=True))
+    rc = math.fsum(w * one.rows * one.cpu_s for w, one in zip(weights, seen, strict=True))
+    fc = math.fsum(w * one.frames * one.cpu_s for w, one in zip(weights, seen, strict=True))
+    whole = rr * ff - rf * rf
+    row_s, frame_s = (rc * ff - fc * rf) / whole, (fc * rr - rc * rf) / whole
+    return (row_s, frame_s) if row_s > 0 and frame_s >= 0 else (_mean_cpu(seen), 0.0)
+
+
+def _mean_cpu(seen: Sequence[RowsSeen]) -> float:
+    return math.fsum(one.cpu_s for one in seen) / max(1e-9, math.fsum(one.rows for one in seen))
+
+
+def _quick(seen: Sequence[RowsSeen]) -> bool:
+    """Could a frame cost as much as its rows?"""
+    rows, frames = math.fsum(one.rows for one in seen), math.fsum(one.frames for one in seen)
+    return _mean_cpu(seen) < QUICK_S and frames * PEAK_FRAME / VARIED > rows
+
+
+def _varied(seen: Sequence[RowsSeen]) -> bool:
+    each = sorted(one.frames / one.rows for one in seen)
+    return len(each) > LEAST and each[-2] > VARIED * each[1]
+
+
+def _in_large_frames(seen: Sequence[RowsSeen]) -> float:
+    """CPU of a quick task's row in the cheapest second with large frames, the most like a peak; 0: none had such."""
+    large = [one.cpu_s / one.rows for one in seen if one.frames <= LARGE * one.rows]
+    return min(large, default=0.0) if _quick(seen) else 0.0
+
+
+def _smallest(seen: Sequence[RowsSeen]) -> float:
+    """Frames for a row, when rows came together most."""
+    return min(one.frames / one.rows for one in seen)
+
+
+def model_from(before: Model, cost: RowCost, used_memory: float, when: str) -> Model:
     """The model of a task whose rows cost that."""
-    cores, busy_s = before.slot.cores, cost.rows * (cost.cpu_s + cost.wait_s)
+    cores = before.slot.cores
     most_tps = cores / cost.cpu_s
     points: list[Point] = []
     for threads in THREADS:
@@ -164,12 +281,14 @@ def model_from(before: Model, cost: RowCost, seconds: float, used_memory: float,
         points.append(Point(threads, tps, max(LEAST_SHARE, min(1.0, tps * cost.cpu_s / cores)), held))
         if tps >= most_tps:
             break
-    few = cost.rows < ROWS_ENOUGH and busy_s < BUSY_ENOUGH_S
-    why = [*["few rows"] * few, *["short"] * (seconds < MOST_S), *["disturbed"] * cost.disturbed]
     more = {key: value for key, value in before.more.items() if key not in ("unmeasured", "tentative")}
-    more |= {"provenance": "first rows", "measured_at": when, "rows": round(cost.rows), "seconds": seconds}
+    more |= {"provenance": "first rows", "measured_at": when, "rows": round(cost.rows)}
     more |= {"cpu_s_per_row": cost.cpu_s, "wait_s_per_row": cost.wait_s, "waiting": cost.wait_s > 0}
-    return replace(before, points=tuple(points), more=more | ({"tentative": why} if why else {}))
+    return replace(before, points=tuple(points), more=more | ({"tentative": [*cost.why]} if cost.why else {}))
+
+
+def _slot_of(task: str, plan: Plan) -> Slot | None:
+    return next((bundle.slot for bundle in plan.placement.bundles if bundle.task == task), None)
 
 
 def _memory(

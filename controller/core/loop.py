@@ -304,7 +304,9 @@ class Loop:
                 lambda: unread_spools_found(turn),
             ),
             models=(
-                lambda: learned_models.learned(turn, partial(window_of, intake, turn.now.mono_ns), need),
+                lambda: learned_models.learned(
+                    turn, partial(window_of, intake, turn.now.mono_ns), need, verdict.verdict == "unstable"
+                ),
                 lambda: prediction_accounting.found(turn, off_models, need),
                 lambda: model_updates.found(turn, need),
             ),

@@ -30,6 +30,7 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.messages import DesiredState, Keepers, Route, ThreadSpec, Token
 from headgate.topology_runtime.wire.report_messages import ProfileSpec
+from headgate.topology_runtime.wire.run_options import DataPlaneSettings
 
 # ── Who may hold the state of each key range: what the desired state says of keyed tasks. Pure ──────────
 #
@@ -203,7 +204,7 @@ def compose(k: Knowledge) -> m.DesiredState | None:
         modelled_tps=d.rollout.modelled_tps,
         held_dead=d.held_dead,
         draining=bool(d.draining),
-        settings=k.settings.data_plane,
+        settings=data_plane(k),
         hide_keys=k.settings.hide_keys,
         profile=k.profiles.desired,
         holders=tuple(holder.thread for holder in holders(d, threads)),
@@ -222,6 +223,12 @@ def compose(k: Knowledge) -> m.DesiredState | None:
         k.holders_token = token
     k.desired = replace(desired, token=token)
     return k.desired
+
+
+def data_plane(k: Knowledge) -> DataPlaneSettings:
+    """As set; while it is learned what rows cost, they come together for a while."""
+    gap_s, usual = k.learning.gap_s, k.settings.data_plane
+    return usual if gap_s is None else replace(usual, gap_s=max(gap_s, usual.gap_s))
 
 
 def _with_codes(

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from headgate.controller.execute import handover, rollout_steps
 from headgate.controller.execute.desired_state import (
     compose,
+    data_plane,
     first_specs,
     keepers_next,
     routes_now,
@@ -82,14 +83,14 @@ def modelled_tps(
     plan: Plan, topology: Topology, models: Mapping[str, Model], threads: tuple[ThreadAt, ...]
 ) -> dict[int, float]:
     """Thread → rows/s it is modelled for: its part of I(q), or of the planned rate where there is no
-    model (sources, sinks)."""
+    model (sources, tasks that nothing is known of yet)."""
     sizes = {(bundle.slot, bundle.task): bundle.threads for bundle in plan.placement.bundles}
     rates = {task.task: task.rate_tps for task in plan.allocation.tasks}
     weights = {thread: part for parts in thread_weights(plan, threads).values() for thread, part in parts}
     modelled = {}
     for thread in threads:
         task = topology.by_name[thread.task]
-        if task.static is None:
+        if task.static is None and not models[task.model_name].unmeasured:
             size = sizes[thread.slot, thread.task]
             modelled[thread.thread] = peak_rate(models[task.model_name], size) / size
         else:
@@ -346,6 +347,8 @@ def _is_at_rest(d: Durable) -> bool:
 def _out_of_date(k: Knowledge) -> bool:
     """May the desired state be another than the one composed last?"""
     if k.desired is None or k.composed_of is None or k.desired.starts:
+        return True
+    if k.desired.token.epoch and k.desired.settings != data_plane(k):
         return True
     if (k.desired.profile, k.desired.profiles) != (k.profiles.desired, first_specs(k)):
         return True

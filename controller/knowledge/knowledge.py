@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import add
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterQueue
@@ -315,6 +315,32 @@ class FirstProfiles:
     seconds: list[float] = field(default_factory=list)
 
 
+class RowsSeen(NamedTuple):
+    """What a task's threads did in a second: frames that their rows came in; CPU, time in calls and of that off the
+    CPU, delay until there was a CPU; what else the slot's CPU was used for. disturbed: the slot had not what is its."""
+
+    rows: float
+    frames: float
+    cpu_s: float
+    busy_s: float
+    wait_s: float
+    delay_s: float
+    others: float
+    disturbed: bool
+
+
+@dataclass(slots=True)
+class Learning:
+    """Of tasks that nothing is known of yet, or little. seen: task → seconds of it; turns: of such a look,
+    before this one; last: in which models were learned. gap_s: how long rows wait for others in buffers meanwhile (None:
+    as ever)."""
+
+    seen: dict[str, list[RowsSeen]] = field(default_factory=dict)
+    gap_s: float | None = None
+    turns: int = 0
+    last: int = 0
+
+
 Stage = Literal["running", "ending", "draining", "settling", "leaving", "over"]
 
 
@@ -388,6 +414,7 @@ class Knowledge:
     )  # VM → when and why its version was refused
 
     # what was thought
+    learning: Learning = field(default_factory=Learning)
     background: BackgroundJobs = field(default_factory=BackgroundJobs)
     considered: frozenset[str] = frozenset()  # VMs that were there when it was planned last
     proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable

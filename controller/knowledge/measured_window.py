@@ -60,6 +60,7 @@ class EdgeWindow(msgspec.Struct, frozen=True):
     between_slots_tps: float = 0.0
     between_vms_tps: float = 0.0
     between_vms_bytes_per_s: float = 0.0
+    frames_per_s: float = 0.0
 
 
 class Latency(msgspec.Struct, frozen=True):

@@ -178,6 +178,7 @@ def _edges(intake: Intake, rows: Ints, cover_s: float) -> dict[tuple[str, str], 
             between_slots_tps=float(per_s[n, x.SLOTS_TUPLES]),
             between_vms_tps=float(per_s[n, x.VMS_TUPLES]),
             between_vms_bytes_per_s=float(per_s[n, x.VMS_BYTES]),
+            frames_per_s=float(per_s[n, x.FRAMES]),
         )
         for n, edge in enumerate(intake.map.edges)
     }
