@@ -2,12 +2,12 @@
 
 Such a task has one thread to begin with (a stand-in for its model, `Model.unmeasured`). What its thread spends on a
 row, on the CPU and waiting, gives a model with several numbers of threads: q of them, in a slot of C cores, carry
-min(q / (cpu + wait), C / cpu) rows/s. What few rows say, or disturbed ones, is marked (`Model.tentative`), planned with,
-and learned again from more of them.
+min(q / (cpu + wait), C / cpu) rows/s. What few rows say, or disturbed ones, is marked (`Model.tentative`), planned
+with, and learned again from more of them.
 
-A quick task's row costs much less among others in a frame, as at its peak, than alone. So for some seconds rows wait in
-buffers for others (`Learning.gap_s`), then again they do not, and a line through both (CPU = a × rows + b × frames) tells
-what a row costs, and what a frame.
+A quick task's row costs much less among others in a frame, as at its peak, than alone. So for some seconds rows wait
+in buffers for others (`Learning.gap_s`), then again they do not, and a line through both (CPU = a × rows + b × frames)
+tells what a row costs, and what a frame.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def _with_unknown(request: PlanRequest, lacking: int) -> Plan | None:
     share them, two and two, four and four, …: VMs are added last."""
     alone = replace(request, may_add=())
     together = replace(alone, allocator=COUNTED[0], mapper=COUNTED[1])
-    shares = dict.fromkeys(max(2.0**-n, 1 / lacking) for n in range(1, lacking.bit_length() + 1))
+    shares = dict.fromkeys(max(2.0**-n, 0.5 / lacking) for n in range(1, lacking.bit_length() + 2))
     tries = [alone, *(replace(together, unknown=share) for share in shares)]
     tries.append(replace(tries[-1], may_add=request.may_add))
     for tried in tries:

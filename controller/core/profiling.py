@@ -24,7 +24,7 @@ from headgate.controller.knowledge.knowledge import FirstProfile, Knowledge, Tur
 from headgate.controller.knowledge.loop_events import Distrust, Event, FromVm, KeepModel, Now
 from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.run_view import Measuring, TaskMeasuring
-from headgate.controller.models.model_data import model_data, model_of
+from headgate.controller.models.model_data import model_of
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model, cpu, peak
 from headgate.controller.plan.predict.slot_fit import fitted, near

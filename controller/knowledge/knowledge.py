@@ -331,9 +331,8 @@ class RowsSeen(NamedTuple):
 
 @dataclass(slots=True)
 class Learning:
-    """Of tasks that nothing is known of yet, or little. seen: task → seconds of it; turns: of such a look,
-    before this one; last: in which models were learned. gap_s: how long rows wait for others in buffers meanwhile (None:
-    as ever)."""
+    """Of tasks that nothing is known of yet, or little. seen: task → seconds of it; turns: of such a look; last: in
+    which models were learned. gap_s: how long rows wait for others in buffers meanwhile (None: as ever)."""
 
     seen: dict[str, list[RowsSeen]] = field(default_factory=dict)
     gap_s: float | None = None

@@ -240,7 +240,7 @@ def test_a_price_that_is_none(scene):
 
 def test_without_models_only_examples_are_planned(scene):
     scene.headgate("plan", str(scene.folder / "flow.json"), "--rate", "1", code=2)
-    assert "no folder of models given" in scene.err
+    assert "no models are known of this topology" in scene.err
 
 
 def test_prices_of_a_file_of_ones_own(scene):
@@ -263,13 +263,13 @@ def test_the_demo_is_planned_by_its_name_with_what_up_measured(scene, tmp_path, 
     scene.headgate("plan", "demo", "--rate", "50")
     assert str(demo.MODELS) in scene.err, "those that came with headgate, before the first run"
     ran = demo.topology("127.0.0.1:4711", None, str(tmp_path / "archive"))  # as `headgate up` runs it
-    folder = store.folder(ran, (), demo.SLOT_CORES, demo.SLOT_MEMORY_BYTES)
+    shelf = store.Shelf(ran, (), demo.SLOT_CORES, demo.SLOT_MEMORY_BYTES)
     for task in ("parse", "mean", "sample", "score", "lookup"):
-        store.save(folder, {"schema": "headgate/model/v1", "task": task, "slot": {"cores": 0.25},
+        shelf.keep({"schema": "headgate/model/v1", "task": task, "slot": {"cores": 0.25},
                             "points": [{"threads": 1, "rate_tps": 100.0, "cpu": 0.5, "memory": 0.1}]})  # fmt: skip
     found = json.loads(scene.headgate("plan", "demo", "--rate", "50", "-o", "json"))
     assert found["topology"] == "demo" and found["rate_tps"] == 50
-    assert str(folder) in scene.err
+    assert str(shelf.folder) in scene.err
 
 
 # ── `--from-trace`: a plan by what a recorded run measured, of a trace whose rows are known ─────────────

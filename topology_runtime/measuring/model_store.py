@@ -136,7 +136,7 @@ class Shelf:
     def kept(self) -> dict[str, dict[str, Any]]:
         """Model → what is kept of it, where something is."""
         found = {name: _kept(self.file(name)) for name in modelled(self.topology)}
-        return {name: model for name, model in found.items() if isinstance(model, dict)}
+        return {n: model for n, model in found.items() if isinstance(model, dict) and not stands_in(model)}
 
     def lacking(self) -> list[str]:
         kept = self.kept()
