@@ -71,8 +71,12 @@ class Outcome:
     waited_for: str = ""
 
     @property
+    def whole(self) -> bool:
+        return self.ended in ("OLD", "NEW")
+
+    @property
     def good(self) -> bool:
-        return self.ended in ("OLD", "NEW") and self.seconds <= ENDED_S
+        return self.whole and self.seconds <= ENDED_S
 
 
 class Enactments:

@@ -9,12 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from keys_made import agent, operator
+from patience import PATIENCE_S, until
 
 from headgate.topology_runtime.wire import channels as c
 from headgate.topology_runtime.wire import messages as m
@@ -26,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here: apt-get install gcc"),
 ]
 SOURCE = Path(__file__).with_name("another_clock.c")
-LIMIT_S, HOUR_S = 30.0, 3600
+HOUR_S = 3600
 STATIC = {"threads": 1, "cpu": 0.9, "memory": 0.1}
 TASKS = """
 from headgate.topology_runtime.api.logic import Source
@@ -107,7 +108,7 @@ class Cluster:
             self.processes.append(subprocess.Popen(command, cwd=self.folder, env=env, stdout=log, stderr=log))
 
     def ask(self, command: str) -> Any:
-        return c.ask(operator(self.state), m.Request(command), LIMIT_S).data
+        return c.ask(operator(self.state), m.Request(command), PATIENCE_S).data
 
     def behind_s(self) -> float | None:
         vms = {vm["vm"]: vm for vm in self.ask("status")["vms"]}
@@ -126,13 +127,6 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def until(what: Callable[[], Any], log: Callable[[], str] = str) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not what():
-        assert time.monotonic() < end, log()
-        time.sleep(0.1)
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ def test_a_source_that_does_not_come_back_is_named_and_read_again(cluster: Clust
         cluster.ready(0, 1)
         return f"({times} tries)" in (cluster.folder / "agent.log").read_text()
 
-    cluster.wait(lambda: struck(3), 30.0)
+    cluster.wait(lambda: struck(3))
     log = (cluster.folder / "agent.log").read_text()
     assert f"source source at source[0] position {BAD}: hung: no answer within max_call_s=1 (3 tries)" in log
     (cluster.rows / "mended").touch()

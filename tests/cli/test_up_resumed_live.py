@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S, until
 
 from watched_runs import counted_tasks
 
 pytestmark = pytest.mark.live
 
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
-START_S, ENOUGH, LEFT_S = 30.0, 120, 5.0
+ENOUGH = 120
 
 FLOW = """
 from headgate.topology_runtime.api.builder import topology
@@ -61,10 +62,7 @@ def numbers(folder: Path) -> list[int]:
 
 
 def wait_for(folder: Path, rows: int, up: subprocess.Popen[bytes], log: str) -> None:
-    end = time.monotonic() + START_S
-    while len(set(numbers(folder))) < rows:
-        assert time.monotonic() < end and up.poll() is None, (folder / log).read_text()
-        time.sleep(0.05)
+    until(lambda: len(set(numbers(folder))) >= rows, (folder / log).read_text, up)
 
 
 def alive(folder: Path) -> list[str]:
@@ -113,16 +111,13 @@ def test_a_run_goes_on_where_it_was_killed(killed: Path) -> None:
     (controller,) = [line for line in alive(killed) if " controller run " in line]
     assert " --set begin-ahead=yes " in controller, "it imported while what the run knows was read"
     up.send_signal(signal.SIGINT)
-    assert up.wait(60) == 0, (killed / "second.log").read_text()
+    assert up.wait(PATIENCE_S) == 0, (killed / "second.log").read_text()
     summary: dict[str, Any] = json.loads((killed / "second.json").read_text())
     tuples = summary["tuples"]
     assert (tuples["lost"], tuples["in_flight"]) == (0, 0)
     assert sorted(set(numbers(killed))) == list(range(tuples["emitted"])), "whole, over both lives"
     assert len(set(numbers(killed))) == tuples["acked"]
-    end = time.monotonic() + LEFT_S
-    while left := alive(killed):
-        assert time.monotonic() < end, left
-        time.sleep(0.1)
+    until(lambda: not alive(killed), lambda: str(alive(killed)))
     over = subprocess.run(
         [*HEADGATE, "up", "--resume", "--state-dir", "state"],
         cwd=killed,
@@ -145,7 +140,7 @@ def test_other_options_are_refused_and_the_run_can_be_resumed_still(killed: Path
 # ── `up` is killed just as a plan for more is brought into force: with `up --resume` all that a live source
 # took is done, and keyed state lacks no row.
 
-KEYS, LIMIT_S, DOWN_S = counted_tasks.KEYS, 90.0, 2.0
+KEYS, DOWN_S = counted_tasks.KEYS, 2.0
 
 LIVE_FLOW = """
 import socket
@@ -231,10 +226,7 @@ class KilledRun:
             )
 
     def until(self, what: Callable[[], Any], up: subprocess.Popen[bytes], log: str) -> None:
-        end = time.monotonic() + LIMIT_S
-        while not what():
-            assert time.monotonic() < end and up.poll() is None, (self.folder / log).read_text()
-            time.sleep(0.02)
+        until(what, (self.folder / log).read_text, up)
 
     @property
     def rows(self) -> list[tuple[int, int, int]]:
@@ -270,12 +262,10 @@ def test_what_a_live_source_took_and_keyed_state_are_there_after_a_kill(
     time.sleep(DOWN_S)
     again, sender.rate = sender.sent, 50.0
     up = run.up("second", "--resume")
-    run.until(lambda: max(number for number, _, _ in run.rows) > again, up, "second.log")
-    time.sleep(3)
+    run.until(lambda: max(number for number, _, _ in run.rows) > again + 150, up, "second.log")
     sender.end()
-    time.sleep(1)
     up.send_signal(signal.SIGINT)
-    assert up.wait(90) == 0, (run.folder / "second.log").read_text()
+    assert up.wait(PATIENCE_S) == 0, (run.folder / "second.log").read_text()
 
     tuples = json.loads((run.folder / "second.json").read_text())["tuples"]
     assert (tuples["lost"], tuples["in_flight"], tuples["left_on_vms"]) == (0, 0, 0)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.live
 
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
-START_S, END_S = 40.0, 40.0
 
 FLOW = """
 from headgate.topology_runtime.api.builder import topology
@@ -69,7 +69,7 @@ def up(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def headgate(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*HEADGATE, *words], cwd=home, capture_output=True, text=True, timeout=END_S, check=False
+        [*HEADGATE, *words], cwd=home, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
 
@@ -81,18 +81,11 @@ def letters(home: Path, *words: str) -> dict[str, Any]:
     return found
 
 
-def until(condition: Callable[[], bool], home: Path, seconds: float = START_S) -> None:
-    deadline_s = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline_s, (home / "err.txt").read_text()[-3000:]
-        time.sleep(0.2)
-
-
 def test_letters_outlive_their_controller_and_their_run(
     up: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     run = up(10, "--rates", "40")
-    until(lambda: letters(tmp_path)["dead_lettered"] >= 5, tmp_path)
+    until(lambda: letters(tmp_path)["dead_lettered"] >= 5, (tmp_path / "err.txt").read_text)
     first = letters(tmp_path)["letters"][0]
     assert (first["id"], first["task"], first["position"], first["error"]) == (
         1,
@@ -111,14 +104,17 @@ def test_letters_outlive_their_controller_and_their_run(
     before = letters(tmp_path)
     pid = json.loads((tmp_path / "state/controller/endpoint").read_text())["pid"]
     os.kill(pid, signal.SIGKILL)
-    until(lambda: letters(tmp_path)["dead_lettered"] > before["dead_lettered"] + 3, tmp_path)
+    until(
+        lambda: letters(tmp_path)["dead_lettered"] > before["dead_lettered"] + 3,
+        (tmp_path / "err.txt").read_text,
+    )
     after = letters(tmp_path)
     assert [x["id"] for x in after["letters"]][: len(before["letters"])] == [
         x["id"] for x in before["letters"]
     ]
     assert after["dropped"] == 1 and len({x["position"] for x in after["letters"]}) == len(after["letters"])
     run.send_signal(signal.SIGINT)
-    out, _ = run.communicate(timeout=END_S)
+    out, _ = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, (tmp_path / "err.txt").read_text()[-3000:]
     summary = json.loads(out)
     tuples = summary["tuples"]
@@ -132,7 +128,7 @@ def test_a_run_of_nothing_but_dead_rows_ends_8_and_says_so(
     up: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     run = up(1, "--rates", "8", "--seconds", "3")
-    out, _ = run.communicate(timeout=START_S + END_S)
+    out, _ = run.communicate(timeout=PATIENCE_S)
     said = (tmp_path / "err.txt").read_text()
     assert run.returncode == 8, said[-3000:]
     assert json.loads(out)["tuples"]["lost"] == 0

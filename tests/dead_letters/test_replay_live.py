@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.live
 
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
-START_S, END_S = 40.0, 60.0
 
 FLOW = """
 import os
@@ -70,7 +70,7 @@ def up(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 
 def headgate(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*HEADGATE, *words], cwd=home, capture_output=True, text=True, timeout=END_S, check=False
+        [*HEADGATE, *words], cwd=home, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
 
@@ -80,16 +80,9 @@ def letters(home: Path, state: str) -> dict[str, Any]:
     return found
 
 
-def until(condition: Callable[[], bool], home: Path) -> None:
-    deadline_s = time.monotonic() + START_S
-    while not condition():
-        assert time.monotonic() < deadline_s, (home / "err.txt").read_text()[-3000:]
-        time.sleep(0.2)
-
-
 def end(run: subprocess.Popen[str], home: Path) -> dict[str, Any]:
     run.send_signal(signal.SIGINT)
-    out, _ = run.communicate(timeout=END_S)
+    out, _ = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, (home / "err.txt").read_text()[-3000:]
     found: dict[str, Any] = json.loads(out)
     return found
@@ -103,7 +96,7 @@ def test_letters_replayed_once_their_cause_is_mended_reach_the_sink(
     up: Callable[[str], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     run = up("state")
-    until(lambda: len(letters(tmp_path, "state")["letters"]) >= 20, tmp_path)
+    until(lambda: len(letters(tmp_path, "state")["letters"]) >= 20, (tmp_path / "err.txt").read_text)
     where = ("--controller", "state", "--yes")
     still = headgate(tmp_path, "deadletter", "replay", "1", "2", *where, "-o", "json")
     assert still.returncode == 8 and json.loads(still.stdout)["died_again"] == [1, 2], still.stderr
@@ -125,7 +118,7 @@ def test_letters_of_a_run_that_is_over_are_processed_by_another(
     up: Callable[[str], subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     first = up("first")
-    until(lambda: len(letters(tmp_path, "first")["letters"]) >= 20, tmp_path)
+    until(lambda: len(letters(tmp_path, "first")["letters"]) >= 20, (tmp_path / "err.txt").read_text)
     trace = end(first, tmp_path)["trace"]
     died = [x["position"] for x in json.loads(
         headgate(tmp_path, "deadletter", "list", "--trace", trace, "-o", "json").stdout
@@ -133,7 +126,7 @@ def test_letters_of_a_run_that_is_over_are_processed_by_another(
     (tmp_path / "sink.txt").unlink()
     (tmp_path / "mended").touch()
     second = up("second")
-    until(lambda: (tmp_path / "sink.txt").exists(), tmp_path)
+    until(lambda: (tmp_path / "sink.txt").exists(), (tmp_path / "err.txt").read_text)
     where = ("--trace", trace, "--controller", "second", "--yes")
     done = headgate(tmp_path, "deadletter", "replay", *where, "-o", "json")
     assert done.returncode == 0 and json.loads(done.stdout)["done"] == len(died), done.stderr

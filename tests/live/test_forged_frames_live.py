@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from patience import PATIENCE_S
 from test_data_plane_live import line, rig_of, stored
 
 from headgate.topology_runtime.keys.curve import new_pair
@@ -21,7 +22,6 @@ from headgate.topology_runtime.worker.rows import row_values as wire
 pytestmark = pytest.mark.live
 FORGED = 999_999_999
 FRAMES = 50
-LINKED_S = 5.0
 
 
 def forged(rig: Rig, incarnation: int, sequence: int) -> bytes:
@@ -74,7 +74,7 @@ def test_a_frame_of_nobody_who_is_named_reaches_nobody(named: bool, stolen: bool
         pair = keys.stolen[1] if stolen else new_pair()
         stranger = channels.PushChannel(contact_at(at[0].endpoint, pair))
         channels.Waiter([stranger.watch]).wait(
-            LINKED_S if stolen else 0.0
+            PATIENCE_S if stolen else 0.0
         )  # workers too ask first, then send
         for sequence in range(FRAMES):
             stranger.send_bytes(forged(rig, at[1].incarnation + (0 if named else 1), sequence))

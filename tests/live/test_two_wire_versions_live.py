@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from keys_made import agent, operator
+from patience import PATIENCE_S, until
 
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.messages import Request
@@ -23,7 +23,6 @@ from watched_runs.trials import end
 
 pytestmark = pytest.mark.live
 
-LIMIT_S = 60.0
 AS_IF = """
 import sys
 
@@ -81,18 +80,15 @@ class Mixed:
         )  # fmt: skip
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = channels.ask(operator(self.state), Request("status"), LIMIT_S).data
+        found: dict[str, Any] = channels.ask(operator(self.state), Request("status"), PATIENCE_S).data
         return found
 
     def wait(self, what: Callable[[], Any]) -> None:
-        end = time.monotonic() + LIMIT_S
-        while not what():
-            assert time.monotonic() < end, (self.root / "log").read_text()
-            time.sleep(0.1)
+        until(what, (self.root / "log").read_text)
 
     def headgate(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "headgate", *words]
-        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=LIMIT_S)
+        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=PATIENCE_S)
 
     def end(self) -> None:
         end(self.children)

@@ -9,19 +9,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from keys_made import agent, operator
 from package_made import folder
+from patience import PATIENCE_S, until
 
 from headgate.topology_runtime.packages import signing_keys
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.messages import PART_BYTES, Reply, Request
 
-LIMIT_S = 30.0
 FLOW = b"""
 from pathlib import Path
 
@@ -139,20 +138,20 @@ class Hosts:
         return self.start("agent", "run", *own, *place, *options)
 
     def ask(self, command: str, **arguments: Any) -> Reply:
-        return channels.ask(operator(self.state), Request(command, arguments), LIMIT_S)
+        return channels.ask(operator(self.state), Request(command, arguments), PATIENCE_S)
 
     def packed(self) -> Path:
         """The code and its topology, signed by ann."""
         made, topology = self.root / "made.package", self.code / "shipped_flow.py:flow"
         sign = ("--set", f"sign={self.root / 'ann' / 'signing.key'}", "--set", "on-every-host=note.folder")
         words = headgate("package", "build", self.code, "--topology", topology, "--output", made, *sign)
-        subprocess.run(words, cwd=self.elsewhere, check=True, capture_output=True, timeout=60)
+        subprocess.run(words, cwd=self.elsewhere, check=True, capture_output=True, timeout=PATIENCE_S)
         return made
 
     def submit(self, *options: str | Path, path: Path | None = None) -> subprocess.CompletedProcess[str]:
         """path: where the submitter's own Python finds what the code needs."""
         client = self.start_submit(*options, path=path)
-        out, said = client.communicate(timeout=90)
+        out, said = client.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(client.args, client.returncode, out, said)
 
     def start_submit(self, *options: str | Path, path: Path | None = None) -> subprocess.Popen[str]:
@@ -166,12 +165,8 @@ class Hosts:
     def vms(self) -> list[str]:
         return [vm["vm"] for vm in self.ask("status").data["vms"]]
 
-    def wait(self, what: Callable[[], bool], seconds: float = LIMIT_S) -> None:
-        end = time.monotonic() + seconds
-        while not what():
-            logs = "\n".join(path.read_text() for path in sorted(self.root.glob("*.log")))
-            assert time.monotonic() < end, logs
-            time.sleep(0.05)
+    def wait(self, what: Callable[[], bool]) -> None:
+        until(what, lambda: "\n".join(path.read_text() for path in sorted(self.root.glob("*.log"))))
 
     def log(self, of: str) -> list[str]:
         return (self.root / f"{of}.log").read_text().splitlines(keepends=True)
@@ -189,7 +184,7 @@ class Hosts:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self.wait(control_groups_gone, 5)
+        self.wait(control_groups_gone)
         shutil.rmtree(self.rows)
 
 

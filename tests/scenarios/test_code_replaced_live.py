@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.live
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
-GROUPS, LIMIT_S = 7, 60.0
+GROUPS = 7
 FLOW = """
 from headgate.topology_runtime.api.builder import topology
 from headgate.topology_runtime.api.logic import Keyed
@@ -99,11 +99,7 @@ class RunOfVersions:
         }
 
     def until(self, what: Callable[[], bool], words: str) -> None:
-        end = time.monotonic() + LIMIT_S
-        while not what():
-            assert time.monotonic() < end, f"{words}\n{(self.folder / 'up.log').read_text()[-3000:]}"
-            assert self.process.poll() is None, (self.folder / "up.log").read_text()[-3000:]
-            time.sleep(0.1)
+        until(what, lambda: f"{words}\n{(self.folder / 'up.log').read_text()[-3000:]}", self.process)
 
     def more(self, number: int) -> None:
         before = len(self.rows())
@@ -111,7 +107,7 @@ class RunOfVersions:
 
     def stopped(self) -> dict[str, Any]:
         self.headgate("stop")
-        out, _ = self.process.communicate(timeout=90)
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
         summary: dict[str, Any] = json.loads(out)
         return summary
 
@@ -122,7 +118,7 @@ def run(tmp_path: Path) -> Iterator[RunOfVersions]:
     yield made
     if made.process.poll() is None:
         made.process.terminate()
-        made.process.wait(30)
+        made.process.wait(PATIENCE_S)
 
 
 def test_every_row_is_counted_once_through_new_code_bad_code_and_the_code_before(run: RunOfVersions) -> None:

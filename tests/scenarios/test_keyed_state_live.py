@@ -15,19 +15,19 @@ from typing import Any
 
 import psutil
 import pytest
+from patience import PATIENCE_S, until
 
 from watched_runs.counted_run import CountedRun
 
 pytestmark = pytest.mark.live
 RATE_TPS = 60.0
-GONE_S = 30.0  # until a VM is held dead, and a plan without it is in force
 
 
 def holders(run: CountedRun, leaving: bool) -> list[int]:
     """Workers with threads of the keyed task that stay, or of slots where some leave."""
     slots = {
         (vm["vm"], slot["slot"])
-        for vm in run.command("status", answer_s=30.0)["vms"]
+        for vm in run.command("status")["vms"]
         for slot in vm["slots"]
         if (slot["leaving"] if leaving else "tally" in slot["threads"])
     }
@@ -42,20 +42,20 @@ def place(pid: int) -> tuple[str, int]:
 
 
 def planned(run: CountedRun, factor: float) -> None:
-    plan = run.command("plan", answer_s=30.0, rate_tps=RATE_TPS * factor, propose=True)
-    run.command("apply", answer_s=30.0, id=plan["id"])
+    plan = run.command("plan", rate_tps=RATE_TPS * factor, propose=True)
+    run.command("apply", id=plan["id"])
 
 
-def settled(run: CountedRun, seconds: float = 60.0) -> dict[str, Any]:
+def settled(run: CountedRun) -> dict[str, Any]:
     """Its status, once no plan is under way and rows come."""
-    end_s = time.monotonic() + seconds
-    while True:
+
+    def told() -> dict[str, Any] | None:
         run.segments.drain()
-        status: dict[str, Any] = run.command("status", answer_s=30.0)
-        if status["plan"] and status["stage"] in ("committed", "probation"):
-            return status
-        assert time.monotonic() < end_s, status["stage"]
-        time.sleep(0.2)
+        status: dict[str, Any] = run.command("status")
+        return status if status["plan"] and status["stage"] in ("committed", "probation") else None
+
+    status: dict[str, Any] = until(told, run.log, run.process, every_s=0.2)
+    return status
 
 
 def test_old_and_new_owners_killed_while_ranges_move_cost_no_row_and_no_state(tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_old_and_new_owners_killed_while_ranges_move_cost_no_row_and_no_state(tm
             for pid in (holders(run, leaving) or holders(run, not leaving))[:1]:
                 os.kill(pid, signal.SIGKILL)
                 killed[leaving] += 1
-            run.wait_for_rows(60.0, more=200)
+            run.wait_for_rows(more=200)
         settled(run)
-        run.end(60)
+        run.end()
         summary = run.finish()
         found = run.verdict(summary)
     finally:
@@ -90,17 +90,19 @@ def test_a_slot_given_up_where_no_other_worker_is_loses_no_state(tmp_path: Path)
         run.wait_for_rows(more=300)
         first = settled(run)["plan"]["epoch"]
         (owner,) = holders(run, leaving=False)[:1]
-        slot, end_s = place(owner), time.monotonic() + GONE_S
-        while run.command("status")["plan"]["epoch"] == first:
-            assert time.monotonic() < end_s, "its crashes led to no plan"
+        slot = place(owner)
+
+        def planned_round() -> bool:
             for pid in run.pids("worker"):
                 if place(pid) == slot:
                     os.kill(pid, signal.SIGKILL)
-            time.sleep(1.0)
+            return bool(run.command("status")["plan"]["epoch"] != first)
+
+        until(planned_round, run.log, run.process, every_s=1.0)
         settled(run)
         assert slot not in {place(pid) for pid in holders(run, leaving=False)}
-        run.wait_for_rows(60.0, more=300)
-        run.end(60)
+        run.wait_for_rows(more=300)
+        run.end()
         summary = run.finish()
         found = run.verdict(summary)
     finally:
@@ -121,16 +123,13 @@ def test_a_vm_lost_with_keyed_state_is_told_and_loses_no_row(tmp_path: Path) -> 
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         before = status["plan"]["epoch"]
-        end_s = time.monotonic() + GONE_S
-        while run.command("status")["plan"]["epoch"] == before:
-            assert time.monotonic() < end_s, "the VM's silence led to no plan"
-            time.sleep(0.2)
+        until(lambda: run.command("status")["plan"]["epoch"] != before, run.log, run.process)
         settled(run)
-        run.wait_for_rows(60.0, more=300)
+        run.wait_for_rows(more=300)
         for pid in stopped:
             os.kill(pid, signal.SIGKILL)
-        run.end(60)
-        run.process.wait(60)
+        run.end()
+        run.process.wait(PATIENCE_S)
         summary = json.loads((tmp_path / "out.json").read_text())
         found = run.verdict(summary)
     finally:

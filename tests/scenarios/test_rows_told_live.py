@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_S, until
 
 from watched_runs.trials import Trial
 
@@ -55,11 +56,13 @@ class OneSlot(Trial):
 
 
 def test_what_a_killed_slot_did_twice_is_counted_to_the_row(tmp_path: Path) -> None:
-    running = OneSlot(tmp_path, "150", 12, ["--vms", "1", "--max-vms", "1"])
+    running = OneSlot(tmp_path, "150", 600, ["--vms", "1", "--max-vms", "1"])
     try:
         for _ in range(KILLS):
             running.wait_for_tuples(more_than=len(running.stored()) + 200)
             running.kill("worker")
+        running.wait_for_tuples(more_than=len(running.stored()) + 200)
+        running.end()
         tuples = running.finish()["tuples"]
     finally:
         running.end()
@@ -74,7 +77,7 @@ def test_what_a_killed_slot_did_twice_is_counted_to_the_row(tmp_path: Path) -> N
 
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
 RATE_TPS = 150.0  # more than the sink's task does, so that events wait
-RUN_S, START_S, MOVED_S, READ_S = 60.0, 30.0, 25.0, 12.0
+RUN_S, READ = 600.0, 1500
 SPOOL = "/spools/in~0~"
 
 FLOW = """
@@ -133,14 +136,6 @@ def reader(folder: Path) -> tuple[psutil.Process, str] | None:
     return None
 
 
-def wait_for_reader(folder: Path, limit_s: float) -> tuple[psutil.Process, str]:
-    end = time.monotonic() + limit_s
-    while (found := reader(folder)) is None:
-        assert time.monotonic() < end, "nobody reads"
-        time.sleep(0.05)
-    return found
-
-
 def numbers(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
@@ -155,17 +150,21 @@ def test_events_that_a_given_up_slot_had_taken_reach_the_sink(tmp_path: Path) ->
     with open(tmp_path / "out.json", "wb") as out, open(log, "wb") as said:
         up = subprocess.Popen(words, cwd=tmp_path, stdout=out, stderr=said, stdin=subprocess.DEVNULL)
     try:
-        first = wait_for_reader(tmp_path, START_S)[1]
-        moved_by = time.monotonic() + MOVED_S
-        while (now := wait_for_reader(tmp_path, MOVED_S))[1] == first:
-            assert time.monotonic() < moved_by, log.read_text()
-            time.sleep(0.7)  # it takes events meanwhile
-            now[0].send_signal(signal.SIGKILL)
-            now[0].wait(5)
+        first = until(lambda: reader(tmp_path), log.read_text, up)[1]
+
+        def moved() -> bool:
+            process, spool = until(lambda: reader(tmp_path), log.read_text, up)
+            if spool == first:
+                time.sleep(0.7)  # it takes events meanwhile
+                process.send_signal(signal.SIGKILL)
+                process.wait(PATIENCE_S)
+            return bool(spool != first)
+
+        until(moved, log.read_text, up)
         before = int(taken.read_text())
-        time.sleep(READ_S)
+        until(lambda: int(taken.read_text()) > before + READ, log.read_text, up)
         up.send_signal(signal.SIGINT)
-        assert up.wait(60) in (0, 130), log.read_text()
+        assert up.wait(PATIENCE_S) in (0, 130), log.read_text()
     finally:
         if up.poll() is None:
             up.terminate()
