@@ -31,3 +31,9 @@ def within(seconds: float) -> pytest.MarkDecorator:
     """`within_s` for a test of what must come soon: how soon is asserted by `scripts/test full` alone."""
     quiet = pytest.param(seconds, marks=[pytest.mark.full, pytest.mark.alone])
     return pytest.mark.parametrize("within_s", [PATIENCE_S, quiet])
+
+
+# For a test that measures time or CPU besides: the gate asserts the rest, `scripts/test full` that too.
+timed = pytest.mark.parametrize(
+    "timed", [False, pytest.param(True, marks=[pytest.mark.full, pytest.mark.alone])]
+)

@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 
 import pytest
+from patience import timed
 
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.worker.meters import meter as mt
@@ -132,7 +133,7 @@ def test_nothing_is_lost_when_a_chained_worker_is_killed(tmp_path: Path) -> None
     assert {row for row, _ in noted(tmp_path, "last")} == set(range(rows))
 
 
-@pytest.mark.parametrize("timed", [False, pytest.param(True, marks=[pytest.mark.full, pytest.mark.alone])])
+@timed
 def test_cpu_is_the_task_s_whoever_spends_it(timed: bool, tmp_path: Path) -> None:
     """What one thread borrows another lends; and by the kernel's own count the task's thread did next to nothing."""
     rig = rig_of(tmp_path, {"second": "chain_tasks:costly"}, NAMES)
