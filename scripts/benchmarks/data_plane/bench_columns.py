@@ -10,20 +10,14 @@ score   a linear model of 16 features: lists of rows (`@batched`) and columns, f
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import statistics
 import sys
 import tempfile
 import time
-from pathlib import Path
-
-SCRIPTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(SCRIPTS))
 
 from psutil import Process
 
+from benchmarks.benchmark_runner import SCRIPTS, spread
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.worker.rig import Rig
@@ -87,32 +81,15 @@ def measured(name: str, repeats: int, seconds: float) -> dict[str, object]:
         said += f"{its_cpu_us:.2f} µs of CPU, 1/{cpu_ratios[-1]:.1f} of its {cpu_us:.2f}"
         print(f"{name} {i + 1}/{repeats}: {said}", file=sys.stderr)
     return {
-        "benchmark": name,
-        "n": repeats,
-        "ratio_to_rows": _spread(ratios),
-        "rows_cpu_to_its": _spread(cpu_ratios),
-        "rows_per_s": _spread(rates),
+        "case": name,
+        "ratio_to_rows": spread(ratios),
+        "rows_cpu_to_its": spread(cpu_ratios),
+        "rows_per_s": spread(rates),
     }
 
 
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+def columns(repeats: int = 5, seconds: float = 3.0) -> list[dict[str, object]]:
+    return [measured(name, repeats, seconds) for name in CASES]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    results = [measured(name, options.repeats, options.seconds) for name in CASES]
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
-        return
-    for result in results:
-        print("  ".join(f"{key}={value}" for key, value in result.items()))
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"columns": columns}

@@ -11,19 +11,14 @@ W3  200 rows/s through five stages over two workers: latency from the intended e
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import multiprocessing as mp
-import statistics
 import sys
 import tempfile
 import time
-from pathlib import Path
+from functools import partial
 
-SCRIPTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(SCRIPTS))
-
+from benchmarks.benchmark_runner import SCRIPTS, spread
 from benchmarks.data_plane import bench_tasks as bt
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.keys.curve import new_pair
@@ -171,7 +166,7 @@ def bare_hop(seconds: float) -> tuple[float, float]:
     return late[len(late) // 2], late[int(len(late) * 0.99)]
 
 
-def throughput(name: str, repeats: int, seconds: float) -> dict[str, object]:
+def throughput(name: str, repeats: int = 5, seconds: float = 3.0) -> dict[str, object]:
     places = {n: [0] for n in NAMES}
     if name == "W2":
         places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
@@ -184,15 +179,13 @@ def throughput(name: str, repeats: int, seconds: float) -> dict[str, object]:
         said = f"{rates[-1]:,.0f}/s, {threads[-1]:.2f} of bare, chained {chains[-1]:.2f}"
         print(f"{name} {i + 1}/{repeats}: {said}", file=sys.stderr)
     return {
-        "benchmark": name,
-        "n": repeats,
         "ratio_to_bare": spread(threads),
         "chained_to_bare": spread(chains),
         "tuples_per_s": spread(rates),
     }
 
 
-def latency(repeats: int, seconds: float) -> dict[str, object]:
+def latency(repeats: int = 5, seconds: float = 3.0) -> dict[str, object]:
     bare, threads, chains = [], [], []
     for i in range(repeats):
         bare.append(bare_hop(seconds))
@@ -200,7 +193,7 @@ def latency(repeats: int, seconds: float) -> dict[str, object]:
         chains.append(our_latency(seconds, NAMES))
         said = f"{threads[-1][0]:.2f} ms, chained {chains[-1][0]:.2f}, a bare hop {bare[-1][0]:.2f}"
         print(f"W3 {i + 1}/{repeats}: p50 {said}", file=sys.stderr)
-    result: dict[str, object] = {"benchmark": "W3", "n": repeats}
+    result: dict[str, object] = {}
     for name, ours in (("", threads), ("chained_", chains)):
         result[f"{name}p50_ms"] = spread([p50 for p50, _ in ours])
         for at, which in enumerate(("p50", "p99")):
@@ -209,29 +202,4 @@ def latency(repeats: int, seconds: float) -> dict[str, object]:
     return result
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=["W1", "W2", "W3"])
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    results = [
-        latency(options.repeats, options.seconds)
-        if name == "W3"
-        else throughput(name, options.repeats, options.seconds)
-        for name in options.names or ["W1", "W2", "W3"]
-    ]
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
-        return
-    for result in results:
-        print("  ".join(f"{key}={value}" for key, value in result.items()))
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"W1": partial(throughput, "W1"), "W2": partial(throughput, "W2"), "W3": latency}
