@@ -133,7 +133,7 @@ def peers(
     to: Path | None = None,
     kept: Path | None = None,
     plot: Path | None = None,
-) -> list[dict[str, Any]]:
+) -> dict[str, Any]:
     """to: keep all runs in this CSV; kept: run nothing, what this CSV says; plot: draw the ratios (SVG)."""
     if kept:
         runs = runs_of.read(kept.read_text("utf-8"))
@@ -142,11 +142,15 @@ def peers(
         runs = turns(works.split(","), systems, repeats, to)
     if plot:
         draw(plot, runs_of.lines(runs))
-    sys.stderr.write(runs_of.markdown(runs))
-    return [
+    lines = [
         {key: v._asdict() if isinstance(v, runs_of.Spread) else v for key, v in line._asdict().items()}
         for line in runs_of.lines(runs)
     ]
+    return {"lines": lines, "markdown": runs_of.markdown(runs)}
+
+
+def table(found: dict[str, Any]) -> str:
+    return str(found["markdown"]).rstrip("\n")
 
 
 BENCHMARKS = {"peers": peers}

@@ -38,7 +38,7 @@ def listed() -> dict[str, tuple[Path, str]]:
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     ordered = sorted(values)
-    p95 = ordered[int(0.95 * (len(ordered) - 1))]
+    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
     return {
         "n": len(values),
         "median": statistics.median(values),
@@ -48,9 +48,12 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def parameters_of(bench: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Of a partial those that are not given yet."""
-    return dict(inspect.signature(bench).parameters)
+def options_of(bench: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Its parameters that a word can give."""
+    plain = (int, float, str, tuple, Path, type(None))
+    return {
+        name: p for name, p in inspect.signature(bench).parameters.items() if isinstance(p.default, plain)
+    }
 
 
 def add_option(parser: argparse.ArgumentParser, one: inspect.Parameter, hint: Any) -> None:
@@ -77,17 +80,23 @@ def asked(
     known: set[str] = set()
     for bench in benches:
         hints = typing.get_type_hints(bench.func if isinstance(bench, partial) else bench)
-        for one in parameters_of(bench).values():
-            if one.kind is not one.VAR_POSITIONAL and one.name not in known:
-                add_option(parser, one, hints.get(one.name))
-                known.add(one.name)
-    takes_more = any(p.kind is p.VAR_POSITIONAL for bench in benches for p in parameters_of(bench).values())
+        for name, one in options_of(bench).items():
+            if name not in known:
+                add_option(parser, one, hints.get(name))
+                known.add(name)
+    takes_more = any("more" in inspect.signature(bench).parameters for bench in benches)
     given, more = parser.parse_known_args(words) if takes_more else (parser.parse_args(words), [])
     options = vars(given)
     return options.pop("output"), [
-        bench(*more, **{name: value for name, value in options.items() if name in parameters_of(bench)})
+        bench(*more, **{name: value for name, value in options.items() if name in options_of(bench)})
         for bench in benches
     ]
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {shown(one)}" for name, one in value.items())
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def table(found: dict[str, Any]) -> str:
@@ -98,10 +107,11 @@ def table(found: dict[str, Any]) -> str:
             if isinstance(value, list) and value and isinstance(value[0], dict):
                 yield f"{name}:"
                 yield from (
-                    "  " + "  ".join(f"{k} {v}" for k, v in row.items() if v is not None) for row in value
+                    "  " + "  ".join(f"{k} {shown(v)}" for k, v in row.items() if v is not None)
+                    for row in value
                 )
             else:
-                yield f"{name}: {value}"
+                yield f"{name}: {shown(value)}"
 
     return "\n".join(lines())
 

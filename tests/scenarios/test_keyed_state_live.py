@@ -6,10 +6,10 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ import psutil
 import pytest
 from patience import PATIENCE_S, until
 
+from benchmarks.live_runs.bench_replan import command
 from watched_runs.counted_run import CountedRun
+from watched_runs.trials import Trial
 
 pytestmark = pytest.mark.live
 RATE_TPS = 60.0
@@ -150,7 +152,7 @@ TASKS = "headgate.topology_runtime.tasks"
 STATIC = {"threads": 1, "cpu": 0.1, "memory": 0.1}
 
 
-def write_work(folder: Path, tally: str = "Tally", steps: str = "0,30\n4,110\n13,30\n60,30\n") -> None:
+def write_work(folder: Path, tally: str) -> None:
     topology = {
         "schema": "headgate/topology/v1",
         "name": "tally",
@@ -162,7 +164,7 @@ def write_work(folder: Path, tally: str = "Tally", steps: str = "0,30\n4,110\n13
                 "kind": "keyed",
                 "state": "keyed",
                 "run": f"keyed_tasks:{tally}",
-                "max_call_s": 10,
+                "max_call_s": 600,
             },
             {"name": "store", "run": f"{TASKS}.sinks:CollectToFile", "static": STATIC}
             | {"params": {"path": str(folder / "stored.txt")}},
@@ -181,29 +183,49 @@ def write_work(folder: Path, tally: str = "Tally", steps: str = "0,30\n4,110\n13
         slot = {"cores": 0.12, "memory_bytes": 536870912, "machine": "any"}
         model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": [point]}
         (folder / "models" / f"{task}.json").write_text(json.dumps(model))
-    (folder / "steps.txt").write_text(steps)
 
 
-def run(folder: Path) -> tuple[dict[str, Any], Counter[tuple[int, int]]]:
-    """The summary, and the rows stored: (group, its count)."""
-    command = [
-        sys.executable,
-        "-m",
-        "headgate",
-        "up",
-        "topology.json",
-        "--models",
-        "models",
-    ]
-    command += ["--rates", "steps.txt", "--seconds", "33", "--vms", "4,4", "-o", "json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    summary = json.loads(done.stdout)
-    assert len(summary["plans"]) >= 3, summary["plans"]
-    assert summary["state"]["lost_ranges"] == 0
-    return summary, Counter(
-        tuple(json.loads(line)) for line in (folder / "stored.txt").read_text().splitlines()
-    )
+class Tallied(Trial):
+    """`headgate up` of that work, whose offered rate is set as it goes."""
+
+    def __init__(self, folder: Path, tally: str) -> None:
+        self.tally = tally
+        super().__init__(folder, "30", 600, ["--vms", "4,4"])
+
+    def _write_topology(self) -> None:
+        write_work(self.folder, self.tally)
+
+    def offer(self, rate_tps: float) -> None:
+        command(self, "rate_set", rate_tps=rate_tps)
+
+    def says(self, *words: str) -> None:
+        until(lambda: any(one in self.log() for one in words), self.log, self.process)
+
+    def in_force(self, plan: int) -> None:
+        self.says(f"plan #{plan} probation", f"plan #{plan} committed")
+
+    def stored_rows(self) -> Counter[tuple[int, int]]:
+        """(group, its count)"""
+        return Counter(
+            tuple(json.loads(line)) for line in (self.folder / "stored.txt").read_text().splitlines()
+        )
+
+    def ended(self) -> dict[str, Any]:
+        self.end()
+        summary = self.finish()
+        assert len(summary["plans"]) >= 3, summary["plans"]
+        assert summary["state"]["lost_ranges"] == 0
+        return summary
+
+
+@contextmanager
+def tallied(folder: Path, tally: str) -> Iterator[Tallied]:
+    run = Tallied(folder, tally)
+    try:
+        run.in_force(1)
+        yield run
+    finally:
+        run.end()
 
 
 def counted_once(emitted: int) -> Counter[tuple[int, int]]:
@@ -211,18 +233,27 @@ def counted_once(emitted: int) -> Counter[tuple[int, int]]:
 
 
 def test_counts_stay_exact_while_ranges_move(tmp_path: Path) -> None:
-    write_work(tmp_path)
-    summary, rows = run(tmp_path)
+    with tallied(tmp_path, "Tally") as run:
+        for plan, rate_tps in ((2, 110.0), (3, 30.0)):
+            run.offer(rate_tps)
+            run.in_force(plan)
+        summary = run.ended()
     assert not any(plan["rolled_back"] for plan in summary["plans"])
-    assert rows == counted_once(summary["tuples"]["emitted"])
+    assert run.stored_rows() == counted_once(summary["tuples"]["emitted"])
 
 
 def test_a_long_legal_call_during_a_re_plan_loses_no_state(tmp_path: Path) -> None:
     """Rows are replayed meanwhile and come out again; no state counts them twice, or begins anew."""
-    write_work(
-        tmp_path, "SlowTally", "0,30\n4,110\n17,200\n60,200\n"
-    )  # a plan that waits for the call is lowered late
-    summary, rows = run(tmp_path)
-    assert (tmp_path / "slept").exists()
+    with tallied(tmp_path, "SlowTally") as run:
+        (tmp_path / "be-slow").touch()
+        until((tmp_path / "slow").exists, run.log, run.process)
+        run.offer(110.0)
+        run.says("plan #2 enacting")
+        time.sleep(3.0)
+        (tmp_path / "go-on").touch()
+        run.in_force(2)
+        run.offer(200.0)
+        run.in_force(3)
+        summary = run.ended()
     assert max(plan["pause_ms"] for plan in summary["plans"]) > 2000, "a re-plan waited for the call"
-    assert set(rows) == set(counted_once(summary["tuples"]["emitted"]))
+    assert set(run.stored_rows()) == set(counted_once(summary["tuples"]["emitted"]))

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import itertools
 import sys
-import tempfile
 import time
 
-from psutil import Process
-
-from benchmarks.benchmark_runner import SCRIPTS, spread
+from benchmarks.benchmark_runner import spread
+from benchmarks.data_plane import bench_data_plane as w12
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.wire import messages as m
-from headgate.topology_runtime.worker.rig import Rig
 
-FRAME = 512  # as W1 and W2 have it
 NAMES = ("source", "work", "sink")
 HERE_ALL, WORK_AWAY = (0, 0, 0), (0, 1, 0)  # slots of these
 ROWS, COLUMNS = ("Waves", "mean", "count"), ("WaveColumns", "mean_of_columns", "count_columns")
@@ -39,33 +35,19 @@ CASES = {  # what is measured: (its tasks, those of the row form, where)
 
 def run(tasks: tuple[str, ...], slots: tuple[int, ...], seconds: float) -> tuple[float, float]:
     """(rows/s at the sink, µs of CPU a row) of real workers, acks and meters on."""
-    made = [
-        Task(name, kind="source", run=f"benchmarks.data_plane.bench_column_tasks:{run}", static=Static())
-        if name == "source"
-        else Task(name, run=f"benchmarks.data_plane.bench_column_tasks:{run}")
-        for name, run in zip(NAMES, tasks, strict=True)
-    ]
+    source, *others = (f"benchmarks.data_plane.bench_column_tasks:{run}" for run in tasks)
+    made = [Task("source", kind="source", run=source, static=Static())]
+    made += [Task(name, run=run) for name, run in zip(NAMES[1:], others, strict=True)]
     topology = Topology("columns", tuple(made), tuple(Edge(a, b) for a, b in itertools.pairwise(NAMES)))
     places = {name: [slot] for name, slot in zip(NAMES, slots, strict=True)}
-    with tempfile.TemporaryDirectory() as directory:
-        settings = m.DataPlaneSettings(frame_rows=FRAME)
-        modelled = dict.fromkeys(NAMES, 16384.0)
-        rig = Rig(topology, places, directory, (str(SCRIPTS),), settings, modelled)
-        try:
-            rig.start()
-            rig.offer([(0.0, 20_000_000.0)])
-            rig.pump(1.0)
-            workers = [Process(rig.pid_of(slot)) for slot in set(slots)]
-            before, cpu_s, start = rig.count("sink"), cpu_s_of(workers), time.perf_counter()
-            rig.pump(seconds)
-            rows, took_s = rig.count("sink") - before, time.perf_counter() - start
-            return rows / took_s, 1e6 * (cpu_s_of(workers) - cpu_s) / rows
-        finally:
-            rig.stop()
-
-
-def cpu_s_of(workers: list[Process]) -> float:
-    return sum(times.user + times.system for times in (worker.cpu_times() for worker in workers))
+    modelled = dict.fromkeys(NAMES, w12.MODELLED_TPS)
+    with w12.running(topology, places, m.DataPlaneSettings(frame_rows=w12.FRAME), modelled) as rig:
+        rig.offer([(0.0, w12.FULL_TPS)])
+        rig.pump(1.0)
+        before, cpu_ns, start = rig.count("sink"), rig.cpu_ns()[""], time.perf_counter()
+        rig.pump(seconds)
+        rows, took_s = rig.count("sink") - before, time.perf_counter() - start
+        return rows / took_s, (rig.cpu_ns()[""] - cpu_ns) / rows / 1e3
 
 
 def measured(name: str, repeats: int, seconds: float) -> dict[str, object]:

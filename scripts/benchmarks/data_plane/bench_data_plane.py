@@ -16,6 +16,8 @@ import multiprocessing as mp
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from benchmarks.benchmark_runner import SCRIPTS, spread
@@ -32,24 +34,35 @@ from headgate.topology_runtime.worker.rows import row_values as wire
 
 FRAME = 512  # of the bare limits
 MODELLED_TPS = 16384.0  # opens the window: rows in flight at most twice as many
+FULL_TPS = 20_000_000.0  # more than anything does
 NAMES = ("source", "f1", "f2", "f3", "count")
+TWO_WORKERS = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
 
 
 def topology() -> Topology:
-    runs = {
-        "source": "benchmarks.data_plane.bench_tasks:Numbers",
-        **{n: f"benchmarks.data_plane.bench_tasks:{n}" for n in NAMES[1:]},
-    }
-    tasks = tuple(
-        Task(
-            n,
-            kind="source" if n == "source" else "map",
-            run=runs[n],
-            static=Static() if n == "source" else None,
-        )
-        for n in NAMES
-    )
+    own = "benchmarks.data_plane.bench_tasks"
+    source = Task("source", kind="source", run=f"{own}:Numbers", static=Static())
+    tasks = (source, *(Task(n, run=f"{own}:{n}") for n in NAMES[1:]))
     return Topology("bench", tasks, tuple(Edge(a, b) for a, b in itertools.pairwise(NAMES)))
+
+
+@contextmanager
+def running(
+    topology: Topology,
+    places: Mapping[str, Sequence[int]],
+    settings: m.DataPlaneSettings | None = None,
+    modelled: Mapping[str, float] | None = None,
+    chained: tuple[str, ...] = (),
+) -> Iterator[Rig]:
+    """Real workers, acks and meters on, until the block is left."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = settings or m.DataPlaneSettings()
+        rig = Rig(topology, places, folder, (str(SCRIPTS),), settings, modelled or {}, chained=chained)
+        try:
+            rig.start()
+            yield rig
+        finally:
+            rig.stop()
 
 
 def bare_loop(seconds: float) -> float:
@@ -99,42 +112,24 @@ def bare_pair(seconds: float) -> float:
 
 def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] = ()) -> float:
     """Rows/s at the sink of the real workers, acks and meters on."""
-    with tempfile.TemporaryDirectory() as directory:
-        rig = Rig(
-            topology(),
-            places,
-            directory,
-            (str(SCRIPTS),),
-            m.DataPlaneSettings(frame_rows=FRAME_ROWS),
-            dict.fromkeys(NAMES, MODELLED_TPS),
-            chained=chained,
-        )
-        try:
-            rig.start()
-            rig.offer([(0.0, 20_000_000.0)])
-            rig.pump(1.0)
-            before, start = rig.count("count"), time.perf_counter()
-            rig.pump(seconds)
-            return (rig.count("count") - before) / (time.perf_counter() - start)
-        finally:
-            rig.stop()
+    settings, modelled = m.DataPlaneSettings(frame_rows=FRAME_ROWS), dict.fromkeys(NAMES, MODELLED_TPS)
+    with running(topology(), places, settings, modelled, chained) as rig:
+        rig.offer([(0.0, FULL_TPS)])
+        rig.pump(1.0)
+        before, start = rig.count("count"), time.perf_counter()
+        rig.pump(seconds)
+        return (rig.count("count") - before) / (time.perf_counter() - start)
 
 
 def our_latency(seconds: float, chained: tuple[str, ...] = ()) -> tuple[float, float]:
     """(p50, p99) in ms at 200 rows/s, five stages over two workers."""
-    places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
-    with tempfile.TemporaryDirectory() as directory:
-        rig = Rig(topology(), places, directory, (str(SCRIPTS),), chained=chained)
-        try:
-            rig.start()
-            rig.offer([(0.0, 200.0)])
-            rig.pump(1.0)
-            before = rig.latencies("count")
-            rig.pump(seconds)
-            buckets = [a - b for a, b in zip(rig.latencies("count"), before, strict=True)]
-            return percentile_ns(buckets, 0.5) / 1e6, percentile_ns(buckets, 0.99) / 1e6
-        finally:
-            rig.stop()
+    with running(topology(), TWO_WORKERS, chained=chained) as rig:
+        rig.offer([(0.0, 200.0)])
+        rig.pump(1.0)
+        before = rig.latencies("count")
+        rig.pump(seconds)
+        buckets = [a - b for a, b in zip(rig.latencies("count"), before, strict=True)]
+        return percentile_ns(buckets, 0.5) / 1e6, percentile_ns(buckets, 0.99) / 1e6
 
 
 def _echo(contact: Contact, count: int, gap_s: float) -> None:
@@ -167,9 +162,7 @@ def bare_hop(seconds: float) -> tuple[float, float]:
 
 
 def throughput(name: str, repeats: int = 5, seconds: float = 3.0) -> dict[str, object]:
-    places = {n: [0] for n in NAMES}
-    if name == "W2":
-        places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
+    places = TWO_WORKERS if name == "W2" else {n: [0] for n in NAMES}
     threads, chains, rates = [], [], []
     for i in range(repeats):
         bare = bare_loop(seconds) if name == "W1" else bare_pair(seconds)

@@ -12,16 +12,14 @@ workers' own meters tell it. Each leg is a mean; the source's is what is left of
 from __future__ import annotations
 
 import sys
-import tempfile
 from typing import Any
 
-from benchmarks.benchmark_runner import SCRIPTS, spread
+from benchmarks.benchmark_runner import spread
 from benchmarks.data_plane import bench_data_plane as w3
 from headgate.topology_runtime.latency.latency_buckets import bucket_ns
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.rig import Rig
 
-PLACES = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
 TASKS = w3.NAMES[1:]
 RATE_TPS = 200.0
 LINK = "f1", "f2"
@@ -39,17 +37,12 @@ class Counted:
 
 def legs(seconds: float, chained: tuple[str, ...]) -> dict[str, float]:
     """Mean ms of each leg, in order of a row's way; `whole` of all of them."""
-    with tempfile.TemporaryDirectory() as directory:
-        rig = Rig(w3.topology(), PLACES, directory, (str(SCRIPTS),), chained=chained)
-        try:
-            rig.start()
-            rig.offer([(0.0, RATE_TPS)])
-            rig.pump(1.0)
-            before = Counted(rig)
-            rig.pump(seconds)
-            return between(before, Counted(rig))
-        finally:
-            rig.stop()
+    with w3.running(w3.topology(), w3.TWO_WORKERS, chained=chained) as rig:
+        rig.offer([(0.0, RATE_TPS)])
+        rig.pump(1.0)
+        before = Counted(rig)
+        rig.pump(seconds)
+        return between(before, Counted(rig))
 
 
 def between(before: Counted, after: Counted) -> dict[str, float]:

@@ -157,7 +157,7 @@ def pressed(
 
 
 def stopped_sink(
-    seconds: float, row_bytes: int = 10, again_rows: int = 10_000, middle: Task = SAME
+    seconds: float = 15.0, row_bytes: int = 10, again_rows: int = 10_000, middle: Task = SAME
 ) -> dict[str, Any]:
     with pressed(row_bytes=row_bytes, middle=middle) as run:
         run.rig.offer([(0.0, FULL_TPS)])

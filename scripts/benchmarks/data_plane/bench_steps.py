@@ -277,7 +277,7 @@ def real(name: str, chained: bool, seconds: float) -> float:
         last = rig.topology.tasks[-1].name
         try:
             rig.start()
-            rig.offer([(0.0, 20_000_000.0)])
+            rig.offer([(0.0, w12.FULL_TPS)])
             rig.pump(1.0)
             rows, ns = rig.count(last), rig.cpu_ns()[""]
             rig.pump(seconds)
@@ -297,6 +297,8 @@ def plain(name: str, seconds: float) -> float:
 
 
 def of_works(of: tuple[str, ...] = WORKS, repeats: int = 3, seconds: float = 1.0) -> list[dict[str, Any]]:
+    if unknown := set(of) - set(WORKS):
+        sys.exit(f"error: no steps of {', '.join(unknown)}; there are {', '.join(WORKS)}")
     garbage.begin()
     results: list[dict[str, Any]] = []
     for name, chained in ((name, chained) for name in of for chained in (True, False)):

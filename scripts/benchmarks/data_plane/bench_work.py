@@ -18,36 +18,28 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.benchmark_runner import SCRIPTS
-from benchmarks.data_plane.bench_data_plane import MODELLED_TPS, spread
+from benchmarks.benchmark_runner import spread
+from benchmarks.data_plane.bench_data_plane import FULL_TPS, MODELLED_TPS, running
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.run_options import FRAME_ROWS
-from headgate.topology_runtime.worker.rig import Rig
 from peers import work
 
 NAMES = ("events", "parse", "count", "sink")
+OWN = "benchmarks.data_plane.bench_work_tasks"
 COUNTS = {
     "kept": Task("count", run="headgate.topology_runtime.tasks.stateful:CountByKey", state="keyed"),
-    "object": Task("count", run="benchmarks.data_plane.bench_work_tasks:CountHere"),
+    "object": Task("count", run="peers.headgate_tasks:Count"),
 }
 MOST_S = 120.0  # a run that takes longer has failed
 
 
 def topology(count: str, total: int, library: str, path: str) -> Topology:
     tasks = (
-        Task(
-            "events",
-            kind="source",
-            run="benchmarks.data_plane.bench_work_tasks:Events",
-            params={"total": total},
-            static=Static(),
-        ),
-        Task("parse", run="benchmarks.data_plane.bench_work_tasks:Parse", params={"library": library}),
+        Task("events", kind="source", run=f"{OWN}:Events", params={"total": total}, static=Static()),
+        Task("parse", run="peers.headgate_tasks:Parse", params={"library": library}),
         COUNTS[count],
-        Task(
-            "sink", run="benchmarks.data_plane.bench_work_tasks:Last", params={"total": total, "path": path}
-        ),
+        Task("sink", run=f"{OWN}:Last", params={"total": total, "path": path}),
     )
     edges = (
         Edge("events", "parse"),
@@ -79,27 +71,17 @@ def ours(count: str, total: int, library: str, chained: bool, modelled_tps: floa
     """The workers, from the offer to the last event at the sink."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counts.json"
-        rig = Rig(
-            topology(count, total, library, str(path)),
-            {name: [0] for name in NAMES},
-            folder,
-            (str(SCRIPTS),),
-            m.DataPlaneSettings(frame_rows=FRAME_ROWS),
-            dict.fromkeys(NAMES, modelled_tps),
-            chained=NAMES if chained else (),
-        )
-        try:
-            rig.start()
+        made, places = topology(count, total, library, str(path)), {name: [0] for name in NAMES}
+        settings, modelled = m.DataPlaneSettings(frame_rows=FRAME_ROWS), dict.fromkeys(NAMES, modelled_tps)
+        with running(made, places, settings, modelled, NAMES if chained else ()) as rig:
             before, start = rig.cpu_ns(), time.perf_counter()
-            rig.offer([(0.0, 20_000_000.0)])
+            rig.offer([(0.0, FULL_TPS)])
             rig.wait(lambda: rig.count("sink") >= total, MOST_S, "the last event at the sink")
             rate = total / (time.perf_counter() - start)
             cpu_ns = {name: (ns - before[name]) / total for name, ns in rig.cpu_ns().items()}
             rig.wait(path.exists, 10.0, "the sink's counts")
             check(json.loads(path.read_text()), total)
             return Measured(rate, cpu_ns)
-        finally:
-            rig.stop()
 
 
 def check(counts: dict[str, int], total: int) -> None:

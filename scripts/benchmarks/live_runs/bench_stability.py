@@ -130,10 +130,10 @@ def record(found: TrialResult, before_tps: float, after_tps: float) -> dict[str,
 @contextlib.contextmanager
 def service() -> Iterator[str]:
     """A throttled service of its own: "host:port"."""
-    script = SCRIPTS / "emulated_services" / "throttled_service.py"
-    command = [sys.executable, "-P", str(script), "--owner", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "emulated_services.throttled_service", "--owner", str(os.getpid())]
     command += ["--rate", str(THROTTLE_TPS), "--reserve", str(RESERVE_S)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
+    env = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env) as process:
         try:
             assert process.stdout is not None
             yield f"127.0.0.1:{int(process.stdout.readline())}"
