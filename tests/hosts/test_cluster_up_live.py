@@ -154,15 +154,15 @@ def test_a_vm_that_is_cut_off_comes_back_and_no_row_is_lost(running: Cluster, wa
         if ways == "both ways":
             other.drop_from(vm2)
     try:
-        wait_for(lambda: state_of(running, "vm2") in ("lost", "held_dead"), "the loss of vm2", 60)
+        wait_for(lambda: state_of(running, "vm2") in ("lost", "held_dead"), "the loss of vm2")
         there = arrived(rows)
-        wait_for(lambda: arrived(rows) > there + 300, "rows without vm2", 60)
+        wait_for(lambda: arrived(rows) > there + 300, "rows without vm2")
     finally:
         for host in running.bed.hosts:
             host.heal()
-    wait_for(lambda: state_of(running, "vm2") == "joined", "vm2", 60)
+    wait_for(lambda: state_of(running, "vm2") == "joined", "vm2")
     there = arrived(rows)
-    wait_for(lambda: arrived(rows) > there + 300, "rows after it", 60)
+    wait_for(lambda: arrived(rows) > there + 300, "rows after it")
     found = running.stopped(rows)
     assert found.keys() == {2 * number for number in range(len(found))}
 
@@ -171,15 +171,15 @@ def test_a_killed_controller_takes_over_and_a_vm_is_taken_away_while_rows_flow(r
     rows = running.submit("taken")
     control, before = running.host("control"), running.services()["controller"]
     control.inside("kill", "-9", str(before["pid"]))
-    wait_for(lambda: running.services()["controller"]["pid"] not in (None, before["pid"]), "a controller", 30)
+    wait_for(lambda: running.services()["controller"]["pid"] not in (None, before["pid"]), "a controller")
     assert running.status()["topology"] == "doubles"
     running.cluster("remove", "vm1", "--force")
     there = arrived(rows)
-    wait_for(lambda: arrived(rows) > there + 300, "rows without vm1", 60)
+    wait_for(lambda: arrived(rows) > there + 300, "rows without vm1")
     assert running.services()["agent.vm1"]["heard"] != "joined"
     running.cluster("add", "vm1", "--set", f"wheelhouse={running.wheels}")
     there = arrived(rows)
-    wait_for(lambda: arrived(rows) > there + 300, "rows with vm1", 60)
+    wait_for(lambda: arrived(rows) > there + 300, "rows with vm1")
     found = running.stopped(rows)
     assert found.keys() == {2 * number for number in range(len(found))}
 
@@ -192,9 +192,9 @@ def test_a_drained_vm_may_be_killed_and_nothing_comes_twice(running: Cluster) ->
     agent = running.services()[f"agent.{vm}"]
     running.host(vm).inside("kill", "-9", str(agent["pid"]))
     there = arrived(rows)
-    wait_for(lambda: arrived(rows) > there + 300, "rows without it", 60)
+    wait_for(lambda: arrived(rows) > there + 300, "rows without it")
     running.run("uncordon", vm)
-    wait_for(lambda: state_of(running, vm) == "joined", vm, 60)
+    wait_for(lambda: state_of(running, vm) == "joined", vm)
     found = running.stopped(rows)
     assert found == Counter(2 * number for number in range(len(found)))
 
@@ -218,7 +218,7 @@ def test_an_upgrade_goes_from_host_to_host_while_rows_flow_each_exactly_once(run
     assert {row["version"] for row in after.values()}.isdisjoint({row["version"] for row in before.values()})
     assert all(after[name]["pid"] != row["pid"] for name, row in before.items())
     there = arrived(rows)
-    wait_for(lambda: arrived(rows) > there + 200, "rows after it", 60)
+    wait_for(lambda: arrived(rows) > there + 200, "rows after it")
     found = running.stopped(rows)
     assert found == Counter(2 * number for number in range(len(found)))
     running.up()
@@ -233,7 +233,7 @@ def test_a_killed_agent_comes_back_by_itself(running: Cluster) -> None:
         now = running.services()["agent.vm2"]
         return bool(now["runs"]) and now["pid"] != before["pid"] and now["heard"] == "joined"
 
-    wait_for(back, "vm2", 30)
+    wait_for(back, "vm2")
     assert running.services()["agent.vm2"]["restarts"] == before["restarts"] + 1
 
 
