@@ -408,7 +408,7 @@ def test_spin_burns_cpu_and_wait_does_not() -> None:
     cpu_ns = time.thread_time_ns()
     assert Spin(cpu_ms=2.0)("row") == "row"
     spun_ns = time.thread_time_ns() - cpu_ns
-    assert 2_000_000 <= spun_ns < 20_000_000
+    assert spun_ns >= 2_000_000
     began_s = time.monotonic()
     assert Wait(ms=2.0)("row") == "row"
     assert time.monotonic() - began_s >= 0.002
