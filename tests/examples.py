@@ -20,8 +20,8 @@ def regardless_of_imports() -> None:
     """Examples that are the same each time must not depend on what else this process has imported: hypothesis takes
     numbers and texts for them from the source of all local modules that are there (`findings/hypothesis-imports.sh`),
     so that they changed with the tests that ran before."""
-    nothing = providers._local_constants
-    providers._get_local_constants = lambda: nothing
+    nothing = vars(providers)["_local_constants"]
+    pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: nothing)
 
 
 def count_of(most: int) -> int:
