@@ -24,7 +24,7 @@ SHIPPED = Path(__file__).resolve().parents[1] / "examples"
 RATES_FILE = str(SHIPPED / "demo_rates.csv")
 MODELS = SHIPPED / "demo_models"  # for slots of SLOT_CORES
 
-SLOT_CORES, SLOT_MEMORY_BYTES = 0.5, 512 * 1024**2  # of a run's slots, unless told otherwise (decision 106)
+SLOT_CORES, SLOT_MEMORY_BYTES = 0.5, 512 * 1024**2  # of a run's slots, unless told otherwise
 SENSORS, LINES = 500, 4096
 SAMPLE = 50  # one reading in so many is scored and looked up
 SCORE_STEPS = 4_000  # about 0.4 ms of CPU
