@@ -34,6 +34,9 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "top": ("top", "the same as a full-screen table: sort, filter, freeze"),
         "events": ("events", "what happened: plans, VMs that join and leave, dead letters"),
     },
+    "dashboards.terminal.logs_command": {
+        "logs": ("logs", "what tasks print and log, with their task and thread; -f: as it comes"),
+    },
     "topology_runtime.commands.profile_cli": {
         "model profile": ("profile", "measure how tasks behave with more threads in a slot"),
     },

@@ -25,6 +25,7 @@ from headgate.topology_runtime.traces.trace_tables import (
     DEAD_LETTERS,
     DECISIONS,
     INPUTS,
+    OUTPUT,
     PLANS,
     RUN_FILE,
     TABLES,
@@ -333,7 +334,8 @@ log = logging.getLogger(__name__)
 
 SYNC_S = 1.0  # lines are synced this often; a missing run.json is tried again
 LINES_WAIT_BYTES = 32 * 1024**2  # of each file of lines, in memory while the disk is full
-PARTED = (INPUTS, VIEWS)
+PARTED = (INPUTS, VIEWS, OUTPUT)
+OUTPUT_PARTS = 8  # of what tasks printed; the oldest goes when there is one more
 LINKS_WAIT_S = 2.0  # until the agents of both ends have reported which task a thread runs
 
 
@@ -387,6 +389,7 @@ class TraceWriter:
             file = self._files.get(name)
             if isinstance(file, PartedLines) and file.is_due:
                 self.attempt(f"parts of {name}", file.put_aside, 0)
+                self.attempt(f"old parts of {OUTPUT}", self._forget_output, 0)
                 self.attempt("old traces", self._grown, 0)
         for table, segments in self._segments.items():
             if segments.rows and (final or segments.is_due(now_s)):
@@ -394,6 +397,10 @@ class TraceWriter:
         if final or now_s - self._synced_s >= SYNC_S:
             self._synced_s = now_s
             self._sync()
+
+    def _forget_output(self) -> None:
+        for part in parts_of(self._directory / OUTPUT)[:-OUTPUT_PARTS]:
+            part.unlink()
 
     def close(self) -> None:
         for file in self._files.values():

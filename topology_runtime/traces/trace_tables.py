@@ -15,6 +15,8 @@ CORRECTED = "corrected"  # folder of the models that a run corrected
 LEDGER = "ledger.jsonl"  # the prediction ledger, beside the runs of its topology
 VIEWS = "views.jsonl"  # what was published of the run: snapshots, and deltas between them
 
+OUTPUT = "output.jsonl"  # what tasks printed and logged, a line each
+
 TIME, TEXT, COUNT, NUMBER = "time", "text", "count", "number"  # timestamp[us, UTC], string, int64, float64
 
 TABLES: dict[str, dict[str, str]] = {

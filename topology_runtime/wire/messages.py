@@ -25,6 +25,7 @@ from headgate.topology_runtime.wire.dead_letter_messages import LettersTaken as 
 from headgate.topology_runtime.wire.dead_letter_messages import Poisoned, VmStrikes
 from headgate.topology_runtime.wire.dead_letter_messages import SendAgain as SendAgain
 from headgate.topology_runtime.wire.dead_letter_messages import SentAgain as SentAgain
+from headgate.topology_runtime.wire.output_messages import OutputLines
 from headgate.topology_runtime.wire.report_messages import LINK_COLUMNS as LINK_COLUMNS
 from headgate.topology_runtime.wire.report_messages import SAMPLE_COLUMNS as SAMPLE_COLUMNS
 from headgate.topology_runtime.wire.report_messages import SLOT_COLUMNS as SLOT_COLUMNS
@@ -425,7 +426,7 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
     boot: int
 
 
-FromAgent = Hello | Report | SampleBlock | DeadLetters | Profiled | Goodbye | PackageAt
+FromAgent = Hello | Report | SampleBlock | DeadLetters | Profiled | Goodbye | PackageAt | OutputLines
 
 
 # ── agent ⇄ worker ──────────────────────────────────────────────────────────────────────────────

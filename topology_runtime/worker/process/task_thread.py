@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty
 from typing import Any
@@ -53,6 +53,7 @@ from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
 from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders, chained_to
+from headgate.topology_runtime.worker.process.task_output import SpeakingThread, TaskOutput
 
 # ── The lease as a worker has it: its exclusive threads begin nothing `MARGIN_NS` before its end, and a
 # call that is still under way at its end is ended with the process.
@@ -87,6 +88,7 @@ class HeldLease:
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks around so often: what concerns it wakes it
 KEYS_EVERY_NS = 1_000_000_000
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
+LETTERS_SAID = 3  # of a thread, on the console
 SAID_MOST = 500  # characters of an error that are reported
 
 
@@ -105,6 +107,7 @@ class Host:
     lease: HeldLease
     one: threading.Lock  # held by the thread whose call is named in the meter
     threads: Mapping[int, Receiving]  # of this worker, by number
+    output: TaskOutput = field(default_factory=lambda: TaskOutput(2))  # where what its tasks print goes
 
 
 class ThreadWork:
@@ -169,7 +172,9 @@ class TaskThread(threading.Thread):
         self.watch = MeterWatch(host.meter.words, at, desired.thread, host.one)
         number = topology.tasks.index(self.task)
         sink = FinishedLog(host.directory, number, desired.thread, host.board.incarnation, host.disk)
-        self.records = ThreadRecords(host.meter.words, at, host.letters, sink)
+        self.speaker: SpeakingThread | None = None
+        self._letters_said = 0
+        self.records = ThreadRecords(host.meter.words, at, self._on_letter, sink)
         numbers = random.Random()
         snapshots = partial(SnapshotFiles, host.directory)
         random64 = partial(numbers.getrandbits, 64)
@@ -187,13 +192,25 @@ class TaskThread(threading.Thread):
 
     def run_for(self, frame: Frame, before: int, cpu_ns: int) -> Ran | None:
         """As `Receiving` says; called by another thread of this worker."""
-        return self.work.run_for(frame, before, cpu_ns)
+        lent_by = self.host.output.lend(self.speaker)
+        ran = self.work.run_for(frame, before, cpu_ns)
+        self.host.output.lend(lent_by)
+        return ran
+
+    def _on_letter(self, letter: DeadLetter) -> None:
+        """The first ones are said, with their tracebacks; all are kept."""
+        if self._letters_said < LETTERS_SAID and (speaker := self.speaker) is not None:
+            self._letters_said += 1
+            for line in (f"a row became a dead letter: {letter.error}", *letter.traceback.splitlines()):
+                self.host.output.say(speaker, "error", line)
+        self.host.letters(letter)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
         self.host.meter.words[self.at + mt.TID] = threading.get_native_id()
         self.host.meter.words[self.at + mt.IDENT] = threading.get_ident()
+        self.speaker = self.host.output.speak_as(self.task.name, self.desired.thread)
         try:
             with self.watch.calling(mt.OPEN):
                 self.startup()
@@ -262,6 +279,7 @@ class TaskThread(threading.Thread):
     def over(self) -> None:
         """Nothing is counted any more; its records may go to others once the sender has sent what is there."""
         self.count()
+        self.host.output.over()
         self.host.board.out.put((None, Over(self.desired.thread)))
         self.host.changed()
 

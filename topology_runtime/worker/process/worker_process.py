@@ -61,6 +61,7 @@ from headgate.topology_runtime.worker.orders import worker_state as st
 from headgate.topology_runtime.worker.process import garbage
 from headgate.topology_runtime.worker.process.latency_watch import LatencyWatch
 from headgate.topology_runtime.worker.process.source_thread import SourceWork
+from headgate.topology_runtime.worker.process.task_output import TaskOutput
 from headgate.topology_runtime.worker.process.task_thread import (
     AnsweringWork,
     FrameWork,
@@ -118,6 +119,7 @@ class Worker:
         self.exit_code = 0
         self.mirror = Mirror(place.slot, place.directory)
         self.disk = DiskTroubles()
+        self.output = TaskOutput(sys.stderr.fileno())
         self.latency = LatencyWatch(self.board, self.meter, random.randrange)
         self.letters = LettersKept(place.directory, place.slot.number, place.incarnation, self.disk)
         self._paths: tuple[str, ...] = ()
@@ -167,6 +169,7 @@ class Worker:
         self._bad_rows()
         self.mirror.look(now_ns)
         self._look_at_latency(now_ns)
+        self.output.tell()
         self._report(now_ns)
 
     def shutdown(self) -> None:
@@ -379,7 +382,7 @@ class Worker:
     def _host(self) -> Host:
         return Host(
             self.board, self.meter, self.place.directory, self.letters.put, self.wake.set, self._crashed, self._lock,
-            self.disk, self.lease, self._one, self.threads,
+            self.disk, self.lease, self._one, self.threads, self.output,
         )  # fmt: skip
 
     _lock, _one = threading.Lock(), threading.Lock()
@@ -439,6 +442,7 @@ def run(place: WorkerPlace) -> int:
     with contextlib.suppress(OSError):  # where that is refused, rows leave a twentieth of a millisecond later
         prctl(PR_SET_TIMERSLACK, SLACK_NS)
     worker = Worker(place)
+    worker.output.install()
     worker.startup()
     with contextlib.suppress(KeyboardInterrupt):
         worker.main_loop()
