@@ -270,6 +270,8 @@ class Agent:
         worker = self.supervisor.speaking(who, message)
         if worker is None:
             return
+        if isinstance(message, WorkerReport):
+            self.sampler.user.add(message.metrics)
         if worker.slot in self.peers or isinstance(message, WorkerHello):
             self.peers[worker.slot] = peer  # its link may be a new one
         if isinstance(message, WorkerHello):

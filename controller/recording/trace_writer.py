@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from headgate.controller.monitor.sample_blocks import EDGES_NS, Arrays, arrays_of, percentiles_ns
 from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.user_metrics import percentile
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.platform.disk import sync_directory
 from headgate.topology_runtime.traces.line_parts import number_of, parts_of
@@ -226,6 +227,17 @@ def links(block: SampleBlock, arrays: Arrays, task_of: TaskOf) -> Columns:
     }
 
 
+def user_metrics(block: SampleBlock) -> Columns:
+    """One row per metric of a thread of which there is something new; count and percentiles of histograms alone."""
+    columns = _same(block, len(block.user)) | {"vm": [block.vm] * len(block.user)}
+    for name in ("slot", "task", "thread", "name", "kind", "value"):
+        columns[name] = [getattr(one, name) for one in block.user]
+    columns["count"] = [one.count if one.kind == "histogram" else None for one in block.user]
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        columns[name] = [percentile(dict(one.buckets), share) for one in block.user]
+    return columns
+
+
 def latency(block: SampleBlock, arrays: Arrays) -> Columns:
     """An even sample of the rows that reached a sink: its quantiles, each for as many rows as `tuples` says.
 
@@ -369,6 +381,7 @@ class TraceWriter:
         self._task_of.update(zip(arrays.threads[0].tolist(), block.tasks, strict=True))
         self._segments["samples"].add(samples(block, arrays), now_s)
         self._segments["slots"].add(slots(block, arrays, vm, predicted), now_s)
+        self._segments["user_metrics"].add(user_metrics(block), now_s)
         self._segments["latency"].add(latency(block, arrays), now_s)
         self._links.append((now_s, block, arrays))
 

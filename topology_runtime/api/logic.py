@@ -21,9 +21,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from headgate.topology_runtime.api.user_metrics import UserMetrics
 
 Row = Any
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,7 +46,8 @@ BATCHED_ROWS, BATCHED_COLUMNS = "rows", "columns"
 
 @dataclass(frozen=True)
 class Context:
-    """Where a task object runs. `directory`: a folder of its own on this VM, kept between restarts.
+    """Where a task object runs. `directory`: a folder of its own on this VM, kept between restarts. `metrics`: its own
+    figures, seen in `headgate status`, on the page, in Prometheus and SQL (docs/how-to/monitor.md).
 
     >>> class Log:
     ...     def open(self, context: Context) -> None:
@@ -58,6 +61,7 @@ class Context:
     partition: int
     partitions: int
     directory: str
+    metrics: UserMetrics = field(default_factory=UserMetrics, compare=False, repr=False)
 
 
 class Exhausted(Exception):

@@ -45,4 +45,8 @@ TABLES: dict[str, dict[str, str]] = {
         "to_task": TEXT, "to_thread": COUNT, "tuples": COUNT, "bytes": COUNT, "frames": COUNT,
         "buffer_latency_s": NUMBER, "channel_latency_s": NUMBER,
     },
+    "user_metrics": {
+        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "vm": TEXT, "slot": COUNT, "task": TEXT, "thread": COUNT,
+        "name": TEXT, "kind": TEXT, "value": NUMBER, "count": COUNT, "p50": NUMBER, "p99": NUMBER,
+    },
 }  # fmt: skip

@@ -30,7 +30,13 @@ from headgate.topology_runtime.wire.report_messages import LINK_COLUMNS as LINK_
 from headgate.topology_runtime.wire.report_messages import SAMPLE_COLUMNS as SAMPLE_COLUMNS
 from headgate.topology_runtime.wire.report_messages import SLOT_COLUMNS as SLOT_COLUMNS
 from headgate.topology_runtime.wire.report_messages import FinishedRuns as FinishedRuns
-from headgate.topology_runtime.wire.report_messages import KeysSeen, ProfileAt, Profiled, ProfileSpec
+from headgate.topology_runtime.wire.report_messages import (
+    KeysSeen,
+    ProfileAt,
+    Profiled,
+    ProfileSpec,
+    UserMetric,
+)
 from headgate.topology_runtime.wire.report_messages import SampleBlock as SampleBlock
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings as DataPlaneSettings
 from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
@@ -466,6 +472,7 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     again: tuple[SentAgain, ...] = ()
     keys: tuple[KeysSeen, ...] = ()
     paths: tuple[PathNow, ...] = ()
+    metrics: tuple[UserMetric, ...] = ()  # tasks' own, new since the report before
 
 
 FromWorker = WorkerHello | WorkerReport

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from headgate.topology_runtime.api.logic import Context, batched_of, runs_anywhere
 from headgate.topology_runtime.api.task_functions import build, key_function
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.api.user_metrics import UserMetrics
 from headgate.topology_runtime.latency.latency_buckets import bucket_of
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.containment import explained
@@ -172,6 +173,7 @@ class TaskThread(threading.Thread):
         self.watch = MeterWatch(host.meter.words, at, desired.thread, host.one)
         number = topology.tasks.index(self.task)
         sink = FinishedLog(host.directory, number, desired.thread, host.board.incarnation, host.disk)
+        self.metrics = UserMetrics()
         self.speaker: SpeakingThread | None = None
         self._letters_said = 0
         self.records = ThreadRecords(host.meter.words, at, self._on_letter, sink)
@@ -258,7 +260,8 @@ class TaskThread(threading.Thread):
         partitions = self.task.static.threads if self.task.static else 1
         if hasattr(logic, "open"):
             directory = self.host.directory
-            logic.open(Context(self.task.name, desired.thread, desired.partition, partitions, directory))
+            place = self.task.name, desired.thread, desired.partition, partitions, directory
+            logic.open(Context(*place, self.metrics))
         if self.core.results.around.sink:
             self.core.results.pieces = Pieces(monotonic_ns, self.records)
         self.logic = logic

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+from msgspec.structs import replace
+
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.references import use_paths
 from headgate.topology_runtime.api.topology import Topology
@@ -50,6 +52,7 @@ from headgate.topology_runtime.wire.messages import (
     WorkerHello,
     WorkerReport,
 )
+from headgate.topology_runtime.wire.report_messages import UserMetric
 from headgate.topology_runtime.worker.calls.attempts import poison_of
 from headgate.topology_runtime.worker.calls.dead_lettering import dead_letters_of
 from headgate.topology_runtime.worker.keyed_state import snapshot_files as snapshots
@@ -122,6 +125,7 @@ class Worker:
         self.output = TaskOutput(sys.stderr.fileno())
         self.latency = LatencyWatch(self.board, self.meter, random.randrange)
         self.letters = LettersKept(place.directory, place.slot.number, place.incarnation, self.disk)
+        self._counting: dict[int, TaskThread] = {}  # threads whose own metrics are not told to their end
         self._paths: tuple[str, ...] = ()
         self._struck: tuple[Struck, ...] = ()
         self._cleaned = 0  # number of the routes under which old snapshots were removed
@@ -326,10 +330,23 @@ class Worker:
             tuple(map(_standing, report.sources)),
         )
         if letters or news != self._news or now_ns - self._reported_ns >= REPORT_EVERY_NS:
-            self.agent.send(report)
+            self.agent.send(replace(report, metrics=self._user_metrics()))
             self._news, self._reported_ns = news, now_ns
             if state.desired is not None and state.ready:
                 self._reach(state.desired, "reported")
+
+    def _user_metrics(self) -> tuple[UserMetric, ...]:
+        """What is new of tasks' own; of threads that have ended too, once more."""
+        ended = {number for number, thread in self._counting.items() if not thread.is_alive()}
+        slot = self.place.slot.number
+        new = tuple(
+            UserMetric(slot, number, thread.task.name, name, *taken)
+            for number, thread in self._counting.items()
+            for name, taken in thread.metrics.take()
+        )
+        for number in ended:
+            del self._counting[number]
+        return new
 
     # ── instructions ────────────────────────────────────────────────────────────────────────────
 
@@ -375,7 +392,7 @@ class Worker:
         thread = TaskThread(desired, orders.topology, self._host(), record, work)
         thread.orders = orders
         self._warn(thread)
-        self.threads[desired.thread] = thread
+        self.threads[desired.thread] = self._counting[desired.thread] = thread
         thread.start()
         garbage.keep()
 
