@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import Any
+
+import httpx2
 
 from headgate import Context, concurrent, flat_map, keep_if
 
@@ -60,8 +61,21 @@ async def hangs_at_five(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-async def blocks_at_five(row: dict[str, Any]) -> dict[str, Any]:
-    await asyncio.sleep(0)
-    if row["id"] == 5:
-        time.sleep(3600)
-    return row
+@concurrent(40)
+class Customers:
+    """Asks a web service."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    async def open(self, context: Context) -> None:
+        self.client = httpx2.AsyncClient(base_url=self.url, limits=httpx2.Limits(max_connections=40))
+
+    async def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        answer = await self.client.get(f"/{row['id']}")
+        answer.raise_for_status()
+        assert answer.json() == {"id": row["id"]}
+        return row
+
+    async def close(self) -> None:
+        await self.client.aclose()

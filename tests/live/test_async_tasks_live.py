@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from line_rigs import emitted, killed, line, rig_of, started, stored
@@ -32,6 +36,54 @@ def test_every_row_arrives_once_and_an_object_lives_in_one_thread_and_loop(tmp_p
     rows = emitted(rig, 1000.0, 1.0)
     assert rows > 500 and stored(tmp_path) == Counter({n: 2 for n in range(0, rows, 2)})
     assert not rig.letters()
+    assert (tmp_path / "closed").read_text() == "closed\n"
+
+
+class Service(BaseHTTPRequestHandler):
+    """Says each id after 20 ms; every fifth only when it is asked again, 9 never. Counts how many ask at once."""
+
+    protocol_version, wbufsize = "HTTP/1.1", -1
+    lock, asked, now, most = threading.Lock(), Counter[str](), 0, 0
+
+    def do_GET(self) -> None:
+        with self.lock:
+            Service.now += 1
+            Service.most = max(Service.now, Service.most)
+            self.asked[self.path] += 1
+        time.sleep(0.02)
+        number = int(self.path[1:])
+        bad = number == 9 or (number % 5 == 0 and self.asked[self.path] == 1)
+        with self.lock:
+            Service.now -= 1
+        answer = f'{{"id": {number}}}'.encode()
+        self.send_response(503 if bad else 200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 128
+
+
+def test_a_web_service_is_asked_for_many_rows_at_once_and_again_where_it_fails(tmp_path: Path) -> None:
+    with Server(("127.0.0.1", 0), Service) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        topology = awaiting("Customers")
+        url = {"url": f"http://127.0.0.1:{server.server_port}"}
+        tasks = tuple(replace(t, params=url) if t.name == "Customers" else t for t in topology.tasks)
+        places = {"source": [0], "Customers": [1], "store": [0]}
+        rig = rig_of(replace(topology, tasks=tasks), places, tmp_path)
+        rows = emitted(rig, 300.0, 1.0)
+        server.shutdown()
+    assert rows > 100 and stored(tmp_path) == Counter(set(range(rows)) - {9})
+    (letter,) = rig.letters()
+    assert letter.position == 9 and "503" in letter.error and "async_tasks.py" in letter.traceback
+    assert Service.asked["/9"] == 3 and 1 < Service.most <= 40
+    assert all(Service.asked[f"/{n}"] >= 2 for n in range(0, rows, 5))
 
 
 def test_an_exclusive_one_takes_a_frame_at_a_time(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A task whose calls are awaited gives what it would give one by one: rows, identities, dead letters, acks; and how many
+"""A task whose calls are awaited gives what it would give one by one: rows, identities, dead letters, acks; how many
 calls are under way, what becomes of those that fail, hang, or are cancelled. Time is virtual: sleeping takes none."""
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ HELD = 4  # rows are taken and have not left, at most this many times the calls 
 @dataclass(eq=False)
 class FrameInWork:
     """A frame that was taken. answers: a result or a Failure for each row. left: rows that have left; came: places of
-    rows that can leave now; out_of_order: of those that came since, where order does not matter. refused: its roots of dead letters that died again."""
+    rows that can leave now; out_of_order: of those that came since, where order does not matter. refused: its roots of
+    dead letters that died again."""
 
     frame: Frame
     batch: Batch

@@ -22,8 +22,8 @@ CANCEL_S = 1.0  # so long calls have to end when their thread does
 
 
 class Lane:
-    """A place for a call at a time. begun_s: of the try under way (None: none is). cancelled: it took too long. left: its
-    call did not end even then, and nobody waits for it any more. careful: it was named, and is alone in its worker."""
+    """A place for a call at a time. begun_s: of the try under way, if one is. cancelled: it took too long. left: it did
+    not end even then, and nobody waits for it any more. careful: it was named, and is alone in its worker."""
 
     def __init__(self) -> None:
         self.work: FrameInWork | None = None
