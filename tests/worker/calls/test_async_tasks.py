@@ -98,6 +98,12 @@ def slowly(function: Callable[[int], Any], calls: int = 3, ordered: bool = True)
     return concurrent(calls, ordered=ordered)(call)
 
 
+def sent_of(task: Any) -> list[int]:
+    """What has left, when all has."""
+    task.leave(S)
+    return sent(task)
+
+
 # ── what comes of rows ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -367,6 +373,24 @@ def test_careful_calls_are_named_and_made_one_at_a_time() -> None:
     calls = Calls(slowly(lambda row: row, calls=5), watch=watch)
     calls.task.take(frame([3, 1, 2]), S)
     assert watch.names == [(0, 2, 100 + n, 0, "row") for n in range(3)] and not watch.inside
+
+
+def test_calls_that_are_to_be_named_wait_for_those_under_way() -> None:
+    watch, alone = Named(), list[int]()
+    watch.careful = False
+
+    async def call(row: int) -> int:
+        if watch.inside:
+            alone.append(calls.task.in_calls)
+        await asyncio.sleep(row)
+        return row
+
+    calls = Calls(concurrent(3)(call), at_once=False, watch=watch)
+    calls.task.begin(frame([1, 2, 5, 1, 1, 1]))
+    calls.until(0.5)
+    watch.careful = True
+    calls.until(20)
+    assert sent_of(calls.task) == [1, 2, 5, 1, 1, 1] and len(watch.names) == 3 and alone == [1, 1, 1]
 
 
 def test_a_dead_letter_that_was_sent_again_and_dies_again_is_not_done() -> None:
