@@ -127,30 +127,46 @@ RFC_8428 = [  # the packs of sections 5.1.1 to 5.1.7, and what they mean: name, 
     (
         f'[{{"bn":"{OW}","bt":1.320067464e+09,"bu":"%RH","v":20}},{{"u":"lon","v":24.30621}},{{"u":"lat","v":60.07965}},'
         '{"t":60,"v":20.3},{"u":"lon","t":60,"v":24.30622},{"u":"%EL","t":150,"v":98},{"t":180,"v":21.2}]',
-        [(OW, OW_AT, "%RH", 20), (OW, OW_AT, "lon", 24.30621), (OW, OW_AT, "lat", 60.07965), (OW, OW_AT + 60, "%RH", 20.3),
-         (OW, OW_AT + 60, "lon", 24.30622), (OW, OW_AT + 150, "%EL", 98), (OW, OW_AT + 180, "%RH", 21.2)],
+        [
+            (OW, OW_AT, "%RH", 20),
+            (OW, OW_AT, "lon", 24.30621),
+            (OW, OW_AT, "lat", 60.07965),
+            (OW, OW_AT + 60, "%RH", 20.3),
+            (OW, OW_AT + 60, "lon", 24.30622),
+            (OW, OW_AT + 150, "%EL", 98),
+            (OW, OW_AT + 180, "%RH", 21.2),
+        ],
     ),
     (
         f'[{{"n":"{OW}","u":"%RH","t":1.320067464e+09,"v":20}},{{"n":"{OW}","u":"lon","t":1.320067464e+09,"v":24.30621}}]',
         [(OW, OW_AT, "%RH", 20), (OW, OW_AT, "lon", 24.30621)],
     ),
     (
-        f'[{{"bn":"{OW}:","n":"temp","u":"Cel","v":23.1}},{{"n":"label","vs":"Machine Room"}},{{"n":"open","vb":false}},'
+        f'[{{"n":"{OW}","u":"%RH","t":1.320067464e+09,"v":20}},'
+        f'{{"n":"{OW}","u":"lon","t":1.320067464e+09,"v":24.30621}}]',
         '{"n":"nfc-reader","vd":"aGkgCg"}]',
-        [(f"{OW}:temp", NOW_S, "Cel", 23.1), (f"{OW}:label", NOW_S, None, "Machine Room"),
-         (f"{OW}:open", NOW_S, None, False), (f"{OW}:nfc-reader", NOW_S, None, b"hi \n")],
+        [
+            (f"{OW}:temp", NOW_S, "Cel", 23.1),
+            (f"{OW}:label", NOW_S, None, "Machine Room"),
+            (f"{OW}:open", NOW_S, None, False),
+            (f"{OW}:nfc-reader", NOW_S, None, b"hi \n"),
+        ],
     ),
     (
         '[{"bn":"2001:db8::2/","bt":1.320078429e+09,"n":"temperature","u":"Cel","v":25.2},{"n":"humidity","u":"%RH","v":30},'
         '{"bn":"2001:db8::1/","n":"temperature","u":"Cel","v":12.3},{"n":"humidity","u":"%RH","v":67}]',
-        [("2001:db8::2/temperature", 1320078429.0, "Cel", 25.2), ("2001:db8::2/humidity", 1320078429.0, "%RH", 30),
-         ("2001:db8::1/temperature", 1320078429.0, "Cel", 12.3), ("2001:db8::1/humidity", 1320078429.0, "%RH", 67)],
+        [
+            ("2001:db8::2/temperature", 1320078429.0, "Cel", 25.2),
+            ("2001:db8::2/humidity", 1320078429.0, "%RH", 30),
+            ("2001:db8::1/temperature", 1320078429.0, "Cel", 12.3),
+            ("2001:db8::1/humidity", 1320078429.0, "%RH", 67),
+        ],
     ),
     (
         f'[{{"bn":"{OW}:"}},{{"n":"temp","u":"Cel","v":23.1}},{{"n":"heat","u":"/","v":1}},{{"n":"fan","u":"/","v":0}}]',
         [(f"{OW}:temp", NOW_S, "Cel", 23.1), (f"{OW}:heat", NOW_S, "/", 1), (f"{OW}:fan", NOW_S, "/", 0)],
     ),
-]  # fmt: skip
+]
 
 
 class TestParse:
@@ -199,12 +215,25 @@ class TestParse:
     @pytest.mark.parametrize(
         ("text", "value"),
         [
-            ("12", 12), ("-5", -5), ("0", 0), ("1.50", 1.5), (".5", 0.5), ("0.25", 0.25), ("-9223372036854775808", -(2**63)),
-            ("18446744073709551615", 2**64 - 1), ("18446744073709551616", "18446744073709551616"),
-            ("-9223372036854775809", "-9223372036854775809"), ("0" * 3 + "7", "0007"), ("00.5", "00.5"), ("-01", "-01"),
-            ("12E34", "12E34"), ("1_000", "1_000"), ("१२", "१२"), ("1,5", "1,5"),
+            ("12", 12),
+            ("-5", -5),
+            ("0", 0),
+            ("1.50", 1.5),
+            (".5", 0.5),
+            ("0.25", 0.25),
+            ("-9223372036854775808", -(2**63)),
+            ("18446744073709551615", 2**64 - 1),
+            ("18446744073709551616", "18446744073709551616"),
+            ("-9223372036854775809", "-9223372036854775809"),
+            ("0" * 3 + "7", "0007"),
+            ("00.5", "00.5"),
+            ("-01", "-01"),
+            ("12E34", "12E34"),
+            ("1_000", "1_000"),
+            ("१२", "१२"),
+            ("1,5", "1,5"),
         ],
-    )  # fmt: skip
+    )
     def test_numbers_of_xml_and_older_senml_lose_nothing(self, text: str, value: Any) -> None:
         for row in (
             parse((1, f"<a><f>{text}</f></a>")),
@@ -313,8 +342,17 @@ class TestParseSenml:
         found = list(records(text, lambda: NOW_S))
         assert [(row["name"], row["time_s"], row["unit"], row["value"]) for row in found] == rows
 
-    @pytest.mark.parametrize(("times", "time_s"), [({}, NOW_S), ({"t": -60}, NOW_S - 60), ({"t": 2**28 - 1}, NOW_S + 2**28 - 1),
-                             ({"t": 2**28}, 2**28), ({"bt": 2**28, "t": -1}, NOW_S + 2**28 - 1), ({"bt": 1.7e9, "t": 2}, 1.7e9 + 2)])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("times", "time_s"),
+        [
+            ({}, NOW_S),
+            ({"t": -60}, NOW_S - 60),
+            ({"t": 2**28 - 1}, NOW_S + 2**28 - 1),
+            ({"t": 2**28}, 2**28),
+            ({"bt": 2**28, "t": -1}, NOW_S + 2**28 - 1),
+            ({"bt": 1.7e9, "t": 2}, 1.7e9 + 2),
+        ],
+    )
     def test_times_below_2_to_the_28_count_from_now(self, times: dict[str, float], time_s: float) -> None:
         (row,) = records(json.dumps([{"n": "a", "v": 1, **times}]), lambda: NOW_S)
         assert row["time_s"] == time_s
@@ -322,15 +360,30 @@ class TestParseSenml:
     @pytest.mark.parametrize(
         "pack",
         [
-            [{"n": "a", "v": 1, "must_": 0}], [{"n": "a", "v": 1}, {"must_": 0}], [{"n": "a", "v": 1, "bver": 11}],
-            [{"n": "a", "v": 1, "bver": 0}], [{"n": "a", "v": 1, "bver": 10.5}], [{"n": "a", "v": 1, "bver": True}],
-            [{"n": "a", "v": 1, "bver": 5}, {"n": "b", "v": 1, "bver": 6}], [{"n": "a", "v": 1}, {"n": "b", "v": 1, "bver": 5}],
-            [{"n": "a", "v": 1, "vs": "x"}], [{"n": "a", "v": "1"}], [{"n": "a", "vs": 1}], [{"n": "a", "vb": 1}],
-            [{"n": "a", "vd": "a"}], [{"n": "a", "vd": "!!!!"}], [{"n": "a b", "v": 1}], [{"n": "_a", "v": 1}], [{"n": "a", "v": 1, "u": 3}],
-            [{"n": "a", "v": 1, "ut": "x"}], [{"bn": 3, "v": 1}], [{"n": "a", "v": True}], [{"n": "a", "v": None}],
+            [{"n": "a", "v": 1, "must_": 0}],
+            [{"n": "a", "v": 1}, {"must_": 0}],
+            [{"n": "a", "v": 1, "bver": 11}],
+            [{"n": "a", "v": 1, "bver": 0}],
+            [{"n": "a", "v": 1, "bver": 10.5}],
+            [{"n": "a", "v": 1, "bver": True}],
+            [{"n": "a", "v": 1, "bver": 5}, {"n": "b", "v": 1, "bver": 6}],
+            [{"n": "a", "v": 1}, {"n": "b", "v": 1, "bver": 5}],
+            [{"n": "a", "v": 1, "vs": "x"}],
+            [{"n": "a", "v": "1"}],
+            [{"n": "a", "vs": 1}],
+            [{"n": "a", "vb": 1}],
+            [{"n": "a", "vd": "a"}],
+            [{"n": "a", "vd": "!!!!"}],
+            [{"n": "a b", "v": 1}],
+            [{"n": "_a", "v": 1}],
+            [{"n": "a", "v": 1, "u": 3}],
+            [{"n": "a", "v": 1, "ut": "x"}],
+            [{"bn": 3, "v": 1}],
+            [{"n": "a", "v": True}],
+            [{"n": "a", "v": None}],
         ],
         ids=repr,
-    )  # fmt: skip
+    )
     def test_what_the_rfc_does_not_allow_raises(self, pack: list[Any]) -> None:
         with pytest.raises(ValueError):
             parse_senml(json.dumps(pack))

@@ -170,8 +170,8 @@ def senml_fields(entries: list[Any]) -> Iterator[tuple[str, Any]]:
 
 
 def parse_json(text: str | bytes | tuple[int | str, str]) -> Any:
-    """The value of a JSON text; of an event (id, text) the pair (id, value). Raises when it is no JSON. Whole numbers of
-    more than 64 bits are text."""
+    """The value of a JSON text; of an event (id, text) the pair (id, value). Raises when it is no JSON. Whole numbers
+    of more than 64 bits are text."""
     if isinstance(text, tuple):
         return text[0], _value_in(text[1])
     return _value_in(text)
