@@ -534,11 +534,14 @@ def test_a_task_is_near_its_limit_by_its_models_or_where_rows_pile_up(page):
 def test_a_planner_that_does_not_answer_is_asked_again_but_not_at_every_tick(page):
     asked = []
     page.route("**/api/whatif", lambda route: (asked.append(1), route.fulfill(status=503, json={}))[1])
+    page.clock.install()
     with opened(page) as (_, feed):
         open_tab(page, "whatif")
+        page.clock.pause_at(time.time() + 60)  # from now on its time is the test's
         for n in range(8):
             feed.tick(changed(n + 1))
-            page.wait_for_timeout(300)
+            page.wait_for_selector(f"body[data-heard='{482 + n}']")
+            page.clock.run_for(300)
         page.goto("about:blank")  # it asks no more: each refusal is a line on the console, and meant
         page.wait_for_timeout(100)
         page.faults.clear()

@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.live
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
-PATIENCE_S = 240.0
 FLOWS = {  # example: flow, rate, tasks that need a model
     "words": ("flow", 100, ("split", "count")),
     "sensors": ("flow", 500, ("parse", "mean")),
@@ -75,7 +74,7 @@ def run(name: str, folder: Path, port: int) -> dict[str, Any]:
     command += ["--rates", str(rate), "--seconds", "8", "--models", str(models), "--slot-cores", "0.25"]
     command += EXTRA.get(name, ())
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S,
+        command, cwd=folder, capture_output=True, text=True, timeout=2 * PATIENCE_S,
         env={**os.environ, "ENRICH_PORT": str(port)},
     )  # fmt: skip
     assert done.returncode == 0, f"{name}: {done.stderr[-3000:]}"
@@ -99,10 +98,7 @@ def service() -> Iterator[int]:
         stderr=subprocess.DEVNULL,  # a line for each request
     )
     try:
-        end_s = time.monotonic() + PATIENCE_S
-        while not answers(port):
-            assert time.monotonic() < end_s and process.poll() is None
-            time.sleep(0.1)
+        until(lambda: answers(port), str, process)
         yield port
     finally:
         process.terminate()

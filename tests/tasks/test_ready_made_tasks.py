@@ -22,7 +22,7 @@ from headgate import tasks as public
 from headgate.topology_runtime.api.logic import Context, Exhausted
 from headgate.topology_runtime.api.task_functions import build
 from headgate.topology_runtime.api.topology import Task
-from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.errors import BadRow, InvalidInput
 from headgate.topology_runtime.tasks.computing import Score, Spin, tag, tail
 from headgate.topology_runtime.tasks.machine_telemetry import Telemetry
 from headgate.topology_runtime.tasks.parsers import parse, parse_json, parse_senml, records
@@ -62,47 +62,24 @@ class TestCounter:
 
 
 class TestFileLines:
-    def lines(self, tmp_path: Path, data: bytes, partition: int = 0, partitions: int = 1) -> FileLines:
-        path = tmp_path / "events.txt"
-        path.write_bytes(data)
-        source = FileLines(str(path))
-        source.open(context(tmp_path, partition, partitions))
-        return source
+    """What they are lines of is tested with `FilesSource` (tests/connectors)."""
 
-    def test_repeats_with_new_ids(self, tmp_path: Path) -> None:
-        source = self.lines(tmp_path, b"a\r\n\n b \nc")
-        assert list(source.read(0, 5)) == [(0, "a"), (1, " b "), (2, "c"), (3, "a"), (4, " b ")]
-        assert list(source.read(1_000_000, 1)) == [(1_000_000, " b ")]
+    def test_each_line_has_its_number(self, tmp_path: Path) -> None:
+        (tmp_path / "events.txt").write_bytes(b"a\r\n\n b \nc\xff\nd")
+        for partition, wanted in ((0, [(0, "a"), BadRow]), (1, [(1, " b "), (3, "d")])):
+            source = FileLines(str(tmp_path / "events.txt"))
+            source.open(context(tmp_path, partition, 2))
+            found = list(source.read(0, 5))
+            assert [type(row) if isinstance(row, BadRow) else row for row in found] == wanted
+            with pytest.raises(Exhausted):
+                source.read(2, 1)
+            source.close()
+
+    def test_repeats_with_new_numbers(self, tmp_path: Path) -> None:
+        (tmp_path / "events.txt").write_text("a\nb\n")
+        source = FileLines(str(tmp_path / "events.txt"), repeat=True)
+        assert list(source.read(1, 3)) == [(1, "b"), (2, "a"), (3, "b")]
         source.close()
-
-    def test_partitions_share_the_lines(self, tmp_path: Path) -> None:
-        source = self.lines(tmp_path, b"a\nb\nc\n", 1, 2)
-        assert list(source.read(0, 3)) == [(1, "b"), (3, "a"), (5, "c")]
-        source.close()
-
-    def test_bytes_that_are_no_text_are_replaced(self, tmp_path: Path) -> None:
-        source = self.lines(tmp_path, b"x\xffy\n")
-        assert source.read(0, 1)[0][1] == "x\ufffdy"
-        source.close()
-
-    @given(lines=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\r")), min_size=1))
-    def test_every_line_is_found(self, tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
-        lines.append("end")
-        source = self.lines(tmp_path_factory.mktemp("lines"), "\n".join(lines).encode())
-        desired = [line for line in lines if line.encode().strip()]
-        assert [line for _, line in source.read(0, len(desired))] == desired
-        source.close()
-
-    def test_lines_across_chunks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("headgate.topology_runtime.tasks.row_sources.CHUNK_BYTES", 3)
-        source = self.lines(tmp_path, b"abcdefg\nhi\njklm\n")
-        assert [line for _, line in source.read(0, 3)] == ["abcdefg", "hi", "jklm"]
-        source.close()
-
-    @pytest.mark.parametrize("data", [b"", b"\n \n\r\n"])
-    def test_a_file_without_lines(self, tmp_path: Path, data: bytes) -> None:
-        with pytest.raises(InvalidInput, match="cannot read"):
-            self.lines(tmp_path, data)
 
     def test_absent(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="nowhere"):
@@ -582,7 +559,7 @@ def test_spin_burns_cpu_and_wait_does_not() -> None:
     cpu_ns = time.thread_time_ns()
     assert Spin(cpu_ms=2.0)("row") == "row"
     spun_ns = time.thread_time_ns() - cpu_ns
-    assert 2_000_000 <= spun_ns < 20_000_000
+    assert spun_ns >= 2_000_000
     began_s = time.monotonic()
     assert Wait(ms=2.0)("row") == "row"
     assert time.monotonic() - began_s >= 0.002

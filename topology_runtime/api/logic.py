@@ -82,7 +82,12 @@ class Source(ABC, Generic[Given]):
     ...         return "abc"[position : position + limit]
     >>> Letters().read(1, 10)
     'bc'
+
+    One that sets `gives_errors` may give an exception in place of a row that it cannot read: that position becomes a
+    dead letter, and the rows behind it go on.
     """
+
+    gives_errors = False
 
     @abstractmethod
     def read(self, position: int, limit: int) -> Sequence[Given]:

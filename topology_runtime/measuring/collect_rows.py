@@ -122,6 +122,7 @@ class _Work:
         except Exception as error:  # user code
             raise self._fault("cannot be read", error) from error
         _close(source)
+        rows = [row for row in rows if not isinstance(row, Exception)]  # of what could not be read
         if not rows:
             raise HeadgateError(f"the source {self._task.name!r} gave no row in {SECONDS_A_TASK:g} s")
         return rows[:ROWS]

@@ -101,7 +101,9 @@ def _readings(input: str | None, static: Static) -> Task:
     if input is None:
         return Task("readings", "source", f"{HERE}.demo:Readings", static=static)
     path = os.path.abspath(input)
-    return Task("readings", "source", f"{HERE}.row_sources:FileLines", {"path": path}, static=static)
+    return Task(
+        "readings", "source", f"{HERE}.row_sources:FileLines", {"path": path, "repeat": True}, static=static
+    )
 
 
 def _static(cores: float, slot_cores: float) -> Static:

@@ -125,13 +125,13 @@ class Switchboard:
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         """Acks to the ledgers they belong to."""
-        by_home: dict[Slot, list[Ack]] = {}
+        own: list[Ack] = []
+        others: dict[Slot, list[Ack]] = {}
         for home, ack in acks:
-            by_home.setdefault(home, []).append(ack)
-        local = by_home.pop(self.slot, ())
-        for home, batch in by_home.items():
+            (own if home == self.slot else others.setdefault(home, [])).append(ack)
+        for home, batch in others.items():
             self.out.send(home, batch, self.written_acks)
-        self.put_acks(local)
+        self.put_acks(own)
 
     def put_acks(self, acks: Iterable[Ack]) -> None:
         """Acks to ledgers of this worker; those of a worker before are nobody's."""

@@ -86,6 +86,7 @@ class SourceWork(ThreadWork):
         return SourceStatus(*name, *read, bool(state & 1), bool(state & 2), *came)
 
     def begin(self, logic: Any) -> None:
+        self.source.gives_errors = bool(getattr(logic, "gives_errors", False))
         self.host.meter.words[self.thread.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
 
     def close(self) -> None:
