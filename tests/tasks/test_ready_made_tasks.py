@@ -119,8 +119,8 @@ RFC_8428 = [  # the packs of sections 5.1.1 to 5.1.7, and what they mean: name, 
         [(OW, OW_AT, "%RH", 20), (OW, OW_AT, "lon", 24.30621)],
     ),
     (
-        f'[{{"n":"{OW}","u":"%RH","t":1.320067464e+09,"v":20}},'
-        f'{{"n":"{OW}","u":"lon","t":1.320067464e+09,"v":24.30621}}]',
+        f'[{{"bn":"{OW}:","n":"temp","u":"Cel","v":23.1}},{{"n":"label","vs":"Machine Room"}},'
+        '{"n":"open","vb":false},'
         '{"n":"nfc-reader","vd":"aGkgCg"}]',
         [
             (f"{OW}:temp", NOW_S, "Cel", 23.1),

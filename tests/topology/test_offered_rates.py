@@ -56,9 +56,7 @@ EXPORTS = {
     "prometheus": f"timestamp,value\n{NOON},100\n{NOON + 60}.0,120.5\n",
     "epoch milliseconds": f"timestamp,value\n{NOON}000,100\n{NOON + 60}000,120.5\n",
     "grafana": f'"Time","rate"\n"{DAY}0:00","100"\n{DAY}1:00,120.5\n',
-    "grafana, ISO": '"Time","{job=""a""}"\n2026-11-28T12:00:00.000Z,100\n2026-11-28T13:01:00+01:00,120.5\n'.lstrip(
-        "\ufeff"
-    ),
+    "grafana, ISO": '"Time","{job=""a""}"\n2026-11-28T12:00:00.000Z,100\n2026-11-28T13:01:00+01:00,120.5\n',
     "grafana, milliseconds": f"Time,rate\n{NOON}000,100\n{NOON + 60}000,120.5\n",
     "grafana, units": f'"Time","rate"\n"{DAY}0:00","100 req/s"\n"{DAY}1:00","120.5 req/s"\n',
     "grafana, for Excel": f'sep=,\n"Time","rate"\n"{DAY}0:00","100 ops/s"\n"{DAY}1:00","120.5 /s"\n',
