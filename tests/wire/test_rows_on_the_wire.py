@@ -159,7 +159,7 @@ REFUSED = {  # what is refused, and the line that makes a row of it
     "pandas.Series": (pd.Series([1]), lambda x: x.to_dict()),
     "Colour": (Colour.RED, lambda x: x.value),
     "Thing": (Thing(), dataclasses.asdict),
-    "Point": (Point(1, 2), lambda x: x._asdict()),
+    "Point": (Point(1, 2), lambda x: {"x": x.x, "y": x.y}),
     "Struct": (Struct(), msgspec.to_builtins),
     "Frozen": (Frozen(a=1), lambda x: x.model_dump()),
     "Attrs": (Attrs(), attrs.asdict),
