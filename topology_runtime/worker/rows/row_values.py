@@ -290,6 +290,8 @@ def key_bytes(key: Any) -> bytes:
 def one_key(key: Hashable) -> Hashable:
     """The key that stands for this one in a dict: a NaN equals no other, not even itself when it came over a wire."""
     kind = type(key)
+    if isinstance(key, tuple) and _SELVES.issuperset(map(type, key)):
+        return key
     if kind is tuple or kind is frozenset:
         return kind(map(one_key, key))  # type: ignore[call-overload]
     if key == key:
@@ -305,6 +307,7 @@ def key_place(key: Hashable) -> Hashable:
     return (kind, *map(key_place, key)) if kind is tuple else (kind, one_key(key))  # type: ignore[call-overload]
 
 
+_SELVES = frozenset({str, int, bytes})  # types of which no value is a NaN
 _DECIMAL_NAN = Decimal("NaN")
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
