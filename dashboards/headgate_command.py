@@ -25,6 +25,9 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "dashboards.up.up_command": {
         "up": ("up", "run a topology on this machine"),
     },
+    "topology_runtime.commands.new_project": {
+        "new": ("new", "a project of your own: a flow, its test, data and a README"),
+    },
     "dashboards.terminal.submit_commands": {
         "submit": ("submit", "give a waiting controller its topology"),
         "replace": ("replace", "other code for a running topology, slot by slot"),
@@ -173,7 +176,7 @@ PREDICTIONS = {
 
 # What the help shows: commands, and groups of commands as one line each. The rest is under --help-all
 SHOWN = {
-    "Run": ("up", "submit", "replace", "stop", "resume"),
+    "Run": ("new", "up", "submit", "replace", "stop", "resume"),
     "Look": ("status", "top", "events", "explain", "history"),
     "Operate": ("rate", "drain", "cordon", "uncordon", "apply", "rollback", "deadletter", "keys", "cluster"),
     "Plan": ("plan", "diff", "topology", "model"),

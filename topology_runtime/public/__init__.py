@@ -18,6 +18,8 @@ TYPE_CHECKING = False  # as `typing` has it, whose import takes longer than all 
 if TYPE_CHECKING:
     from typing import Any
 
+    from headgate import tasks as tasks
+    from headgate import testing as testing
     from headgate.topology_runtime.api.builder import topology as topology
     from headgate.topology_runtime.api.logic import Context as Context
     from headgate.topology_runtime.api.logic import Exhausted as Exhausted
@@ -43,10 +45,12 @@ def _places(folder: str, modules: dict[str, str]) -> dict[str, str]:
 
 def _imported(of: str, places: dict[str, str], name: str) -> Any:
     """What is listed, from where it is defined."""
-    if name not in places:
-        raise AttributeError(f"module {of!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if of == "headgate" and name in MODULES:
+        return import_module(f"headgate.{name}")
+    if name not in places:
+        raise AttributeError(f"module {of!r} has no attribute {name!r}")
     return getattr(import_module(places[name]), name)
 
 
@@ -59,7 +63,8 @@ PLACES = _places(
         "topology": "Static",
     },
 )
-__all__ = list(PLACES)
+MODULES = ("tasks", "testing")
+__all__ = [*PLACES, *MODULES]
 
 
 def __getattr__(name: str) -> Any:
