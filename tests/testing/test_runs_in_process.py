@@ -127,7 +127,11 @@ def test_sources_take_turns() -> None:
 
 def test_rows_that_are_addressed_arrive() -> None:
     flow = topology("direct")
-    flow.source("numbers", Numbers) >> flow.task("send", lambda row: To(row, row)) >> flow.task("k", keep).direct()
+    (
+        flow.source("numbers", Numbers)
+        >> flow.task("send", lambda row: To(row, row))
+        >> flow.task("k", keep).direct()
+    )
     assert testing.run(flow, {"numbers": [5, 6]}).rows == {"k": [5, 6]}
 
 
@@ -281,7 +285,11 @@ def test_a_window_at_the_end_is_a_sink_too() -> None:
 def test_ready_made_tasks_run() -> None:
     flow = topology("ready")
     pairs = [flow.source("left", Lines), flow.source("right", Lines)]
-    pairs >> flow.task("join", Join, key="id", fields=["id"]).by("id") >> flow.task("count", CountByKey).by("id")
+    (
+        pairs
+        >> flow.task("join", Join, key="id", fields=["id"]).by("id")
+        >> flow.task("count", CountByKey).by("id")
+    )
     result = testing.run(flow, {"left": [{"id": 1}], "right": [{"id": 1}]})
     assert sum(result.states["count"].values()) == len(result.rows["count"]) > 0
 

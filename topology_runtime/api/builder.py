@@ -244,8 +244,12 @@ class Builder:
         faults: list[str] = []
         topology = Topology(
             name=self.name,
-            tasks=tuple(_named(f"tasks[{i}].run", *made, faults, objects) for i, made in enumerate(self.tasks)),
-            edges=tuple(_edge(f"edges[{i}].key", *ends, faults, objects) for i, ends in enumerate(self.edges)),
+            tasks=tuple(
+                _named(f"tasks[{i}].run", *made, faults, objects) for i, made in enumerate(self.tasks)
+            ),
+            edges=tuple(
+                _edge(f"edges[{i}].key", *ends, faults, objects) for i, ends in enumerate(self.edges)
+            ),
             latency_constraints=tuple(self.latency_constraints),
         )
         draft, wrong_types = draft_of(topology)

@@ -296,9 +296,7 @@ def _bound(function: Any, params: dict[str, Any]) -> Any:
     return functools.update_wrapper(bound, function)
 
 
-def key_function(
-    key: str | int | None, find: Callable[[str], Any] = resolve
-) -> Callable[[Row], Hashable]:
+def key_function(key: str | int | None, find: Callable[[str], Any] = resolve) -> Callable[[Row], Hashable]:
     """row → plain key: a position (int), a field's name, or `module:function`. InvalidInput otherwise."""
     if key is None:
         raise InvalidInput("a 'fields' edge needs a key")

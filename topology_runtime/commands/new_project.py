@@ -37,14 +37,19 @@ def new(name: str, example: str) -> None:
     folder = Path(name)
     if folder.exists() or folder.is_symlink():
         raise Conflict(
-            f"{name} is there already", cause="nothing is written over", hint="another name, or another folder"
+            f"{name} is there already",
+            cause="nothing is written over",
+            hint="another name, or another folder",
         )
     for path, text in project(name, package, example).items():
         place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text, encoding="utf-8")
     click.echo(f"{name}: {EXAMPLES[example][0]} Next:", err=True)
-    click.echo(f"  cd {name}\n  python -m pytest\n  headgate up {package}.flow:flow --rates 500 --seconds 5", err=True)
+    click.echo(
+        f"  cd {name}\n  python -m pytest\n  headgate up {package}.flow:flow --rates 500 --seconds 5",
+        err=True,
+    )
 
 
 def package_of(name: str) -> str:
@@ -72,7 +77,10 @@ def project(name: str, package: str, example: str) -> dict[str, str]:
         text = template.read_text(encoding="utf-8")
         return re.sub("|".join(words), lambda found: words[found[0]], text)
 
-    made = {f"{package}/__init__.py": "", ".gitignore": f"__pycache__/\n*.jsonl\n!{package}/data/*\ntraces/\n"}
+    made = {
+        f"{package}/__init__.py": "",
+        ".gitignore": f"__pycache__/\n*.jsonl\n!{package}/data/*\ntraces/\n",
+    }
     for kept in ("README.md", "pyproject.toml"):
         made[kept] = filled(root / f"{kept}.txt")
     for file in sorted((root / example).iterdir(), key=lambda found: found.name):

@@ -1,10 +1,10 @@
 """Tests of flows, without a cluster: a flow is run in this process, over rows that the test gives.
 
-    from headgate import testing
+from headgate import testing
 
-    result = testing.run(flow, {"lines": ["a,1", "b,2"]})
-    assert result.rows["store"] == [{"name": "a", "value": 1}, {"name": "b", "value": 2}]
-    assert result.dead_letters == []
+result = testing.run(flow, {"lines": ["a,1", "b,2"]})
+assert result.rows["store"] == [{"name": "a", "value": 1}, {"name": "b", "value": 2}]
+assert result.dead_letters == []
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["FailedRow", "Result", "run", "wait"]
 def run(
     flow: Builder | Topology, inputs: Mapping[str, Iterable[Any]] | None = None, *, workers: int = 0
 ) -> Result:
-    """Everything that comes of these rows: `result.rows` per sink, `result.dead_letters`, `result.states` per keyed task.
+    """Everything that comes of these rows: `rows` per sink, `dead_letters`, `states` per keyed task.
 
     inputs: source → its rows, with `testing.wait(seconds)` between them where time is to pass. A source that is left
     out is read until it raises `Exhausted`. At the end of the input open panes fire and keyed tasks `finish`.

@@ -211,7 +211,7 @@ class InProcessRun:
         self.now_ns = max(self.now_ns, until_ns or 0)
 
     def _look_round(self) -> None:
-        for task, core in self._cores.items():
+        for core in self._cores.values():
             if core.behaviour.by_the_clock:
                 core.on_time(self.now_ns)
                 self._run_empty(core)
@@ -240,8 +240,8 @@ class InProcessRun:
                 self._run_empty(core)
             elif isinstance(core.behaviour, KeyedTask) and hasattr(self.logics[task.name], "finish"):
                 self._finish(core, self.logics[task.name])
-        for task, core in self._cores.items():
-            self._check_states(task, core)
+        for name, core in self._cores.items():
+            self._check_states(name, core)
         self.now_ns += SNAPSHOT_EVERY_NS
         self._look_round()
 
@@ -309,7 +309,9 @@ def run_here(
     given = input_rows.checked(topology, inputs)
     with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
         directory = os.path.realpath(folder)
-        run = InProcessRun(topology, lambda name: objects[name] if name in objects else resolve(name), directory, shown)
+        run = InProcessRun(
+            topology, lambda name: objects[name] if name in objects else resolve(name), directory, shown
+        )
         try:
             run.open(given)
             _play(run, given, most)

@@ -26,21 +26,21 @@ Coming = Iterator[tuple[int, Rows]]  # after so many ns since the beginning, the
 
 
 @dataclass(frozen=True)
-class Wait:
+class Pause:
     """Between two rows of an input: so many seconds."""
 
     seconds: float
 
 
-def wait(seconds: float) -> Wait:
+def wait(seconds: float) -> Pause:
     """So many seconds pass before the next row comes, in no time: windows fire as if they had.
 
     >>> wait(60)
-    Wait(seconds=60)
+    Pause(seconds=60)
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e9:
         raise InvalidInput(f"cannot wait {seconds!r} seconds", hint="0 or more, as in testing.wait(60)")
-    return Wait(seconds)
+    return Pause(seconds)
 
 
 def checked(topology: Topology, inputs: Mapping[str, Iterable[Any]] | None) -> dict[str, Iterable[Any]]:
@@ -60,7 +60,7 @@ def given(rows: Iterable[Any]) -> Coming:
     """Rows of a test, with waits between them."""
     at_ns, some = 0, list[Any]()
     for row in rows:
-        if isinstance(row, Wait):
+        if isinstance(row, Pause):
             yield at_ns, some
             at_ns, some = at_ns + int(row.seconds * NS), []
             continue

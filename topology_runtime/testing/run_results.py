@@ -102,7 +102,7 @@ def _watched_call(logic: Any, see: See) -> Any:
     def seen(row: Any, answer: Any) -> Iterable[Any]:
         if kind == "flat_map":
             return answer  # type: ignore[no-any-return]
-        return (row,) if answer is None or kind == "filter" and answer is True else (answer,)
+        return (row,) if answer is None or kind == "filter" else (answer,)
 
     def one(row: Any) -> Any:
         answer = logic(row)
