@@ -176,13 +176,13 @@ PREDICTIONS = {
 
 # What the help shows: commands, and groups of commands as one line each. The rest is under --help-all
 SHOWN = {
-    "Run": ("new", "up", "submit", "replace", "stop", "resume"),
+    "Run": ("up", "submit", "replace", "stop", "resume"),
     "Look": ("status", "top", "events", "explain", "history"),
     "Operate": ("rate", "drain", "cordon", "uncordon", "apply", "rollback", "deadletter", "keys", "cluster"),
     "Plan": ("plan", "diff", "topology", "model"),
     "Data": ("sql", "analyze", "replay"),
     "Lab": ("lab",),
-    "Other": ("doctor", "dashboard", "package"),
+    "Other": ("new", "doctor", "dashboard", "package"),
 }
 GROUPS = {
     "rate": "change the input rate of a running topology",

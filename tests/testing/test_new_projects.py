@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-
 from headgate.dashboards.headgate_command import main
 from headgate.topology_runtime.commands.new_project import EXAMPLES
 

@@ -18,8 +18,6 @@ TYPE_CHECKING = False  # as `typing` has it, whose import takes longer than all 
 if TYPE_CHECKING:
     from typing import Any
 
-    from headgate import tasks as tasks
-    from headgate import testing as testing
     from headgate.topology_runtime.api.builder import topology as topology
     from headgate.topology_runtime.api.logic import Context as Context
     from headgate.topology_runtime.api.logic import Exhausted as Exhausted
@@ -64,7 +62,7 @@ PLACES = _places(
     },
 )
 MODULES = ("tasks", "testing")
-__all__ = [*PLACES, *MODULES]
+__all__ = list(PLACES)
 
 
 def __getattr__(name: str) -> Any:
@@ -72,4 +70,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *MODULES})

@@ -1,4 +1,4 @@
-"""The same as in_process.py with real worker processes: rows of the test come from a file, rows of sinks go to files."""
+"""As in_process.py, in real worker processes: rows of the test come from a file, rows of sinks go to files."""
 
 from __future__ import annotations
 
