@@ -178,7 +178,7 @@ PREDICTIONS = {
 SHOWN = {
     "Run": ("up", "submit", "replace", "stop", "resume"),
     "Look": ("status", "top", "events", "explain", "history"),
-    "Operate": ("rate", "drain", "cordon", "uncordon", "apply", "rollback", "deadletter", "keys", "cluster"),
+    "Operate": ("rate", "drain", "cordon", "apply", "rollback", "deadletter", "keys", "cluster"),
     "Plan": ("plan", "diff", "topology", "model"),
     "Data": ("sql", "analyze", "replay"),
     "Lab": ("lab",),
