@@ -93,7 +93,7 @@ def up(context: click.Context, /, output: Format, **options: Any) -> None:
     """Run TOPOLOGY on this machine until Ctrl-C (or --seconds; the demo
     ends after 75 s): controller, agents, workers.
 
-    TOPOLOGY is FILE.json|yaml|toml, file.py:attribute or module:attribute; without it the built-in demo
+    TOPOLOGY is FILE.json|yaml|toml, file.py, file.py:attribute or module:attribute; without it the built-in demo
     runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.
     """
     from headgate.dashboards.up.up_run import resume_up, run_up

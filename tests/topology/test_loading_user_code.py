@@ -282,3 +282,22 @@ def test_a_topology_written_as_a_script(project: Path) -> None:
         [sys.executable, "words.py"], capture_output=True, timeout=PATIENCE_S, check=True, cwd=os.getcwd()
     )
     assert done.stdout == b"words:Lines\n"
+
+
+ONE = """
+    from headgate import topology
+    from headgate.tasks import CollectToFile, Counter
+
+    words = topology("words")
+    words.source("in", Counter) >> words.task("out", CollectToFile, path="out.jsonl")
+"""
+
+
+def test_a_file_with_one_topology_names_it(project: Path) -> None:
+    write(project, "one.py", ONE + "    flow = words\n")
+    assert load("one.py").topology.name == "words"
+    write(project, "two.py", ONE + "    other = topology('other')\n")
+    assert "say which one: two.py:words, two.py:other" in "\n".join(refused("two.py").lines())
+    write(project, "none.py", "topology = 1")
+    assert "name one at its top level" in "\n".join(refused("none.py").lines())
+    assert "no such file; did you mean 'one.py'?" in str(refused("onee.py"))

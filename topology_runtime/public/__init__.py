@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.logic import Window as Window
     from headgate.topology_runtime.api.logic import any_thread as any_thread
     from headgate.topology_runtime.api.logic import batched as batched
+    from headgate.topology_runtime.api.logic import concurrent as concurrent
     from headgate.topology_runtime.api.logic import flat_map as flat_map
     from headgate.topology_runtime.api.logic import keep_if as keep_if
     from headgate.topology_runtime.api.logic import no_side_effects as no_side_effects
@@ -56,8 +57,8 @@ PLACES = _places(
     "api",
     {
         "builder": "topology",
-        "logic": "Context Exhausted Keyed LiveSource Source To Window any_thread batched flat_map keep_if "
-        "no_side_effects side_effects",
+        "logic": "Context Exhausted Keyed LiveSource Source To Window any_thread batched concurrent flat_map "
+        "keep_if no_side_effects side_effects",
         "topology": "Static",
     },
 )

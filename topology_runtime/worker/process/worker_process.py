@@ -390,7 +390,7 @@ class Worker:
         if thread is not None:
             self._unlogged_of_gone += thread.records.unlogged
             thread.stopping = True
-            thread.inbox.put(None)
+            thread.wake()
             self.closing[number] = thread
 
     def _say(self, text: str) -> None:
