@@ -25,6 +25,9 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "dashboards.up.up_command": {
         "up": ("up", "run a topology on this machine"),
     },
+    "topology_runtime.commands.new_project": {
+        "new": ("new", "a project of your own: a flow, its test, data and a README"),
+    },
     "dashboards.terminal.submit_commands": {
         "submit": ("submit", "give a waiting controller its topology"),
         "replace": ("replace", "other code for a running topology, slot by slot"),
@@ -178,11 +181,11 @@ PREDICTIONS = {
 SHOWN = {
     "Run": ("up", "submit", "replace", "stop", "resume"),
     "Look": ("status", "top", "events", "explain", "history"),
-    "Operate": ("rate", "drain", "cordon", "uncordon", "apply", "rollback", "deadletter", "keys", "cluster"),
+    "Operate": ("rate", "drain", "cordon", "apply", "rollback", "deadletter", "keys", "cluster"),
     "Plan": ("plan", "diff", "topology", "model"),
     "Data": ("sql", "analyze", "replay"),
     "Lab": ("lab",),
-    "Other": ("doctor", "dashboard", "package"),
+    "Other": ("new", "doctor", "dashboard", "package"),
 }
 GROUPS = {
     "rate": "change the input rate of a running topology",

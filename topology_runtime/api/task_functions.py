@@ -301,14 +301,15 @@ def _fits(gives: Any, takes: Any) -> bool:
 CALLED_KINDS = ("map", "flat_map", "filter")
 
 
-def build(task: Task) -> Any:
-    """What one thread of `task` runs: a fresh `Class(**params)`, or the function (with its params bound).
+def build(task: Task, find: Callable[[str], Any] = resolve) -> Any:
+    """What one thread of `task` runs: a fresh `Class(**params)`, or the function (with its params bound). find: the
+    object of a reference.
 
     Raises InvalidInput that names the task and what was tried."""
     if task.run is None:
         raise InvalidInput(f"task {task.name!r} has no `run`: it can be planned, not run")
     try:
-        run = resolve(task.run)
+        run = find(task.run)
     except HeadgateError as error:
         what = f"task {task.name!r}: cannot get {task.run!r}: {error.what}"
         raise InvalidInput(what, cause=error.cause, hint=error.hint, faults=error.faults) from error
@@ -333,12 +334,12 @@ def _bound(function: Any, params: dict[str, Any]) -> Any:
     return functools.update_wrapper(bound, function)
 
 
-def key_function(key: str | int | None) -> Callable[[Row], Hashable]:
+def key_function(key: str | int | None, find: Callable[[str], Any] = resolve) -> Callable[[Row], Hashable]:
     """row → plain key: a position (int), a field's name, or `module:function`. InvalidInput otherwise."""
     if key is None:
         raise InvalidInput("a 'fields' edge needs a key")
     if isinstance(key, str) and REFERENCE.fullmatch(key):
-        function: Callable[[Row], Hashable] = resolve(key)
+        function: Callable[[Row], Hashable] = find(key)
         return function
     return itemgetter(key)
 

@@ -44,10 +44,12 @@ def _places(folder: str, modules: dict[str, str]) -> dict[str, str]:
 
 def _imported(of: str, places: dict[str, str], name: str) -> Any:
     """What is listed, from where it is defined."""
-    if name not in places:
-        raise AttributeError(f"module {of!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if of == "headgate" and name in MODULES:
+        return import_module(f"headgate.{name}")
+    if name not in places:
+        raise AttributeError(f"module {of!r} has no attribute {name!r}")
     return getattr(import_module(places[name]), name)
 
 
@@ -60,6 +62,7 @@ PLACES = _places(
         "topology": "Static",
     },
 )
+MODULES = ("tasks", "testing")
 __all__ = list(PLACES)
 
 
@@ -68,4 +71,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *MODULES})

@@ -370,6 +370,14 @@ class WindowTask(Behaviour):
     def holding(self) -> int:
         return self.windows.holding
 
+    @property
+    def due_ns(self) -> int | None:
+        """When its oldest pane fires, if panes fire by their age."""
+        limit_s, panes = self.windows.code.logic.max_age_s, self.windows.panes.by_key
+        if limit_s is None or not panes:
+            return None
+        return next(iter(panes.values())).since_ns + int(limit_s * 1e9)
+
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         return self.windows.take(frame, now_ns)
 
