@@ -234,7 +234,7 @@ EQUAL: list[tuple[Hashable, Hashable]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "other"), EQUAL, ids=repr)
+@pytest.mark.parametrize(("one", "other"), EQUAL)
 def test_equal_keys_are_one_wherever_they_came_from(one: Hashable, other: Hashable, tmp_path: Path) -> None:
     assert range_of(one) == range_of(other)
     store, task = files.SnapshotFiles(str(tmp_path), "t", 5), task_of(CountByKey())
@@ -256,7 +256,7 @@ def test_equal_keys_of_several_types_are_several() -> None:
     assert sorted(size for size in _panes_of(keys)) == [1] * len(keys)
 
 
-@pytest.mark.parametrize(("one", "other"), EQUAL, ids=repr)
+@pytest.mark.parametrize(("one", "other"), EQUAL)
 def test_equal_keys_are_one_window(one: Hashable, other: Hashable, tmp_path: Path) -> None:
     assert _panes_of([one, other, _framed(one, tmp_path), "other"]) == [3, 1]
 
