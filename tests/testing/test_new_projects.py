@@ -13,7 +13,6 @@ import pytest
 from headgate.dashboards.headgate_command import main
 from headgate.topology_runtime.commands.new_project import EXAMPLES
 
-pytest_plugins = ["headgate.topology_runtime.testing.pytest_fixture"]
 ROOT = str(Path(__file__).parents[2] / ".editable")
 
 

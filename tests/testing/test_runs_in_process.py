@@ -166,7 +166,7 @@ def test_a_row_is_tried_three_times() -> None:
 
 
 def test_a_row_that_cannot_travel_is_a_dead_letter_of_who_gave_it() -> None:
-    result = testing.run(line_of(lambda row: {row} if row == 2 else row, keep), {"numbers": [1, 2, 3]})
+    result = testing.run(line_of(lambda row: object() if row == 2 else row, keep), {"numbers": [1, 2, 3]})
     assert last(result) == [1, 3]
     assert [letter.task for letter in result.dead_letters] == ["task0"]
 
@@ -225,7 +225,7 @@ def test_a_key_whose_finish_fails_is_a_dead_letter() -> None:
 def test_a_state_that_cannot_be_saved_is_an_error_that_names_the_task() -> None:
     class Sets(Totals):
         def process(self, key: Any, row: Any, state: Any) -> tuple[Any, list[Any]]:
-            return {row["value"]}, []
+            return object(), []
 
     flow = topology("sets")
     flow.source("rows", Lines) >> flow.task("sets", Sets).by("name")
