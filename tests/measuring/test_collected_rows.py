@@ -189,7 +189,7 @@ def test_user_code_has_one_thread_for_its_whole_life(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(CODE, "slow", AsksSqlite)
     monkeypatch.setitem(CODE, "four", KeepsSqlite)
     found = collected(
-        topology(("source", "left"), ("left", "four"), ("four", "last"), limit=8), "four", "last"
+        topology(("source", "slow"), ("slow", "four"), ("four", "last"), limit=8), "four", "last"
     )
     assert [row for _, row in found["four"]] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert [row for _, row in found["last"]] == [11, 27]
