@@ -31,7 +31,7 @@ PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "season")  # no setti
 
 @click.command(cls=SettingsCommand, usual=USUAL)
 @click.argument("topology", required=False)
-@click.option("--input", type=FILE, help="A file of events, one per line, repeated as needed.")
+@click.option("--input", type=FILE, help="A file of events, one per line; the demo repeats it.")
 @click.option(
     "--rates",
     metavar="FILE|R",
