@@ -69,8 +69,8 @@ def test_the_fixture_shows_why_rows_failed(
     monkeypatch.syspath_prepend(str(tmp_path / "shown"))
     from shown.flow import made  # type: ignore[import-not-found]
 
-    run_flow(made(str(tmp_path / "means.jsonl")), {"lines": [(1, "0,s1,warm")]})
-    assert "task 'parse' failed on (1, '0,s1,warm'): ValueError" in capsys.readouterr().out
+    run_flow(made(str(tmp_path / "means.jsonl")), {"lines": ["0,s1,warm"]})
+    assert "task 'parse' failed on '0,s1,warm': ValueError" in capsys.readouterr().out
     made(str(tmp_path / "means.jsonl")).run(rows=2)
     assert capsys.readouterr().out == (
         "store: {'room': 'kitchen', 'time_s': 0, 'mean': 18.0}\n"
