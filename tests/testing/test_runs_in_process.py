@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -231,6 +232,39 @@ def test_a_state_that_cannot_be_saved_costs_its_row() -> None:
     flow.source("rows", Lines) >> flow.task("objects", Objects).by("name")
     (letter,) = testing.run(flow, {"rows": of("a", 1)}).dead_letters
     assert letter.task == "objects" and "the state of key 'a' cannot be saved" in letter.error
+
+
+class AsksSoon:
+    """Its loop is that of its calls, from `open` to `close`."""
+
+    loops: list[Any] = []
+
+    async def open(self, context: Any) -> None:
+        self.loops.append(asyncio.get_running_loop())
+        self.asked = context.metrics.counter("asked")
+
+    async def __call__(self, row: int) -> int:
+        await asyncio.sleep(0)
+        self.loops.append(asyncio.get_running_loop())
+        self.asked.add()
+        return 10 // row
+
+    async def close(self) -> None:
+        self.loops.append(asyncio.get_running_loop())
+
+
+@flat_map
+async def both(row: int) -> list[int]:
+    return [row, -row]
+
+
+def test_async_tasks_are_awaited() -> None:
+    AsksSoon.loops.clear()
+    result = testing.run(line_of(AsksSoon, both, keep), {"numbers": [1, 0, 5]})
+    assert last(result) == [10, -10, 2, -2]
+    (letter,) = result.dead_letters
+    assert letter.row == 0 and "ZeroDivisionError" in letter.error and letter.file == __file__
+    assert len(set(map(id, AsksSoon.loops))) == 1 and len(AsksSoon.loops) == 1 + 2 + 3 + 1
 
 
 class Sums(Window):

@@ -21,7 +21,7 @@ from headgate.topology_runtime.api.builder import Builder
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import Context
 from headgate.topology_runtime.api.references import last_lines, resolve
-from headgate.topology_runtime.api.task_functions import build, key_function
+from headgate.topology_runtime.api.task_functions import build, is_async, key_function
 from headgate.topology_runtime.api.topology import KEY_RANGES, Task, Topology
 from headgate.topology_runtime.api.validate import raise_if_any, run_faults
 from headgate.topology_runtime.errors import BadRow, HeadgateError, InvalidInput
@@ -114,6 +114,12 @@ class InProcessRun:
     def _open(self, task: Task) -> None:
         core = self._cores[task.name]
         logic = build(task, self._find)
+        if is_async(logic):
+            from headgate.topology_runtime.worker.process.async_calls import (
+                InLoop,  # with asyncio: few need it
+            )
+
+            logic = InLoop(logic, task.max_call_s)
         if hasattr(logic, "open"):
             context = Context(task.name, core.desired.thread, 0, 1, self.directory)
             with _told(f"task {task.name!r}: open() raised"):
