@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
+from zlib import crc32
 
 import msgspec
 
@@ -29,6 +30,7 @@ from headgate.topology_runtime.connectors.record_formats import (
     format_of,
 )
 from headgate.topology_runtime.errors import BadRow, InvalidInput
+from headgate.topology_runtime.platform.disk import write_whole
 
 EMPTIED = "it was emptied, or written anew"
 GIVEN = struct.Struct("<qq")  # of what is followed: the next record, and its byte in the newest file
@@ -90,7 +92,8 @@ class FilesSource(Source[Any]):
     def open(self, context: Context) -> None:
         self._first, self._stride = context.partition, context.partitions
         if context.directory:
-            self._kept = Path(context.directory) / f"files-{context.task}-{context.partition}.json"
+            name = f"files-{context.task}-{context.partition}-{crc32(self._path.encode()):08x}.json"
+            self._kept = Path(context.directory) / name  # of this path: other code may name another one
         before = _read_kept(self._kept)
         self._files = before if before is not None else [_seen(path) for path in self._found()]
         if before is None:
@@ -143,9 +146,7 @@ class FilesSource(Source[Any]):
 
     def _keep(self) -> None:
         if self._kept is not None:
-            new = self._kept.with_suffix(".new")
-            new.write_bytes(msgspec.json.encode(self._files))
-            new.rename(self._kept)
+            write_whole(self._kept, msgspec.json.encode(self._files))
 
     def _go_on(self, kept: Path) -> None:
         """With what an earlier life of this thread followed. Where that was emptied meanwhile, the records that it gave
@@ -173,7 +174,7 @@ class FilesSource(Source[Any]):
     # ── records by number ───────────────────────────────────────────────────────────────────────
 
     def _from(self, start: int, most: int) -> list[Any]:
-        """RecordReader from number `start` on: fewer at the end of what there is."""
+        """Records from number `start` on: fewer at the end of what there is."""
         if len(self._files) > 1 and self._follow and (gone := self._gone(start, most)):
             return gone
         taken: list[Any] = []
@@ -311,7 +312,7 @@ class FilesSource(Source[Any]):
         self._open(self._number + 1, 0)
 
     def _gone(self, start: int, most: int) -> list[BadRow]:
-        """RecordReader that were read before, of a file whose content is gone; none where that is still there."""
+        """Records that were read before, of a file whose content is gone; none where that is still there."""
         for seen, after in pairwise(self._files):
             if seen.first <= start < after.first and not self._readable(seen):
                 why = seen.lost or "it was rotated away"

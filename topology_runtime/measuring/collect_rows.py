@@ -21,6 +21,7 @@ import msgspec
 from headgate.topology_runtime.api.loading import build, key_function
 from headgate.topology_runtime.api.logic import Context, Exhausted, Keyed, LiveSource, To, Window, kind_of
 from headgate.topology_runtime.api.references import last_lines
+from headgate.topology_runtime.api.task_functions import is_async
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.collected_rows import Speaker
@@ -105,6 +106,12 @@ class _Work:
     def _logic(self, number: int = 0) -> Any:
         try:
             logic = build(self._task)
+            if is_async(logic):
+                from headgate.topology_runtime.worker.process.async_calls import (
+                    InLoop,  # with asyncio: few need it
+                )
+
+                logic = InLoop(logic, self._task.max_call_s)
             if hasattr(logic, "open"):
                 logic.open(Context(self._task.name, number, 0, 1, self._directory))
         except HeadgateError:

@@ -56,7 +56,7 @@ def texts() -> list[str]:
 @flat_map
 def sample(row: dict[str, Any]) -> list[dict[str, Any]]:
     """One row in `SAMPLE`."""
-    return [row] if row["id"] % SAMPLE == 0 else []
+    return [row] if row.get("event_id", row["id"]) % SAMPLE == 0 else []
 
 
 def topology(service: str, input: str | None, directory: str, slot_cores: float = SLOT_CORES) -> Topology:
