@@ -83,7 +83,7 @@ class SourceWork(ThreadWork):
         ]
         read = emitted, acked, above, in_flight, replayed
         came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
-        return SourceStatus(*name, *read, bool(state & 1), bool(state & 2), *came)
+        return SourceStatus(*name, *read, bool(state & 1), bool(state & 2), *came, state >> mt.RESTS_SHIFT)
 
     def begin(self, logic: Any) -> None:
         self.host.meter.words[self.thread.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
@@ -327,7 +327,7 @@ class SourceWork(ThreadWork):
             words[at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1] = _words(*source.counts)
             if self._spool is not None:
                 self._forget(self._spool, source.ledger.acked)
-        state = int(source.stopped) | (2 if source.exhausted else 0)
+        state = int(source.stopped) | (2 if source.exhausted else 0) | source.rests << mt.RESTS_SHIFT
         if state != words[at + mt.SOURCE_STATE]:
             words[at + mt.SOURCE_STATE] = state
             self.host.changed()
