@@ -52,7 +52,9 @@ def go_on(turn: Turn, idle_ns: int) -> bool:
     d, end = k.durable, k.durable.end
     if d.rollout is None or k.topology is None:
         return True
-    if not k.in_force or k.enacting or d.rollout.leaving:
+    sources = {task.name for task in k.topology.sources}
+    leaving = [thread for thread in d.rollout.threads if thread.leaving]
+    if not k.in_force or k.enacting or any(thread.task not in sources for thread in leaving):
         if end is not None and end.step in ("hold", "fire", "over"):
             _begin(turn, "again")
         return False
@@ -63,10 +65,11 @@ def go_on(turn: Turn, idle_ns: int) -> bool:
     if still and (end.workers != _workers(k) or (end.step != "hold" and idle_ns >= STUCK_NS)):
         _begin(turn, "again")
         return False
-    here = [k.members.sources.get(thread.thread) for thread in source_threads(k)]
-    if not all(now is not None and now.rests == end.number for now in here):
-        return False
-    return _next(turn, end, all(now is not None and now.stopped for now in here))
+    here = [(k.members.sources.get(t.thread), t.leaving) for t in [*source_threads(k), *leaving]]
+    for now, leaves in here:
+        if now is None or not (now.rests == end.number or (leaves and now.stopped)):
+            return False
+    return _next(turn, end, all(now is not None and now.stopped for now, _ in here))
 
 
 def _next(turn: Turn, end: EndOfInput, empty: bool) -> bool:

@@ -455,7 +455,7 @@ class SourceTask(Behaviour):
         if self.ledger is None:
             return
         end = self.core.orders.desired.end if self.core.orders is not None else None
-        if end is None or self.leaving:
+        if end is None:
             self._send_due(now_ns, wall_ns, read)
             return
         if end.step == "again" and self._faulted < end.number:
