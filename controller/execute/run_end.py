@@ -6,8 +6,8 @@
             → leaving   agents end their workers and say goodbye                   ≤ 4 s
             → over
 
-It ends by itself once every source has ended; panes and `finish`: end_of_input.py. What does not move for half a minute,
-or not within the limit that the user set, is left: not done, not lost, and read again by a run that is resumed.
+It ends by itself once every source has ended; panes and `finish`: end_of_input.py. What does not move for half a
+minute, or not within the limit that the user set, is left: not done, not lost, and read again by a run that is resumed.
 
 A second request to stop goes to leaving at once.
 """
@@ -146,7 +146,12 @@ def offered_of(k: Knowledge, wall_ns: int) -> int:
     if schedule is None or topology is None:
         return 0
     due = schedule.due(wall_ns)
-    return math.ceil(sum(k.counts.had(task.name, task.static.threads if task.static else 1, due) for task in topology.sources))
+    return math.ceil(
+        sum(
+            k.counts.had(task.name, task.static.threads if task.static else 1, due)
+            for task in topology.sources
+        )
+    )
 
 
 def all_stopped(k: Knowledge) -> bool:

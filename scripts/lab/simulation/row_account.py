@@ -247,7 +247,9 @@ class SimAccount:
             before, watch.expiries[root.sequence] = watch.expiries.get(root.sequence, 0), root.expiries
             watch.expired += (root.expiries - before) * root.count
         most = watch.most * watch.thread.faults + watch.expired
-        assert self.shape.ends or ledger.replayed <= most, f"{ledger.replayed} rows sent again in {name}, {most} were to be"
+        assert self.shape.ends or ledger.replayed <= most, (
+            f"{ledger.replayed} rows sent again in {name}, {most} were to be"
+        )
 
     def gone(self, worker: SimWorker) -> None:
         """A worker is no more, and its ledgers with it."""

@@ -13,7 +13,16 @@ from msgspec.structs import replace
 from headgate.controller.models.plans import Placement, Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.topology_runtime.api.cluster import Slot, Vm
-from headgate.topology_runtime.api.logic import Context, Exhausted, Keyed, LiveSource, Source, Window, batched, flat_map
+from headgate.topology_runtime.api.logic import (
+    Context,
+    Exhausted,
+    Keyed,
+    LiveSource,
+    Source,
+    Window,
+    batched,
+    flat_map,
+)
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 
 # ── User code of the simulated topologies: small real sources, maps, joins, batches and keyed tasks ─────
@@ -248,9 +257,7 @@ def ended_rows(partitions: int) -> list[Row]:
     """What must be at the sink of `ends`."""
     places = [(partition * 1000 + p, p % 7) for partition in range(partitions) for p in range(ROWS_EACH)]
     panes = [("pane", n, *sorted(place for place, kind in places if kind == n)) for n in range(7)]
-    totals = [
-        ("total", n, *sorted(place for place, kind in places if kind % 3 == n)) for n in range(3)
-    ]
+    totals = [("total", n, *sorted(place for place, kind in places if kind % 3 == n)) for n in range(3)]
     return [*panes, *totals, ("last", 0, *sorted(place for place, _ in places))]
 
 

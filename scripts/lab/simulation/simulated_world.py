@@ -388,7 +388,9 @@ class SimWorld:
         assert finish.summary["tuples"]["lost"] == 0, finish.summary["tuples"]
         source = self.shape.topology.sources[0]
         assert source.static is not None
-        if not self.tallies.states_lost:
+        left = finish.summary["tuples"]["left"]  # a run that ends is not planned anew when a VM is lost
+        assert not left or self.met["VMs held dead"] or {"lose_vm", "lose_vm_at_move"} & set(self.faults.done)
+        if not self.tallies.states_lost and not left:
             self.account.whole_once(source.static.threads)
 
     @property

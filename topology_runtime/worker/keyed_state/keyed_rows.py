@@ -322,7 +322,9 @@ class KeyedRows:
                 if failed is None:
                     out += found
                 else:
-                    self.results.letters.append(dead_letter_of_key(self.results.around, end.root, key, failed))
+                    self.results.letters.append(
+                        dead_letter_of_key(self.results.around, end.root, key, failed)
+                    )
             out = out if self.results.outputs.edges else []
             self.applied.add(groups, [key_range], out, [len(out)], end.batch.roots)
         self._go_on(end.batch, out, [len(out)], now_ns, acks)

@@ -66,7 +66,9 @@ class Root:
     size_bytes: int = 0  # counted for it: no less
     made: dict[int, int] = field(default_factory=dict)  # number of a task → bytes, of the present attempt
     open: dict[int, int] = field(default_factory=dict)  # attempt → XOR of its ids
-    waits: dict[int, int] | None = None  # who keeps rows of its present attempt in panes → XOR of their shares
+    waits: dict[int, int] | None = (
+        None  # who keeps rows of its present attempt in panes → XOR of their shares
+    )
 
     def at_rest(self) -> bool:
         """Does all that is open of it wait in panes?"""

@@ -183,8 +183,8 @@ class Ways:
         return self._routers[number]
 
 
-# ── Words of the end of the input, for the threads of keyed tasks: one for each key range, each a root of its own with a
-# name of its own (dead_letter_messages.py), so that it is sent again until it is done and counts once. Pure.
+# ── Words of the end of the input, for the threads of keyed tasks: one for each key range, each a root of its own
+# with a name of its own (dead_letter_messages.py), so that it is sent again until it is done and counts once. Pure.
 
 END_SEQUENCES = 1 << 62  # their roots are numbered from here on
 
@@ -398,7 +398,9 @@ class SourceTask(Behaviour):
             return None
         if not leaving and self.core.orders.desired.draining and over:
             self.stopped_reading = True
-            return start.position if start is not None else None  # it may have to say that the input has ended
+            return (
+                start.position if start is not None else None
+            )  # it may have to say that the input has ended
         self.stopped_reading = False
         if start is None:
             return None
