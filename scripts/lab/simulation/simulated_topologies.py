@@ -324,7 +324,8 @@ class Shape:
     """need: distinct rows at sinks for every source position. holds: a task keeps rows. keys: keyed task → the
     key of a row. fails: positions that must become dead letters. live: its source cannot be read again.
     machines: slots of each VM, one of these (none: two or three VMs of two to four slots). rates_tps: of which
-    the seed chooses. calm_s: the run goes on so long, undisturbed, after all is settled. ends: its sources do, and so the run."""
+    the seed chooses. calm_s: the run goes on so long, undisturbed, after all is settled. ends: the run
+    does, as its sources do."""
 
     topology: Topology
     need: int = 1
