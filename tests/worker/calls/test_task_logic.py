@@ -306,7 +306,7 @@ def test_a_pane_that_fires_last_keeps_its_rows_until_all_is_over() -> None:
     task = windows(Pairs())
     one = root()
     acks = [*task.take(frame([("a", 1)], one), S), *task.last(4, True, S)]
-    (out,) = task.results.outputs.flush(S)
+    (out,) = task.results.outputs.flush(S, True)
     assert out.rows == [("a", [1])] and task.holding == 1
     assert open_after(acks, one)[0] not in (0, out.roots[0].id)
     acks += task.let_go()

@@ -81,9 +81,12 @@ class SourceWork(ThreadWork):
         emitted, acked, above, in_flight, replayed = words[
             at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1
         ]
-        read = emitted, acked, above, in_flight, replayed
         came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
-        return SourceStatus(*name, *read, bool(state & 1), bool(state & 2), *came, state >> mt.RESTS_SHIFT)
+        arrived, oldest_ns, seen_ns = came
+        told = arrived, oldest_ns, seen_ns, state >> mt.RESTS_SHIFT
+        return SourceStatus(
+            *name, emitted, acked, above, in_flight, replayed, bool(state & 1), bool(state & 2), *told
+        )
 
     def begin(self, logic: Any) -> None:
         self.host.meter.words[self.thread.at + mt.SOURCE_PARTITION] = self.desired.partition + 1

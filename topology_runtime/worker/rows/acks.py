@@ -60,8 +60,8 @@ def summed(acks: Iterable[Addressed]) -> Iterator[Addressed]:
         known[4] ^= ack.kept
         if ack.made_bytes > known[3]:
             known[2:4] = ack.made_by, ack.made_bytes
-    for (home, key, kept_by), terms in sums.items():
-        yield home, Ack(key, *terms, kept_by)
+    for (home, key, kept_by), (value, held, made_by, made_bytes, kept) in sums.items():
+        yield home, Ack(key, value, held, made_by, made_bytes, kept, kept_by)
 
 
 @dataclass(slots=True)
