@@ -303,7 +303,9 @@ def test_an_old_pane_fires_though_it_is_not_ready() -> None:
 
 def test_a_pane_that_fires_last_keeps_its_rows_until_all_is_over() -> None:
     """So no root of it is done before all that came of the pane is: else a part of it would come again."""
-    task = windows(Pairs())
+    logic = Pairs()
+    logic.max_age_s = 60.0
+    task = windows(logic)
     one = root()
     acks = [*task.take(frame([("a", 1)], one), S), *task.last(4, True, S)]
     (out,) = task.results.outputs.flush(S, True)
