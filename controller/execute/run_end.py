@@ -70,7 +70,8 @@ def advance(turn: Turn) -> None:
         _go(turn, "draining")
     elif ending.stage == "draining":
         idle_ns = _idle_ns(turn)
-        drained = go_on(turn, idle_ns) if _steps(k) else all_stopped(k)
+        empty = k.durable.draining != EVERY_SOURCE and all_stopped(k)
+        drained = empty or go_on(turn, idle_ns)
         over = idle_ns >= IDLE_NS or 0 < k.settings.drain_timeout_s * NS <= waited_ns
         if not drained and over:
             unread = sum(lag.rows for lag in k.load.lags(turn.now.wall_ns))
@@ -101,11 +102,6 @@ def order_end(turn: Turn) -> None:
         if told != token or turn.now.mono_ns - sent_ns >= NS:
             k.sent[member.vm.vm] = (token, turn.now.mono_ns)
             turn.do(Send(member.vm.vm, Shutdown(token, k.ending.reason)))
-
-
-def _steps(k: Knowledge) -> bool:
-    """Is there anything to be done at the end but to run empty?"""
-    return k.durable.end is not None or k.durable.draining == EVERY_SOURCE or not all_stopped(k)
 
 
 def _idle_ns(turn: Turn) -> int:
