@@ -30,6 +30,7 @@ from headgate.agent.reports.sampler import Sampler
 from headgate.agent.reports.uplink import Uplink
 from headgate.agent.slots.agent_packages import Packages
 from headgate.agent.slots.profile_slots import ProfileSlots
+from headgate.agent.slots.slot_output import SlotOutput
 from headgate.agent.slots.worker_supervisor import Supervisor, WorkerEnd, WorkerProcess
 from headgate.topology_runtime.errors import BadMessage, Conflict
 from headgate.topology_runtime.keys.key_pairs import Who
@@ -57,6 +58,7 @@ from headgate.topology_runtime.wire.messages import (
     WorkerReport,
 )
 from headgate.topology_runtime.wire.report_messages import Profiled
+from headgate.topology_runtime.wire.wire_version import WIRE
 
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks around at least this often
@@ -84,7 +86,7 @@ class Agent:
         self._max_call_ns: dict[int, int] = {}
         self._names: tuple[str, ...] = ()
         self._sources: tuple[str, ...] = ()
-        self._hang_due_ns = self._sample_due_ns = 0
+        self._hang_due_ns = self._sample_due_ns = self._output_due_ns = 0
         self.metrics: AgentMetricsPort | None = None
         self.disk = DiskTroubles()
         self.notes = ServiceNotes()
@@ -138,6 +140,8 @@ class Agent:
         endpoint = self.workers_channel.endpoint
         self.supervisor = Supervisor(config, self.binding, endpoint, keys, self.worker_user)
         undo.callback(self._end_workers)
+        self.output = SlotOutput(config.vm, boot, config.slots, self.supervisor.log_path, self.disk)
+        undo.callback(self.output.close)
         self.spare = ProfileSlots(config, self.binding, self.worker_user)
         undo.callback(self.spare.close)
         hello = agent_startup.hello(config, boot, self.binding, self.packages.only_signed, self.worker_user)
@@ -171,6 +175,8 @@ class Agent:
             self._look_for_hung(now_ns)
         if now_ns >= self._sample_due_ns:
             self._sample(now_ns)
+        if now_ns >= self._output_due_ns and self.uplink.wire >= WIRE and self.uplink.hears(now_ns):
+            self._output_due_ns = now_ns + (TURN_NS if not self._send_output(now_ns) else TURN_NS // 4)
         if now_ns >= self.state.wake_ns:
             self._read_sources()
             self.do(e.Tick())
@@ -264,6 +270,8 @@ class Agent:
         worker = self.supervisor.speaking(who, message)
         if worker is None:
             return
+        if isinstance(message, WorkerReport):
+            self.sampler.user.add(message.metrics)
         if worker.slot in self.peers or isinstance(message, WorkerHello):
             self.peers[worker.slot] = peer  # its link may be a new one
         if isinstance(message, WorkerHello):
@@ -339,6 +347,13 @@ class Agent:
             every_ns = SAMPLE_SOON_NS
         late = now_ns - self._sample_due_ns >= every_ns
         self._sample_due_ns = now_ns + every_ns if late else self._sample_due_ns + every_ns
+
+    def _send_output(self, now_ns: int) -> bool:
+        """What slots say; True when there was something."""
+        lines = self.output.take(now_ns, wall_ns(), self.supervisor.workers)
+        if lines is not None:
+            self.uplink.send(lines)
+        return lines is not None
 
     # ── doing ───────────────────────────────────────────────────────────────────────────────────
 
@@ -429,7 +444,10 @@ class Agent:
             self.supervisor.kill(worker, order.why)
 
     def _send_rest(self) -> None:
-        """The last samples, and finished rows as far as there are any."""
+        """The last samples, and finished rows as far as there are any; what slots said last."""
+        for _ in range(LAST_BLOCKS_MOST if self.uplink.wire >= WIRE else 0):
+            if not self._send_output(monotonic_ns()):
+                break
         for _ in range(LAST_BLOCKS_MOST):
             block = self.sampler.block(monotonic_ns(), wall_ns(), self.state.token.epoch)
             if block is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from headgate.controller.files.output_log import OutputLog
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.run_view import RunView
 from headgate.controller.monitor.admission import (
@@ -37,6 +38,7 @@ from headgate.topology_runtime.wire.messages import (
     Welcome,
     refusal,
 )
+from headgate.topology_runtime.wire.output_messages import OutputLines
 from headgate.topology_runtime.wire.wire_version import VERSION, WIRE
 
 MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
@@ -74,6 +76,7 @@ class ControllerPorts:
         self._asked = 0
         self._told = ""
         self._shelf, self._heard_ns = PackageShelf(packages, not at.off_loopback, self.send), dict[str, int]()
+        self.output = OutputLog()
         self._conduct, self._gate = Conduct(), AdmissionGate()
         self._encoded: tuple[DesiredState | None, bytes] = (None, b"")
 
@@ -95,7 +98,9 @@ class ControllerPorts:
                 self._blame(error.peer or peer, error.what, view)
                 continue
             self._peers[message.vm], self._heard_ns[message.vm] = peer, monotonic_ns()
-            if not isinstance(message, PackageAt):
+            if isinstance(message, OutputLines):
+                self.output.take(message)
+            elif not isinstance(message, PackageAt):
                 self._do(t.FromVm(message))
             elif trouble := self._shelf.heard(message):
                 self._do(t.Troubled("packages", trouble))
@@ -115,7 +120,9 @@ class ControllerPorts:
                 self._commands.send(client, refusal(no))
             elif request.command == "snapshot":
                 self._commands.send(client, snapshot())
-            elif (reply := self._shelf.answer(request, self._connected())) is not None:
+            elif (
+                reply := self._shelf.answer(request, self._connected()) or self.output.answer(request)
+            ) is not None:
                 self._commands.send(client, reply)
             else:
                 self._asked += 1

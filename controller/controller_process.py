@@ -394,6 +394,7 @@ class Controller:
             self._recorder = Recorder(self._place.trace, run, self._place.keep, partial(_say, "info"))
             self._recorder.letters(letters)
             self._viewers.record(self._recorder.view)
+            self._ports.output.record(self._recorder.output)
             self._run = None
             for now, event in self._early.take():
                 self._recorder.input(now, kind_of(event), event)

@@ -25,6 +25,9 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "dashboards.up.up_command": {
         "up": ("up", "run a topology on this machine"),
     },
+    "topology_runtime.commands.new_project": {
+        "new": ("new", "a project of your own: a flow, its test, data and a README"),
+    },
     "dashboards.terminal.submit_commands": {
         "submit": ("submit", "give a waiting controller its topology"),
         "replace": ("replace", "other code for a running topology, slot by slot"),
@@ -33,6 +36,9 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "status": ("status", "what a running controller sees and plans; --watch: again and again"),
         "top": ("top", "the same as a full-screen table: sort, filter, freeze"),
         "events": ("events", "what happened: plans, VMs that join and leave, dead letters"),
+    },
+    "dashboards.terminal.logs_command": {
+        "logs": ("logs", "what tasks print and log, with their task and thread; -f: as it comes"),
     },
     "topology_runtime.commands.profile_cli": {
         "model profile": ("profile", "measure how tasks behave with more threads in a slot"),
@@ -175,11 +181,11 @@ PREDICTIONS = {
 SHOWN = {
     "Run": ("up", "submit", "replace", "stop", "resume"),
     "Look": ("status", "top", "events", "explain", "history"),
-    "Operate": ("rate", "drain", "cordon", "uncordon", "apply", "rollback", "deadletter", "keys", "cluster"),
+    "Operate": ("rate", "drain", "cordon", "apply", "rollback", "deadletter", "keys", "cluster"),
     "Plan": ("plan", "diff", "topology", "model"),
     "Data": ("sql", "analyze", "replay"),
     "Lab": ("lab",),
-    "Other": ("doctor", "dashboard", "package"),
+    "Other": ("new", "doctor", "dashboard", "package"),
 }
 GROUPS = {
     "rate": "change the input rate of a running topology",

@@ -7,7 +7,7 @@ import os
 import signal
 
 import pytest
-from examples import SHORT
+from examples import SHORT, regardless_of_imports
 from hypothesis import settings
 
 settings.load_profile(SHORT)
@@ -62,6 +62,12 @@ FULL = {  # files that only `scripts/test full` runs, and why
 # A shell that starts tests in the background has them ignore Ctrl-C, and all that they start: it is sent to some.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without a profile that was asked for, property tests try the same examples each time."""
+    if not config.getoption("--hypothesis-profile", None):
+        regardless_of_imports()
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks choose

@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 ALL, SHORT = "all-examples", "fewer-examples"
 USUAL, PART = 100, 4  # examples of a test that names no number; the short run tries one in so many
 
 settings.register_profile(ALL, settings.get_profile("ci"), max_examples=USUAL)  # ci: no deadline, no database
 settings.register_profile(SHORT, settings.get_profile(ALL), max_examples=USUAL // PART)
+
+
+def regardless_of_imports() -> None:
+    """Examples that are the same each time must not depend on what else this process has imported: hypothesis takes
+    numbers and texts for them from the source of all local modules that are there (`findings/hypothesis-imports.sh`),
+    so that they changed with the tests that ran before."""
+    nothing = vars(providers)["_local_constants"]
+    pytest.MonkeyPatch().setattr(providers, "_get_local_constants", lambda: nothing)
 
 
 def count_of(most: int) -> int:

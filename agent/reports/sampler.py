@@ -17,9 +17,11 @@ import re
 import stat
 import time
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from msgspec import structs
 
 from headgate.agent.reports.meter_reader import Counts, MeterReader, ThreadDelta
 from headgate.topology_runtime.api.topology import Topology
@@ -36,6 +38,7 @@ from headgate.topology_runtime.wire.messages import (
     FinishedRuns,
     SampleBlock,
 )
+from headgate.topology_runtime.wire.report_messages import UserMetric
 from headgate.topology_runtime.worker.meters import meter
 
 # ── Reads on in the logs of finished rows that workers append to
@@ -191,6 +194,8 @@ class FinishedTail:
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+USER_MOST, USER_NUMBERS_MOST = 2_000, 20_000  # of tasks' own metrics in one block
+USER_KEPT = 100_000  # of these, for later blocks
 LINKS_MOST = 4096  # in one block; what is left out comes with the next
 Row = Sequence[int]
 TaskLatency = dict[tuple[int, int], int]  # (task, bucket) → rows
@@ -222,12 +227,41 @@ class SlotUsage:
     oom_kills: int = 0
 
 
+class UserPart:
+    """Tasks' own metrics on their way from workers' reports into blocks: what is new of each thread's, so much of it
+    in a block."""
+
+    def __init__(self) -> None:
+        self._new: dict[tuple[int, int, str], UserMetric] = {}
+
+    def add(self, metrics: Iterable[UserMetric]) -> None:
+        for one in metrics:
+            key = one.slot, one.thread, one.name
+            before = self._new.get(key)
+            if before is not None and one.kind != "gauge":
+                buckets = Counter(dict(before.buckets)) + Counter(dict(one.buckets))
+                value, count = before.value + one.value, before.count + one.count
+                one = structs.replace(one, value=value, count=count, buckets=tuple(sorted(buckets.items())))
+            if before is not None or len(self._new) < USER_KEPT:
+                self._new[key] = one
+
+    def take(self) -> tuple[UserMetric, ...]:
+        """The oldest ones; the rest comes with the next block."""
+        taken, room = [], USER_NUMBERS_MOST
+        for key in list(self._new)[:USER_MOST]:
+            if (room := room - 1 - len(self._new[key].buckets)) < 0:
+                break
+            taken.append(self._new.pop(key))
+        return tuple(taken)
+
+
 class Sampler:
     """Makes a VM's sample blocks. Nothing is measured before the first desired state names the tasks."""
 
     def __init__(self, vm: str, boot: int, binding: SlotBinding, directory: str, now_ns: int) -> None:
         self._vm, self._boot, self._binding = vm, boot, binding
         self.finished = FinishedTail(directory)
+        self.user = UserPart()
         self._watched: list[WatchedWorker] = []
         self._used: dict[int, SlotUsage] = {}
         self._topology: Topology | None = None
@@ -305,6 +339,7 @@ class Sampler:
             ),
             finished=self.finished.take(self._names, now_ns),
             task_latency=columns(LATENCY_COLUMNS, [(*place, count) for place, count in in_task.items()]),
+            user=self.user.take(),
             cost_ns=time.thread_time_ns() - begin_ns,
         )
 

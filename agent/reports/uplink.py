@@ -18,6 +18,7 @@ from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.channels import LINGER_MS, ClientChannel
 from headgate.topology_runtime.wire.messages import FromAgent, FromController, Report, Welcome
+from headgate.topology_runtime.wire.wire_version import UNTOLD
 
 NS = 1_000_000_000
 SILENT_NS = 3 * NS
@@ -37,6 +38,7 @@ class Uplink:
         self.clock = ClockOffset()
         self.told_ns = 0  # what this process adds to its machine's clock
         self.bad = 0
+        self.wire = UNTOLD  # what the controller speaks
         self._heard_ns = self._opened_ns = now_ns
         self._ever_heard = False
         self.channel = self._open()
@@ -69,6 +71,7 @@ class Uplink:
                 self.bad += 1
                 continue
             if isinstance(message, Welcome):
+                self.wire = message.protocol
                 self.clock.answered(message.report, message.wall_ns, monotonic_ns())
             came.append((message, data))
         return came
@@ -92,6 +95,10 @@ class Uplink:
         silence_ns, since_ns = now_ns - self._heard_ns, self._heard_ns - IN_DOUBT_NS
         self._heard_ns, self._ever_heard = now_ns, True
         return since_ns if silence_ns >= LOST_NS else None
+
+    def hears(self, now_ns: int) -> bool:
+        """Was the controller heard just now, so that what is sent arrives?"""
+        return self._ever_heard and now_ns - self._heard_ns < LOST_NS
 
     def refresh(self, now_ns: int) -> bool:
         """Replace the connection if nothing has come for too long; True when it was."""

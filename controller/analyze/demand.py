@@ -352,13 +352,19 @@ def _by_trend(case: _Case) -> _Asked:
     needed, ahead_s = _needed(seen, forecast, case.headroom, case.horizon)
     forecast.remember(needed)
     rise_tps = forecast.rise_tps(ahead_s)
-    rise_tps = min(
-        rise_tps if rise_tps > seen.chance_tps else 0.0, max(0.0, case.offer.cap_tps - seen.base_tps)
-    )
+    if rise_tps <= seen.chance_tps or _falls(case.offer):
+        rise_tps = 0.0
+    rise_tps = min(rise_tps, max(0.0, case.offer.cap_tps - seen.base_tps))
     why, not_up = _up(seen.sure_tps + drain_tps, rise_tps, case.planned_tps, case.past)
     lower_tps, why_down, not_down = _down(case, needed)
     goal_tps = _goal(seen, needed, forecast, case.headroom) + drain_tps
     return _Asked(needed, ahead_s, goal_tps, why, not_up, lower_tps, why_down, not_down, rise_tps)
+
+
+def _falls(offer: Offer) -> bool:
+    """Is less offered in the newest half second than in one of the last three seconds? Then what rose was a spike, and
+    is over. (Of rows that are taken as they come, chance decides that.)"""
+    return offer.waits_tps is None and offer.rates[0] < max(offer.rates[: 3 * _S])
 
 
 def _by_season(case: _Case, coming: Coming) -> _Asked:

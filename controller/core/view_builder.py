@@ -136,6 +136,7 @@ def view_of(
         applied_again=sum(k.counts.applied_again.values()),
         latency={pair: tuple(counts) for pair, counts in k.counts.latency.items()},
         in_task=intake.in_task.totals() if intake is not None else {},
+        user_metrics=intake.user.now(now.mono_ns) if intake is not None else (),
         alarms=_alarms(k, now),
         hot_keys=k.hot_keys,
         troubled="disk the controller" in k.alarms,

@@ -31,8 +31,28 @@ from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan
 from headgate.controller.models.task_models import Model
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.api.user_metrics import percentile
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS, lowest_ns, percentile_ns
 from headgate.topology_runtime.wire.report_messages import KeysSeen, ProfileSpec
+
+# ── Tasks' own metrics ──────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class UserMetricNow:
+    """A metric of a task, all its threads together. value: of a counter and of a histogram the sum in this life of the
+    controller, of a gauge the sum over threads now."""
+
+    task: str
+    name: str
+    kind: str
+    value: float
+    count: int = 0
+    buckets: tuple[tuple[int, int], ...] = ()
+
+    def percentile(self, share: float) -> float | None:
+        return percentile(dict(self.buckets), share)
+
 
 # ── Keys that many rows of a task have: what the threads that send to it report, put together. Pure ───────
 
@@ -268,6 +288,7 @@ class RunView:
     applied_again: int
     latency: dict[tuple[str, str], tuple[int, ...]]
     in_task: dict[str, tuple[int, ...]]
+    user_metrics: tuple[UserMetricNow, ...]  # tasks' own
     alarms: tuple[AlarmNow, ...]
     hot_keys: tuple[HotKey, ...]
     troubled: bool

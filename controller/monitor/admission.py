@@ -22,6 +22,7 @@ from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_MOST, ROW_BYTES_MOST
 from headgate.topology_runtime.wire.messages import FromAgent, Request
+from headgate.topology_runtime.wire.output_messages import OutputLines
 from headgate.topology_runtime.wire.wire_version import REMEDY, client_fault
 
 NS = 1_000_000_000
@@ -46,6 +47,7 @@ HELLO_EVERY_NS = NS // 8  # of one VM; agents say it twice a second
 
 NAMES = frozenset({
     "task", "source", "run", "feeder", "endpoint", "binding", "version", "machine", "workers_as", "key", "digest",
+    "level",
 })  # fmt: skip
 MOST = {"letters": LETTERS_MOST, "top": KEYS_TOLD_MOST, "troubles": TROUBLES_MOST, "struck": STRUCK_MOST,
         "workers": SLOTS_MOST, "profiles": SLOTS_MOST, "open": AGAIN_MOST, "done": AGAIN_MOST, "lost": KEY_RANGES,
@@ -67,6 +69,9 @@ def check(message: m.FromAgent) -> None:
             for worker in message.workers:
                 _check_worker(message, worker)
             _check_spools(message.spools)
+        case OutputLines():
+            if any(line.slot >= SLOTS_MOST for line in message.lines):
+                raise BadMessage("a line of a slot that cannot be")
         case m.DeadLetters():
             if message.waiting > message.first:
                 cause = f"{message.waiting} waiting of {message.first}"
@@ -218,6 +223,7 @@ LOOKING = frozenset(
         "summary",
         "explain",
         "events",
+        "logs",
         "whatif",
         "plans",
         "snapshot",

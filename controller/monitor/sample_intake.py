@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from headgate.controller.knowledge.measured_window import HISTORY_S
 from headgate.controller.knowledge.run_view import Percentiles
 from headgate.controller.monitor.sample_blocks import Arrays, Ints, arrays_of, percentiles_ns, task_latency_of
+from headgate.controller.monitor.user_totals import UserTotals
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import BadMessage
@@ -290,6 +291,7 @@ class Intake:
         self.pairs: dict[tuple[str, str], int] = {}  # (source, sink) → series of `latency`
         self.senders: dict[str, _Sender] = {}
         self.in_task = TaskLatency(self.map.tasks)
+        self.user = UserTotals(tuple(self.map.tasks))
         self.progress = Marks(3, PROGRESS_KEPT, PROGRESS_STEP_NS)
         self.epoch = 0
         self.lost = self.duplicates = self.refused = 0  # blocks
@@ -327,6 +329,7 @@ class Intake:
         for row, part in self.timeline.spread(end_ns, block.window_ns):
             sums.add_to(self, sender, row, part)
         self.in_task.add(block, now_ns)
+        self.user.add(block, now_ns)
         if sender.since is None:
             sender.since = -(-(end_ns - block.window_ns) // NS)
         return True

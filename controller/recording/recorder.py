@@ -33,6 +33,7 @@ from headgate.topology_runtime.traces.trace_tables import (
     DECISIONS,
     INPUTS,
     LEDGER,
+    OUTPUT,
     PLANS,
     RUN_FILE,
     VIEWS,
@@ -83,10 +84,10 @@ def remove_old(current: Path, keep: Keep, now_s: float) -> tuple[Old, ...]:
 
 
 def shorten(current: Path, keep: Keep) -> int:
-    """Remove the oldest parts of the run's own inputs and views while it is larger than all traces may be; how
+    """Remove the oldest parts of the run's own inputs, views and output while it is larger than all traces may be; how
     many."""
     gone = 0
-    parts = [part for name in (INPUTS, VIEWS) for part in parts_of(current / name) if number_of(part)]
+    parts = [part for name in (INPUTS, VIEWS, OUTPUT) for part in parts_of(current / name) if number_of(part)]
     for part in sorted(parts, key=os.path.getmtime):
         if keep.total_bytes is None or _size_of(current)[0] <= keep.total_bytes:
             break
@@ -221,6 +222,11 @@ class Recorder:
         """One line of `inputs.jsonl`: what the loop's step is given. `event`: JSON bytes as they are, or a
         frozen struct that is encoded later (sample blocks whole, their bytes as base64)."""
         self._put(lambda: self._writer.add_line(INPUTS, input_line(now, kind, event)), 1)
+
+    def output(self, lines: list[bytes]) -> None:
+        """Lines of `output.jsonl`: what tasks printed."""
+        for line in lines:
+            self._put(partial(self._writer.add_line, OUTPUT, line), 1)
 
     def view(self, line: bytes) -> None:
         """One line of `views.jsonl`: a snapshot, or what changed since the line before."""

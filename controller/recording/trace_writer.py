@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from headgate.controller.monitor.sample_blocks import EDGES_NS, Arrays, arrays_of, percentiles_ns
 from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.user_metrics import percentile
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.platform.disk import sync_directory
 from headgate.topology_runtime.traces.line_parts import number_of, parts_of
@@ -25,6 +26,7 @@ from headgate.topology_runtime.traces.trace_tables import (
     DEAD_LETTERS,
     DECISIONS,
     INPUTS,
+    OUTPUT,
     PLANS,
     RUN_FILE,
     TABLES,
@@ -225,6 +227,17 @@ def links(block: SampleBlock, arrays: Arrays, task_of: TaskOf) -> Columns:
     }
 
 
+def user_metrics(block: SampleBlock) -> Columns:
+    """One row per metric of a thread of which there is something new; count and percentiles of histograms alone."""
+    columns = _same(block, len(block.user)) | {"vm": [block.vm] * len(block.user)}
+    for name in ("slot", "task", "thread", "name", "kind", "value"):
+        columns[name] = [getattr(one, name) for one in block.user]
+    columns["count"] = [one.count if one.kind == "histogram" else None for one in block.user]
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        columns[name] = [percentile(dict(one.buckets), share) for one in block.user]
+    return columns
+
+
 def latency(block: SampleBlock, arrays: Arrays) -> Columns:
     """An even sample of the rows that reached a sink: its quantiles, each for as many rows as `tuples` says.
 
@@ -333,7 +346,8 @@ log = logging.getLogger(__name__)
 
 SYNC_S = 1.0  # lines are synced this often; a missing run.json is tried again
 LINES_WAIT_BYTES = 32 * 1024**2  # of each file of lines, in memory while the disk is full
-PARTED = (INPUTS, VIEWS)
+PARTED = (INPUTS, VIEWS, OUTPUT)
+OUTPUT_PARTS = 8  # of what tasks printed; the oldest goes when there is one more
 LINKS_WAIT_S = 2.0  # until the agents of both ends have reported which task a thread runs
 
 
@@ -367,6 +381,7 @@ class TraceWriter:
         self._task_of.update(zip(arrays.threads[0].tolist(), block.tasks, strict=True))
         self._segments["samples"].add(samples(block, arrays), now_s)
         self._segments["slots"].add(slots(block, arrays, vm, predicted), now_s)
+        self._segments["user_metrics"].add(user_metrics(block), now_s)
         self._segments["latency"].add(latency(block, arrays), now_s)
         self._links.append((now_s, block, arrays))
 
@@ -387,6 +402,7 @@ class TraceWriter:
             file = self._files.get(name)
             if isinstance(file, PartedLines) and file.is_due:
                 self.attempt(f"parts of {name}", file.put_aside, 0)
+                self.attempt(f"old parts of {OUTPUT}", self._forget_output, 0)
                 self.attempt("old traces", self._grown, 0)
         for table, segments in self._segments.items():
             if segments.rows and (final or segments.is_due(now_s)):
@@ -394,6 +410,10 @@ class TraceWriter:
         if final or now_s - self._synced_s >= SYNC_S:
             self._synced_s = now_s
             self._sync()
+
+    def _forget_output(self) -> None:
+        for part in parts_of(self._directory / OUTPUT)[:-OUTPUT_PARTS]:
+            part.unlink()
 
     def close(self) -> None:
         for file in self._files.values():

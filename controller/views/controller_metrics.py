@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, get_args
 
 from headgate.controller.knowledge.diagnoses import ALARM_KINDS, Reason
 from headgate.controller.knowledge.run_view import NS, RunView
 from headgate.controller.views.run_documents import slot_use
+from headgate.topology_runtime.api.user_metrics import bound_of
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
 
 if TYPE_CHECKING:
@@ -103,6 +105,7 @@ def families(view: RunView) -> Iterable[Metric]:
             f"headgate_slot_{what}_ratio", f"{about} as a fraction of it.", labels, _slot_values(view, what)
         )
     yield from _counters(view)
+    yield from user_families(view)
     yield from latency(
         "headgate_task_latency_seconds", "Of a row in a task, from arrival to done.", "task", view.in_task
     )
@@ -134,6 +137,26 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     yield "headgate_slots", "Slots of the VMs that are there, by state.", "state", _slot_states(view)
     yield "headgate_disk_trouble", full, "vm", troubled
     yield "headgate_alarms", "Alarms that there are now, by what they are of.", "what", _alarms(view)
+
+
+def user_families(view: RunView) -> Iterable[Metric]:
+    """Tasks' own. A name is of one kind: tasks that use it for another are left out."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+    found: dict[str, Metric] = {}
+    for one in view.user_metrics:
+        name = f"headgate_user_{one.name}"
+        family = found.setdefault(name, kinds[one.kind](name, f"{one.name}, of tasks.", labels=["task"]))
+        if family.type != one.kind:
+            continue
+        if isinstance(family, HistogramMetricFamily):
+            bounds = accumulate(count for _, count in one.buckets)
+            rows = [(f"{bound_of(b):.9g}", float(n)) for (b, _), n in zip(one.buckets, bounds, strict=True)]
+            family.add_metric([one.task], [*rows, ("+Inf", float(one.count))], one.value)
+        elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
+            family.add_metric([one.task], one.value)
+    yield from found.values()
 
 
 def _counters(view: RunView) -> Iterable[Metric]:

@@ -16,6 +16,7 @@ from headgate.controller.knowledge.run_view import (
     Measuring,
     RunView,
     SlotStatus,
+    UserMetricNow,
     VmStatus,
 )
 from headgate.controller.views.sentences import measuring_words, rounded
@@ -58,6 +59,7 @@ def status(view: RunView) -> dict[str, Any]:
         "latency_ms": {**view.latency_ms, "window": _latency(result) if result else None},
         "paths": [rounded(asdict(path)) for path in result.paths] if result else [],
         "tasks": [_task(result, name) for name in result.window.tasks] if result else [],
+        "user_metrics": [user_metric(one) for one in view.user_metrics],
         "residuals": [rounded(asdict(residual)) for residual in result.residuals] if result else [],
         "last_decision": view.decision,
         "dead_letters": [
@@ -220,6 +222,14 @@ def _latency(result: LoopResult) -> dict[str, float] | None:
     found = result.window.latency
     every = {"mean": found.mean_ms, "p50": found.p50_ms, "p95": found.p95_ms, "p99": found.p99_ms}
     return {name: round(ms, 3) for name, ms in every.items()} if found.rows else None
+
+
+def user_metric(one: UserMetricNow) -> dict[str, Any]:
+    """A metric of a task's own; count and percentiles of a histogram alone."""
+    found: dict[str, Any] = {"task": one.task, "name": one.name, "kind": one.kind, "value": one.value}
+    if one.kind == "histogram":
+        found |= {"count": one.count, "p50": one.percentile(0.5), "p99": one.percentile(0.99)}
+    return found
 
 
 def _task(result: LoopResult, name: str) -> dict[str, Any]:

@@ -17,7 +17,15 @@ from msgspec.structs import replace
 from headgate.controller.knowledge.diagnoses import TaskLoad
 from headgate.controller.knowledge.journal_records import Rollout
 from headgate.controller.knowledge.measured_window import MeasuredWindow, TaskWindow
-from headgate.controller.knowledge.run_view import MS, NS, Percentiles, RunView, SlotStatus, VmStatus
+from headgate.controller.knowledge.run_view import (
+    MS,
+    NS,
+    Percentiles,
+    RunView,
+    SlotStatus,
+    UserMetricNow,
+    VmStatus,
+)
 from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan, usd_per_hour
 from headgate.controller.views.sentences import diff_of, figure, header_of, plain, rule_of, share
 from headgate.topology_runtime.api.topology import Edge, Task, Topology
@@ -156,6 +164,7 @@ def topology_now(view: RunView) -> s.TopologyNow | None:
             threads=view.placed.by_task[name],
             predicted_tps=figure(expected.get(name)) if name in measured else None,
             busy=share(busy.get(name)),
+            metrics={one.name: _metric(one) for one in view.user_metrics if one.task == name},
         )
         for name in topology.by_name
     }
@@ -188,6 +197,16 @@ def _task(
         p50_ms=figure(p50, 2),
         p95_ms=figure(p95, 2),
         p99_ms=figure(p99, 2),
+    )
+
+
+def _metric(one: UserMetricNow) -> s.MetricNow:
+    return s.MetricNow(
+        kind=one.kind,
+        value=one.value,
+        count=one.count if one.kind == "histogram" else None,
+        p50=figure(one.percentile(0.5)),
+        p99=figure(one.percentile(0.99)),
     )
 
 

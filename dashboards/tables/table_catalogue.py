@@ -91,6 +91,19 @@ bytes | bigint | bytes | content of the rows, where they went over a channel
 frames | bigint | frames | frames in which they went
 buffer_latency_s | double | s | mean time of a frame in the sender's buffer
 channel_latency_s | double | s | mean time of a frame from there into the receiver's queue""",
+    "user_metrics": f"""A metric of a task's own, of one thread in one window (`context.metrics`).
+
+{BLOCK}
+vm | string |  | VM
+slot | bigint |  | number of the slot on its VM
+task | string |  | task
+thread | bigint |  | number of the thread, its own in the whole run
+name | string |  | name of the metric
+kind | string |  | counter, gauge or histogram
+value | double |  | counter: added in the window; gauge: its value; histogram: sum of what was observed
+count | bigint |  | histogram: how many were observed
+p50 | double |  | histogram: half of them are not above this, to a factor of 1.4
+p99 | double |  | histogram: 99 % of them are not above this""",
     "runs": f"""One run, by the head of its trace (run.json).
 
 {RUN}

@@ -24,14 +24,14 @@ from headgate.topology_runtime.wire.run_options import parse_keep, parse_trigger
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
     "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models",
     "allocator", "mapper", "mode", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
-    "output", SET,
+    "quiet_tasks", "output", SET,
 )  # fmt: skip
 PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "season")  # no settings here
 
 
 @click.command(cls=SettingsCommand, usual=USUAL)
 @click.argument("topology", required=False)
-@click.option("--input", type=FILE, help="A file of events, one per line, repeated as needed.")
+@click.option("--input", type=FILE, help="A file of events, one per line; the demo repeats it.")
 @click.option(
     "--rates",
     metavar="FILE|R",
@@ -87,13 +87,14 @@ PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "season")  # no setti
 @setting("--dashboard-port", type=click.IntRange(1, 65535), metavar="PORT", help="Its port [any].")
 @click.option("--metrics-port", type=click.IntRange(1, METRICS_MOST), metavar="PORT",
               help="Prometheus metrics: the controller's on PORT, vm1's on PORT + 1, …")  # fmt: skip
+@click.option("--quiet-tasks", is_flag=True, help="Do not show what tasks print; `headgate logs` does.")
 @format_options
 @click.pass_context
 def up(context: click.Context, /, output: Format, **options: Any) -> None:
     """Run TOPOLOGY on this machine until Ctrl-C (or --seconds; the demo
     ends after 75 s): controller, agents, workers.
 
-    TOPOLOGY is FILE.json|yaml|toml, file.py:attribute or module:attribute; without it the built-in demo
+    TOPOLOGY is FILE.json|yaml|toml, file.py, file.py:attribute or module:attribute; without it the built-in demo
     runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.
     """
     from headgate.dashboards.up.up_run import resume_up, run_up

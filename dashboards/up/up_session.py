@@ -20,6 +20,7 @@ from typing import Any
 
 from headgate.dashboards.runs.live_view import Screen, at
 from headgate.dashboards.runs.run_places import HOST, Places, free_ports
+from headgate.dashboards.runs.task_lines import ConsoleLines, Line, lines_of
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import (
     NS,
@@ -53,13 +54,16 @@ PATIENCE_NS = 2 * NS_PER_S  # then the answer is not coming: the controller was 
 
 
 class StatusFeed:
-    """`latest`: the newest status. `take_events`: events not taken yet, each once."""
+    """`latest`: the newest status. `take_events`, `take_lines`: events, and lines that tasks printed, not taken yet,
+    each once."""
 
     def __init__(self, contact: Contact) -> None:
         self.latest: dict[str, Any] | None = None
         self.fresh = False
         self._events: list[dict[str, Any]] = []
         self._last_event = 0
+        self._lines: list[Line] = []
+        self.last_line = 0
         self._boot = 0
         self._asked_ns = 0
         self._answers_due = 0
@@ -79,9 +83,10 @@ class StatusFeed:
         if waited_ns >= PATIENCE_NS:
             self._answers_due = 0
         if self._answers_due == 0 and waited_ns >= (EAGER_NS if eager else EVERY_NS):
-            self._asked_ns, self._answers_due = now_ns, 2
+            self._asked_ns, self._answers_due = now_ns, 3
             self._channel.send(from_here(Request("status")))
             self._channel.send(from_here(Request("events", {"since": self._last_event})))
+            self._channel.send(from_here(Request("logs", {"after": self.last_line})))
 
     def send(self, command: str) -> None:
         """An order whose answer shows in the next status."""
@@ -90,6 +95,10 @@ class StatusFeed:
     def take_events(self) -> list[dict[str, Any]]:
         events, self._events = self._events, []
         return events
+
+    def take_lines(self) -> list[Line]:
+        lines, self._lines = self._lines, []
+        return lines
 
     def take_status(self) -> dict[str, Any] | None:
         """The latest status if it is a new one."""
@@ -109,6 +118,10 @@ class StatusFeed:
             self._answers_due = max(0, self._answers_due - 1)
             self._events += [event for event in data["events"] if event["number"] > self._last_event]
             self._last_event = max(self._last_event, data["last"])
+        elif data.get("schema") == "headgate/logs/v1":
+            self._answers_due = max(0, self._answers_due - 1)
+            self._lines += [line for line in data["lines"] if line["number"] > self.last_line]
+            self.last_line = max(self.last_line, data["last"])
 
     def close(self) -> None:
         self._channel.close(linger_ms=200)
@@ -246,6 +259,7 @@ class Session:
     _stop_by_ns: int = 0
     disk: DiskTroubles = field(default_factory=DiskTroubles)
     _letters: int = 0
+    _console: ConsoleLines = field(default_factory=ConsoleLines)
     _untold: bool = False  # VMs have come or gone, and the list of them is not written yet
 
     def __post_init__(self) -> None:
@@ -306,6 +320,7 @@ class Session:
             self.turn(monotonic_ns())
             self.feed.wait(TURN_S)
         self.show_what_is_new()
+        self.show_last_lines()
 
     def turn(self, now_ns: int) -> None:
         lines = [line for child in (self.controller, *self.services) if (line := child.look(now_ns))]
@@ -318,7 +333,21 @@ class Session:
         self.show_what_is_new()
         self.obey_interrupts(now_ns)
 
+    def show_lines(self, lines: Sequence[Line], last: bool = False) -> None:
+        """What tasks print."""
+        if not self.settings.quiet_tasks:
+            for line in self._console.shown(lines, monotonic_ns(), last):
+                self.screen.say(line)
+
+    def show_last_lines(self) -> None:
+        """What the controller was told after it was asked last, from its trace."""
+        topology = (self.feed.latest or {}).get("topology")
+        if topology is not None and not self.settings.quiet_tasks:
+            there = lines_of(self.places.trace(topology))
+            self.show_lines([line for line in there if line["number"] > self.feed.last_line], last=True)
+
     def show_what_is_new(self) -> None:
+        self.show_lines(self.feed.take_lines())
         for event in self.feed.take_events():
             self.say_event(event)
         status = self.feed.take_status()

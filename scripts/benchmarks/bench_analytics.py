@@ -12,7 +12,6 @@ million rows Spark is set up otherwise: leave such sizes out of a line.) Options
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -28,8 +27,6 @@ from typing import Any
 
 import numpy as np
 import psutil
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from made_traces.generate_trace import generate
 from made_traces.made_runs import Wanted
@@ -213,7 +210,7 @@ def linearity(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Seconds and memory by rows."""
     import matplotlib
 
@@ -239,43 +236,19 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-o", "--output", choices=("json", "table"), default="table")
-    parser.add_argument("--sizes", default=SIZES, help="rows of samples, ascending")
-    parser.add_argument("--threads", type=int, default=50)
-    parser.add_argument(
-        "--folder", type=Path, help=f"where traces go for a while, and {FOUND} [a temporary one]"
-    )
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw seconds and memory (needs matplotlib)"
-    )
-    chosen, options = parser.parse_known_args()
-    sizes = [int(float(text)) for text in chosen.sizes.split(",")]
-    with workplace(chosen.folder) as folder:
-        rows = measured(sizes, folder, chosen.threads, options)
-    if chosen.plot:
-        plot(rows, chosen.plot)
+def analytics(
+    *more: str, sizes: str = SIZES, threads: int = 50, folder: Path | None = None, plot: Path | None = None
+) -> dict[str, Any]:
+    """sizes: rows of samples, ascending; folder: where traces go for a while, and found.jsonl [a temporary one]; plot:
+    draw seconds and memory (needs matplotlib)."""
+    with workplace(folder) as place:
+        rows = measured([int(float(text)) for text in sizes.split(",")], place, threads, list(more))
+    if plot:
+        draw(rows, plot)
     goals = {
         "curated_rows_per_s": CURATED_GOAL, "analysed_rows_per_s": ALL_GOAL, "memory_mb": MEMORY_GOAL_MB,
     }  # fmt: skip
-    fit = linearity(rows)
-    if chosen.output == "json":
-        document = {
-            "schema": "headgate/bench/v1",
-            "benchmark": "analytics",
-            "rows": rows,
-            "linear": fit,
-            "goals": goals,
-        }
-        print(json.dumps(document, indent=1, allow_nan=False))
-        return
-    for row in (*rows, fit):
-        print("  ".join(f"{key} {value}" for key, value in row.items() if value is not None))
+    return {"rows": rows, "linear": linearity(rows), "goals": goals}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"analytics": analytics}

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
 import sys
 import tempfile
 import time
@@ -14,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from benchmarks.benchmark_runner import spread
 from headgate.agent.process import agent_startup as start_up
 from headgate.agent.process.agent_config import AGENT, OWN, AgentConfig
 from headgate.agent.slots.worker_supervisor import Supervisor
@@ -57,28 +55,17 @@ class Starter:
         return seconds
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    return {"n": len(values), "median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-n", "--repeats", type=int, default=30)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
+def contained(repeats: int = 30) -> dict[str, Any]:
     if os.geteuid() != 0:
         sys.exit("only root can start workers as another user")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as undo:
         starters = {name: Starter(Path(folder, name), name, undo) for name in (AGENT, OWN)}
         found: dict[str, list[float]] = {name: [] for name in starters}
-        for _ in range(options.repeats):
+        for _ in range(repeats):
             for name, starter in starters.items():
                 found[name].append(starter.start_s())
-    result: dict[str, Any] = {"benchmark": "contained", **{f"{n}_s": spread(v) for n, v in found.items()}}
-    result["ratio"] = spread([own / agent for agent, own in zip(found[AGENT], found[OWN], strict=True)])
-    print(json.dumps(result) if options.output == "json" else json.dumps(result, indent=1))
+    ratios = [own / agent for agent, own in zip(found[AGENT], found[OWN], strict=True)]
+    return {**{f"{name}_s": spread(values) for name, values in found.items()}, "ratio": spread(ratios)}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"contained": contained}

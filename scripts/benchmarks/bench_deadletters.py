@@ -9,8 +9,6 @@ core and on the disk, the bytes written per second, and the controller's memory 
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import tempfile
 import time
@@ -89,7 +87,7 @@ def positions(letters: int) -> Iterator[int]:
     yield from range(letters, 1 << 62, 2)
 
 
-def measure(letters: int, seconds: int, new: int) -> dict[str, Any]:
+def measure(letters: int = 300_000, seconds: int = 60, new: int = 10) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder))
         before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -115,21 +113,4 @@ def measure(letters: int, seconds: int, new: int) -> dict[str, Any]:
         }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", help=argparse.SUPPRESS)
-    parser.add_argument("--letters", type=int, default=300_000)
-    parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--new", type=int, default=10, help="letters a second while it is measured")
-    parser.add_argument("-o", choices=["table", "json"], default="table")
-    options = parser.parse_args()
-    found = measure(options.letters, options.seconds, options.new)
-    if options.o == "json":
-        print(json.dumps({"schema": "headgate/bench-deadletters/v1", **found}))
-        return
-    for name, value in found.items():
-        print(f"{name:<18} {value:>12,}")
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"deadletters": measure}

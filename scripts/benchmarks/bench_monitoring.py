@@ -8,16 +8,12 @@ verdict, demand and diagnosis. Prints CPU seconds per virtual second (the share 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.benchmark_output import parser_of, tell
 from headgate.controller.analyze.demand import demand, offer_of
 from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
 from headgate.controller.analyze.stability import stability
@@ -118,7 +114,7 @@ class Second:
         diagnose(DiagnosisInput(window, verdict, need, 1250.0, 60.0))
 
 
-def bench(agents: int, threads: int, seconds: int) -> dict[str, Any]:
+def bench(agents: int = 1000, threads: int = 100, seconds: int = 20) -> dict[str, Any]:
     """The share of a core that `agents` × `threads` at 1 Hz cost, over `seconds` virtual seconds."""
     second = Second(agents, threads)
     for _ in range(WARM_S):
@@ -128,7 +124,6 @@ def bench(agents: int, threads: int, seconds: int) -> dict[str, Any]:
     median = statistics.median(totals)
     values = agents * threads * len(SAMPLE_COLUMNS)
     return {
-        "benchmark": "controller",
         "agents": agents,
         "threads": threads,
         "n": seconds,
@@ -140,14 +135,4 @@ def bench(agents: int, threads: int, seconds: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--agents", type=int, default=1000)
-    parser.add_argument("--threads", type=int, default=100)
-    parser.add_argument("--seconds", type=int, default=20)
-    given = parser.parse_args()
-    tell(bench(given.agents, given.threads, given.seconds), given.output)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"controller": bench}

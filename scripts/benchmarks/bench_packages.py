@@ -11,14 +11,11 @@ from __future__ import annotations
 import hashlib
 import os
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.benchmark_output import parser_of, tell
 from headgate.topology_runtime.keys.signing_keys import SigningKey
 from headgate.topology_runtime.packages import package_building as building
 from headgate.topology_runtime.packages.package_archive import Reading
@@ -81,16 +78,11 @@ def bench(shape: str, rounds: int) -> dict[str, Any]:
     costs = {
         what: {"median": statistics.median(all_ms), "max": max(all_ms)} for what, all_ms in found.items()
     }
-    return {"benchmark": "packages", "shape": shape, "bytes": len(data), "rounds": rounds, **costs}
+    return {"shape": shape, "bytes": len(data), "rounds": rounds, **costs}
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    given = parser.parse_args()
-    for shape in SHAPES:
-        tell(bench(shape, given.rounds), given.output)
+def packages(rounds: int = 5) -> list[dict[str, Any]]:
+    return [bench(shape, rounds) for shape in SHAPES]
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"packages": packages}

@@ -24,8 +24,6 @@ from typing import Any
 
 from websockets.sync.client import connect
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.benchmark_output import parser_of, tell
 from headgate.dashboards.runs.connection import contact_of
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.wire import channels
@@ -92,7 +90,8 @@ class Part:
         return {**shares, "ping_ms": round(self.ping_ms, 2)}
 
 
-def bench(seconds: float) -> dict[str, Any]:
+def bench(seconds: float = 20.0) -> dict[str, Any]:
+    """seconds: of each of the three parts."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "up.log"
         with log.open("wb") as file:
@@ -134,7 +133,6 @@ def measured(pid: int, log: Path, folder: Path, seconds: float) -> dict[str, Any
         viewer.ended.set()
     p95 = ages[int(0.95 * (len(ages) - 1))]
     return {
-        "benchmark": "page",
         "seconds": seconds,
         "clients": CLIENTS,
         "parts": parts,
@@ -150,12 +148,4 @@ def measured(pid: int, log: Path, folder: Path, seconds: float) -> dict[str, Any
     }
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each of the three parts")
-    given = parser.parse_args()
-    tell(bench(given.seconds), given.output)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"page": bench}

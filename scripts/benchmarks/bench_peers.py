@@ -10,7 +10,6 @@ turns, beside the goals (scripts/peers/peers_table.py). Where a peer is not inst
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -21,12 +20,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.benchmark_runner import SCRIPTS
+from peers import peers_table as runs_of
 
-from peers import peers_table as table
-
-ROOT = HERE.parent
+ROOT = SCRIPTS.parent
 LATENCY_ROWS = 1_600  # 8 s
 ROWS = {  # of W1, W2, W4: some seconds each
     "headgate": (4_000_000, 3_000_000, 800_000), "headgate-chained": (4_000_000, 3_000_000, 800_000),
@@ -34,7 +31,7 @@ ROWS = {  # of W1, W2, W4: some seconds each
     "ray": (600_000, 1_500_000, 400_000), "pathway": (200_000, 150_000, 200_000),
     "flink": (60_000, 60_000, 40_000), "flink-quick": (0, 0, 0), "pyspark": (200_000, 200_000, 200_000),
 }  # fmt: skip
-PEERS = tuple(name for name in ROWS if name not in (table.OURS, table.CHAINED))
+PEERS = tuple(name for name in ROWS if name not in (runs_of.OURS, runs_of.CHAINED))
 NO_LATENCY = ("bytewax",)  # lists of rows that come one by one would be waiting
 MOST_S = 120.0
 
@@ -50,13 +47,13 @@ def run(system: str, work: str) -> dict[str, Any]:
     """What a run of it tells, or why there is none."""
     package, _, mode = system.partition("-")
     python = ROOT / ".headgate/peers" / package / "bin/python"
-    path = str(HERE)
-    if package == table.OURS:
-        python, path = Path(sys.executable), f"{ROOT}{os.pathsep}{HERE}"
+    path = str(SCRIPTS)
+    if package == runs_of.OURS:
+        python, path = Path(sys.executable), f"{ROOT}{os.pathsep}{SCRIPTS}"
     if not python.exists():
         return {"why": "not installed: scripts/setup bench-peers"}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        command = [str(python), "-P", str(HERE / "peers" / f"{package}_peer.py")]
+        command = [str(python), "-P", str(SCRIPTS / "peers" / f"{package}_peer.py")]
         command += [work, str(rows_of(system, work)), mode]
         env = {**os.environ, "PYTHONPATH": path, "HOME": home, "RAY_TMPDIR": home}
         process = subprocess.Popen(
@@ -81,8 +78,8 @@ def told(code: int, out: str, said: str) -> dict[str, Any]:
     return dict(json.loads(found[-1]))
 
 
-def turns(works: Sequence[str], systems: Sequence[str], repeats: int, to: Path | None) -> list[table.Run]:
-    runs: list[table.Run] = []
+def turns(works: Sequence[str], systems: Sequence[str], repeats: int, to: Path | None) -> list[runs_of.Run]:
+    runs: list[runs_of.Run] = []
     failed = set()
     for turn in range(repeats):
         for work in works:
@@ -90,53 +87,23 @@ def turns(works: Sequence[str], systems: Sequence[str], repeats: int, to: Path |
             first = turn % len(asked)
             for system in asked[first:] + asked[:first]:
                 load = os.getloadavg()[0]
-                runs.append(table.Run(turn, work, system, load=load, **run(system, work)))
+                runs.append(runs_of.Run(turn, work, system, load=load, **run(system, work)))
                 if runs[-1].why:
                     failed.add((system, work))
-                print(table.written(runs[-1:]).splitlines()[1], file=sys.stderr, flush=True)
+                print(runs_of.written(runs[-1:]).splitlines()[1], file=sys.stderr, flush=True)
                 if to:
-                    to.write_text(table.written(runs))
+                    to.write_text(runs_of.written(runs))
     return runs
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--works", default="W1,W2,W3,W4")
-    parser.add_argument("--peers", default=",".join(PEERS))
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("--to", type=Path, help="Keep all runs in this CSV.")
-    parser.add_argument("--from", dest="kept", type=Path, help="Run nothing: what this CSV says.")
-    parser.add_argument("--plot", type=Path, help="Draw the ratios (SVG).")
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    if options.kept:
-        runs = table.read(options.kept.read_text("utf-8"))
-    else:
-        systems = [table.OURS, table.CHAINED, *filter(None, options.peers.split(","))]
-        runs = turns(options.works.split(","), systems, options.repeats, options.to)
-    if options.plot:
-        draw(options.plot, table.lines(runs))
-    if options.output == "json":
-        results = [
-            {key: v._asdict() if isinstance(v, table.Spread) else v for key, v in line._asdict().items()}
-            for line in table.lines(runs)
-        ]
-        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
-    else:
-        print(table.markdown(runs), end="")
-
-
-def draw(path: Path, found: list[table.Line]) -> None:
+def draw(path: Path, found: list[runs_of.Line]) -> None:
     """headgate's figures by the peers', with the least and the most of the turns, and the goals."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 8), layout="constrained")
     panels = figure.subplots(1, 2)
     for axes, rates in zip(panels, (True, False), strict=True):
-        shown = [line for line in found if line.n and table.is_rate(line.measure) == rates]
+        shown = [line for line in found if line.n and runs_of.is_rate(line.measure) == rates]
         for form, marker, label in (("ours", "o", "a thread per task"), ("chained", "s", "chained")):
             for at, line in enumerate(shown):
                 if (s := getattr(line, form)) is not None:
@@ -159,5 +126,31 @@ def draw(path: Path, found: list[table.Line]) -> None:
     figure.savefig(path)
 
 
-if __name__ == "__main__":
-    main()
+def peers(
+    works: str = "W1,W2,W3,W4",
+    peers: str = ",".join(PEERS),
+    repeats: int = 5,
+    to: Path | None = None,
+    kept: Path | None = None,
+    plot: Path | None = None,
+) -> dict[str, Any]:
+    """to: keep all runs in this CSV; kept: run nothing, what this CSV says; plot: draw the ratios (SVG)."""
+    if kept:
+        runs = runs_of.read(kept.read_text("utf-8"))
+    else:
+        systems = [runs_of.OURS, runs_of.CHAINED, *filter(None, peers.split(","))]
+        runs = turns(works.split(","), systems, repeats, to)
+    if plot:
+        draw(plot, runs_of.lines(runs))
+    lines = [
+        {key: v._asdict() if isinstance(v, runs_of.Spread) else v for key, v in line._asdict().items()}
+        for line in runs_of.lines(runs)
+    ]
+    return {"lines": lines, "markdown": runs_of.markdown(runs)}
+
+
+def table(found: dict[str, Any]) -> str:
+    return str(found["markdown"]).rstrip("\n")
+
+
+BENCHMARKS = {"peers": peers}

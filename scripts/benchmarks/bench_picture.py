@@ -9,15 +9,11 @@ reads. Milliseconds.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.benchmark_output import parser_of, tell
 from benchmarks.picture_cluster import Cluster
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.views.run_snapshots import SnapshotMaker
@@ -28,7 +24,7 @@ from headgate.topology_runtime.wire.channels import PublisherChannel, Subscriber
 WARM = 5
 
 
-def bench(tasks: int, slots: int, ticks: int, subscribers: int) -> dict[str, Any]:
+def bench(tasks: int = 12, slots: int = 100, ticks: int = 100, subscribers: int = 50) -> dict[str, Any]:
     cluster, picture = Cluster(tasks, slots), SnapshotMaker()
     own, viewer = new_pair(), new_pair()
     channel = PublisherChannel(KeyGuard(own, {viewer.public: Who("viewer", "bench")}.get))
@@ -66,7 +62,6 @@ def bench(tasks: int, slots: int, ticks: int, subscribers: int) -> dict[str, Any
         one.close(0)
     channel.close(0)
     return {
-        "benchmark": "picture",
         "tasks": tasks,
         "slots": slots,
         "threads": cluster.threads,
@@ -77,15 +72,4 @@ def bench(tasks: int, slots: int, ticks: int, subscribers: int) -> dict[str, Any
     }
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--tasks", type=int, default=12)
-    parser.add_argument("--slots", type=int, default=100)
-    parser.add_argument("--ticks", type=int, default=100)
-    parser.add_argument("--subscribers", type=int, default=50)
-    given = parser.parse_args()
-    tell(bench(given.tasks, given.slots, given.ticks, given.subscribers), given.output)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"picture": bench}

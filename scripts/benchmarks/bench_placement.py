@@ -1,6 +1,6 @@
 """Paper 2's comparison again: what each algorithm saves of the optimum on random graphs of its class, and how fast.
 
-`class`: problems of section 7.3 by seeds from `--from` on (`scripts/lab/placing/random_problems.py`), the optimum by
+`class`: problems of section 7.3 by seeds from `--first` on (`scripts/lab/placing/random_problems.py`), the optimum by
 integer programming. `pipeline`: four groups of 100 tasks in a chain, all of one cost, on 8 nodes (section 7.2), by
 turns. `large`: 10,000 tasks of 100 groups on 1,000 nodes.
 """
@@ -9,13 +9,9 @@ turns. `large`: 10,000 tasks of 100 groups on 1,000 nodes.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.benchmark_output import parser_of, tell
 from headgate.controller.plan.placing.placement_problem import Flow, Group, Node, Problem, missing, saved
 from headgate.lab.placing.placing_algorithms import PLACERS, judged, optimal, placed
 from headgate.lab.placing.problem_files import asked_of
@@ -87,18 +83,9 @@ def large(turns: int) -> list[dict[str, Any]]:
     return [{"what": "large: top-down, 10,000 tasks on 1,000 nodes", **row, "n": turns}]
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--graphs", type=int, default=2000)
-    parser.add_argument("--from", dest="first", type=int, default=1)
-    parser.add_argument("--turns", type=int, default=5)
-    args = parser.parse_args()
-    rows = [*of_the_class(args.first, args.graphs), *pipeline(args.turns), *large(args.turns)]
-    if args.output == "json":
-        tell({"benchmark": "placement", "rows": rows}, "json")
-        return
-    tell({str(row.pop("what")): row for row in rows}, args.output)
+def placement(graphs: int = 2000, first: int = 1, turns: int = 5) -> dict[str, Any]:
+    """Of `graphs` problems, the first by this seed."""
+    return {"rows": [*of_the_class(first, graphs), *pipeline(turns), *large(turns)]}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"placement": placement}

@@ -11,8 +11,6 @@ routing: the best shares of crowded slots are a linear program, whose time is no
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import random
 import statistics
@@ -137,7 +135,7 @@ def exponents(rows: list[dict[str, Any]], size: str) -> dict[str, float]:
     return found
 
 
-def plot(rows: list[dict[str, Any]], growth: dict[str, float], path: Path) -> None:
+def draw(rows: list[dict[str, Any]], growth: dict[str, float], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -152,36 +150,18 @@ def plot(rows: list[dict[str, Any]], growth: dict[str, float], path: Path) -> No
     figure.savefig(path)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-o", "--output", choices=("json", "table"), default="table")
-    parser.add_argument("--repeat", type=int, default=20, help="plans of each pair and size, at most")
-    parser.add_argument("--pairs", default=",".join(PAIRS))
-    parser.add_argument("--most-slots", type=int, default=10000, help="leave out larger sizes")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves (needs matplotlib)")
-    chosen = parser.parse_args()
-    pairs = chosen.pairs.split(",")
-    sizes = [size for size in SIZES if size[1] <= chosen.most_slots]
-    for pair in pairs:
+def plans(
+    repeat: int = 20, pairs: str = ",".join(PAIRS), most_slots: int = 10000, plot: Path | None = None
+) -> dict[str, Any]:
+    """repeat: plans of each pair and size, at most; most_slots: leave out larger sizes; plot: draw the curves."""
+    sizes = [size for size in SIZES if size[1] <= most_slots]
+    for pair in pairs.split(","):
         measure(pair, *SIZES[0], 3)  # imports and caches
-    rows = [measure(pair, *size, chosen.repeat) for pair in pairs for size in sizes]
-    growth, by_groups = exponents(rows, "slots"), exponents(rows, "groups")
-    if chosen.plot:
-        plot(rows, growth, chosen.plot)
-    if chosen.output == "json":
-        found = {"rows": rows, "exponents": {"slots": growth, "groups": by_groups}}
-        print(
-            json.dumps(
-                {"schema": "headgate/bench/v1", "benchmark": "plan"} | found, indent=1, allow_nan=False
-            )
-        )
-        return
-    for row in rows:
-        print("  ".join(f"{key} {value}" for key, value in row.items() if value is not None))
-    for pair, exponent in growth.items():
-        print(f"{pair} grows with slots^{exponent:g}, groups^{by_groups[pair]:g}")
+    rows = [measure(pair, *size, repeat) for pair in pairs.split(",") for size in sizes]
+    growth = exponents(rows, "slots")
+    if plot:
+        draw(rows, growth, plot)
+    return {"rows": rows, "exponents": {"slots": growth, "groups": exponents(rows, "groups")}}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"plan": plans}

@@ -9,7 +9,6 @@ recorder does. Then the folder is read, decoded, replayed and compared, as `head
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,8 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.benchmark_output import parser_of, tell
+from benchmarks.benchmark_runner import spread
 from headgate.controller.core.decisions import run_of
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge.controller_config import ControllerSettings
@@ -127,51 +125,26 @@ def replay(folder: Path) -> tuple[float, float, float, bool]:
     return (last_ns - first_ns) / 1e9, took_s, cpu_s, equal
 
 
-def bench(threads: int, seconds: float, n: int) -> dict[str, Any]:
+def bench(
+    threads: int = 50, seconds: float = 900.0, repeats: int = 5, trace: Path | None = None
+) -> dict[str, Any]:
+    """trace: time the replay of this one instead."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        there = record(folder, threads, seconds)
-        size = (folder / INPUTS).stat().st_size
+        made = {"threads": record(Path(name), threads, seconds)} if trace is None else {}
+        folder = trace or Path(name)
         replay(folder)
-        runs = [replay(folder) for _ in range(n)]
-    speeds = sorted(run_s / took_s for run_s, took_s, _, _ in runs)
-    cpu_speeds = sorted(run_s / cpu_s for run_s, _, cpu_s, _ in runs)
-    median = statistics.median(speeds)
+        runs = [replay(folder) for _ in range(repeats)]
+        size = (folder / INPUTS).stat().st_size
+    times = spread([run_s / took_s for run_s, took_s, _, _ in runs])
     return {
-        "benchmark": "replay",
-        "threads": there,
+        **made,
         "run_s": runs[0][0],
         "inputs_bytes": size,
-        "n": n,
-        "times_real_time": {"median": median, "min": speeds[0], "max": speeds[-1], "goal": GOAL},
-        "times_real_time_by_cpu": statistics.median(cpu_speeds),
+        "times_real_time": {**times, "goal": GOAL},
+        "times_real_time_by_cpu": statistics.median(run_s / cpu_s for run_s, _, cpu_s, _ in runs),
         "equal": all(equal for *_, equal in runs),
-        "met": median >= GOAL,
+        "met": times["median"] >= GOAL,
     }
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--threads", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=900.0)
-    parser.add_argument("-n", type=int, default=5)
-    parser.add_argument("--trace", type=Path, help="Time the replay of this trace instead.")
-    given = parser.parse_args()
-    if given.trace is not None:
-        runs = [replay(given.trace) for _ in range(given.n)]
-        found: dict[str, Any] = {
-            "benchmark": "replay",
-            "trace": str(given.trace),
-            "run_s": runs[0][0],
-            "n": given.n,
-            "times_real_time": {"median": statistics.median(run_s / took_s for run_s, took_s, *_ in runs)},
-            "times_real_time_by_cpu": statistics.median(run_s / cpu_s for run_s, _, cpu_s, _ in runs),
-            "equal": all(equal for *_, equal in runs),
-        }
-    else:
-        found = bench(given.threads, given.seconds, given.n)
-    tell(found, given.output)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"replay": bench}

@@ -31,8 +31,8 @@ class Rows(Source):
 
 @any_thread
 class Parse:
-    def __init__(self) -> None:
-        self._parse = work.parser("msgspec")
+    def __init__(self, library: str = "msgspec") -> None:
+        self._parse = work.parser(library)
 
     def __call__(self, data: bytes) -> work.Event:
         return self._parse(data)

@@ -150,14 +150,14 @@ class CountedRun(Trial):
             model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": points}
             (self.folder / "models" / f"{task}.json").write_text(json.dumps(model))
 
-    def command(self, name: str, *, answer_s: float = 2.0, **arguments: Any) -> Any:
+    def command(self, name: str, *, answer_s: float = 30.0, **arguments: Any) -> Any:
         """What the controller answers within so many seconds; raises HeadgateError when it refuses or is not there."""
         reply = ask(contact_of(str(self.folder / "state")), Request(name, arguments), answer_s)
         if reply.error:
             raise HeadgateError(reply.error[2])
         return reply.data
 
-    def wait_for_rows(self, timeout_s: float = 30.0, more: int = 0) -> float:
+    def wait_for_rows(self, timeout_s: float = 120.0, more: int = 0) -> float:
         """Until both sinks together have `more` rows than now; how long it took."""
         start, before = time.monotonic(), self.checker.rows
         while self.checker.rows <= before + more:

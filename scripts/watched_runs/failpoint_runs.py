@@ -23,8 +23,8 @@ from headgate.topology_runtime.errors import HeadgateError
 from watched_runs.counted_run import CountedRun
 
 ENDED_S = 10.0  # then the plan must be the old or the new one
-REACHED_S = 45.0  # COMMITTED comes after three windows of probation
-SETTLED_S = 60.0
+REACHED_S = 300.0  # COMMITTED comes after three windows of probation
+SETTLED_S = 300.0
 RATE_TPS = 40.0
 LOW, HIGH = 1.3, 2.4  # of the offered rate: neither makes the controller plan by itself
 PHASES = ("prepared", "switched", "committed")
@@ -71,8 +71,12 @@ class Outcome:
     waited_for: str = ""
 
     @property
+    def whole(self) -> bool:
+        return self.ended in ("OLD", "NEW")
+
+    @property
     def good(self) -> bool:
-        return self.ended in ("OLD", "NEW") and self.seconds <= ENDED_S
+        return self.whole and self.seconds <= ENDED_S
 
 
 class Enactments:

@@ -20,6 +20,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,7 @@ def slow_net(hosts: int, delay_ms: float, told: Path) -> Iterator[SlowNet]:
             stack.callback(process.kill)
             net.hosts.append(process.pid)
         for pid in net.hosts:
-            wait_for(lambda pid=pid: own_network(pid), "a namespace")
+            wait_for(partial(own_network, pid), "a namespace")
         words = [*DIES, sys.executable, "-P", __file__, "--network", net.network, "--delay-ms", str(delay_ms)]
         script = Path(__file__).parents[1]
         with told.open("w") as out:
@@ -78,7 +79,7 @@ def slow_net(hosts: int, delay_ms: float, told: Path) -> Iterator[SlowNet]:
         stack.callback(process.wait, 10)
         stack.callback(process.kill)
         for host, _pid in enumerate(net.hosts, 1):
-            wait_for(lambda host=host: _has_device(net, host), "a device")
+            wait_for(partial(_has_device, net, host), "a device")
             for command in (
                 f"address add {net.address(host)}/24 dev {DEVICE}",
                 f"link set {DEVICE} up",

@@ -115,7 +115,7 @@ class Trial:
         path = self.folder / "stored.txt"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
-    def wait_for_tuples(self, timeout_s: float = 30.0, more_than: int = 0) -> float:
+    def wait_for_tuples(self, timeout_s: float = 120.0, more_than: int = 0) -> float:
         """Until the sink has more than so many rows; how long it took."""
         start = time.monotonic()
         while len(self.stored()) <= more_than:
@@ -144,7 +144,7 @@ class Trial:
         summary: dict[str, Any] = json.loads((self.folder / "out.json").read_text())
         return summary
 
-    def end(self, patience_s: float = 20.0) -> None:
+    def end(self, patience_s: float = 120.0) -> None:
         """However it is: nothing of it stays."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)

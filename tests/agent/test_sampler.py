@@ -175,22 +175,27 @@ def test_what_a_worker_counted_before_it_was_killed_is_in_the_next_block(stand: 
 
 
 def test_each_thread_has_its_own_cpu_time(stand: Stand) -> None:
-    stop, tids = threading.Event(), []
+    there, go, spun, stop = (threading.Event() for _ in range(4))
+    tids = []
 
     def spin() -> None:
         tids.append(threading.get_native_id())
-        while not stop.is_set():
+        there.set()
+        go.wait()
+        while time.thread_time_ns() < 50_000_000:
             pass
+        spun.set()
+        stop.wait()
 
     spinner = threading.Thread(target=spin)
     spinner.start()
-    while not tids:
-        time.sleep(0.001)
+    there.wait()
     stand.record(7, WORK, tid=tids[0])
     stand.record(8, WORK, tid=threading.get_native_id())
     stand.record(9, WORK, tid=2**22 + 1)
     stand.block()
-    time.sleep(0.05)
+    go.set()
+    spun.wait()
     busy, idle, absent = rows(stand.block(0.05))
     stop.set()
     spinner.join()

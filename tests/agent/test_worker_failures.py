@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -339,14 +338,15 @@ def test_an_agent_that_was_stalled_itself_gives_no_verdict() -> None:
 
 def dumped() -> tuple[str, int]:
     """A dump of all threads, and the ident of one that sleeps in `slow`."""
-    done = threading.Event()
+    began, done = threading.Event(), threading.Event()
 
     def slow() -> None:
-        done.wait(5)
+        began.set()
+        done.wait()
 
     sleeper = threading.Thread(target=slow)
     sleeper.start()
-    time.sleep(0.05)
+    began.wait()
     with tempfile.TemporaryFile("w+") as file:
         file.write("words of the task\n")
         faulthandler.dump_traceback(file)

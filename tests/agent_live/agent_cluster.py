@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from keys_made import MadeKeys
+from patience import PATIENCE_S, until
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
@@ -25,7 +26,6 @@ HERE = str(Path(__file__).parent)
 VM = "vm1"
 GROUPS = [4, 24]
 KEYS = MadeKeys("agent", VM)
-LIMIT_S = 10.0
 NS = 1_000_000_000
 Message = TypeVar("Message", m.Hello, m.Report, m.SampleBlock, m.DeadLetters, m.Goodbye)
 
@@ -104,11 +104,8 @@ class Cluster:
             if isinstance(message, m.Report) and message.token < m.Token(self.boot, 1, self.counter):
                 self.tell()
 
-    def wait(self, what: Callable[[], bool], seconds: float = LIMIT_S) -> None:
-        end = time.monotonic() + seconds
-        while not what():
-            assert time.monotonic() < end, (self.folder / "agent.log").read_text()
-            self.pump()
+    def wait(self, what: Callable[[], bool]) -> None:
+        until(lambda: self.pump() or what(), (self.folder / "agent.log").read_text, every_s=0.0)
 
     def all(self, kind: type[Message]) -> list[Message]:
         return [message for message in self.heard if isinstance(message, kind)]
@@ -194,7 +191,7 @@ class Cluster:
     def close(self) -> None:
         if self.agent.poll() is None:
             self.agent.terminate()
-        self.agent.wait(LIMIT_S)
+        self.agent.wait(PATIENCE_S)
         self.channel.close(linger_ms=0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent_cluster import LIMIT_S, LINE, Cluster
+from agent_cluster import LINE, Cluster
 
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.platform import processes
@@ -27,8 +27,8 @@ def prying(cluster: Cluster, how: str, **told: Any) -> None:
     cluster.offer(100.0)
 
 
-def found(cluster: Cluster, seconds: float = LIMIT_S) -> Any:
-    cluster.wait(lambda: bool(list(cluster.rows.glob("found-*.json"))), seconds)
+def found(cluster: Cluster) -> Any:
+    cluster.wait(lambda: bool(list(cluster.rows.glob("found-*.json"))))
     return json.loads(next(cluster.rows.glob("found-*.json")).read_text())
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_cluster import HERE, LIMIT_S, Cluster
+from agent_cluster import HERE, Cluster
+from patience import PATIENCE_S
 from prying_steps import flows, found, gone, prying
 
 from headgate.topology_runtime.platform import processes
@@ -58,7 +59,7 @@ def test_rows_flow_and_its_workers_are_its_own_with_what_anybody_may_give_up(clu
     assert cluster.all(m.Hello)[0].binding in ("affinity", "none")
     flows(cluster)
     cluster.channel.send(cluster.peer, m.Shutdown(m.Token(1, 1, cluster.counter), "the test is over"))
-    assert cluster.agent.wait(LIMIT_S) == 0
+    assert cluster.agent.wait(PATIENCE_S) == 0
 
 
 def test_a_daemon_ends_when_its_slot_is_replaced_and_when_the_agent_was_killed(cluster: Cluster) -> None:
@@ -66,7 +67,7 @@ def test_a_daemon_ends_when_its_slot_is_replaced_and_when_the_agent_was_killed(c
     daemon = found(cluster)
     word = b"--slot\0001\0"
     os.kill(next(pid for pid in cluster.pids() if word in (processes.read(f"/proc/{pid}/cmdline") or b"")), 9)
-    cluster.wait(lambda: gone(daemon), 2.0)
+    cluster.wait(lambda: gone(daemon))
     (cluster.rows / "daemon").unlink()
     cluster.wait(lambda: len(list(cluster.rows.glob("found-*.json"))) == 2 if cluster.ready(0, 1) else False)
     second = int((cluster.rows / "daemon").read_text())
@@ -74,13 +75,13 @@ def test_a_daemon_ends_when_its_slot_is_replaced_and_when_the_agent_was_killed(c
     cluster.agent.kill()
     cluster.agent.wait()
     cluster.start_agent()
-    cluster.wait(lambda: gone(second), 5.0)
+    cluster.wait(lambda: gone(second))
 
 
 def test_it_is_told_that_it_cannot_have_others(cluster: Cluster) -> None:
     cluster.agent.terminate()
-    cluster.agent.wait(LIMIT_S)
+    cluster.agent.wait(PATIENCE_S)
     cluster.workers_as = "own"
     cluster.start_agent()
-    assert cluster.agent.wait(LIMIT_S) == 2
+    assert cluster.agent.wait(PATIENCE_S) == 2
     assert "only root can start workers as another user" in (cluster.folder / "agent.log").read_text()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_cluster import LIMIT_S, Cluster
+from agent_cluster import Cluster
+from patience import PATIENCE_S, within
 from prying_steps import crashed, flows, found, gone, prying
 
 from headgate.topology_runtime.platform import cgroups, processes
@@ -16,7 +18,6 @@ from headgate.topology_runtime.platform.slot_size import PROCESSES_MOST
 from headgate.topology_runtime.wire import messages as m
 
 pytestmark = pytest.mark.live
-GONE_S = 2.0
 
 
 @pytest.fixture
@@ -36,15 +37,18 @@ def test_a_worker_gets_no_new_privileges_no_core_dump_and_bounded_files(cluster:
     assert files[0] == files[1] and int(files[0]) <= FILES_MOST
 
 
-def test_a_daemon_ends_when_its_slot_is_replaced(cluster: Cluster) -> None:
+@within(2.0)
+def test_a_daemon_ends_when_its_slot_is_replaced(cluster: Cluster, within_s: float) -> None:
     prying(cluster, "leaves_a_daemon")
     daemon = found(cluster)
     assert not gone(daemon) and os.getsid(daemon) != os.getsid(cluster.pids()[0])
     victim = next(
         pid for pid in cluster.pids() if b"--slot\0001\0" in (processes.read(f"/proc/{pid}/cmdline") or b"")
     )
+    killed_s = time.monotonic()
     os.kill(victim, 9)
-    cluster.wait(lambda: gone(daemon), GONE_S)
+    cluster.wait(lambda: gone(daemon))
+    assert time.monotonic() - killed_s < within_s
     flows(cluster)
 
 
@@ -52,8 +56,8 @@ def test_a_daemon_ends_with_the_run(cluster: Cluster) -> None:
     prying(cluster, "leaves_a_daemon")
     daemon = found(cluster)
     cluster.channel.send(cluster.peer, m.Shutdown(m.Token(1, 1, cluster.counter), "the test is over"))
-    cluster.wait(lambda: gone(daemon), GONE_S)
-    assert cluster.agent.wait(LIMIT_S) == 0
+    cluster.wait(lambda: gone(daemon))
+    assert cluster.agent.wait(PATIENCE_S) == 0
 
 
 def test_what_was_left_when_the_agent_was_killed_ends_when_the_next_begins(cluster: Cluster) -> None:
@@ -61,9 +65,9 @@ def test_what_was_left_when_the_agent_was_killed_ends_when_the_next_begins(clust
     daemon, workers = found(cluster), cluster.pids()
     cluster.agent.kill()
     cluster.agent.wait()
-    cluster.wait(lambda: all(gone(pid) for pid in workers), 1.0)
+    cluster.wait(lambda: all(gone(pid) for pid in workers))
     cluster.start_agent()
-    cluster.wait(lambda: gone(daemon), GONE_S + 3.0)  # the start of an agent
+    cluster.wait(lambda: gone(daemon))
 
 
 def test_a_slot_has_so_many_processes_and_no_more(cluster: Cluster) -> None:
@@ -72,7 +76,7 @@ def test_a_slot_has_so_many_processes_and_no_more(cluster: Cluster) -> None:
     if not v1 and cluster.all(m.Hello)[0].binding != "cgroup2":
         pytest.skip("nothing counts processes here")
     prying(cluster, "forks", most=PROCESSES_MOST + 100)
-    cluster.wait(lambda: bool(list(cluster.rows.glob("found-*.json"))) or crashed(cluster), 60.0)
+    cluster.wait(lambda: bool(list(cluster.rows.glob("found-*.json"))) or crashed(cluster))
     assert crashed(cluster) or found(cluster) < PROCESSES_MOST
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_cluster import KEYS, LIMIT_S, LINE, Cluster
+from agent_cluster import KEYS, LINE, Cluster
+from patience import PATIENCE_S
 from prying_steps import crashed, flows, found, gone, prying
 
 from headgate.agent.process.worker_user import RANGES, TAKEN, processes_of
@@ -133,7 +134,7 @@ def test_nothing_of_its_user_is_left_when_the_run_is_over(cluster: Cluster) -> N
     (uid,) = users(cluster.pids())
     assert (TAKEN / str(uid)).exists() and daemon in processes_of(uid)
     cluster.channel.send(cluster.peer, m.Shutdown(m.Token(1, 1, cluster.counter), "the test is over"))
-    assert cluster.agent.wait(LIMIT_S) == 0
+    assert cluster.agent.wait(PATIENCE_S) == 0
     assert gone(daemon) and processes_of(uid) == [] and not (TAKEN / str(uid)).exists()
 
 
@@ -161,7 +162,7 @@ def test_another_user_may_be_named(tmp_path: Path) -> None:
 
 def test_processes_of_all_its_workers_together_are_bounded_too(cluster: Cluster) -> None:
     prying(cluster, "forks", most=PROCESSES_MOST + 100)
-    cluster.wait(lambda: bool(list(cluster.rows.glob("found-*.json"))) or crashed(cluster), 60.0)
+    cluster.wait(lambda: bool(list(cluster.rows.glob("found-*.json"))) or crashed(cluster))
     assert crashed(cluster) or found(cluster) < PROCESSES_MOST
 
 
@@ -201,7 +202,7 @@ def test_a_root_that_may_not_change_users_says_so_and_does_not_begin(tmp_path: P
     cluster.close()
     weak = ["setpriv", "--bounding-set", "-setuid", "--inh-caps", "-setuid"]
     command = [*weak, *cluster.command(), "--workers-as", "own"]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert said.returncode != 0 and "CAP_SETUID" in said.stderr and "--workers-as agent" in said.stderr
 
 

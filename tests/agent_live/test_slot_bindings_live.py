@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from patience import PATIENCE_S, until
 
 from headgate.topology_runtime.platform import cgroups, slot_binding, slot_size
 from headgate.topology_runtime.platform import cgroups as cgroup1
@@ -53,14 +54,6 @@ def start(binding: SlotBinding, slot: int, code: str) -> subprocess.Popen[bytes]
     return process
 
 
-def wait_until(true: object, seconds: float = 2.0) -> None:
-    assert callable(true)
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come about"
-        time.sleep(0.005)
-
-
 # ── the contract ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -75,7 +68,7 @@ def test_cpu_and_memory_of_a_slot_are_counted(binding: SlotBinding) -> None:
     try:
         binding.bind(0, process.pid)
         before_ns = binding.cpu_ns(0)
-        wait_until(lambda: binding.cpu_ns(0) >= before_ns + 20_000_000)
+        until(lambda: binding.cpu_ns(0) >= before_ns + 20_000_000)
         assert binding.memory_bytes(0) > 1_000_000
         assert binding.oom_kills(0) == 0 and binding.throttled_ns(1) == 0
         assert binding.cpu_ns(1) == 0, "the other slot has no process"
@@ -89,7 +82,7 @@ def test_cpu_time_does_not_fall_when_a_worker_is_replaced(binding: SlotBinding) 
         process = start(binding, 0, SPIN)
         binding.bind(0, process.pid)
         before_ns = binding.cpu_ns(0)
-        wait_until(lambda: binding.cpu_ns(0) >= before_ns + 10_000_000)  # noqa: B023
+        until(lambda: binding.cpu_ns(0) >= before_ns + 10_000_000)  # noqa: B023
         seen_ns = binding.cpu_ns(0)
         process.kill()
         process.wait()
@@ -100,11 +93,11 @@ def test_kill_ends_the_worker_and_what_it_started(binding: SlotBinding) -> None:
     child = f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-S', '-c', {SPIN!r}])\n{SPIN}"
     process = start(binding, 0, child)
     binding.bind(0, process.pid)
-    wait_until(lambda: len(session_of(process.pid)) == 2)
+    until(lambda: len(session_of(process.pid)) == 2)
     members = session_of(process.pid)
     binding.kill(0)
-    process.wait(2)
-    wait_until(lambda: not [pid for pid in members if alive(pid)])
+    process.wait(PATIENCE_S)
+    until(lambda: not [pid for pid in members if alive(pid)])
 
 
 LEAVES = (  # its child leads a session of its own, and has no parent any more
@@ -120,8 +113,8 @@ LEAVES = (  # its child leads a session of its own, and has no parent any more
 def daemon_of(binding: SlotBinding, slot: int, file: Path) -> int:
     process = start(binding, slot, LEAVES.format(str(file)))
     binding.bind(slot, process.pid)
-    assert process.wait(2) == 0
-    wait_until(lambda: file.exists() and file.read_text() != "")
+    assert process.wait(PATIENCE_S) == 0
+    until(lambda: file.exists() and file.read_text() != "")
     return int(file.read_text())
 
 
@@ -131,17 +124,17 @@ def test_kill_ends_what_has_left_the_session_and_leaves_other_slots_alone(
     daemons = [daemon_of(binding, slot, tmp_path / f"{slot}") for slot in (0, 1)]
     assert all(alive(pid) for pid in daemons)
     binding.kill(0)
-    wait_until(lambda: not alive(daemons[0]))
+    until(lambda: not alive(daemons[0]))
     assert alive(daemons[1])
     assert binding.cleanup() == []
-    wait_until(lambda: not alive(daemons[1]))
+    until(lambda: not alive(daemons[1]))
 
 
 def test_what_an_earlier_agent_left_is_ended_by_the_next(binding: SlotBinding, tmp_path: Path) -> None:
     daemon = daemon_of(binding, 1, tmp_path / "daemon")
     again = real(binding.name)
     again.prepare()
-    wait_until(lambda: not alive(daemon))
+    until(lambda: not alive(daemon))
 
 
 def test_killing_an_empty_slot_is_nothing(binding: SlotBinding) -> None:
@@ -152,9 +145,9 @@ def test_killing_an_empty_slot_is_nothing(binding: SlotBinding) -> None:
 def test_cleanup_ends_what_still_runs_and_may_be_repeated(binding: SlotBinding) -> None:
     process = start(binding, 1, SPIN)
     binding.bind(1, process.pid)
-    wait_until(lambda: binding.cpu_ns(1) > 0)
+    until(lambda: binding.cpu_ns(1) > 0)
     assert binding.cleanup() == []
-    assert process.wait(2) == -9
+    assert process.wait(PATIENCE_S) == -9
     assert binding.cleanup() == []
 
 
@@ -196,9 +189,9 @@ def group_of(controller: str, slot: int) -> ControlGroup:
 def test_v1_a_worker_joins_before_exec_and_gets_its_quota_when_it_is_ready(v1: cgroup1.Cgroup1) -> None:
     process = start(v1, 0, SPIN)
     try:
-        wait_until(lambda: proc.stat(process.pid) is not None and group_of("memory", 0).pids())
+        until(lambda: proc.stat(process.pid) is not None and group_of("memory", 0).pids())
         for controller in cgroup1.CONTROLLERS_1:
-            wait_until(lambda c=controller: group_of(c, 0).pids() == [process.pid])
+            until(lambda c=controller: group_of(c, 0).pids() == [process.pid])
         cpu = group_of("cpu", 0)
         assert (cpu.path / "cpu.cfs_quota_us").read_text().strip() == "-1"
         v1.bind(0, process.pid)
@@ -215,7 +208,7 @@ def test_v1_a_bound_slot_is_throttled_to_its_share(v1: cgroup1.Cgroup1) -> None:
     process = start(v1, 0, SPIN)
     try:
         v1.bind(0, process.pid)
-        wait_until(lambda: v1.throttled_ns(0) > 0)
+        until(lambda: v1.throttled_ns(0) > 0)
         begin_ns, cpu_ns = time.monotonic_ns(), v1.cpu_ns(0)
         time.sleep(0.4)
         share = (v1.cpu_ns(0) - cpu_ns) / (time.monotonic_ns() - begin_ns)
@@ -250,33 +243,33 @@ def test_v1_processes_are_bounded_and_those_that_fork_without_end_are_ended(tmp_
     binding.prepare()
     try:
         process = start(binding, 0, FORKS.format(str(tmp_path / "count")))
-        wait_until(lambda: (tmp_path / "count").exists() and (tmp_path / "count").read_text() != "", 30.0)
+        until(lambda: (tmp_path / "count").exists() and (tmp_path / "count").read_text() != "")
         assert int((tmp_path / "count").read_text()) <= 40
         binding.kill(0)
-        assert process.wait(2) in (0, -9)
-        wait_until(lambda: group_of("pids", 0).number("pids.current") == 0)
+        assert process.wait(PATIENCE_S) in (0, -9)
+        until(lambda: group_of("pids", 0).number("pids.current") == 0)
         again = start(binding, 0, "import os\nif not os.fork(): os._exit(0)\nos.wait()")
-        assert again.wait(5) == 0, "the next worker may fork again"
+        assert again.wait(PATIENCE_S) == 0, "the next worker may fork again"
     finally:
         assert binding.cleanup() == []
 
 
 def test_v1_too_much_memory_is_counted_as_an_oom_kill(v1: cgroup1.Cgroup1) -> None:
     process = start(v1, 0, f"b = bytearray({2 * MEMORY_BYTES})\nfor i in range(0, len(b), 4096): b[i] = 1")
-    assert process.wait(10) == -9
+    assert process.wait(PATIENCE_S) == -9
     assert v1.oom_kills(0) == 1
 
 
 def test_v1_leftovers_of_this_vm_are_killed_and_removed_and_others_are_left(v1: cgroup1.Cgroup1) -> None:
     parent = group_of("memory", 0).path.parent
     process = start(v1, 1, SPIN)
-    wait_until(lambda: group_of("memory", 1).pids() == [process.pid])
+    until(lambda: group_of("memory", 1).pids() == [process.pid])
     other = parent / "vm1-x-0"
     other.mkdir()
     try:
         again = cgroup1.Cgroup1(size(count=1), cgroup1.find())
         again.prepare()
-        assert process.wait(2) == -9
+        assert process.wait(PATIENCE_S) == -9
         assert sorted(path.name for path in parent.iterdir() if path.is_dir()) == ["vm1-0", "vm1-x-0"]
     finally:
         other.rmdir()
@@ -294,7 +287,7 @@ def test_v2_kill_and_removal_for_real_where_a_v2_tree_is_mounted() -> None:
         process = subprocess.Popen([sys.executable, "-S", "-c", SPIN])
         group.write("cgroup.procs", process.pid)
         assert group.pids() == [process.pid]
-        assert group.remove() and process.wait(2) == -9
+        assert group.remove() and process.wait(PATIENCE_S) == -9
         assert not group.path.exists() and group.pids() == [] and group.number("cpu.stat", "usage_usec") == 0
     finally:
         cgroups.remove_if_empty(group.path.parent)
@@ -307,7 +300,7 @@ def test_every_thread_of_a_worker_stays_on_the_core_of_its_slot(kind: str) -> No
     code = "import threading\nfor _ in range(3): threading.Thread(target=threading.Event().wait).start()"
     process = start(binding, 1, code)
     try:
-        wait_until(lambda: len(proc.threads(process.pid)) == 4)
+        until(lambda: len(proc.threads(process.pid)) == 4)
         binding.bind(1, process.pid)
         want = slot_size.core_of(binding.size.vm, 1, slot_size.cores())
         for tid in proc.threads(process.pid):

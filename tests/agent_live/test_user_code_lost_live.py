@@ -44,20 +44,20 @@ def letters(cluster: Cluster) -> list[m.DeadLetter]:
     return [letter for message in cluster.all(m.DeadLetters) for letter in message.letters]
 
 
-def goes_on(cluster: Cluster, seconds: float) -> None:
+def goes_on(cluster: Cluster) -> None:
     """Workers that come back are made known to each other until a row far behind the bad one is acked."""
 
     def done() -> bool:
         cluster.ready(0, 1)
         return any(source.acked > BAD + 200 for source in cluster.report.sources)
 
-    cluster.wait(done, seconds)
+    cluster.wait(done)
 
 
 @pytest.mark.parametrize("how", [*FOREVER, *DEADLY])
 def test_a_row_that_nobody_survives_is_a_dead_letter_after_three_tries(cluster: Cluster, how: str) -> None:
     wild(cluster, how, max_call_s=1.0)
-    goes_on(cluster, 45.0)
+    goes_on(cluster)
     cluster.wait(lambda: bool(letters(cluster)))
     (letter,) = letters(cluster)
     assert (letter.task, letter.source, letter.partition, letter.position) == ("work", "source", 0, BAD)
@@ -83,7 +83,7 @@ def test_so_is_one_whose_thread_is_run_by_the_source(cluster: Cluster, how: str)
     work = Task("work", run="agent_wild_tasks:WildAnywhere", params=given, max_call_s=1.0)
     cluster.chained = ("work",)
     go(cluster, Task("source", kind="source", run="agent_tasks:Numbers", static=Static()), work, chained)
-    goes_on(cluster, 60.0)
+    goes_on(cluster)
     cluster.wait(lambda: bool(letters(cluster)))
     (letter,) = letters(cluster)
     assert (letter.task, letter.source, letter.position) == (
@@ -106,7 +106,7 @@ def test_of_a_call_with_many_rows_the_one_that_nobody_survives_is_found(cluster:
         "work", run="agent_wild_tasks:WildTogether", params={"how": how}, max_call_s=1.0, batched=True
     )
     go(cluster, Task("source", kind="source", run="agent_tasks:Numbers", static=Static()), work)
-    goes_on(cluster, 60.0)
+    goes_on(cluster)
     cluster.wait(lambda: bool(letters(cluster)))
     (letter,) = letters(cluster)
     assert (letter.task, letter.position, letter.row) == (
@@ -120,7 +120,7 @@ def test_of_a_call_with_many_rows_the_one_that_nobody_survives_is_found(cluster:
 
 def test_a_call_that_is_long_and_legal_is_let_be(cluster: Cluster) -> None:
     wild(cluster, "takes_its_time", max_call_s=3.0)
-    goes_on(cluster, 15.0)
+    goes_on(cluster)
     worker = cluster.worker(1)
     assert worker is not None and worker.crashes == 0 and not letters(cluster)
 
@@ -136,11 +136,11 @@ def test_a_source_that_does_not_come_back_is_named_and_read_again(cluster: Clust
         cluster.ready(0, 1)
         return f"({times} tries)" in (cluster.folder / "agent.log").read_text()
 
-    cluster.wait(lambda: struck(3), 30.0)
+    cluster.wait(lambda: struck(3))
     log = (cluster.folder / "agent.log").read_text()
     assert f"source source at source[0] position {BAD}: hung: no answer within max_call_s=1 (3 tries)" in log
     (cluster.rows / "mended").touch()
-    goes_on(cluster, 25.0)
+    goes_on(cluster)
     assert not letters(cluster)
 
 

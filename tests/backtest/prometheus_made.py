@@ -6,7 +6,6 @@ import json
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,9 +15,10 @@ from urllib.error import URLError
 from urllib.parse import parse_qs
 from urllib.request import urlopen
 
+from patience import PATIENCE_S, until
+
 Samples = Sequence[tuple[float, str]]
 Series = Mapping[str, Sequence[Samples]]  # metric → samples of each of its series
-READY_S = 60.0
 
 
 class MadeServer:
@@ -119,17 +119,15 @@ def real_server(series: Series, folder: Path) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def _until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + READY_S
-    while True:
+    def ready() -> bool:
         try:
             with urlopen(f"{url}/-/ready", timeout=5) as answer:
-                if answer.status == 200:
-                    return
+                return bool(answer.status == 200)
         except (URLError, ConnectionError, TimeoutError):
-            pass
-        assert time.monotonic() < end and process.poll() is None, log.read_text()
-        time.sleep(0.1)
+            return False
+
+    until(ready, log.read_text, process, every_s=0.1)

@@ -156,7 +156,7 @@ def test_a_server_that_says_nothing_or_drips_is_not_waited_for(made: MadeServer)
     for answer in (drips, drips_its_head):
         made.answer = answer
         with pytest.raises(Unreachable, match="did not end its answer"):
-            asked(made, silent_s=0.2, whole_s=0.3)
+            asked(made, silent_s=1.0, whole_s=1.2)
 
 
 def test_a_server_that_is_not_there() -> None:

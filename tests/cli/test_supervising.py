@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import psutil
 import pytest
+from patience import PATIENCE_S, until
 
 from headgate.dashboards.runs.run_places import remove_state
 from headgate.dashboards.up.child_processes import (
@@ -31,12 +32,6 @@ def child(tmp_path, script: str, name: str = "child") -> Child:
     return Child(name, [sys.executable, "-c", script], tmp_path / f"{name}.log")
 
 
-def until(condition, seconds: float = 10.0) -> None:
-    deadline_ns = monotonic_ns() + int(seconds * NS)
-    while not condition():
-        assert monotonic_ns() < deadline_ns, "it did not come true"
-
-
 def test_five_restarts_in_a_minute_are_allowed_and_the_sixth_is_not():
     limit = RestartLimit()
     assert [limit.allows(i * NS) for i in range(6)] == [True] * 5 + [False]
@@ -53,7 +48,7 @@ def test_a_killed_child_is_started_again_with_the_same_command(tmp_path):
     until(lambda: not one.running)
     line = one.look(monotonic_ns())
     assert "was killed by SIGKILL" in line and one.running and one.pid != first and one.restarts == 1
-    assert stop_all([one], 5.0) == []
+    assert stop_all([one], PATIENCE_S) == []
     assert not one.running
 
 
@@ -90,7 +85,7 @@ def test_what_was_begun_ahead_is_a_childs_first_process_and_no_other_one(begun):
     assert one.last_lines()[0] == here and one.last_lines()[-1].startswith("EOFError")
     assert one.look(monotonic_ns()).endswith(f"started again as process {one.pid}") and one.pid != first.pid
     until(lambda: not one.running)
-    assert stop_all([one], 5.0) == []
+    assert stop_all([one], PATIENCE_S) == []
 
 
 @pytest.mark.live
@@ -100,7 +95,7 @@ def test_one_that_was_begun_ahead_and_is_gone_is_started_as_any_other(begun):
     until(lambda: first.status() == psutil.STATUS_ZOMBIE)
     one.start()
     assert one.pid != first.pid and not first.is_running()
-    assert stop_all([one], 5.0) == []
+    assert stop_all([one], PATIENCE_S) == []
 
 
 @pytest.mark.live

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.live
 
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
-START_S = 30.0  # a loaded machine; a quiet one needs two
-END_S = 30.0
-HEARD_LATE_S = 1.0  # the end of a run, by a source on a loaded machine
 CGROUPS = Path("/sys/fs/cgroup")
 
 FLOW = """
@@ -78,16 +76,13 @@ class Up:
         return Path("err.txt").read_text()
 
     def until(self, text: str) -> None:
-        deadline_s = time.monotonic() + START_S
-        while text not in self.says():
-            assert self.process.poll() is None and time.monotonic() < deadline_s, self.says()
-            time.sleep(0.02)
+        until(lambda: text in self.says(), self.says, self.process)
 
     def end(self, number: signal.Signals | None = None) -> dict[str, Any]:
         """Its summary, after a signal if one is given."""
         if number is not None:
             self.process.send_signal(number)
-        out, _ = self.process.communicate(timeout=END_S)
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
         assert self.process.returncode == 0, self.says()
         summary: dict[str, Any] = json.loads(out)
         return summary
@@ -130,18 +125,14 @@ def up(project: Path) -> Iterator[Start]:
         one.log.close()
 
 
-def until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline_s = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come true"
-        time.sleep(0.02)
-
-
 def ask(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*HEADGATE, *words], capture_output=True, text=True, timeout=END_S, check=False)
+    return subprocess.run(
+        [*HEADGATE, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 def test_a_users_project_runs_to_its_end_and_leaves_a_trace_only(up: Start, project: Path) -> None:
+    began_s = time.monotonic()
     one = up("--rates", "100", "--seconds", "3")
     summary = one.end()
     assert one.is_gone()
@@ -149,7 +140,7 @@ def test_a_users_project_runs_to_its_end_and_leaves_a_trace_only(up: Start, proj
     assert summary["schema"] == "headgate/run/v1" and summary["topology"] == "doubles"
     assert tuples["lost"] == 0 and tuples["in_flight"] == 0 and tuples["dead_lettered"] == 1
     assert tuples["emitted"] == tuples["acked"] + 1 and tuples["offered"] >= 250
-    assert 0 <= tuples["emitted"] - tuples["offered"] <= HEARD_LATE_S * 100
+    assert tuples["offered"] <= tuples["emitted"] <= 100 * (time.monotonic() - began_s)
     assert [plan["reason"] for plan in summary["plans"]] == ["start"]
     rows = {json.loads(line) for line in (project / "rows.jsonl").read_text().splitlines()}
     assert rows == {2 * n for n in range(tuples["emitted"]) if n != 13}
@@ -167,11 +158,11 @@ def test_commands_speak_to_a_run(up: Start) -> None:
     assert "doubles" in ask("status").stdout
     assert ask("status", "-o", "csv").stdout.startswith("vm,vm_state,slot,")
     assert ask("rate", "set", "20").stdout == "the input rate is 20 rows/s; it was 50\n"
-    until(lambda: json.loads(ask("status", "-o", "json").stdout)["rates"]["offered_now_tps"] == 20, 5.0)
+    until(lambda: json.loads(ask("status", "-o", "json").stdout)["rates"]["offered_now_tps"] == 20)
     refused = ask("rate", "set", "1e12")
     assert refused.returncode == 2 and refused.stderr.startswith("error[HG-USAGE]")
-    lines = ask("status", "--watch", "--every", "0.2", "--seconds", "0.5", "-o", "jsonl").stdout.splitlines()
-    assert 2 <= len(lines) <= 3 and all(json.loads(line)["run"] == status["run"] for line in lines)
+    lines = ask("status", "--watch", "--every", "0.1", "--seconds", "3", "-o", "jsonl").stdout.splitlines()
+    assert 2 <= len(lines) <= 31 and all(json.loads(line)["run"] == status["run"] for line in lines)
     kinds = [event["kind"] for event in json.loads(ask("events", "-o", "json").stdout)["events"]]
     assert {"vm_joined", "plan", "rate_set"} <= set(kinds)
     assert "→ plan: 50 rows/s are offered" in ask("explain").stdout
@@ -204,9 +195,9 @@ def test_two_signals_end_at_once(up: Start) -> None:
     one.process.send_signal(signal.SIGINT)
     one.until("stopping")
     one.process.send_signal(signal.SIGINT)
-    one.process.communicate(timeout=10.0)
+    one.process.communicate(timeout=PATIENCE_S)
     assert one.process.returncode == 130
-    assert one.is_gone()
+    until(one.is_gone)
     assert "state and the logs of this run are kept" in one.says()
 
 
@@ -214,7 +205,7 @@ def test_a_killed_up_leaves_nothing_running(up: Start) -> None:
     one = up("--rates", "100")
     one.until("the first rows are through")
     one.process.kill()
-    until(one.is_gone, 5.0)
+    until(one.is_gone)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -223,10 +214,10 @@ def test_a_controller_is_begun_while_the_topology_loads_and_ends_with_up(
 ) -> None:
     (project / "flow.py").write_text("open('loads', 'w').close()\nimport time\ntime.sleep(60)\n")
     one = up("--rates", "5")
-    until(lambda: Path("loads").exists() and one.children("controller run") != [], START_S)
+    until(lambda: Path("loads").exists() and one.children("controller run") != [])
     one.process.send_signal(number)
-    one.process.communicate(timeout=END_S)
-    until(one.is_gone, 5.0)
+    one.process.communicate(timeout=PATIENCE_S)
+    until(one.is_gone)
     if number == signal.SIGINT:
         assert one.process.returncode == 130 and not Path(".headgate").exists()
         assert "Traceback" not in one.says()
@@ -239,7 +230,7 @@ def test_what_is_killed_is_started_again_and_nothing_is_lost(up: Start, what: st
     (before,) = one.children(what)
     os.kill(before, signal.SIGKILL)
     one.until("was killed by SIGKILL; started again")
-    until(lambda: one.children(what) not in ([], [before]), 5.0)
+    until(lambda: one.children(what) not in ([], [before]))
     state = str(next(Path(".headgate").glob("*")))
 
     def acked() -> int:
@@ -247,7 +238,7 @@ def test_what_is_killed_is_started_again_and_nothing_is_lost(up: Start, what: st
         return json.loads(found.stdout)["tuples"]["acked"] if found.returncode == 0 else 0
 
     seen = acked()
-    until(lambda: acked() > seen + 100, 20.0)
+    until(lambda: acked() > seen + 100)
     assert one.end(signal.SIGINT)["tuples"]["lost"] == 0
     assert one.is_gone()
 
@@ -274,7 +265,7 @@ def test_bad_input_says_what_and_leaves_nothing(
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         one = up(*(word.replace("BUSY", port) for word in words))
-        out, _ = one.process.communicate(timeout=START_S)
+        out, _ = one.process.communicate(timeout=PATIENCE_S)
     assert (one.process.returncode, out) == (code, ""), one.says()
     assert said in one.says()
     assert "Traceback" not in one.says()

@@ -42,6 +42,11 @@ def opened(
     return source
 
 
+def forgotten(where: Path) -> None:
+    for kept in where.glob("files-*"):
+        kept.unlink()
+
+
 def all_of(source: FilesSource, step: int = 3) -> list[Any]:
     found: list[Any] = []
     while True:
@@ -68,7 +73,7 @@ def test_each_format_gives_its_records(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("one\n\ntwo\r\n \nthree")
     for name in ("a.csv", "a.csv.gz", "a.jsonl", "a.parquet"):
         assert all_of(opened(tmp_path / "kept", tmp_path / name)) == rows, name
-        (tmp_path / "kept" / "files-in-0.json").unlink()
+        forgotten(tmp_path / "kept")
     assert all_of(opened(tmp_path / "kept", tmp_path / "a.log")) == ["one", "two", "three"]
 
 
@@ -111,7 +116,7 @@ def test_a_record_that_is_none_says_where_it_is_and_costs_no_other(tmp_path: Pat
     for bad, at, word in ((cells, 8, "3 cells"), (number, 14, "'q'"), (quote, 18, "no CSV")):
         assert isinstance(bad, BadRow) and f"byte {at} " in str(bad) and word in str(bad), bad
     (tmp_path / "a.jsonl").write_bytes(b'{"a": 1}\nnope\n\xff\n2')
-    (tmp_path / "files-in-0.json").unlink()
+    forgotten(tmp_path)
     one, nope, binary, two = all_of(opened(tmp_path, tmp_path / "a.jsonl"))
     assert (one, two) == ({"a": 1}, 2) and all(isinstance(bad, BadRow) for bad in (nope, binary))
 
@@ -218,6 +223,14 @@ def test_a_file_that_changes_fails_and_gives_no_wrong_row(tmp_path: Path, how: s
         return
     with pytest.raises(InvalidInput, match="changed while it was read"):
         source.read(2, 2)
+
+
+def test_other_code_may_name_another_file(tmp_path: Path) -> None:
+    """As `headgate replace` brings it: what was kept of one file is not taken for another."""
+    (tmp_path / "a").write_text("one\n")
+    (tmp_path / "b").write_text("two\n")
+    assert all_of(opened(tmp_path / "kept", tmp_path / "a")) == ["one"]
+    assert all_of(opened(tmp_path / "kept", tmp_path / "b")) == ["two"]
 
 
 Step = tuple[str, int]

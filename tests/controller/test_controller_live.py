@@ -16,14 +16,13 @@ from typing import Any
 import psutil
 import pytest
 from keys_made import agent, operator
+from patience import PATIENCE_S, until, within
 
 from headgate.topology_runtime.keys.keyring import Keyring
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire import messages as m
 
 pytestmark = pytest.mark.live
-
-LIMIT_S = 15.0
 
 
 class Process:
@@ -40,25 +39,23 @@ class Process:
 
     def where(self) -> dict[str, Any]:
         """The endpoint file of this very process."""
-        deadline = time.monotonic() + LIMIT_S
         path = self.state / "controller" / "endpoint"
-        while time.monotonic() < deadline:
-            assert self.popen.poll() is None, self.popen.communicate()[1]
-            if path.exists():
-                found: dict[str, Any] = json.loads(path.read_bytes())
-                if found["pid"] == self.popen.pid:
-                    return found
-            time.sleep(0.01)
-        raise AssertionError("no endpoint")
+
+        def own() -> dict[str, Any] | None:
+            found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {"pid": 0}
+            return found if found["pid"] == self.popen.pid else None
+
+        found: dict[str, Any] = until(own, lambda: "no endpoint", self.popen)
+        return found
 
     def ask(self, command: str, **arguments: Any) -> m.Reply:
         self.where()
-        return channels.ask(operator(self.state), m.Request(command, arguments), LIMIT_S)
+        return channels.ask(operator(self.state), m.Request(command, arguments), PATIENCE_S)
 
     def end(self, number: int) -> tuple[int, str]:
         """Signal it; its exit code and what it said."""
         self.popen.send_signal(number)
-        said = self.popen.communicate(timeout=LIMIT_S)[1]
+        said = self.popen.communicate(timeout=PATIENCE_S)[1]
         return self.popen.returncode, said
 
 
@@ -87,7 +84,7 @@ def test_a_second_one_on_the_same_directory_says_who_is_there(tmp_path: Path) ->
     with controller(tmp_path) as one:
         one.where()
         with controller(tmp_path) as second:
-            said = second.popen.communicate(timeout=LIMIT_S)[1]
+            said = second.popen.communicate(timeout=PATIENCE_S)[1]
             assert second.popen.returncode == 6
             assert f"process {one.popen.pid}" in said
         assert one.ask("ping").error is None
@@ -113,7 +110,7 @@ def test_a_busy_port_is_an_error_in_the_contracts_form(tmp_path: Path) -> None:
     with controller(tmp_path / "a") as one:
         port = one.where()["control"].rsplit(":", 1)[1]
         with controller(tmp_path / "b", "--port", port) as second:
-            said = second.popen.communicate(timeout=LIMIT_S)[1]
+            said = second.popen.communicate(timeout=PATIENCE_S)[1]
         assert second.popen.returncode == 5
         assert "error[HG-UNREACHABLE]: cannot listen" in said and "try:" in said
 
@@ -127,7 +124,7 @@ def test_a_corrupt_journal_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path.write_bytes(bytes([good[0] ^ 0x40]) + good[1:] + good)
     broken = path.read_bytes()
     with controller(tmp_path) as one:
-        said = one.popen.communicate(timeout=LIMIT_S)[1]
+        said = one.popen.communicate(timeout=PATIENCE_S)[1]
         assert one.popen.returncode == 3 and "offset 0" in said
     assert path.read_bytes() == broken
 
@@ -151,10 +148,9 @@ def test_one_that_is_begun_ahead_runs_by_the_words_it_is_told(tmp_path: Path) ->
         assert one.stdin is not None
         one.stdin.write(json.dumps(["--state-dir", str(told), "--run", "told"]).encode())
         one.stdin.close()
-        path, deadline = told / "controller" / "endpoint", time.monotonic() + LIMIT_S
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        path = told / "controller" / "endpoint"
         try:
+            until(path.exists, str, one)
             assert json.loads(path.read_bytes())["pid"] == one.pid and not other.exists()
         finally:
             one.terminate()
@@ -172,7 +168,7 @@ def test_one_that_is_begun_ahead_runs_by_the_words_it_is_told(tmp_path: Path) ->
 def test_one_that_is_begun_ahead_and_told_nothing_good_ends(
     tmp_path: Path, told: bytes, code: int, said: str
 ) -> None:
-    done = subprocess.run(AHEAD, input=told, cwd=tmp_path, capture_output=True, timeout=LIMIT_S)
+    done = subprocess.run(AHEAD, input=told, cwd=tmp_path, capture_output=True, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (code, b"") and said in done.stderr.decode()
     assert b"Traceback" not in done.stderr and list(tmp_path.iterdir()) == []
 
@@ -180,16 +176,12 @@ def test_one_that_is_begun_ahead_and_told_nothing_good_ends(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_that_is_begun_ahead_can_be_ended_while_it_waits(tmp_path: Path, number: int) -> None:
     with subprocess.Popen(AHEAD, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path) as one:
-        maps, deadline = Path(f"/proc/{one.pid}/maps"), time.monotonic() + LIMIT_S
-        while "/numpy/" not in maps.read_text() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: "/numpy/" in Path(f"/proc/{one.pid}/maps").read_text(), str, one)
         one.send_signal(number)
-        assert one.wait(LIMIT_S) == 128 + number
+        assert one.wait(PATIENCE_S) == 128 + number
 
 
-@pytest.mark.parametrize(
-    "within_s", [LIMIT_S, pytest.param(1.0, marks=[pytest.mark.full, pytest.mark.alone])]
-)
+@within(1.0)
 def test_it_dies_with_its_owner(tmp_path: Path, within_s: float) -> None:
     words = [
         sys.executable,
@@ -204,16 +196,13 @@ def test_it_dies_with_its_owner(tmp_path: Path, within_s: float) -> None:
     script = f"import os,subprocess,time; p=subprocess.Popen({words!r}+['--owner',str(os.getpid())]); time.sleep(60)"
     owner = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     path = tmp_path / "controller" / "endpoint"
-    deadline = time.monotonic() + LIMIT_S
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(path.exists)
     pid = json.loads(path.read_bytes())["pid"]
     owner.kill()
     owner.wait()
-    deadline = time.monotonic() + within_s
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not alive(pid)
+    killed_s = time.monotonic()
+    until(lambda: not alive(pid))
+    assert time.monotonic() - killed_s < within_s
 
 
 def alive(pid: int) -> bool:
@@ -232,7 +221,7 @@ def test_a_peer_that_talks_nonsense_is_told_so_and_not_heard(tmp_path: Path) -> 
         try:
             for _ in range(10):
                 peer.send(os.urandom(2000))
-            assert channels.Waiter([peer]).wait(LIMIT_S)
+            assert channels.Waiter([peer]).wait(PATIENCE_S)
             told = peer.receive()
             assert isinstance(told, m.Welcome) and "too many bad messages" in told.refused
             peer.send(m.Hello("vm1", 1, 4, 0.2, 1 << 28, "none", 1))
@@ -250,7 +239,7 @@ def test_nonsense_on_the_command_port_gets_an_error(tmp_path: Path) -> None:
         )
         try:
             client.send(b"\xc1 nothing")
-            assert channels.Waiter([client]).wait(LIMIT_S)
+            assert channels.Waiter([client]).wait(PATIENCE_S)
             reply = client.receive()
         finally:
             client.close()
@@ -269,7 +258,7 @@ def test_nonsense_on_the_command_port_gets_an_error(tmp_path: Path) -> None:
 )
 def test_senseless_options_are_refused(tmp_path: Path, options: list[str], code: int) -> None:
     with controller(tmp_path, *options) as one:
-        said = one.popen.communicate(timeout=LIMIT_S)[1]
+        said = one.popen.communicate(timeout=PATIENCE_S)[1]
         assert one.popen.returncode == code and said.startswith("error[HG-")
 
 
@@ -277,14 +266,14 @@ def test_off_loopback_without_keys_is_refused_with_the_command_that_makes_them(t
     off = ("--listen", "0.0.0.0", "--advertise", "127.0.0.1")
     for more in ((), ("--keys", str(tmp_path / "keys"))):
         with controller(tmp_path / "a", *off, *more) as one:
-            said = one.popen.communicate(timeout=LIMIT_S)[1]
+            said = one.popen.communicate(timeout=PATIENCE_S)[1]
             assert one.popen.returncode == 2 and "try: `headgate keys init" in said
     assert not (tmp_path / "a").exists(), "nothing is left behind"
     key = Keyring.at(tmp_path / "keys").key("operator", "local")
     with controller(tmp_path / "a", *off, "--keys", str(tmp_path / "keys")) as one:
         where = one.where()
         assert where["commands"].startswith("tcp://127.0.0.1:") and not (tmp_path / "a" / "keys").exists()
-        assert channels.ask(key.contact(where["commands"]), m.Request("ping"), LIMIT_S).error is None
+        assert channels.ask(key.contact(where["commands"]), m.Request("ping"), PATIENCE_S).error is None
         listening = {
             each.laddr.ip
             for each in psutil.Process(one.popen.pid).net_connections()

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from patience import timed
 
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge import loop_events as t
@@ -143,10 +144,10 @@ def bloated() -> Iterator[tuple[str, bytes]]:
     )
 
 
-def bounded(do: Callable[[], Any]) -> None:
+def bounded(do: Callable[[], Any], timed: bool) -> None:
     """Whatever it is, it costs little: the least CPU time of three, for neighbours on the core make it dearer."""
     times = []
-    for _ in range(3):
+    for _ in range(3 if timed else 1):
         began = time.thread_time()
         with contextlib.suppress(BadMessage):
             do()
@@ -157,18 +158,21 @@ def bounded(do: Callable[[], Any]) -> None:
         do()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert took_s < SECONDS_MOST and peak < MEMORY_MOST, f"{took_s * 1e3:.0f} ms, {peak / MIB:.0f} MiB"
+    assert peak < MEMORY_MOST and (took_s < SECONDS_MOST or not timed), (
+        f"{took_s * 1e3:.0f} ms, {peak / MIB:.0f} MiB"
+    )
 
 
+@timed
 @pytest.mark.parametrize(("name", "data"), list(bloated()), ids=[name for name, _ in bloated()])
-def test_a_command_costs_little_memory_whatever_is_in_it(name: str, data: bytes) -> None:
+def test_a_command_costs_little_memory_whatever_is_in_it(name: str, data: bytes, timed: bool) -> None:
     assert len(data) <= channels.REQUEST_MAX_BYTES
 
     def read() -> None:
         channels.weigh(data)
         channels.decode(channels.requests, data)
 
-    bounded(read)
+    bounded(read, timed)
 
 
 def largest() -> Iterator[tuple[str, m.FromAgent]]:
@@ -193,14 +197,17 @@ def largest() -> Iterator[tuple[str, m.FromAgent]]:
     yield "latencies", m.SampleBlock("vm1", 3, 1, 1, 1, 1, (), {}, {}, {}, (("", "", ()),) * 250_000)
 
 
+@timed
 @pytest.mark.parametrize(("name", "message"), list(largest()), ids=[name for name, _ in largest()])
-def test_a_message_of_an_agent_costs_little_whatever_is_in_it(name: str, message: m.FromAgent) -> None:
+def test_a_message_of_an_agent_costs_little_whatever_is_in_it(
+    name: str, message: m.FromAgent, timed: bool
+) -> None:
     data = channels.encode(message)
     assert len(data) <= channels.FROM_AGENT_MAX_BYTES, len(data)
 
     def read() -> None:
         check(channels.decode(channels.from_agent, data))
 
-    bounded(read)
+    bounded(read, timed)
     with pytest.raises(BadMessage):
         read()

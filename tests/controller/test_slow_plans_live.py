@@ -19,7 +19,7 @@ from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire import messages as m
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.full, pytest.mark.alone]
 
 TASKS, SLOTS = 36, 100  # a plan for them takes two seconds of computing
 LIMIT_S = 120.0

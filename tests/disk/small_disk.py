@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE_S, until
+
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
-START_S, END_S = 40.0, 40.0
 MNT_DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -98,11 +98,8 @@ class Run:
     def says(self) -> str:
         return (self._home / "err.txt").read_text()
 
-    def until(self, condition: Callable[[], bool], seconds: float) -> None:
-        deadline_s = time.monotonic() + seconds
-        while not condition():
-            assert self.process.poll() is None and time.monotonic() < deadline_s, self.says()[-4000:]
-            time.sleep(0.1)
+    def until(self, condition: Callable[[], bool]) -> None:
+        until(condition, self.says, self.process)
 
     def count(self) -> int:
         """Rows that have reached the sink."""
@@ -113,7 +110,7 @@ class Run:
             [*HEADGATE, *words, "--controller", str(self.state), "-o", "json"],
             capture_output=True,
             text=True,
-            timeout=END_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -124,7 +121,7 @@ class Run:
 
     def end(self) -> dict[str, Any]:
         self.process.send_signal(signal.SIGINT)
-        out, _ = self.process.communicate(timeout=END_S)
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
         assert self.process.returncode == 0, (self.process.returncode, self.says()[-6000:])
         found: dict[str, Any] = json.loads(out)
         return found

@@ -18,7 +18,8 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples"
 FILES = sorted(FOLDER.glob("*.py"))
 SOURCES = {
     "chain": "Frames", "clicks": "Clicks", "dedup": "Events", "enrich": "Orders", "fraud": "Payments",
-    "alerts": "Readings", "latency": "Frames", "orders": "Orders", "sensors": "Packs", "smooth": "Positions",
+    "alerts": "Readings", "latency": "Frames", "lookup": "Orders",
+    "orders": "Orders", "sensors": "Packs", "smooth": "Positions",
     "topk": "Sales",
 }  # fmt: skip
 

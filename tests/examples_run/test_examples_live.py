@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,17 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.live
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
-PATIENCE_S = 240.0
 FLOWS = {  # example: flow, rate, tasks that need a model
     "words": ("flow", 100, ("split", "count")),
     "sensors": ("flow", 500, ("parse", "mean")),
     "clicks": ("flow", 800, ("sessions",)),
     "fraud": ("flow", 2000, ("score", "suspicious")),
     "enrich": ("flow", 100, ("segment",)),
+    "lookup": ("flow", 500, ("city",)),
     "dedup": ("flow", 1000, ("first",)),
     "topk": ("flow", 1000, ("count", "top")),
     "orders": ("flow", 400, ("join",)),
@@ -45,8 +45,9 @@ def rows_of(folder: Path, name: str) -> list[Any]:
 
 
 def test_every_example_gives_exact_results(tmp_path: Path) -> None:
-    with service() as port, ThreadPoolExecutor(4) as pool:
-        runs = {name: pool.submit(run, name, tmp_path / name, port) for name in FLOWS}
+    with service("enrich") as asked, service("lookup") as looked_up, ThreadPoolExecutor(4) as pool:
+        ports = {"ENRICH_PORT": asked, "LOOKUP_PORT": looked_up}
+        runs = {name: pool.submit(run, name, tmp_path / name, ports) for name in FLOWS}
         found = {name: future.result() for name, future in runs.items()}
     assert {name: (t["lost"], t["dead_lettered"]) for name, t in found.items()} == dict.fromkeys(
         FLOWS, (0, 0)
@@ -60,7 +61,7 @@ def test_every_example_gives_exact_results(tmp_path: Path) -> None:
     assert wrong == {}
 
 
-def run(name: str, folder: Path, port: int) -> dict[str, Any]:
+def run(name: str, folder: Path, ports: dict[str, str]) -> dict[str, Any]:
     """One example in a folder of its own, with models so that nothing has to be measured."""
     flow, rate, tasks = FLOWS[name]
     models = folder / "models"
@@ -75,8 +76,8 @@ def run(name: str, folder: Path, port: int) -> dict[str, Any]:
     command += ["--rates", str(rate), "--seconds", "8", "--models", str(models), "--slot-cores", "0.25"]
     command += EXTRA.get(name, ())
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S,
-        env={**os.environ, "ENRICH_PORT": str(port)},
+        command, cwd=folder, capture_output=True, text=True, timeout=2 * PATIENCE_S,
+        env={**os.environ, **ports},
     )  # fmt: skip
     assert done.returncode == 0, f"{name}: {done.stderr[-3000:]}"
     tuples: dict[str, Any] = json.loads(done.stdout)["tuples"]
@@ -89,21 +90,18 @@ def answers(port: int) -> bool:
 
 
 @contextmanager
-def service() -> Iterator[int]:
-    """The web service that `enrich` asks."""
+def service(name: str) -> Iterator[str]:
+    """The service that this example asks; its port."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
     process = subprocess.Popen(
-        [sys.executable, str(FOLDER / "enrich.py")],
-        env={**os.environ, "ENRICH_PORT": str(port)},
+        [sys.executable, str(FOLDER / f"{name}.py")],
+        env={**os.environ, f"{name.upper()}_PORT": str(port)},
         stderr=subprocess.DEVNULL,  # a line for each request
     )
     try:
-        end_s = time.monotonic() + PATIENCE_S
-        while not answers(port):
-            assert time.monotonic() < end_s and process.poll() is None
-            time.sleep(0.1)
-        yield port
+        until(lambda: answers(port), str, process)
+        yield str(port)
     finally:
         process.terminate()
         process.wait()
@@ -160,6 +158,11 @@ def check_fraud(folder: Path) -> None:
 def check_enrich(folder: Path) -> None:
     rows = {row["order"]: (row["customer"], row["segment"]) for row in rows_of(folder, "enrich")}
     assert rows == {n: (n * 3 % 50, ("new", "regular", "vip")[n * 3 % 50 % 3]) for n in range(200)}
+
+
+def check_lookup(folder: Path) -> None:
+    rows = {row["order"]: (row["customer"], row["city"]) for row in rows_of(folder, "lookup")}
+    assert rows == {n: (n * 7 % 50, ("Oslo", "Lagos", "Lima", "Osaka")[n * 7 % 50 % 4]) for n in range(2000)}
 
 
 def check_dedup(folder: Path) -> None:

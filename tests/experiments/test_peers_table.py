@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_peers
+from benchmarks import bench_peers, benchmark_runner
 from peers import peers_table as table
 from peers import work
 from peers.peers_table import CHAINED, GOALS, MEASURES, OURS, SHOWN, Run
 
-BENCH = Path(bench_peers.__file__)
 RUNS = [
     Run(0, "W1", OURS, "1", 100.0, load=1.0), Run(0, "W1", CHAINED, "1", 300.0), Run(0, "W1", "ray", "2", 50.0),
     Run(1, "W1", OURS, "1", 100.0, load=3.5), Run(1, "W1", CHAINED, "1", 500.0), Run(1, "W1", "ray", "2", 25.0),
@@ -87,12 +86,12 @@ def test_every_goal_is_of_a_peer_and_a_measure_that_there_are() -> None:
 def test_one_command_tells_again_what_a_csv_says(tmp_path: Path) -> None:
     kept, plot = tmp_path / "runs.csv", tmp_path / "runs.svg"
     kept.write_text(table.written(RUNS))
-    command = [sys.executable, "-P", str(BENCH), "peers", "--from", str(kept)]
+    command = [sys.executable, "-P", benchmark_runner.__file__, "peers", "--kept", str(kept)]
     done = subprocess.run([*command, "--plot", str(plot)], capture_output=True, text=True, check=True)
     assert done.stdout == table.markdown(RUNS)
     assert "bytewax-items" in plot.read_text("utf-8")
     data = json.loads(subprocess.run([*command, "-o", "json"], capture_output=True, check=True).stdout)
-    ray = next(one for one in data["results"] if (one["work"], one["peer"]) == ("W1", "ray"))
+    ray = next(one for one in data["results"][0]["lines"] if (one["work"], one["peer"]) == ("W1", "ray"))
     assert ray["chained"] == {"median": 9.0, "least": 6.0, "most": 20.0} and ray["met"]
 
 

@@ -150,7 +150,7 @@ def test_a_drained_vm_may_be_killed_and_each_row_comes_exactly_once(running: Clu
     running.host(vm).inside("kill", "-9", str(agent["pid"]))
     flow_on(rows)
     running.run("uncordon", vm)
-    wait_for(lambda: state_of(running, vm) == "joined", vm, 60)
+    wait_for(lambda: state_of(running, vm) == "joined", vm)
     assert running.services()[f"agent.{vm}"]["restarts"] == agent["restarts"] + 1
     found = running.stopped(rows)
     assert found == Counter(2 * number for number in range(len(found)))
@@ -177,7 +177,7 @@ def used(cluster: Cluster) -> set[str]:
 
 def flow_on(rows: Path) -> None:
     there = arrived(rows)
-    wait_for(lambda: arrived(rows) > there + 100, "more rows", 60)
+    wait_for(lambda: arrived(rows) > there + 100, "more rows")
 
 
 def state_of(cluster: Cluster, vm: str) -> str:
@@ -195,12 +195,12 @@ def test_a_vm_that_is_cut_off_comes_back_and_no_row_is_lost(running: Cluster, wa
         if ways == "both ways":
             other.drop_from(vm2)
     try:
-        wait_for(lambda: state_of(running, "vm2") in ("lost", "held_dead"), "the loss of vm2", 60)
+        wait_for(lambda: state_of(running, "vm2") in ("lost", "held_dead"), "the loss of vm2")
         flow_on(rows)
     finally:
         for host in running.bed.hosts:
             host.heal()
-    wait_for(lambda: state_of(running, "vm2") == "joined", "vm2", 60)
+    wait_for(lambda: state_of(running, "vm2") == "joined", "vm2")
     flow_on(rows)
     found = running.stopped(rows)
     assert found.keys() == {2 * number for number in range(len(found))}
@@ -211,7 +211,7 @@ def test_a_killed_controller_takes_over_and_a_vm_is_taken_away_while_rows_flow(r
     rows = running.submit("taken")
     control, before = running.host("control"), running.services()["controller"]
     control.inside("kill", "-9", str(before["pid"]))
-    wait_for(lambda: running.services()["controller"]["pid"] not in (None, before["pid"]), "a controller", 30)
+    wait_for(lambda: running.services()["controller"]["pid"] not in (None, before["pid"]), "a controller")
     assert running.status()["topology"] == "doubles"
     running.cluster("remove", "vm1", "--force")
     flow_on(rows)

@@ -76,7 +76,7 @@ def test_a_service_that_ends_at_once_is_started_ever_more_seldom(home: Path) -> 
     write(home, "raise SystemExit(3)")
     with suppress(NotDone):  # where it was gone before anybody looked
         ServicesHere(home).start("one", False)
-    wait_for(lambda: state(home).get("again_in_s", 0) >= 2.0, "a longer wait", 20)
+    wait_for(lambda: state(home).get("again_in_s", 0) >= 2.0, "a longer wait")
     assert state(home)["last_exit"] == 3 and 2 <= state(home)["restarts"] <= 4
 
 

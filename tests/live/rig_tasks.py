@@ -41,7 +41,7 @@ def fails_at_seven(row: dict[str, int]) -> dict[str, int]:
 
 
 def not_plain(row: dict[str, int]) -> Any:
-    return {1, 2, 3} if row["id"] == 5 else row
+    return 1j if row["id"] == 5 else row
 
 
 class Pair(Window):

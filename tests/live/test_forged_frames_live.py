@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from line_rigs import line, rig_of, started, stored
+from patience import PATIENCE_S
 
 from headgate.topology_runtime.keys.curve import new_pair
 from headgate.topology_runtime.keys.key_pairs import KeyPair, contact_at
@@ -21,7 +22,6 @@ from headgate.topology_runtime.worker.rows import row_values as wire
 pytestmark = pytest.mark.live
 FORGED = 999_999_999
 FRAMES = 50
-LINKED_S = 5.0
 
 
 def forged(rig: Rig, incarnation: int, sequence: int) -> bytes:
@@ -73,7 +73,7 @@ def test_a_frame_of_nobody_who_is_named_reaches_nobody(named: bool, stolen: bool
         pair = keys.stolen[1] if stolen else new_pair()
         stranger = channels.PushChannel(contact_at(at[0].endpoint, pair))
         channels.Waiter([stranger.watch]).wait(
-            LINKED_S if stolen else 0.0
+            PATIENCE_S if stolen else 0.0
         )  # workers too ask first, then send
         for sequence in range(FRAMES):
             stranger.send_bytes(forged(rig, at[1].incarnation + (0 if named else 1), sequence))

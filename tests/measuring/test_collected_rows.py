@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headgate.topology_runtime.api.logic import Window, flat_map, keep_if
+from headgate.topology_runtime.api.logic import Context, Window, flat_map, keep_if
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.api.validate import faults_of
 from headgate.topology_runtime.errors import HeadgateError
@@ -153,7 +154,45 @@ def test_a_task_that_fails_is_named_with_its_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(CODE, "fails", fails_later)
     with pytest.raises(HeadgateError, match="'fails'") as caught:
         collected(topology(("source", "fails"), ("fails", "last")), "last")
-    assert caught.value.cause == "KeyError: 0"
+    *places, error, row = caught.value.cause.split("\n  ")
+    assert (error, row) == ("KeyError: 0", "the row: 0")
+    assert __file__ in places[-1] and ", in fails: " in places[-1], "where in the user's code"
+
+
+class AsksSqlite:
+    """Its connection is of use in the thread that made it alone, for calls as for the end."""
+
+    def open(self, context: Context) -> None:
+        self.database = sqlite3.connect(":memory:")
+
+    def __call__(self, row: int) -> int:
+        return int(self.database.execute("select ? + 1", (row,)).fetchone()[0])
+
+    def close(self) -> None:
+        self.database.close()
+
+
+class KeepsSqlite(TakesFour):
+    def open(self, context: Context) -> None:
+        self.asks = AsksSqlite()
+        self.asks.open(context)
+
+    def finish(self, key: Hashable, rows: Sequence[Any]) -> Iterable[Any]:
+        return [self.asks(sum(rows))]
+
+    def close(self) -> None:
+        self.asks.close()
+
+
+def test_user_code_has_one_thread_for_its_whole_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a worker: opened, called and closed in it."""
+    monkeypatch.setitem(CODE, "slow", AsksSqlite)
+    monkeypatch.setitem(CODE, "four", KeepsSqlite)
+    found = collected(
+        topology(("source", "slow"), ("slow", "four"), ("four", "last"), limit=8), "four", "last"
+    )
+    assert [row for _, row in found["four"]] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [row for _, row in found["last"]] == [11, 27]
 
 
 def test_a_source_without_rows_is_named() -> None:

@@ -39,7 +39,7 @@ def flow():
         "shipped",
         (
             Task("lines", run="headgate.topology_runtime.tasks.row_sources:FileLines", kind="source", static=ONE,
-                 params={"path": "data/lines.txt"}),
+                 params={"path": "data/lines.txt", "repeat": True}),
             Task("note", run="shipped_flow:Note", params={"folder": FOLDER}, static=ONE),
         ),
         (Edge("lines", "note"),),

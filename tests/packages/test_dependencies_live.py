@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from package_made import folder
+from patience import within
 from shipped_hosts import Hosts
 
 pytestmark = pytest.mark.live
@@ -97,7 +98,7 @@ def test_a_distribution_that_would_replace_a_module_of_python_is_refused(hosts: 
     assert done.returncode == 3 and "would replace modules of headgate or Python: csv" in done.stderr
 
 
-@pytest.mark.parametrize("within_s", [60.0, pytest.param(1.0, marks=[pytest.mark.full, pytest.mark.alone])])
+@within(1.0)
 def test_an_agent_that_is_killed_leaves_no_installing_process(hosts: Hosts, within_s: float) -> None:
     """pip waits for an index that never answers."""
     with socket.socket() as silent:

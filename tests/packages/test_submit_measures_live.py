@@ -145,7 +145,7 @@ def test_a_task_that_raises_is_named_and_nothing_is_left(hosts: Hosts) -> None:
     code, said = ended(submitting(hosts, "bad"))
     assert code == 1, said
     assert "task 'broken' could not be measured in vm" in said and "ValueError: no" in said
-    hosts.wait(lambda: nothing_left(hosts), 10)
+    hosts.wait(lambda: nothing_left(hosts))
     assert hosts.ask("status").data["stage"] == "idle" and hosts.noted() == []
 
 
@@ -159,7 +159,7 @@ def test_ctrl_c_withdraws_it_and_who_comes_second_is_told_who_is_first(hosts: Ho
     code, said = ended(client)
     assert code == 130 and "the submission is withdrawn" in said, said
     assert hosts.ask("status").data["stage"] == "idle"
-    hosts.wait(lambda: nothing_left(hosts), 10)
+    hosts.wait(lambda: nothing_left(hosts))
 
 
 def test_what_was_submitted_runs_though_its_client_is_killed(hosts: Hosts) -> None:
@@ -167,7 +167,7 @@ def test_what_was_submitted_runs_though_its_client_is_killed(hosts: Hosts) -> No
     hosts.wait(lambda: hosts.ask("status").data["stage"] == "measuring")
     client.kill()
     client.communicate()
-    hosts.wait(lambda: len(hosts.noted()) >= 40, 90)
+    hosts.wait(lambda: len(hosts.noted()) >= 40)
 
 
 def test_a_killed_controller_and_a_killed_agent_end_nothing(hosts: Hosts) -> None:

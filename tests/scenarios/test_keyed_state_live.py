@@ -6,28 +6,30 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from patience import PATIENCE_S, until
 
+from benchmarks.live_runs.bench_replan import command
 from watched_runs.counted_run import CountedRun
-from watched_runs.user_project import HEADGATE, write_models
+from watched_runs.trials import Trial
 
 pytestmark = pytest.mark.live
 RATE_TPS = 60.0
-GONE_S = 30.0  # until a VM is held dead, and a plan without it is in force
 
 
 def holders(run: CountedRun, leaving: bool) -> list[int]:
     """Workers with threads of the keyed task that stay, or of slots where some leave."""
     slots = {
         (vm["vm"], slot["slot"])
-        for vm in run.command("status", answer_s=30.0)["vms"]
+        for vm in run.command("status")["vms"]
         for slot in vm["slots"]
         if (slot["leaving"] if leaving else "tally" in slot["threads"])
     }
@@ -42,20 +44,20 @@ def place(pid: int) -> tuple[str, int]:
 
 
 def planned(run: CountedRun, factor: float) -> None:
-    plan = run.command("plan", answer_s=30.0, rate_tps=RATE_TPS * factor, propose=True)
-    run.command("apply", answer_s=30.0, id=plan["id"])
+    plan = run.command("plan", rate_tps=RATE_TPS * factor, propose=True)
+    run.command("apply", id=plan["id"])
 
 
-def settled(run: CountedRun, seconds: float = 60.0) -> dict[str, Any]:
+def settled(run: CountedRun) -> dict[str, Any]:
     """Its status, once no plan is under way and rows come."""
-    end_s = time.monotonic() + seconds
-    while True:
+
+    def told() -> dict[str, Any] | None:
         run.segments.drain()
-        status: dict[str, Any] = run.command("status", answer_s=30.0)
-        if status["plan"] and status["stage"] in ("committed", "probation"):
-            return status
-        assert time.monotonic() < end_s, status["stage"]
-        time.sleep(0.2)
+        status: dict[str, Any] = run.command("status")
+        return status if status["plan"] and status["stage"] in ("committed", "probation") else None
+
+    status: dict[str, Any] = until(told, run.log, run.process, every_s=0.2)
+    return status
 
 
 def test_old_and_new_owners_killed_while_ranges_move_cost_no_row_and_no_state(tmp_path: Path) -> None:
@@ -71,9 +73,9 @@ def test_old_and_new_owners_killed_while_ranges_move_cost_no_row_and_no_state(tm
             for pid in (holders(run, leaving) or holders(run, not leaving))[:1]:
                 os.kill(pid, signal.SIGKILL)
                 killed[leaving] += 1
-            run.wait_for_rows(60.0, more=200)
+            run.wait_for_rows(more=200)
         settled(run)
-        run.end(60)
+        run.end()
         summary = run.finish()
         found = run.verdict(summary)
     finally:
@@ -90,17 +92,19 @@ def test_a_slot_given_up_where_no_other_worker_is_loses_no_state(tmp_path: Path)
         run.wait_for_rows(more=300)
         first = settled(run)["plan"]["epoch"]
         (owner,) = holders(run, leaving=False)[:1]
-        slot, end_s = place(owner), time.monotonic() + GONE_S
-        while run.command("status")["plan"]["epoch"] == first:
-            assert time.monotonic() < end_s, "its crashes led to no plan"
+        slot = place(owner)
+
+        def planned_round() -> bool:
             for pid in run.pids("worker"):
                 if place(pid) == slot:
                     os.kill(pid, signal.SIGKILL)
-            time.sleep(1.0)
+            return bool(run.command("status")["plan"]["epoch"] != first)
+
+        until(planned_round, run.log, run.process, every_s=1.0)
         settled(run)
         assert slot not in {place(pid) for pid in holders(run, leaving=False)}
-        run.wait_for_rows(60.0, more=300)
-        run.end(60)
+        run.wait_for_rows(more=300)
+        run.end()
         summary = run.finish()
         found = run.verdict(summary)
     finally:
@@ -121,16 +125,13 @@ def test_a_vm_lost_with_keyed_state_is_told_and_loses_no_row(tmp_path: Path) -> 
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
         before = status["plan"]["epoch"]
-        end_s = time.monotonic() + GONE_S
-        while run.command("status")["plan"]["epoch"] == before:
-            assert time.monotonic() < end_s, "the VM's silence led to no plan"
-            time.sleep(0.2)
+        until(lambda: run.command("status")["plan"]["epoch"] != before, run.log, run.process)
         settled(run)
-        run.wait_for_rows(60.0, more=300)
+        run.wait_for_rows(more=300)
         for pid in stopped:
             os.kill(pid, signal.SIGKILL)
-        run.end(60)
-        run.process.wait(60)
+        run.end()
+        run.process.wait(PATIENCE_S)
         summary = json.loads((tmp_path / "out.json").read_text())
         found = run.verdict(summary)
     finally:
@@ -151,7 +152,7 @@ TASKS = "headgate.topology_runtime.tasks"
 STATIC = {"threads": 1, "cpu": 0.1, "memory": 0.1}
 
 
-def write_work(folder: Path, tally: str = "Tally", steps: str = "0,30\n4,110\n13,30\n60,30\n") -> None:
+def write_work(folder: Path, tally: str) -> None:
     topology = {
         "schema": "headgate/topology/v1",
         "name": "tally",
@@ -163,7 +164,7 @@ def write_work(folder: Path, tally: str = "Tally", steps: str = "0,30\n4,110\n13
                 "kind": "keyed",
                 "state": "keyed",
                 "run": f"keyed_tasks:{tally}",
-                "max_call_s": 10,
+                "max_call_s": 600,
             },
             {"name": "store", "run": f"{TASKS}.sinks:CollectToFile", "static": STATIC}
             | {"params": {"path": str(folder / "stored.txt")}},
@@ -176,24 +177,55 @@ def write_work(folder: Path, tally: str = "Tally", steps: str = "0,30\n4,110\n13
     }
     (folder / "topology.json").write_text(json.dumps(topology))
     (folder / "keyed_tasks.py").write_text((HERE / "keyed_tasks.py").read_text())
-    write_models(
-        folder, {"group": 400.0, "tally": 50.0}, 0.12
-    )  # one slot carries 50/s: more rate, more owners
-    (folder / "steps.txt").write_text(steps)
+    (folder / "models").mkdir()
+    for task, rate in (("group", 400.0), ("tally", 50.0)):  # one slot carries 50/s: more rate, more owners
+        point = {"threads": 1, "rate_tps": rate, "cpu": 0.9, "memory": 0.05}
+        slot = {"cores": 0.12, "memory_bytes": 536870912, "machine": "any"}
+        model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": [point]}
+        (folder / "models" / f"{task}.json").write_text(json.dumps(model))
 
 
-def run(folder: Path) -> tuple[dict[str, Any], Counter[tuple[int, int]]]:
-    """The summary, and the rows stored: (group, its count)."""
-    command = [*HEADGATE, "up", "topology.json", "--models", "models"]
-    command += ["--rates", "steps.txt", "--seconds", "33", "--vms", "4,4", "-o", "json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    summary = json.loads(done.stdout)
-    assert len(summary["plans"]) >= 3, summary["plans"]
-    assert summary["state"]["lost_ranges"] == 0
-    return summary, Counter(
-        tuple(json.loads(line)) for line in (folder / "stored.txt").read_text().splitlines()
-    )
+class Tallied(Trial):
+    """`headgate up` of that work, whose offered rate is set as it goes."""
+
+    def __init__(self, folder: Path, tally: str) -> None:
+        self.tally = tally
+        super().__init__(folder, "30", 600, ["--vms", "4,4"])
+
+    def _write_topology(self) -> None:
+        write_work(self.folder, self.tally)
+
+    def offer(self, rate_tps: float) -> None:
+        command(self, "rate_set", rate_tps=rate_tps)
+
+    def says(self, *words: str) -> None:
+        until(lambda: any(one in self.log() for one in words), self.log, self.process)
+
+    def in_force(self, plan: int) -> None:
+        self.says(f"plan #{plan} probation", f"plan #{plan} committed")
+
+    def stored_rows(self) -> Counter[tuple[int, int]]:
+        """(group, its count)"""
+        return Counter(
+            tuple(json.loads(line)) for line in (self.folder / "stored.txt").read_text().splitlines()
+        )
+
+    def ended(self) -> dict[str, Any]:
+        self.end()
+        summary = self.finish()
+        assert len(summary["plans"]) >= 3, summary["plans"]
+        assert summary["state"]["lost_ranges"] == 0
+        return summary
+
+
+@contextmanager
+def tallied(folder: Path, tally: str) -> Iterator[Tallied]:
+    run = Tallied(folder, tally)
+    try:
+        run.in_force(1)
+        yield run
+    finally:
+        run.end()
 
 
 def counted_once(emitted: int) -> Counter[tuple[int, int]]:
@@ -201,18 +233,27 @@ def counted_once(emitted: int) -> Counter[tuple[int, int]]:
 
 
 def test_counts_stay_exact_while_ranges_move(tmp_path: Path) -> None:
-    write_work(tmp_path)
-    summary, rows = run(tmp_path)
+    with tallied(tmp_path, "Tally") as run:
+        for plan, rate_tps in ((2, 110.0), (3, 30.0)):
+            run.offer(rate_tps)
+            run.in_force(plan)
+        summary = run.ended()
     assert not any(plan["rolled_back"] for plan in summary["plans"])
-    assert rows == counted_once(summary["tuples"]["emitted"])
+    assert run.stored_rows() == counted_once(summary["tuples"]["emitted"])
 
 
 def test_a_long_legal_call_during_a_re_plan_loses_no_state(tmp_path: Path) -> None:
     """Rows are replayed meanwhile and come out again; no state counts them twice, or begins anew."""
-    write_work(
-        tmp_path, "SlowTally", "0,30\n4,110\n17,200\n60,200\n"
-    )  # a plan that waits for the call is lowered late
-    summary, rows = run(tmp_path)
-    assert (tmp_path / "slept").exists()
+    with tallied(tmp_path, "SlowTally") as run:
+        (tmp_path / "be-slow").touch()
+        until((tmp_path / "slow").exists, run.log, run.process)
+        run.offer(110.0)
+        run.says("plan #2 enacting")
+        time.sleep(3.0)
+        (tmp_path / "go-on").touch()
+        run.in_force(2)
+        run.offer(200.0)
+        run.in_force(3)
+        summary = run.ended()
     assert max(plan["pause_ms"] for plan in summary["plans"]) > 2000, "a re-plan waited for the call"
-    assert set(rows) == set(counted_once(summary["tuples"]["emitted"]))
+    assert set(run.stored_rows()) == set(counted_once(summary["tuples"]["emitted"]))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from patience import PATIENCE_S, until
 
 from watched_runs.trials import Trial
-from watched_runs.user_project import user_project
 
 pytestmark = pytest.mark.live
 KILLS = 2
@@ -54,11 +56,13 @@ class OneSlot(Trial):
 
 
 def test_what_a_killed_slot_did_twice_is_counted_to_the_row(tmp_path: Path) -> None:
-    running = OneSlot(tmp_path, "150", 12, ["--vms", "1", "--max-vms", "1"])
+    running = OneSlot(tmp_path, "150", 600, ["--vms", "1", "--max-vms", "1"])
     try:
         for _ in range(KILLS):
             running.wait_for_tuples(more_than=len(running.stored()) + 200)
             running.kill("worker")
+        running.wait_for_tuples(more_than=len(running.stored()) + 200)
+        running.end()
         tuples = running.finish()["tuples"]
     finally:
         running.end()
@@ -71,8 +75,9 @@ def test_what_a_killed_slot_did_twice_is_counted_to_the_row(tmp_path: Path) -> N
 # ── A live source whose slot is given up, with real processes: whatever it said that it took reaches the
 # sink, though nobody can read it twice and the thread that took it is no more.
 
+HEADGATE = [sys.executable, "-P", "-m", "headgate"]
 RATE_TPS = 150.0  # more than the sink's task does, so that events wait
-RUN_S, START_S, MOVED_S, READ_S = 60.0, 30.0, 25.0, 12.0
+RUN_S, READ = 600.0, 1500
 SPOOL = "/spools/in~0~"
 
 FLOW = """
@@ -111,6 +116,12 @@ flow = topology("kept")
 flow.source("in", Counter) >> flow.task("store", Store, path={stored!r})
 """
 
+MODEL = {
+    "schema": "headgate/model/v1",
+    "task": "store",
+    "points": [{"threads": 1, "rate_tps": 70.0, "cpu": 0.3, "memory": 0.1}],
+}
+
 
 def reader(folder: Path) -> tuple[psutil.Process, str] | None:
     """The worker that has the source's spool open, and the spool's name."""
@@ -125,34 +136,44 @@ def reader(folder: Path) -> tuple[psutil.Process, str] | None:
     return None
 
 
-def wait_for_reader(folder: Path, limit_s: float) -> tuple[psutil.Process, str]:
-    end = time.monotonic() + limit_s
-    while (found := reader(folder)) is None:
-        assert time.monotonic() < end, "nobody reads"
-        time.sleep(0.05)
-    return found
-
-
 def numbers(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
 def test_events_that_a_given_up_slot_had_taken_reach_the_sink(tmp_path: Path) -> None:
-    taken, stored = tmp_path / "taken", tmp_path / "stored"
-    flow = FLOW.format(taken=str(taken), stored=str(stored), rate=RATE_TPS)
-    with user_project(tmp_path, flow, {"store": 70.0}, 0.12) as project:
-        project.up("--vms", "3,3", "--rates", "140", "--seconds", f"{RUN_S:g}", "--state-dir", "state")
-        first = wait_for_reader(tmp_path, START_S)[1]
-        moved_by = time.monotonic() + MOVED_S
-        while (now := wait_for_reader(tmp_path, MOVED_S))[1] == first:
-            assert time.monotonic() < moved_by, project.log()
-            time.sleep(0.7)  # it takes events meanwhile
-            now[0].send_signal(signal.SIGKILL)
-            now[0].wait(5)
+    taken, stored, log = tmp_path / "taken", tmp_path / "stored", tmp_path / "log.txt"
+    (tmp_path / "flow.py").write_text(FLOW.format(taken=str(taken), stored=str(stored), rate=RATE_TPS))
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "store.json").write_text(json.dumps(MODEL))
+    words = [*HEADGATE, "up", "flow.py:flow", "--models", "models", "--vms", "3,3", "--rates", "140"]
+    words += ["--seconds", f"{RUN_S:g}", "--state-dir", "state", "--trace-dir", "traces", "-o", "json"]
+    with open(tmp_path / "out.json", "wb") as out, open(log, "wb") as said:
+        up = subprocess.Popen(words, cwd=tmp_path, stdout=out, stderr=said, stdin=subprocess.DEVNULL)
+    try:
+        first = until(lambda: reader(tmp_path), log.read_text, up)[1]
+
+        def moved() -> bool:
+            process, spool = until(lambda: reader(tmp_path), log.read_text, up)
+            if spool == first:
+                time.sleep(0.7)  # it takes events meanwhile
+                process.send_signal(signal.SIGKILL)
+                process.wait(PATIENCE_S)
+            return bool(spool != first)
+
+        until(moved, log.read_text, up)
         before = int(taken.read_text())
-        time.sleep(READ_S)
-        summary = project.ended()
+        until(lambda: int(taken.read_text()) > before + READ, log.read_text, up)
+        up.send_signal(signal.SIGINT)
+        assert up.wait(PATIENCE_S) in (0, 130), log.read_text()
+    finally:
+        if up.poll() is None:
+            up.terminate()
+            up.wait(30)
     missing = sorted(set(range(int(taken.read_text()))) - set(numbers(stored)))
+    summary = json.loads((tmp_path / "out.json").read_text())
+    rows = numbers(stored)
+    print(len(rows) - len(set(rows)), "duplicates")
+    print(f"{before} taken by the thread that was given up, {taken.read_text()} in all; {summary['tuples']}")
     assert before > 100 and missing == [], f"{len(missing)} of {before}: {missing[:20]}"
     assert "slot_quarantined" in [plan["reason"] for plan in summary["plans"]]
     assert summary["tuples"]["lost"] == 0

@@ -14,7 +14,7 @@ from scenarios import virtual_scenario as virtual
 from scenarios.scenario_course import Course, Raised, row, waits_of
 from scenarios.scenario_shapes import PUBLIC, SCENARIOS, Scenario, steps
 
-BENCH = Path(__file__).resolve().parents[2] / "scripts/benchmarks/live_runs/bench_scenarios.py"
+BENCH = Path(__file__).resolve().parents[2] / "scripts/benchmarks/benchmark_runner.py"
 
 
 def course(**given: object) -> Course:
@@ -103,7 +103,7 @@ def test_one_command_prints_the_table() -> None:
         "20",
     ]
     told = subprocess.run([*words, "-o", "json"], capture_output=True, text=True, check=True, timeout=60)
-    (line,) = json.loads(told.stdout)["rows"]
+    (line,) = json.loads(told.stdout)["results"][0]["rows"]
     assert (line["scenario"], line["where"], line["plans"]) == ("spike", "virtual", 0)
     wrong = subprocess.run([*words, "--only", "spik"], capture_output=True, text=True, timeout=60)
     assert wrong.returncode and "no scenario spik" in wrong.stderr

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from source_stories import finish, knowledge, proposed, source_of_proposal, sources, until
 
-from headgate.controller.knowledge.spooled_events import unread
 from headgate.lab.simulation.simulated_agent import SimAgent
 from headgate.lab.simulation.simulated_thread import SimSource
 from headgate.lab.simulation.simulated_world import Options, SimWorld
@@ -16,11 +16,6 @@ from headgate.lab.simulation.virtual_time import MS, S
 SEED, ARRIVING = 2, 8  # two VMs of one size; a source that is read when it is due, or takes rows as they come
 CALM = Options(shape="live", faults=0, rate_tps=8.0, vms_least=2)
 WAITS = replace(CALM, queue_ms=1500)
-
-
-def sources(world: SimWorld) -> list[SimSource]:
-    threads = [t for worker in world.workers() for t in worker.threads.values()]
-    return [t for t in threads if isinstance(t, SimSource)]
 
 
 def running(options: Options, seed: int = SEED) -> tuple[SimWorld, SimSource]:
@@ -33,25 +28,6 @@ def running(options: Options, seed: int = SEED) -> tuple[SimWorld, SimSource]:
     (source,) = sources(world)
     assert source.source.ledger is not None and not source.source.ledger.empty
     return world, source
-
-
-def until(world: SimWorld, what: str, limit_s: float = 20.0) -> None:
-    """Runs until this is true of `world` and `k`."""
-    end_ns = world.now_ns + int(limit_s * S)
-    while not eval(what, {"world": world, "k": world.controller.loop.knowledge, "unread": unread}):
-        world.clock.run_until(world.now_ns + MS)
-        assert world.now_ns < end_ns, f"never: {what}"
-
-
-def finish(world: SimWorld) -> None:
-    """All is settled, every event that was accepted comes out, none is left anywhere."""
-    world.options = CALM
-    world.wait("the plan is in force", lambda: world.unsettled, 30)
-    k = world.controller.loop.knowledge
-    assert not k.counts.source("source", 0).apart
-    assert all(world.agents[vm].gone for _, vm in unread(k))
-    world.end()
-    world.clean_up()
 
 
 def elsewhere(world: SimWorld, agent: SimAgent) -> bool:
@@ -72,7 +48,7 @@ def test_a_vm_that_was_cut_off_comes_back_with_events_of_its_own(dies: bool, see
     assert held, "it accepted events that are not done"
     world.clock.run_until(agent.cut_until_ns)
     assert elsewhere(world, agent)
-    finish(world)
+    finish(world, CALM)
     assert world.met["events accepted again"] or not dies
 
 
@@ -81,12 +57,12 @@ def test_events_on_disk_when_a_vm_that_was_held_dead_starts_again(seed: int) -> 
     world, source = running(WAITS, seed)
     agent = source.worker.agent
     agent.kill("kill -9")
-    until(world, "k.durable.held_dead")
-    until(world, "world.phase == 'committed'")
+    until(world, lambda: knowledge(world).durable.held_dead)
+    until(world, lambda: world.phase == "committed")
     world.clock.run_until(world.now_ns + S)
     agent.start()
     world.clock.run_until(world.now_ns + S)
-    finish(world)
+    finish(world, CALM)
     assert world.met["events accepted again"] >= 1
 
 
@@ -105,7 +81,7 @@ def test_the_slot_of_a_source_is_given_up(seed: int) -> None:
     world, source = running(WAITS, seed)
     wear_out(world, source)
     assert world.account.accepted, "it accepted events that are not done"
-    finish(world)
+    finish(world, CALM)
     assert world.met["events accepted again"] >= 1
 
 
@@ -114,18 +90,15 @@ def test_the_vm_of_a_leaver_with_positions_of_its_own_is_lost(seed: int) -> None
     """What it had accepted is gone with it, the stated exception; its positions hold nothing up."""
     world, source = running(WAITS, seed)
     agent = source.worker.agent
-    reply = world.controller.ask("plan", rate_tps=20.0, propose=True)
-    assert reply is not None and reply.error is None
-    proposal = world.controller.loop.knowledge.proposal
-    assert proposal is not None
-    if next(b.slot.vm for b in proposal.plan.placement.bundles if b.task == "source") == agent.name:
+    proposed(world)
+    if source_of_proposal(world) == agent.name:
         world.swap()
     world.controller.ask("apply")
-    until(world, "world.phase == 'switched'")
+    until(world, lambda: world.phase == "switched")
     source.worker.kill("kill -9")
-    until(world, "k.durable.apart")
+    until(world, lambda: knowledge(world).durable.apart)
     agent.lose()
-    finish(world)
+    finish(world, CALM)
     assert world.met["spools lost"] >= 1
 
 
@@ -139,12 +112,8 @@ def test_a_given_up_vm_says_that_it_has_events() -> None:
             wear_out(world, mine[0])
         world.clock.run_until(world.now_ns + S)
         assert world.now_ns < 120 * S, "it is never given up"
-    until(world, "'unread' in k.alarms", 30)
-    assert agent.name in world.controller.loop.knowledge.alarms["unread"]
-    finish_without(world, agent)
-
-
-def finish_without(world: SimWorld, agent: SimAgent) -> None:
+    until(world, lambda: "unread" in knowledge(world).alarms, 30)
+    assert agent.name in knowledge(world).alarms["unread"]
     world.options = CALM
     world.wait("the plan is in force", lambda: world.unsettled, 30)
     world.end()

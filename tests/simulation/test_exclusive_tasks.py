@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from examples import first_quickly
 from partitioned import partitioned
+from source_stories import until
 
 from headgate.controller.execute import handover as exclusive
 from headgate.controller.knowledge.knowledge import Knowledge
@@ -47,15 +48,6 @@ def vm_of(world: SimWorld) -> SimAgent:
     thread = holder(world)
     assert thread is not None
     return world.agents[thread.worker.slot.vm]
-
-
-def until(world: SimWorld, what: Callable[[], bool], limit_s: float) -> float:
-    """Seconds until it is so."""
-    begin_ns = world.now_ns
-    while not what():
-        world.clock.run_until(world.now_ns + 10 * MS)
-        assert world.now_ns - begin_ns < limit_s * S, f"not within {limit_s} s"
-    return (world.now_ns - begin_ns) / S
 
 
 def test_without_faults_an_exclusive_task_changes_its_place_and_never_runs_twice() -> None:

@@ -3,17 +3,15 @@ when the leaver dies then, what it had open is read again."""
 
 from __future__ import annotations
 
+import pytest
+from source_stories import proposed, sources, until
+
 from headgate.lab.simulation.simulated_thread import SimSource
 from headgate.lab.simulation.simulated_world import Options, SimWorld
 from headgate.lab.simulation.virtual_time import MS, S
 
 SEED = 3
 WAIT_MS = 33_000  # rows wait so long at the sink: longer than a successor waits
-
-
-def sources(world: SimWorld) -> list[SimSource]:
-    threads = [t for worker in world.workers() for t in worker.threads.values()]
-    return [t for t in threads if isinstance(t, SimSource)]
 
 
 def handed_over() -> tuple[SimWorld, SimSource]:
@@ -24,13 +22,10 @@ def handed_over() -> tuple[SimWorld, SimSource]:
     world.options = Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, queue_ms=WAIT_MS)
     world.clock.run_until(5 * S)
     old = sources(world)[0]
-    reply = world.controller.ask("plan", rate_tps=20.0, propose=True)
-    assert reply is not None and reply.error is None
+    proposed(world)
     world.swap()
     world.controller.ask("apply")
-    while not any(t is not old and t.source.ledger for t in sources(world)):
-        world.clock.run_until(world.now_ns + 100 * MS)
-        assert world.now_ns < 40 * S, "no successor begins"
+    until(world, lambda: any(t is not old and t.source.ledger for t in sources(world)), 35, 100 * MS)
     assert old.alive and old.source.ledger is not None and not old.source.ledger.empty
     return world, old
 
@@ -54,40 +49,31 @@ def test_a_position_is_done_only_when_the_leaver_is_past_it_too() -> None:
 def test_what_is_kept_on_disk_then_names_what_the_leaver_has_open() -> None:
     """The account took the kept position of the successor for that of the whole partition."""
     world, old = handed_over()
-    while not (world.disk.tallies and world.disk.tallies.sources[0].apart):
-        world.clock.run_until(world.now_ns + 100 * MS)
+    until(world, lambda: world.disk.tallies and world.disk.tallies.sources[0].apart, step_ns=100 * MS)
     kept = world.disk.tallies.sources[0]
     assert kept.acked > world.account.of(old.place).prefix, "the successor begins behind what is open"
     world.clock.run_until(world.now_ns + S)
     finish(world)
 
 
-def test_a_leaver_that_is_killed_then_reads_again_what_it_had_open() -> None:
+@pytest.mark.parametrize("controller_too", [False, True])
+def test_a_leaver_that_is_killed_then_reads_again_what_it_had_open(controller_too: bool) -> None:
     world, old = handed_over()
+    if controller_too:
+        world.controller.kill("kill -9")
     old.worker.kill("kill -9")
     finish(world)
 
 
-def test_so_it_does_when_the_controller_is_killed_as_well() -> None:
-    world, old = handed_over()
-    world.controller.kill("kill -9")
-    old.worker.kill("kill -9")
-    finish(world)
-
-
-def test_a_leaver_that_is_lost_with_its_vm_is_read_again_at_once() -> None:
+@pytest.mark.parametrize("controller_too", [False, True])
+def test_a_leaver_that_is_lost_with_its_vm_is_read_again_at_once(controller_too: bool) -> None:
     world, old = handed_over()
     assert old.source.ledger is not None
     left_open = old.source.ledger.acked
     known = world.controller.loop.knowledge.counts.source("source", 0)
     assert known.acked <= left_open < known.emitted
     old.worker.agent.lose()
-    finish(world)
-
-
-def test_so_it_is_when_the_controller_is_killed_as_well() -> None:
-    world, old = handed_over()
-    old.worker.agent.lose()
-    world.clock.run_until(world.now_ns + 100 * MS)
-    world.controller.kill("kill -9")
+    if controller_too:
+        world.clock.run_until(world.now_ns + 100 * MS)
+        world.controller.kill("kill -9")
     finish(world)

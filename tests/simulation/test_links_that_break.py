@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 from examples import first_quickly
+from source_stories import knowledge, proposed, until
 
 from headgate.lab.simulation.simulated_world import Options, SimWorld
-from headgate.lab.simulation.virtual_time import MS, S
+from headgate.lab.simulation.virtual_time import S
 from headgate.topology_runtime.worker.orders.worker_state import WorkerState
 
 KINDS = ("break_data", "half_open_data")
@@ -56,11 +57,8 @@ def test_what_a_leaver_wrote_into_a_half_open_link_is_sent_again_soon(number: in
 
 def planned(world: SimWorld, rate_tps: float) -> None:
     """A plan for this rate, as an operator orders it, until it is committed."""
-    world.controller.ask("plan", rate_tps=rate_tps, propose=True)
+    proposed(world, rate_tps)
     world.swap()
     reply = world.controller.ask("apply")
     assert reply is not None and reply.error is None
-    end_ns = world.now_ns + 20 * S
-    while world.controller.loop.knowledge.durable.phase != "committed":
-        world.clock.run_until(world.now_ns + 2 * MS)
-        assert world.now_ns < end_ns
+    until(world, lambda: knowledge(world).durable.phase == "committed")

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from msgspec import structs
+from source_stories import finish, knowledge, proposed, sources, until
 
-from headgate.controller.knowledge.spooled_events import unread
 from headgate.lab.simulation.simulated_thread import SimSource
 from headgate.lab.simulation.simulated_topologies import turned
 from headgate.lab.simulation.simulated_world import Options, SimWorld
@@ -18,11 +18,6 @@ SEED = 4
 CALM = Options(shape="live", faults=0, rate_tps=8.0, parted=False)
 
 
-def sources(world: SimWorld) -> list[SimSource]:
-    threads = [t for worker in world.workers() for t in worker.threads.values()]
-    return [t for t in threads if isinstance(t, SimSource)]
-
-
 def moved(queue_ms: float) -> tuple[SimWorld, SimSource, SimSource]:
     """A world in which the source went to another slot of its VM while rows wait so long at the sink; leaver and
     successor, which reads."""
@@ -31,26 +26,15 @@ def moved(queue_ms: float) -> tuple[SimWorld, SimSource, SimSource]:
     world.clock.run_until(5 * S)
     world.options = replace(CALM, queue_ms=queue_ms)
     (old,) = sources(world)
-    reply = world.controller.ask("plan", rate_tps=20.0, propose=True)
-    assert reply is not None and reply.error is None
-    k = world.controller.loop.knowledge
+    proposed(world)
+    k = knowledge(world)
     assert k.proposal is not None
     k.proposal = replace(k.proposal, plan=turned(k.proposal.plan, old.worker.agent.shape))
     world.controller.ask("apply")
-    while not (new := [t for t in sources(world) if t is not old and t.source.ledger]):
-        world.clock.run_until(world.now_ns + MS)
-        assert world.now_ns < 40 * S, "no successor begins"
+    until(world, lambda: [t for t in sources(world) if t is not old and t.source.ledger], 35)
+    new = [t for t in sources(world) if t is not old and t.source.ledger]
     assert new[0].worker is not old.worker and new[0].worker.agent is old.worker.agent
     return world, old, new[0]
-
-
-def finish(world: SimWorld) -> None:
-    world.options = CALM
-    world.wait("the plan is in force", lambda: world.unsettled, 30)
-    known = world.controller.loop.knowledge.counts.source("source", 0)
-    assert not known.apart and not unread(world.controller.loop.knowledge)
-    world.end()
-    world.clean_up()
 
 
 def wait_on(world: SimWorld, leaver: SimSource) -> None:
@@ -65,25 +49,22 @@ def wait_on(world: SimWorld, leaver: SimSource) -> None:
 def test_the_leaver_dies_when_its_successor_has_acked_what_follows() -> None:
     world, old, new = moved(queue_ms=33_000)
     assert old.alive and old.source.ledger is not None and not old.source.ledger.empty
-    assert new.source.ledger is not None
-    least = new.source.ledger.position + 5
-    assert old.source.ledger.acked < old.source.ledger.position <= new.source.ledger.position
+    ledger = new.source.ledger
+    assert ledger is not None
+    least = ledger.position + 5
+    assert old.source.ledger.acked < old.source.ledger.position <= ledger.position
     wait_on(world, old)
-    while new.source.ledger.acked < least:
-        world.clock.run_until(world.now_ns + MS)
-        assert world.now_ns < 60 * S, "the successor's rows are not done"
+    until(world, lambda: ledger.acked >= least)
     world.clock.run_until(world.now_ns + 300 * MS)  # and its disk knows
     assert not old.source.ledger.empty
     old.worker.kill("kill -9")
-    finish(world)
+    finish(world, CALM)
 
 
 def test_the_successor_dies_when_the_leaver_has_closed_the_folder() -> None:
     world, old, new = moved(queue_ms=600)
     world.clock.run_until(world.now_ns + S // 2)
     assert new.source.ledger is not None and not new.source.ledger.empty
-    while old.alive:
-        world.clock.run_until(world.now_ns + MS)
-        assert world.now_ns < 30 * S, "the leaver never ends"
+    until(world, lambda: not old.alive)
     new.worker.kill("kill -9")
-    finish(world)
+    finish(world, CALM)

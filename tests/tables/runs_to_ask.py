@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import psutil
+from patience import PATIENCE_S, until
 
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
-LIMIT_S = 90.0
 FLOW = """
 import time
 
@@ -71,7 +70,7 @@ def run(folder: Path, rates: str, seconds: int, kills: bool) -> dict[str, Any]:
             try:
                 if kills:
                     kill_workers(up, folder / f"{rates}.log")
-                out, _ = up.communicate(timeout=LIMIT_S)
+                out, _ = up.communicate(timeout=PATIENCE_S)
             finally:
                 up.kill()
     assert up.returncode == 0, (folder / f"{rates}.log").read_text()
@@ -81,10 +80,9 @@ def run(folder: Path, rates: str, seconds: int, kills: bool) -> dict[str, Any]:
 
 def kill_workers(up: subprocess.Popen[str], log: Path) -> None:
     """Once rows flow for some seconds: what is on its way through them is sent again."""
-    deadline_s = time.monotonic() + LIMIT_S
-    while log.read_text().count("plan #2 probation") < 2:  # another worker has rows for a second or more
-        assert time.monotonic() < deadline_s and up.poll() is None, log.read_text()
-        time.sleep(0.1)
+    until(
+        lambda: log.read_text().count("plan #2 probation") >= 2, log.read_text, up
+    )  # another worker has had rows
     workers = [
         child
         for child in psutil.Process(up.pid).children(recursive=True)

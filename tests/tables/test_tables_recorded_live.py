@@ -18,7 +18,8 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import pytest
-from runs_to_ask import HEADGATE, LIMIT_S, recorded
+from patience import PATIENCE_S
+from runs_to_ask import HEADGATE, recorded
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
 pytestmark = pytest.mark.live
@@ -50,7 +51,7 @@ class Recorded:
     def asked(self, query: str) -> list[Row]:
         done = subprocess.run(
             [*HEADGATE, "sql", str(self.traces), query, "-o", "json"],
-            capture_output=True, text=True, timeout=LIMIT_S,
+            capture_output=True, text=True, timeout=PATIENCE_S,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         found: list[Row] = json.loads(done.stdout)
@@ -275,7 +276,7 @@ def test_ctrl_c_ends_a_query_that_works(runs: Recorded) -> None:
     with subprocess.Popen(
         [*HEADGATE, "sql", str(runs.traces), query], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as asked:
-        cpu, deadline_s = psutil.Process(asked.pid), time.monotonic() + LIMIT_S
+        cpu, deadline_s = psutil.Process(asked.pid), time.monotonic() + PATIENCE_S
         while cpu.cpu_times().user < 3.0:  # it started long ago and works
             assert time.monotonic() < deadline_s
             time.sleep(0.1)
@@ -291,7 +292,7 @@ def test_the_notebook_runs(runs: Recorded, tmp_path: Path) -> None:
     code += "NotebookClient(book, timeout=120, kernel_name='python3').execute()\nnbformat.write(book, sys.argv[2])"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, str(notebook), str(tmp_path / "run.ipynb")],
-        capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, "HEADGATE_TRACES": str(runs.traces)},
+        capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, "HEADGATE_TRACES": str(runs.traces)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     cells = [

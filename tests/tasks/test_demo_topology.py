@@ -57,7 +57,7 @@ def test_its_models_are_shipped() -> None:
 
 
 def test_the_rise_moves_no_task_that_all_rows_pass() -> None:
-    """So a new plan, and the kill of the worker with the fewest rows, delay one row in fifty at the most."""
+    """So a new plan delays one row in fifty at the most. (A kill delays more: rows are sent again by the frame.)"""
     made, models = demo.topology("127.0.0.1:1", None, "archive"), read_models(demo.MODELS)
     vms = (Vm("vm1", 4, demo.DEMO_SLOT_CORES, demo.SLOT_MEMORY_BYTES),)
     plans = [make_plan(PlanRequest(made, models, 1.15 * rate, vms)) for rate in (4000.0, 6000.0)]

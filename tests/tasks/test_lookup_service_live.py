@@ -14,11 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S, until, within
 
 from headgate.topology_runtime.tasks.lookup_service import latency_of, weight_of
 from headgate.topology_runtime.tasks.waiting import Lookup
 
-LATENCY_MS, LIMIT, PATIENCE_S = 20, 4, 30.0
+LATENCY_MS, LIMIT = 20, 4
 Service = subprocess.Popen[str]
 
 
@@ -103,7 +104,7 @@ def test_a_client_finds_a_service_that_comes_back(service: tuple[Service, int]) 
 
 @pytest.mark.live
 def test_a_line_without_end_is_cut_off(service: tuple[Service, int]) -> None:
-    with socket.create_connection(("127.0.0.1", service[1]), 5.0) as connection:
+    with socket.create_connection(("127.0.0.1", service[1]), PATIENCE_S) as connection:
         connection.sendall(b"x" * 100_000)
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(10) == b""
@@ -113,9 +114,7 @@ def test_a_line_without_end_is_cut_off(service: tuple[Service, int]) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(
-    "within_s", [PATIENCE_S, pytest.param(1.0, marks=[pytest.mark.full, pytest.mark.alone])]
-)
+@within(1.0)
 def test_ends_with_its_owner_and_when_told(within_s: float) -> None:
     code = (
         "import os, subprocess, sys\n"
@@ -127,14 +126,13 @@ def test_ends_with_its_owner_and_when_told(within_s: float) -> None:
     owner = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
     pid, port = map(int, owner.stdout.split())
     assert owner.returncode == -signal.SIGKILL and port > 0
-    deadline_s = time.monotonic() + within_s
-    while lives(pid):
-        assert time.monotonic() < deadline_s, "an orphan is left"
-        time.sleep(0.01)
+    killed_s = time.monotonic()
+    until(lambda: not lives(pid), lambda: "an orphan is left")
+    assert time.monotonic() - killed_s < within_s
     process, _ = start()
     try:
         process.terminate()
-        assert process.wait(2 * within_s) == 0
+        assert process.wait(PATIENCE_S) == 0
     finally:
         end(process)
 

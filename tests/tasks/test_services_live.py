@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+from patience import until
 
 from emulated_services import service_processes as azurite
 from emulated_services import service_processes as processes
@@ -290,14 +291,15 @@ def test_with_nothing_behind_it_the_proxy_says_so(tmp_path: Path) -> None:
     record = processes.spawn("limits", words, tmp_path)
     try:
         client = open_blobs(f"embedded://127.0.0.1:{listen}")
-        give_up_s = time.monotonic() + 20.0
-        said = ""
-        while "502" not in said and time.monotonic() < give_up_s:
+
+        def said() -> str:
             with pytest.raises(Unreachable) as error:
                 client.get("any")
-            said = str(error.value)
+            return str(error.value)
+
+        until(lambda: "502" in said())
         client.close()
-        assert "502" in said and processes.lives(record)
+        assert processes.lives(record)
     finally:
         processes.end(record, tmp_path)
 
@@ -364,8 +366,7 @@ def test_what_died_is_seen_and_started_again(tmp_path: Path) -> None:
     assert command("start", tmp_path, *words).returncode == 0
     (record,) = processes.records(tmp_path)
     os.kill(record.pid, signal.SIGKILL)
-    while processes.lives(record):
-        time.sleep(0.01)
+    until(lambda: not processes.lives(record))
     assert [row["state"] for row in status(tmp_path)] == ["down", "down"]
     assert command("start", tmp_path, *words).returncode == 0
     assert [row["state"] for row in status(tmp_path)] == ["up", "up"]

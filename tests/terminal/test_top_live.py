@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S, within
 
 from watched_runs.trials import trial
 
 pytestmark = pytest.mark.live
 
-WITHIN_S = 30.0
 ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|.)")
 
 
@@ -41,7 +41,7 @@ class Screen:
             process_group=0,
         )  # fmt: skip
 
-    def shows(self, text: str, within_s: float = WITHIN_S) -> float:
+    def shows(self, text: str, within_s: float = PATIENCE_S) -> float:
         """Wait for a text to be written from now on; how long it took."""
         self.written, began_s = b"", time.monotonic()
         while text not in ESCAPES.sub("", self.written.decode("utf-8", "replace")):
@@ -56,7 +56,7 @@ class Screen:
 
     def ended(self) -> int:
         """Its exit code; what it still writes is read, lest it waits for that."""
-        deadline_s = time.monotonic() + WITHIN_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline_s, "it does not end"
             if select.select([self.ours], [], [], 0.1)[0]:
@@ -77,18 +77,16 @@ def screen(*words: str) -> Iterator[Screen]:
         os.close(opened.theirs)
 
 
-@pytest.mark.parametrize(
-    "stale_s", [WITHIN_S, pytest.param(10.0, marks=[pytest.mark.full, pytest.mark.alone])]
-)
-def test_top_shows_a_run_tells_its_end_and_gives_the_terminal_back(tmp_path: Path, stale_s: float) -> None:
-    with trial(tmp_path, "40", 60.0, ["--vms", "4"]) as run:
+@within(10.0)
+def test_top_shows_a_run_tells_its_end_and_gives_the_terminal_back(tmp_path: Path, within_s: float) -> None:
+    with trial(tmp_path, "40", 600.0, ["--vms", "4"]) as run:
         run.wait_for_tuples()
         with screen("top", "--controller", str(tmp_path / "state")) as top:
             top.shows("plan #1")
             top.press("5")
             top.shows("vm1 joined with 4 slots")
             run.process.kill()
-            top.shows("STALE: the controller has not answered", stale_s)
+            top.shows("STALE: the controller has not answered", within_s)
             top.press("q")
             assert top.ended() == 0
             assert b"Traceback" not in top.written

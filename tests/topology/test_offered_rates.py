@@ -50,6 +50,66 @@ def test_header_of_seconds_and_rate() -> None:
     assert parse("seconds,rate_tps\n0,1\n1,2\n", "x").steps == ((0.0, 1.0), (1.0, 2.0))
 
 
+NOON = 1_795_867_200  # 2026-11-28 12:00:00 UTC
+DAY = "2026-11-28 12:0"
+EXPORTS = {
+    "prometheus": f"timestamp,value\n{NOON},100\n{NOON + 60}.0,120.5\n",
+    "epoch milliseconds": f"timestamp,value\n{NOON}000,100\n{NOON + 60}000,120.5\n",
+    "grafana": f'"Time","rate"\n"{DAY}0:00","100"\n{DAY}1:00,120.5\n',
+    "grafana, ISO": '"Time","{job=""a""}"\n2026-11-28T12:00:00.000Z,100\n2026-11-28T13:01:00+01:00,120.5\n',
+    "grafana, milliseconds": f"Time,rate\n{NOON}000,100\n{NOON + 60}000,120.5\n",
+    "grafana, units": f'"Time","rate"\n"{DAY}0:00","100 req/s"\n"{DAY}1:00","120.5 req/s"\n',
+    "grafana, for Excel": f'sep=,\n"Time","rate"\n"{DAY}0:00","100 ops/s"\n"{DAY}1:00","120.5 /s"\n',
+}
+
+
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_exports_of_others_are_understood(kind: str) -> None:
+    assert parse(EXPORTS[kind], "x").steps == ((0.0, 100.0), (60.0, 120.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("0,5\n1,5,100", "3 columns, not 2; decimals have a point"),
+        ("0,5,", "3 columns, not 2"),
+        ("timestamp,value\n2014-07-01,1,2", "3 columns, not 2"),
+        ("timestamp,value,place\n2014-07-01,1", "2 columns, not 3"),
+        ("0;5", "separated by commas"),
+        ("0\t5", "separated by commas"),
+        ('0,"1,5"', "decimals have a point"),
+        ('timestamp,value\n"1,5",3', "decimals have a point"),
+        ("0,1_000", "invalid rate"),
+        ("0,\u0661", "invalid rate"),
+        ("timestamp,value\n01/02/2014,5", "which is the month"),
+        ("timestamp,value\n1.2.2014 00:00,5", "which is the month"),
+        ("timestamp,value\n20140701,5", "may be a date"),
+        ("timestamp,value\n20140701003000,5", "may be a date"),
+        ("20140701,5", "may be a date"),
+        (f"{NOON}000,5", "milliseconds"),
+        (f"timestamp,value\n{NOON}000000,5", "within"),
+        ("0,5 K", "unit"),
+        ("0,5 req/min", "unit"),
+        ("Time,a,b\n0,1,2", "columns"),
+        ("timestamp,value,value\n0,1,2", "columns"),
+        ("0,5 %", "unit"),
+    ],
+)
+def test_what_may_mean_something_else_is_refused(text: str, word: str) -> None:
+    (fault,) = faults_of(text)
+    assert word in fault
+
+
+def test_a_day_of_rates_by_the_second_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "day"
+    lines = [f'"{utc_iso((NOON + n) * 1_000_000_000)}","{1000 + n % 7} req/s"' for n in range(86_401)]
+    path.write_text("\n".join(['"Time","rate"', *lines]))
+    day = read(str(path))
+    assert len(day.steps) == day.period_s == 86_401 and day.max_tps == 1006
+    short = day.steps_for(None)
+    assert len(short.steps) <= rates.MAX_STEPS and short.averaged > 1
+
+
 def test_every_fault_is_listed_with_its_line() -> None:
     text = "0,1\n1,-2\n2,nan\nthree,4\n4\n1,inf\n0,5\n6,many\n"
     faults = faults_of(text)

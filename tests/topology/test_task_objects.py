@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from headgate.topology_runtime.api.logic import (
     Window,
     batched,
     batched_of,
+    concurrency_of,
+    concurrent,
     flat_map,
     keep_if,
     kind_of,
@@ -27,7 +29,7 @@ from headgate.topology_runtime.api.logic import (
     side_effects,
     side_effects_of,
 )
-from headgate.topology_runtime.api.task_functions import call_faults, filled, gives_of, takes_of
+from headgate.topology_runtime.api.task_functions import call_faults, filled, gives_of, is_async, takes_of
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.errors import InvalidInput
 
@@ -124,6 +126,48 @@ class Bare:
 
 async def later(row: Any) -> Any:
     return row
+
+
+@batched
+async def later_together(rows: list[Any]) -> list[Any]:
+    return rows
+
+
+async def yields_later(row: str) -> AsyncIterator[str]:
+    yield row
+
+
+@flat_map
+async def words_later(row: str, mark: str = "") -> AsyncIterator[str]:
+    for word in row.split():
+        yield word + mark
+
+
+@concurrent(5)
+def at_once(row: Any) -> Any:
+    return row
+
+
+@concurrent(7, ordered=False)
+class Later:
+    async def open(self, context: Any) -> None: ...
+
+    async def __call__(self, row: int) -> str:
+        return str(row)
+
+
+class OpensLater:
+    async def open(self, context: Any) -> None: ...
+
+    def __call__(self, row: Any) -> Any:
+        return row
+
+    async def close(self) -> None: ...
+
+
+class TalliesLater(Tally):
+    async def process(self, key: Any, row: Any, state: int) -> Any:  # type: ignore[override]
+        return state + 1, []
 
 
 def lazily(row: Any) -> Any:
@@ -246,7 +290,32 @@ def test_errors_name_the_task_and_what_was_tried(made: Task, what: str, cause: s
         (double, {"row": 1}, ["takes no param 'row'; did you mean 'factor'?"]),
         (copies, {}, ["needs the param 'count'"]),
         (nothing, {}, ["takes no row"]),
-        (later, {}, ["is async; tasks are plain functions, one thread each"]),
+        (later, {}, []),
+        (Later, {}, []),
+        (
+            later_together,
+            {},
+            [
+                "is async and @batched: an async task takes one row at a time, and @concurrent says how many at once"
+            ],
+        ),
+        (yields_later, {}, ["is an async generator: mark it with @flat_map"]),
+        (
+            OpensLater,
+            {},
+            ["has an async open and close, and its calls are not async: these are only where `__call__` is"],
+        ),
+        (at_once, {}, ["is @concurrent and not async: write `async def`, or leave the mark"]),
+        (
+            OpensLater,
+            {},
+            ["has an async open and close, and its calls are not async: these are only where `__call__` is"],
+        ),
+        (
+            TalliesLater,
+            {},
+            ["TalliesLater.process is async: only functions and classes with __call__ may be"],
+        ),
         (lazily, {}, ["is a generator: mark it with @flat_map"]),
         (NUMBER, {}, ["is int, neither a function nor a class"]),
         (COUNTER, {}, ["is an instance of Counter; name the class, each thread makes its own"]),
@@ -265,6 +334,19 @@ def test_errors_name_the_task_and_what_was_tried(made: Task, what: str, cause: s
 def test_what_cannot_be_a_task(run: Any, params: dict[str, Any], faults: list[str]) -> None:
     found = [fault.replace("; did you mean 'factor'?", "") for fault in call_faults(run, params)]
     assert found == [fault.replace("; did you mean 'factor'?", "") for fault in faults]
+
+
+def test_what_is_async_says_how_many_calls_at_once_and_which_rows() -> None:
+    bound = build(Task("it", run=f"{HERE}:words_later", kind="flat_map", params={"mark": "!"}))
+    assert is_async(bound) and is_async(Later) and is_async(Later()) and not is_async(OpensLater())
+    assert concurrency_of(Later) == concurrency_of(Later()) == (7, False) and concurrency_of(later) is None
+    assert gives_of("flat_map", words_later) is str and gives_of("map", Later) is str
+    assert takes_of("map", Later) is int
+    assert list(call_faults(later, {}, state="keyed")) == [
+        "is async, and a task with state per key takes one row at a time: ask in a task before it"
+    ]
+    with pytest.raises(ValueError, match="takes a number of calls from 1 on"):
+        concurrent(0)
 
 
 @pytest.mark.parametrize(

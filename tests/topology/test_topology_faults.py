@@ -248,6 +248,8 @@ def test_too_many_edges() -> None:
     assert found == [f"edges: {a * b:,} are more than the {MAX_EDGES:,} allowed"]
 
 
+@pytest.mark.full  # it measures CPU
+@pytest.mark.alone
 @pytest.mark.parametrize("misspelt", [False, True])
 def test_time_is_linear_even_when_every_edge_is_wrong(misspelt: bool) -> None:
     """Four times the edges take about four times as long, not sixteen; near names are sought for a few."""

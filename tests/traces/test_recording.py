@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from patience import PATIENCE_S, until
 
 from headgate.controller.recording.recorder import BUSY_S, DAY_S, Recorder, remove_old, shorten, words_of
 from headgate.controller.recording.trace_writer import (
@@ -240,10 +240,10 @@ def test_nothing_that_records_waits_for_the_disk(tmp_path: Path) -> None:
 
     def hold(text: str) -> None:
         held.set()
-        free.wait(10)
+        free.wait(PATIENCE_S)
 
     recorder = Recorder(tmp_path / "new", RUN, queue_items=10, keep=Keep(runs=1), tell=hold)
-    assert held.wait(10)
+    assert held.wait(PATIENCE_S)
     for number in range(1000):
         recorder.rates(rates(number))
     free.set()
@@ -280,9 +280,7 @@ for number in range(10**9):
 def test_kill_minus_9_leaves_finished_segments_and_whole_lines(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-P", "-c", KILLED, str(tmp_path)])
     try:
-        until_s = time.monotonic() + 20
-        while len(list(tmp_path.glob("rates/[!_]*.parquet"))) < 3 and time.monotonic() < until_s:
-            time.sleep(0.02)
+        until(lambda: len(list(tmp_path.glob("rates/[!_]*.parquet"))) >= 3, str, process)
     finally:
         process.kill()
         process.wait()

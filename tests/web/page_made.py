@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from patience import until
 from starlette.testclient import TestClient
 
 from headgate.dashboards.web.feed_items import Change, Document, Item, Whole
@@ -16,7 +17,6 @@ from headgate.dashboards.web.page_server import Web, application
 
 HOST = "127.0.0.1:4711"
 TOKEN = "a-token-that-is-long-enough"
-LIMIT_S = 10.0
 
 Answer = Callable[[str, dict[str, Any]], Any]
 
@@ -63,10 +63,7 @@ class Page:
         return self.client.post(path, json=body, headers=sent)
 
     def until_shown(self) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while self.get("/api/snapshot").status_code != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        until(lambda: self.get("/api/snapshot").status_code == 200, every_s=0.002)
 
 
 @contextmanager

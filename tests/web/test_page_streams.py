@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from feed_made import example, plain
-from page_made import HOST, LIMIT_S, MadeFeed, Page, page
+from page_made import HOST, MadeFeed, Page, page
+from patience import PATIENCE_S
 from starlette.websockets import WebSocketDisconnect
 
 from headgate.dashboards.web.feed_items import Change, Stale, Whole
@@ -95,7 +96,7 @@ def test_one_viewer_too_many_is_told_to_come_back() -> None:
             with one.client.websocket_connect(STREAM) as second, pytest.raises(WebSocketDisconnect) as closed:
                 second.receive_json()
             assert closed.value.code == 1013
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:  # the place is free again a moment after the first has gone
             with one.client.websocket_connect(STREAM) as third:
                 try:
@@ -143,7 +144,7 @@ def test_a_slow_client_gets_the_whole_again_and_keeps_little() -> None:
         hub.spread(change_of(document))
         assert json.loads(await slow.take())["number"] == document["number"] + 1
 
-    asyncio.run(asyncio.wait_for(story(), LIMIT_S))
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
 
 
 def test_a_trace_can_be_sought_and_paused(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import types
 import typing
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, time, timedelta, timezone
+from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 from hypothesis import strategies as st
@@ -19,12 +21,16 @@ INT64 = st.integers(-(2**63), 2**63 - 1)
 scalars = st.none() | st.booleans() | INT64 | st.floats(allow_nan=False) | st.text() | st.binary()
 offsets = st.integers(-82_800, 82_800).map(lambda seconds: timezone(timedelta(seconds=seconds)))
 moments = st.datetimes() | st.datetimes(timezones=st.just(UTC)) | st.datetimes(timezones=offsets)
+exact = st.decimals(allow_nan=False) | st.dates() | st.times() | st.timedeltas() | st.uuids()
 values = st.recursive(
-    scalars | moments,
+    scalars | moments | exact,
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.lists(inner, max_size=4).map(tuple)
         | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+        | st.dictionaries(scalars | exact, inner, max_size=3)
+        | st.sets(scalars | exact, max_size=3)
+        | st.frozensets(scalars | exact, max_size=3)
     ),
     max_leaves=12,
 )
@@ -44,8 +50,12 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, datetime):
+        if isinstance(a.tzinfo, ZoneInfo) and repr(a) != repr(b):
+            return False
         return a == b and a.utcoffset() == b.utcoffset() and a.replace(tzinfo=None) == b.replace(tzinfo=None)
-    if isinstance(a, float):
+    if isinstance(a, time):
+        return a == b and repr(a) == repr(b)
+    if isinstance(a, float | Decimal):
         return repr(a) == repr(b)
     return bool(a == b)
 

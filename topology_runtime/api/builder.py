@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
-from typing import Any, Literal, overload
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import msgspec
 
@@ -40,8 +40,12 @@ from headgate.topology_runtime.api.validate import raise_if_any, rule_faults
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import shown
 
+if TYPE_CHECKING:
+    from headgate.topology_runtime.testing.run_results import Result
+
 Run = Callable[..., Any] | str
 Key = str | int | Callable[[Any], Any]
+Objects = dict[str, Any] | None  # reference → object
 
 ONE_THREAD = Static(threads=1)  # what a source has unless told otherwise
 
@@ -232,13 +236,20 @@ class Builder:
         names = tuple(end if isinstance(end, str) else end.name for end in path)
         self.latency_constraints.append(LatencyConstraint(names, limit_ms, window_s))
 
-    def build(self) -> Topology:
-        """The topology. Raises InvalidInput with every fault and its place."""
+    def build(self, objects: Objects = None) -> Topology:
+        """The topology. Raises InvalidInput with every fault and its place.
+
+        objects: it is to run in this very process: takes the object of every reference, and none needs to be one that
+        another process finds."""
         faults: list[str] = []
         topology = Topology(
             name=self.name,
-            tasks=tuple(_named(f"tasks[{i}].run", *made, faults) for i, made in enumerate(self.tasks)),
-            edges=tuple(_edge(f"edges[{i}].key", *ends, faults) for i, ends in enumerate(self.edges)),
+            tasks=tuple(
+                _named(f"tasks[{i}].run", *made, faults, objects) for i, made in enumerate(self.tasks)
+            ),
+            edges=tuple(
+                _edge(f"edges[{i}].key", *ends, faults, objects) for i, ends in enumerate(self.edges)
+            ),
             latency_constraints=tuple(self.latency_constraints),
         )
         draft, wrong_types = draft_of(topology)
@@ -247,6 +258,14 @@ class Builder:
         faults += wrong_types + rule_faults(draft)
         raise_if_any([self._with_names(fault) for fault in faults], f"topology {self.name!r}")
         return topology_from(draft)
+
+    def run(self, inputs: Mapping[str, Iterable[Any]] | None = None, *, rows: int = 100) -> Result:
+        """Run it here and now, in this process, and print what reaches its sinks as it comes: at most `rows` rows of
+        each source, or of `inputs` all. Sinks do what they do. For a notebook or a script; `headgate up` runs it for
+        real, `headgate.testing` tests it."""
+        from headgate.topology_runtime.testing.in_process import run_here, show
+
+        return run_here(self, inputs, rows, show)
 
     def _add(self, task: Task, run: Run | None) -> End:
         if isinstance(run, str):
@@ -272,7 +291,7 @@ def _function(run: Any) -> Any:
     return run.func if isinstance(run, functools.partial) else run
 
 
-def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
+def _named(place: str, task: Task, run: Any, faults: list[str], objects: Objects = None) -> Task:
     """The task with the reference, params and kind of what it runs."""
     if run is None:
         return task
@@ -286,7 +305,7 @@ def _named(place: str, task: Task, run: Any, faults: list[str]) -> Task:
     faults += [f"{place} {_said(function)}: {fault}" for fault in found]
     if (kind == "source") != (task.kind == "source"):
         faults.append(f"{place} {_said(function)}: is a {kind}, so it belongs in `{_verb(kind)}(…)`")
-    task = msgspec.structs.replace(task, run=_reference(place, function, faults), params=params)
+    task = msgspec.structs.replace(task, run=_reference(place, function, faults, objects), params=params)
     return as_coded(task, function, kind)
 
 
@@ -298,16 +317,21 @@ def _said(run: Any) -> str:
     return str(getattr(run, "__qualname__", None) or shown(run))
 
 
-def _edge(place: str, tail: End, head: End, faults: list[str]) -> Edge:
+def _edge(place: str, tail: End, head: End, faults: list[str], objects: Objects = None) -> Edge:
     key = head.key
     if callable(key):
         faults += [f"{place} {_said(key)}: {fault}" for fault in call_faults(key, {})]
-        key = _reference(place, key, faults)
+        key = _reference(place, key, faults, objects)
     return Edge(tail.name, head.name, tail.selectivity, head.grouping, key)
 
 
-def _reference(place: str, run: Any, faults: list[str]) -> str:
-    """Its `module:attribute`; for one that has none, a stand-in beside the fault."""
+def _reference(place: str, run: Any, faults: list[str], objects: Objects = None) -> str:
+    """Its `module:attribute`; for one that has none, a stand-in beside the fault. Within this process: any name."""
+    if objects is not None:
+        name = "here:" + re.sub(r"\W+", "_", str(getattr(run, "__qualname__", "function")))
+        while objects.setdefault(name, run) is not run:
+            name += "_"
+        return name
     try:
         return reference_of(run)
     except InvalidInput as error:

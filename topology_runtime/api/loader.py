@@ -10,7 +10,7 @@ import faulthandler
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -121,7 +121,8 @@ def _topology_at(reference: str) -> Topology:
     """A Topology, a builder of one, or a function without arguments that gives either."""
     path, _, attribute = reference.rpartition(":")
     if path.endswith(".py"):
-        reference = f"{_module_in(Path(path))}:{attribute}"
+        module = _module_in(Path(path))
+        reference = f"{module}:{attribute or _only_one(path, vars(import_module(module)))}"
     value = resolve(reference)
     if callable(value) and not isinstance(value, type):
         value = value()
@@ -133,6 +134,20 @@ def _topology_at(reference: str) -> Topology:
             hint="a Topology, a builder, or a function that gives one",
         )
     return value
+
+
+def _only_one(file: str, names: Mapping[str, Any]) -> str:
+    """The name of the topology in a file that has one. Raises InvalidInput for none or several."""
+    found = [name for name, value in names.items() if isinstance(value, Builder | Topology)]
+    if len({id(names[name]) for name in found}) == 1:
+        return found[0]
+    if not found:
+        raise InvalidInput(
+            f"no topology in {file}",
+            hint='name one at its top level: flow = topology("words"), or a function: FILE:NAME',
+        )
+    ways = ", ".join(f"{os.path.basename(file)}:{name}" for name in found[:10])
+    raise InvalidInput(f"{len(found)} topologies in {file}", hint=f"say which one: {ways}")
 
 
 def _module_in(file: Path) -> str:

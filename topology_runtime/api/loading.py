@@ -1,5 +1,5 @@
-"""From what a user names to a valid topology: `FILE.json`, `file.py:attribute`, `module:attribute`, or the
-bare word of a shipped example.
+"""From what a user names to a valid topology: `FILE.json`, `file.py:attribute`, `file.py` with one topology in it,
+`module:attribute`, or the bare word of a shipped example.
 
 Files are read here; they hold no code. User code is imported only in a loader process that lives for one
 topology, so that a hanging or crashing import harms no daemon, and a user's own `controller.py` or
@@ -38,7 +38,7 @@ __all__ = ["Loaded", "build", "check_runs", "key_function", "load"]
 
 LIMIT_S = 30.0  # for importing the user's code, which may import much but must not start to work
 GRACE_S = 3.0  # the loader process ends itself at its limit and says where; later it is killed
-FORMS = f"FILE{'|'.join(PARSERS)}, file.py:attribute, module:attribute or the name of an example"
+FORMS = f"FILE{'|'.join(PARSERS)}, file.py, file.py:attribute, module:attribute or the name of an example"
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,8 @@ def _locate(reference: str) -> _Place:
     path, colon, attribute = reference.rpartition(":")
     if colon and path.endswith(".py"):
         return _python_file(Path(path), attribute)
+    if reference.endswith(".py"):
+        return _python_file(Path(reference), "")
     if Path(reference).suffix.lower() in PARSERS:
         file = Path(reference)
         return _Place(str(file.resolve()), file)
@@ -100,10 +102,7 @@ def _locate(reference: str) -> _Place:
         return _Place(reference)
     if _is_word(reference) and not os.path.isfile(reference):
         return _example(reference)
-    hint = f"a topology is {FORMS}"
-    if reference.endswith(".py"):
-        hint = f"say which object: {reference}:TOPOLOGY"
-    raise InvalidInput(f"{reference!r} names no topology", hint=hint)
+    raise InvalidInput(f"{reference!r} names no topology", hint=f"a topology is {FORMS}")
 
 
 def _is_word(reference: str) -> bool:
@@ -128,7 +127,7 @@ def _python_file(file: Path, attribute: str) -> _Place:
     if not file.is_file():
         raise InvalidInput(f"{file}: no such file{near_file(file)}")
     module, root = module_of_file(file)
-    if not REFERENCE.fullmatch(f"{module}:{attribute}"):
+    if not REFERENCE.fullmatch(f"{module}:{attribute or 'the_one'}"):
         raise InvalidInput(
             f"{file}:{attribute} cannot be imported",
             cause=f"'{module}:{attribute}' is not of the form 'module:attribute'",

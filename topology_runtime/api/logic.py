@@ -6,6 +6,8 @@
     class C with __call__(self, row)         as a function; one instance per thread
     @batched f(rows) → rows                  of any of these: all rows of a call at once, a list;
                                              @batched(columns=True): as arrays of numpy, one for each value of a row
+    async def f(row), async def __call__     of any of these but @batched: many rows wait for answers in one thread;
+                                             @concurrent(calls, ordered=…) says how many, and in which order they go on
     Source, LiveSource                       where rows come from
     Window                                   buffers rows and fires them together: join, window, batch
     Keyed                                    state per key, with snapshot and restore
@@ -14,16 +16,18 @@
 
 Rows are immutable plain values: None, bool, int (64 bits), float, str, bytes, datetime, and tuples,
 lists and dicts (with string keys) of them. Task objects are built once per thread as ``C(**params)``;
-those with ``open(context)`` or ``close()`` have them called in their thread.
+those with ``open(context)`` or ``close()`` have them called in their thread (of an async task they may be async).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from headgate.topology_runtime.api.user_metrics import UserMetrics
 
 Row = Any
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,11 +44,15 @@ else:
     Given = TypeVar("Given", covariant=True)
 BATCHED, CALL = "__headgate_batched__", "__call__"
 BATCHED_ROWS, BATCHED_COLUMNS = "rows", "columns"
+KIND = "__headgate_kind__"
+CONCURRENT = "__headgate_concurrent__"
+CALLS = 100  # of an async task at once in a thread, unless it says otherwise
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a task object runs. `directory`: a folder of its own on this VM, kept between restarts.
+    """Where a task object runs. `directory`: a folder of its own on this VM, kept between restarts. `metrics`: its own
+    figures, seen in `headgate status`, on the page, in Prometheus and SQL (docs/how-to/monitor.md).
 
     >>> class Log:
     ...     def open(self, context: Context) -> None:
@@ -58,6 +66,7 @@ class Context:
     partition: int
     partitions: int
     directory: str
+    metrics: UserMetrics = field(default_factory=UserMetrics, compare=False, repr=False)
 
 
 class Exhausted(Exception):
@@ -82,7 +91,12 @@ class Source(ABC, Generic[Given]):
     ...         return "abc"[position : position + limit]
     >>> Letters().read(1, 10)
     'bc'
+
+    One that sets `gives_errors` may give an exception in place of a row that it cannot read: that position becomes a
+    dead letter, and the rows behind it go on.
     """
+
+    gives_errors = False
 
     @abstractmethod
     def read(self, position: int, limit: int) -> Sequence[Given]:
@@ -264,6 +278,26 @@ def batched(run: Any = None, /, *, columns: bool = False) -> Any:
     return mark if run is None else mark(run)
 
 
+def concurrent(calls: int = CALLS, *, ordered: bool = True) -> Callable[[F], F]:
+    """Of an async function, class or `__call__`: at most so many calls are under way at once in a thread. ordered: rows
+    go on in the order in which they came; False: as soon as they are done.
+
+    >>> @concurrent(200, ordered=False)
+    ... async def priced(row: dict[str, int]) -> dict[str, int]:
+    ...     return row  # … with what a service answered
+    """
+    if isinstance(calls, bool) or not isinstance(calls, int) or calls < 1:
+        raise ValueError(
+            f"@concurrent takes a number of calls from 1 on, and got {calls!r}: write @concurrent(100)"
+        )
+
+    def mark(run: F) -> F:
+        setattr(run, CONCURRENT, (calls, ordered))
+        return run
+
+    return mark
+
+
 def side_effects(run: F) -> F:
     """What the function or class does is felt outside (it writes, posts, pays): it is not run on sample rows unless
     asked. Sinks need no mark.
@@ -315,6 +349,13 @@ def batched_of(run: Any) -> str:
     return str(getattr(run, BATCHED, "") or getattr(getattr(cls, CALL, None), BATCHED, ""))
 
 
+def concurrency_of(run: Any) -> tuple[int, bool] | None:
+    """How many calls of this function, class or object at once, and do rows stay in order? None: it does not say."""
+    cls = run if isinstance(run, type) else type(run)
+    found = getattr(run, CONCURRENT, None) or getattr(getattr(cls, CALL, None), CONCURRENT, None)
+    return (int(found[0]), bool(found[1])) if found else None
+
+
 def processes_all(logic: Keyed) -> bool:
     """Has its class a `process_all` that does what its `process` does?"""
     found = [cls for cls in type(logic).__mro__ if vars(cls).keys() & {"process", "process_all"}]
@@ -337,7 +378,7 @@ def arriving_of(run: Any) -> bool | None:
 
 def kind_of(run: Any) -> str:
     """Which kind of task this function, class or object is (see `topology.Kind`)."""
-    kind = getattr(run, "__headgate_kind__", None)
+    kind = getattr(run, KIND, None)
     if kind is not None:
         return str(kind)
     for base, name in ((Source, "source"), (LiveSource, "source"), (Window, "hold"), (Keyed, "keyed")):

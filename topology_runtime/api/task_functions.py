@@ -19,6 +19,7 @@ import msgspec
 from headgate.topology_runtime.api.drafts import Draft
 from headgate.topology_runtime.api.logic import (
     BATCHED_COLUMNS,
+    CALL,
     Keyed,
     LiveSource,
     Row,
@@ -27,6 +28,7 @@ from headgate.topology_runtime.api.logic import (
     Window,
     arriving_of,
     batched_of,
+    concurrency_of,
     kind_of,
     side_effects_of,
 )
@@ -61,9 +63,12 @@ def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map", state: s
     """Why `run` with these params cannot be a task of this kind and state; nothing when it can."""
     if state == "keyed" and batched_of(run) and kind_of(run) != "keyed":
         yield "is @batched, and a task with state per key takes one row at a time: make it a Keyed, or leave the state"
+    if state == "keyed" and is_async(run):
+        yield "is async, and a task with state per key takes one row at a time: ask in a task before it"
     if isinstance(run, type):
         yield from _class_faults(run)
         yield from _form_faults(run)
+        yield from _async_faults(run)
         yield from _params_faults(run, params, rows=0)
     elif isinstance(run, BASES):
         yield f"is an instance of {type(run).__name__}; name the class, each thread makes its own"
@@ -72,6 +77,7 @@ def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map", state: s
     else:
         yield from _function_faults(run, kind)
         yield from _form_faults(run)
+        yield from _async_faults(run)
         yield from _params_faults(run, params, rows=1)
 
 
@@ -90,6 +96,8 @@ def _class_faults(kind: type) -> Iterator[str]:
     for name in (name for name in vars(base) if inspect.isfunction(vars(base)[name])):
         if not _takes_like(getattr(kind, name), getattr(base, name)):
             yield f"{kind.__name__}.{name} cannot be called as {name}{_arguments(base, name)}"
+        if _awaits(getattr(kind, name)):
+            yield f"{kind.__name__}.{name} is async: only functions and classes with __call__ may be"
 
 
 def _arguments(base: type, name: str) -> str:
@@ -110,15 +118,45 @@ def _takes_like(method: Any, model: Callable[..., Any]) -> bool:
 
 
 def _function_faults(run: Any, kind: str) -> Iterator[str]:
-    if inspect.iscoroutinefunction(run) or inspect.isasyncgenfunction(run):
-        yield "is async; tasks are plain functions, one thread each"
     if inspect.isgeneratorfunction(run) and "flat_map" not in (kind, kind_of(run)) and not batched_of(run):
         yield "is a generator: mark it with @flat_map"
+    if inspect.isasyncgenfunction(_called(run)) and "flat_map" not in (kind, kind_of(run)):
+        yield "is an async generator: mark it with @flat_map"
 
 
 def _form_faults(run: Any) -> Iterator[str]:
     if batched_of(run) == BATCHED_COLUMNS and kind_of(run) == "flat_map":
         yield "is @flat_map and takes columns: they cannot say which rows come of which; take rows (@batched)"
+
+
+def is_async(run: Any) -> bool:
+    """Is a call of this function, class or object to be awaited (or, an async generator, to be gone through)?"""
+    return _awaits(_called(run))
+
+
+def _called(run: Any) -> Any:
+    """The function that is called for a row."""
+    while isinstance(run, functools.partial):
+        run = run.func
+    return run if inspect.isroutine(run) else getattr(run if isinstance(run, type) else type(run), CALL, None)
+
+
+def _awaits(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _async_faults(run: Any) -> Iterator[str]:
+    if is_async(run):
+        if batched_of(run):
+            yield "is async and @batched: an async task takes one row at a time, and @concurrent says how many at once"
+        return
+    if concurrency_of(run) is not None:
+        yield "is @concurrent and not async: write `async def`, or leave the mark"
+    names = [
+        name for name in ("open", "close") if isinstance(run, type) and _awaits(getattr(run, name, None))
+    ]
+    if names:
+        yield f"has an async {' and '.join(names)}, and its calls are not async: these are only where `__call__` is"
 
 
 def _params_faults(run: Any, params: Mapping[str, Any], rows: int) -> Iterator[str]:
@@ -263,14 +301,15 @@ def _fits(gives: Any, takes: Any) -> bool:
 CALLED_KINDS = ("map", "flat_map", "filter")
 
 
-def build(task: Task) -> Any:
-    """What one thread of `task` runs: a fresh `Class(**params)`, or the function (with its params bound).
+def build(task: Task, find: Callable[[str], Any] = resolve) -> Any:
+    """What one thread of `task` runs: a fresh `Class(**params)`, or the function (with its params bound). find: the
+    object of a reference.
 
     Raises InvalidInput that names the task and what was tried."""
     if task.run is None:
         raise InvalidInput(f"task {task.name!r} has no `run`: it can be planned, not run")
     try:
-        run = resolve(task.run)
+        run = find(task.run)
     except HeadgateError as error:
         what = f"task {task.name!r}: cannot get {task.run!r}: {error.what}"
         raise InvalidInput(what, cause=error.cause, hint=error.hint, faults=error.faults) from error
@@ -295,12 +334,12 @@ def _bound(function: Any, params: dict[str, Any]) -> Any:
     return functools.update_wrapper(bound, function)
 
 
-def key_function(key: str | int | None) -> Callable[[Row], Hashable]:
+def key_function(key: str | int | None, find: Callable[[str], Any] = resolve) -> Callable[[Row], Hashable]:
     """row → plain key: a position (int), a field's name, or `module:function`. InvalidInput otherwise."""
     if key is None:
         raise InvalidInput("a 'fields' edge needs a key")
     if isinstance(key, str) and REFERENCE.fullmatch(key):
-        function: Callable[[Row], Hashable] = resolve(key)
+        function: Callable[[Row], Hashable] = find(key)
         return function
     return itemgetter(key)
 

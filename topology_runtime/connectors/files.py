@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
+from zlib import crc32
 
 import msgspec
 
@@ -29,6 +30,7 @@ from headgate.topology_runtime.connectors.record_formats import (
     format_of,
 )
 from headgate.topology_runtime.errors import BadRow, InvalidInput
+from headgate.topology_runtime.platform.disk import write_whole
 
 EMPTIED = "it was emptied, or written anew"
 GIVEN = struct.Struct("<qq")  # of what is followed: the next record, and its byte in the newest file
@@ -89,13 +91,15 @@ class FilesSource(Source[Any]):
 
     def open(self, context: Context) -> None:
         self._first, self._stride = context.partition, context.partitions
-        self._kept = Path(context.directory) / f"files-{context.task}-{context.partition}.json"
+        if context.directory:
+            name = f"files-{context.task}-{context.partition}-{crc32(self._path.encode()):08x}.json"
+            self._kept = Path(context.directory) / name  # of this path: other code may name another one
         before = _read_kept(self._kept)
         self._files = before if before is not None else [_seen(path) for path in self._found()]
         if before is None:
             self._keep()
-        if self._follow:
-            self._go_on()
+        if self._follow and self._kept is not None:
+            self._go_on(self._kept)
 
     def close(self) -> None:
         self._close_file()
@@ -104,8 +108,9 @@ class FilesSource(Source[Any]):
             self._given = -1
 
     def read(self, position: int, limit: int) -> Sequence[Any]:
-        start = self._first + position * self._stride
-        records = self._from(start, limit * self._stride)
+        if not self._files:
+            self._files = [_seen(path) for path in self._found()]
+        records = self._from(self.number_of(position), limit * self._stride)
         if not records and not self._follow:
             raise Exhausted
         if self._follow:
@@ -116,6 +121,10 @@ class FilesSource(Source[Any]):
         if self._file is not None:
             self._file.close()
         self._file = self._records = None
+
+    def number_of(self, position: int) -> int:
+        """Which record of all files that position is."""
+        return self._first + position * self._stride
 
     # ── which files ─────────────────────────────────────────────────────────────────────────────
 
@@ -137,15 +146,12 @@ class FilesSource(Source[Any]):
 
     def _keep(self) -> None:
         if self._kept is not None:
-            new = self._kept.with_suffix(".new")
-            new.write_bytes(msgspec.json.encode(self._files))
-            new.rename(self._kept)
+            write_whole(self._kept, msgspec.json.encode(self._files))
 
-    def _go_on(self) -> None:
+    def _go_on(self, kept: Path) -> None:
         """With what an earlier life of this thread followed. Where that was emptied meanwhile, the records that it gave
         stay theirs."""
-        assert self._kept is not None
-        self._given = os.open(self._kept.with_suffix(".at"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._given = os.open(kept.with_suffix(".at"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         before = os.pread(self._given, GIVEN.size, 0)
         record, byte = GIVEN.unpack(before) if before else (0, 0)
         last = self._files[-1]
@@ -162,13 +168,13 @@ class FilesSource(Source[Any]):
 
     def _note_given(self) -> None:
         """How far it has read: a worker that is killed leaves it."""
-        if self._records is not None and self._number == len(self._files) - 1:
+        if self._given >= 0 and self._records is not None and self._number == len(self._files) - 1:
             os.pwrite(self._given, GIVEN.pack(self._at, self._records.place or 0), 0)
 
     # ── records by number ───────────────────────────────────────────────────────────────────────
 
     def _from(self, start: int, most: int) -> list[Any]:
-        """RecordReader from number `start` on: fewer at the end of what there is."""
+        """Records from number `start` on: fewer at the end of what there is."""
         if len(self._files) > 1 and self._follow and (gone := self._gone(start, most)):
             return gone
         taken: list[Any] = []
@@ -306,7 +312,7 @@ class FilesSource(Source[Any]):
         self._open(self._number + 1, 0)
 
     def _gone(self, start: int, most: int) -> list[BadRow]:
-        """RecordReader that were read before, of a file whose content is gone; none where that is still there."""
+        """Records that were read before, of a file whose content is gone; none where that is still there."""
         for seen, after in pairwise(self._files):
             if seen.first <= start < after.first and not self._readable(seen):
                 why = seen.lost or "it was rotated away"
@@ -354,8 +360,10 @@ def _unchanged(seen: FileSeen, now: os.stat_result) -> None:
     )
 
 
-def _read_kept(kept: Path) -> list[FileSeen] | None:
+def _read_kept(kept: Path | None) -> list[FileSeen] | None:
     """What an earlier life of this thread saw; None when there was none."""
+    if kept is None:
+        return None
     try:
         return msgspec.json.decode(kept.read_bytes(), type=list[FileSeen])
     except FileNotFoundError:

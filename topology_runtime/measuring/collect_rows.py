@@ -20,10 +20,13 @@ import msgspec
 
 from headgate.topology_runtime.api.loading import build, key_function
 from headgate.topology_runtime.api.logic import Context, Exhausted, Keyed, LiveSource, To, Window, kind_of
+from headgate.topology_runtime.api.references import last_lines
+from headgate.topology_runtime.api.task_functions import is_async
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.collected_rows import Speaker
 from headgate.topology_runtime.platform.processes import die_with
+from headgate.topology_runtime.worker.calls.attempts import shown
 from headgate.topology_runtime.worker.calls.batches import call_of, rows_read
 from headgate.topology_runtime.worker.meters import sample_rows
 from headgate.topology_runtime.worker.meters.sample_rows import Sample
@@ -32,6 +35,7 @@ ROWS = 200
 SECONDS_A_TASK = 3.0  # a slow task gives fewer rows
 THREADS = 8  # waiting tasks give more in that time
 LOOK_AGAIN_S = 0.01
+ROW_MOST = 500  # characters of a row that is told
 
 
 def collect(
@@ -53,7 +57,7 @@ def collect(
         if task.name in needed or (task.name in desired and task.kind == "hold"):
             tell(task.name)
             work = _Work(topology, task, directory)
-            outputs[task.name] = work.through(inputs) if edges else work.from_source()
+            outputs[task.name] = work.through(inputs) if edges else in_own_thread(work.from_source)
             if task.name in desired:
                 found[task.name] = work.whole(inputs)
     return found
@@ -79,6 +83,18 @@ def interleaved(branches: Sequence[tuple[str, Sequence[Any]]]) -> list[Sample]:
     return [(source, row) for _, _, source, row in sorted(placed, key=lambda item: item[:2])]
 
 
+def in_own_thread(call: Callable[[], list[Any]]) -> list[Any]:
+    return in_own_threads(lambda _: call(), 1)
+
+
+def in_own_threads(call: Callable[[int], list[Any]], threads: int) -> list[Any]:
+    """What `call(0)`, `call(1)`, … give, each in a new thread, together; raises what one of them raised. User code has
+    one thread for its whole life in a worker, too: what it opens may be of use in that one alone."""
+    with ThreadPoolExecutor(threads) as pool:
+        parts = [pool.submit(call, number) for number in range(threads)]
+        return [one for part in parts for one in part.result()]
+
+
 class _Work:
     def __init__(self, topology: Topology, task: Task, directory: str) -> None:
         self._task = task
@@ -90,6 +106,12 @@ class _Work:
     def _logic(self, number: int = 0) -> Any:
         try:
             logic = build(self._task)
+            if is_async(logic):
+                from headgate.topology_runtime.worker.process.async_calls import (
+                    InLoop,  # with asyncio: few need it
+                )
+
+                logic = InLoop(logic, self._task.max_call_s)
             if hasattr(logic, "open"):
                 logic.open(Context(self._task.name, number, 0, 1, self._directory))
         except HeadgateError:
@@ -98,8 +120,10 @@ class _Work:
             raise self._fault("cannot run", error) from error
         return logic
 
-    def _fault(self, what: str, error: Exception) -> HeadgateError:
-        return HeadgateError(f"task {self._task.name!r} {what}", cause=f"{type(error).__name__}: {error}")
+    def _fault(self, what: str, error: Exception, *rows: Any) -> HeadgateError:
+        """With what a dead letter has: the error, the places in the user's code, the row."""
+        told = "".join(f"\n  the row: {shown(row, ROW_MOST)}" for row in rows)
+        return HeadgateError(f"task {self._task.name!r} {what}", cause=f"{last_lines(error)}{told}")
 
     def from_source(self) -> list[Any]:
         """Events of the source, `ROWS` if they come in time."""
@@ -121,25 +145,19 @@ class _Work:
             pass
         except Exception as error:  # user code
             raise self._fault("cannot be read", error) from error
-        _close(source)
+        finally:
+            _close(source)
+        rows = [row for row in rows if not isinstance(row, Exception)]  # of what could not be read
         if not rows:
             raise HeadgateError(f"the source {self._task.name!r} gave no row in {SECONDS_A_TASK:g} s")
         return rows[:ROWS]
 
     def through(self, inputs: Sequence[Sample]) -> list[Any]:
         """The task's output for these rows; rows that raise are left out, unless half of them do."""
-        first = self._logic()
-        kind = kind_of(getattr(first, "func", first))
-        if kind == "hold":
-            out = self._hold(first, inputs)
-        elif kind == "keyed":
-            out = self._keyed(first, inputs)
-        else:
-            out = self._mapped(kind, inputs, first)
-        _close(first)
+        out = self._mapped(inputs)
         if self._failed and 2 * len(self._failed) >= len(inputs):
             error = self._failed[min(self._failed)]
-            raise self._fault("fails on most of its rows", error) from error
+            raise self._fault("fails on most of its rows", error, inputs[min(self._failed)][1]) from error
         return [row.row if isinstance(row, To) else row for row in out]
 
     def whole(self, inputs: list[Sample]) -> list[Sample]:
@@ -149,22 +167,30 @@ class _Work:
             return inputs
         return [sample for number, sample in enumerate(inputs) if number not in self._left]
 
-    def _mapped(self, kind: str, inputs: Sequence[Sample], first: Any) -> list[Any]:
+    def _mapped(self, inputs: Sequence[Sample]) -> list[Any]:
+        """By as many threads as the worker would have, each with logic of its own, as there: opened, called and closed
+        in it. What keeps rows for later has one."""
         until_s = time.monotonic() + SECONDS_A_TASK
-        parts = min(THREADS, len(inputs))
-        logics = [first, *(self._logic(number) for number in range(1, parts))]
+        keeps = self._task.state == "keyed" or self._task.kind in ("hold", "keyed")
+        parts = 1 if keeps else min(THREADS, len(inputs))
 
         def part(number: int) -> list[tuple[int, list[Any]]]:
-            done: list[tuple[int, list[Any]]] = []
-            for place in range(number, len(inputs), parts):
-                if time.monotonic() < until_s or not done:
-                    done.append((place, self._tried(place, _mapped, kind, logics[number], inputs[place][1])))
-            return done
+            logic = self._logic(number)
+            kind = kind_of(getattr(logic, "func", logic))
+            try:
+                if kind == "hold":
+                    return [(0, self._hold(logic, inputs))]
+                if kind == "keyed":
+                    return [(0, self._keyed(logic, inputs))]
+                done: list[tuple[int, list[Any]]] = []
+                for place in range(number, len(inputs), parts):
+                    if time.monotonic() < until_s or not done:
+                        done.append((place, self._tried(place, _mapped, kind, logic, inputs[place][1])))
+                return done
+            finally:
+                _close(logic)
 
-        with ThreadPoolExecutor(parts) as pool:
-            results = sorted(item for done in pool.map(part, range(parts)) for item in done)
-        for logic in logics[1:]:
-            _close(logic)
+        results = sorted(in_own_threads(part, parts), key=lambda done: done[0])
         return [row for _, rows in results for row in rows]
 
     def _tried(self, place: int, call: Callable[..., list[Any]], *arguments: Any) -> list[Any]:

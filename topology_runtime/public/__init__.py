@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.logic import Window as Window
     from headgate.topology_runtime.api.logic import any_thread as any_thread
     from headgate.topology_runtime.api.logic import batched as batched
+    from headgate.topology_runtime.api.logic import concurrent as concurrent
     from headgate.topology_runtime.api.logic import flat_map as flat_map
     from headgate.topology_runtime.api.logic import keep_if as keep_if
     from headgate.topology_runtime.api.logic import no_side_effects as no_side_effects
@@ -43,10 +44,12 @@ def _places(folder: str, modules: dict[str, str]) -> dict[str, str]:
 
 def _imported(of: str, places: dict[str, str], name: str) -> Any:
     """What is listed, from where it is defined."""
-    if name not in places:
-        raise AttributeError(f"module {of!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if of == "headgate" and name in MODULES:
+        return import_module(f"headgate.{name}")
+    if name not in places:
+        raise AttributeError(f"module {of!r} has no attribute {name!r}")
     return getattr(import_module(places[name]), name)
 
 
@@ -54,11 +57,12 @@ PLACES = _places(
     "api",
     {
         "builder": "topology",
-        "logic": "Context Exhausted Keyed LiveSource Source To Window any_thread batched flat_map keep_if "
-        "no_side_effects side_effects",
+        "logic": "Context Exhausted Keyed LiveSource Source To Window any_thread batched concurrent flat_map "
+        "keep_if no_side_effects side_effects",
         "topology": "Static",
     },
 )
+MODULES = ("tasks", "testing")
 __all__ = list(PLACES)
 
 
@@ -67,4 +71,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *MODULES})

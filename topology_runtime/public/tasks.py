@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
     from headgate.topology_runtime.tasks.computing import Pi as Pi
     from headgate.topology_runtime.tasks.computing import Score as Score
     from headgate.topology_runtime.tasks.computing import Spin as Spin
@@ -46,7 +47,7 @@ PLACES = _places(
         "stateful": "CountByKey DropSeen Join Kalman SlidingMean",
         "waiting": "Lookup Wait",
     },
-)
+) | _places("connectors", {"files": "FilesSource"})
 __all__ = list(PLACES)
 
 

@@ -1,7 +1,8 @@
 """The offered load from `--rates FILE|R`: a step function of rows/s that repeats.
 
     R        a constant rate
-    FILE     lines `seconds,rate_tps`, or CSV with the columns `timestamp,value`; `#` begins a comment
+    FILE     lines `seconds,rate_tps`, or CSV with the columns `timestamp,value`, as Prometheus' are, or as Grafana
+             exports a panel: `Time` and one other column; `#` begins a comment
     FOLDER   a recorded run (`traces/TOPOLOGY/RUN`), or its folder `rates`: what was offered then
 
 rate = value × rate scale; seconds = (t − t₀) / time scale. The last step is as long as the one before
@@ -13,6 +14,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -28,7 +30,7 @@ from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.traces.trace_tables import DECISIONS
 from headgate.topology_runtime.wording import counted, significant
 
-MAX_BYTES = 1024 * 1024  # reliability: files are at most 1 MiB
+MAX_BYTES = 8 << 20  # a day by the second, as Grafana writes it, is half of that
 MAX_STEPS = 4096  # a schedule travels to every worker with every desired state (18 bytes a step)
 MAX_RATE_TPS = 1e9  # beyond any machine; keeps every sum of a schedule finite
 MAX_SECONDS = 1e10  # three centuries
@@ -118,6 +120,12 @@ def _averaged(steps: Steps, period_s: float, size: int) -> Steps:
 
 
 RateScale = float | Literal["auto"]
+
+NUMBER = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf(inity)?)", re.IGNORECASE)
+PER_SECOND = re.compile(r" ?\b(req/s|reqps|rps|r/s|ops/s|ops|rows/s|rec/s|events/s|msg/s|c/s)$| ?/s$")
+SEPARATOR = re.compile('"?sep=,"?')  # Grafana's first line for Excel
+DATE = re.compile("(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])([0-9]{4}|[0-9]{6})?")
+MILLISECONDS, MICROSECONDS = 1e11, 1e14  # times since 1970 from here on are milliseconds, and above no more
 
 
 def read(
@@ -255,26 +263,27 @@ def _rate_fault(rate_tps: float) -> str | None:
 
 def _points(text: str, faults: list[str]) -> Iterable[tuple[int, float, float]]:
     """(line number, seconds, value) of each good line; what is wrong goes to `faults`."""
-    time_column, value_column, stamps, first = 0, 1, False, True
+    time_column, value_column, stamps, first, width = 0, 1, False, True, 2
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
-        if not line or line.startswith("#"):
+        if not line or line.startswith("#") or (first and SEPARATOR.fullmatch(line)):
             continue
         cells = _cells(line)
         if first and not any(_number(cell) is not None or _stamp(cell) for cell in cells):
             columns = _columns(cells)
             if columns is None:
-                faults.append(f"line {number}: the columns are {line!r:.60}, not timestamp,value")
+                faults.append(f"line {number}: the columns are {line!r:.60}, not timestamp,value{_why(line)}")
                 return
             time_column, value_column, stamps = columns
+            width = len(cells)
             first = False
             continue
         first = False
         try:
+            if len(cells) != width:
+                raise ValueError(f"{line!r:.60} has {counted(len(cells), 'column')}, not {width}{_why(line)}")
             at_s = _time(cells[time_column], stamps)
             value = _value(cells[value_column])
-        except IndexError:
-            faults.append(f"line {number}: {line!r:.60} has {counted(len(cells), 'column')}")
         except ValueError as error:
             faults.append(f"line {number}: {error}")
         else:
@@ -290,9 +299,13 @@ def _cells(line: str) -> list[str]:
 
 def _columns(cells: list[str]) -> tuple[int, int, bool] | None:
     """(time column, value column, are times timestamps?) of a header line."""
+    if (
+        cells[0] == "Time" and len(cells) == 2
+    ):  # a panel of Grafana, whose other column is the name of a series
+        return 0, 1, True
     names = [cell.lower() for cell in cells]
     for time_name, value_name in (("timestamp", "value"), ("seconds", "rate_tps")):
-        if time_name in names and value_name in names:
+        if names.count(time_name) == names.count(value_name) == 1:
             return names.index(time_name), names.index(value_name), time_name == "timestamp"
     return None
 
@@ -302,10 +315,18 @@ def _time(cell: str, stamps: bool) -> float:
     if number is None and stamps:
         stamp = _stamp(cell)
         if stamp is None:
-            raise ValueError(f"{cell!r:.60} is no timestamp such as 2014-07-01 00:30:00")
+            raise ValueError(f"{cell!r:.60} is no timestamp such as 2014-07-01 00:30:00{_why(cell)}")
         return stamp
     if number is None:
-        raise ValueError(f"{cell!r:.60} is no number of seconds")
+        raise ValueError(f"{cell!r:.60} is no number of seconds{_why(cell)}")
+    if DATE.fullmatch(cell):
+        raise ValueError(f"{cell!r} may be a date or a number of seconds; write dates as 2014-07-01")
+    if MILLISECONDS <= number < MICROSECONDS:
+        if not stamps:
+            raise ValueError(
+                f"{cell!r:.60} is no number of seconds; milliseconds want the header timestamp,value"
+            )
+        return number / 1000
     if not abs(number) <= MAX_SECONDS:
         raise ValueError(f"{cell!r:.60} is not within {MAX_SECONDS:g} s")
     return number
@@ -321,20 +342,28 @@ def _stamp(cell: str) -> float | None:
 
 
 def _value(cell: str) -> float:
-    number = _number(cell)
+    number = _number(PER_SECOND.sub("", cell))
     if number is None:
-        raise ValueError(f"invalid rate {cell!r:.60}")
+        raise ValueError(f"invalid rate {cell!r:.60}{_why(cell)}")
     fault = _rate_fault(number)
     if fault:
         raise ValueError(fault)
     return number
 
 
+def _why(text: str) -> str:
+    """What may be the matter with a line or a cell."""
+    if ";" in text or "\t" in text:
+        return "; columns are separated by commas"
+    if re.search("[0-9],[0-9]", text):
+        return "; decimals have a point, and thousands nothing between them"
+    if re.search("[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4}", text):
+        return "; nobody knows which is the month"
+    return "; rates are rows/s, without a unit or per second" if re.search("[0-9] ?[A-Za-zµ%]", text) else ""
+
+
 def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
+    return float(cell) if NUMBER.fullmatch(cell) else None
 
 
 def _faults_in_order(points: list[tuple[int, float, float]]) -> list[str]:

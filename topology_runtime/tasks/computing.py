@@ -61,7 +61,7 @@ class Spin:
 # ── How unusual an event's numbers are: a little real arithmetic that costs CPU ─────────────────────────
 
 SPAN = 8.0  # standard deviations beyond which nothing is left of a normal distribution
-NOT_SCORED = frozenset({"id", "time_ms"})
+NOT_SCORED = frozenset({"id", "time_ms", "event_id", "event_time_ms"})
 
 
 @any_thread

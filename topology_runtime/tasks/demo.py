@@ -57,7 +57,7 @@ def texts() -> list[str]:
 @flat_map
 def sample(row: dict[str, Any]) -> list[dict[str, Any]]:
     """One row in `SAMPLE`."""
-    return [row] if row["id"] % SAMPLE == 0 else []
+    return [row] if row.get("event_id", row["id"]) % SAMPLE == 0 else []
 
 
 def topology(
@@ -101,7 +101,9 @@ def _readings(input: str | None, static: Static) -> Task:
     if input is None:
         return Task("readings", "source", f"{HERE}.demo:Readings", static=static)
     path = os.path.abspath(input)
-    return Task("readings", "source", f"{HERE}.row_sources:FileLines", {"path": path}, static=static)
+    return Task(
+        "readings", "source", f"{HERE}.row_sources:FileLines", {"path": path, "repeat": True}, static=static
+    )
 
 
 def _static(cores: float, slot_cores: float) -> Static:

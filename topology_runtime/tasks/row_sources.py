@@ -1,13 +1,14 @@
-"""Numbers for trying things out: a source that can be read again from any position."""
+"""Sources that can be read again from any position: numbers for trying things out, and numbered lines."""
 
 from __future__ import annotations
 
-import os
-from array import array
 from collections.abc import Sequence
+from itertools import count
+from typing import Any
 
 from headgate.topology_runtime.api.logic import Context, Exhausted, Source
-from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.connectors.files import FilesSource
+from headgate.topology_runtime.errors import BadRow
 
 
 class Numbered(Source):
@@ -38,68 +39,14 @@ class Counter(Numbered):
         return range(numbers.start, min(numbers.stop, self._limit), numbers.step)
 
 
-# ── A file of events, one per line, read again from the start when it ends ──────────────────────────────
-#
-# Rows are (id, line). The id is the global position of the event (p·n + k at position p of partition k
-# of n), so that a line that comes again is another event.
+class FileLines(FilesSource):
+    """(number, line) of each line of text files that is not blank: `FilesSource` with a number. Read once; `repeat`
+    begins again at the end, with new numbers."""
 
-CHUNK_BYTES = 1 << 20
-LINE_MOST_BYTES = 1 << 18  # a quarter of a frame (frames are at most 1 MiB)
+    def __init__(self, path: str, repeat: bool = False, follow: bool = False) -> None:
+        super().__init__(path, follow=follow, repeat=repeat, format="text")
 
-
-class FileLines(Numbered):
-    """Lines of a text file (UTF-8; what is not is replaced), without empty ones. Any position is found
-    through an index of the lines' places, built once per thread."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._fd = -1
-
-    def open(self, context: Context) -> None:
-        super().open(context)
-        self._open()
-
-    def _open(self) -> None:
-        try:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            self._starts, self._lengths = index_lines(self._fd)
-        except OSError as error:
-            raise InvalidInput(f"cannot read the events {self._path}", cause=error.strerror) from error
-        if not self._starts:
-            raise InvalidInput(f"cannot read the events {self._path}", cause="it has no lines")
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def read(self, position: int, limit: int) -> Sequence[tuple[int, str]]:
-        if self._fd < 0:
-            self._open()
-        return [(number, self._line(number)) for number in self.numbers(position, limit)]
-
-    def _line(self, number: int) -> str:
-        place = number % len(self._starts)
-        return os.pread(self._fd, self._lengths[place], self._starts[place]).decode("utf-8", "replace")
-
-
-def index_lines(fd: int) -> tuple[array[int], array[int]]:
-    """(start, length in bytes) of every line that is not empty; longer ones end at `LINE_MOST_BYTES`."""
-    starts, lengths = array("Q"), array("L")
-    at = begin = 0
-    rest = b""
-    while chunk := os.pread(fd, CHUNK_BYTES, at):
-        at += len(chunk)
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            _note(starts, lengths, begin, line)
-            begin += len(line) + 1
-    _note(starts, lengths, begin, rest)
-    return starts, lengths
-
-
-def _note(starts: array[int], lengths: array[int], begin: int, line: bytes) -> None:
-    bare = line.rstrip(b"\r")
-    if bare.strip():
-        starts.append(begin)
-        lengths.append(min(len(bare), LINE_MOST_BYTES))
+    def read(self, position: int, limit: int) -> Sequence[Any]:
+        numbers = count(self.number_of(position), self.number_of(position + 1) - self.number_of(position))
+        lines = zip(numbers, super().read(position, limit), strict=False)
+        return [line if isinstance(line, BadRow) else (number, line) for number, line in lines]

@@ -15,6 +15,8 @@ CORRECTED = "corrected"  # folder of the models that a run corrected
 LEDGER = "ledger.jsonl"  # the prediction ledger, beside the runs of its topology
 VIEWS = "views.jsonl"  # what was published of the run: snapshots, and deltas between them
 
+OUTPUT = "output.jsonl"  # what tasks printed and logged, a line each
+
 TIME, TEXT, COUNT, NUMBER = "time", "text", "count", "number"  # timestamp[us, UTC], string, int64, float64
 
 TABLES: dict[str, dict[str, str]] = {
@@ -42,5 +44,9 @@ TABLES: dict[str, dict[str, str]] = {
         "time": TIME, "window_s": NUMBER, "epoch": COUNT, "from_task": TEXT, "from_thread": COUNT,
         "to_task": TEXT, "to_thread": COUNT, "tuples": COUNT, "bytes": COUNT, "frames": COUNT,
         "buffer_latency_s": NUMBER, "channel_latency_s": NUMBER,
+    },
+    "user_metrics": {
+        "time": TIME, "window_s": NUMBER, "epoch": COUNT, "vm": TEXT, "slot": COUNT, "task": TEXT, "thread": COUNT,
+        "name": TEXT, "kind": TEXT, "value": NUMBER, "count": COUNT, "p50": NUMBER, "p99": NUMBER,
     },
 }  # fmt: skip

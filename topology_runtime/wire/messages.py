@@ -25,11 +25,18 @@ from headgate.topology_runtime.wire.dead_letter_messages import LettersTaken as 
 from headgate.topology_runtime.wire.dead_letter_messages import Poisoned, VmStrikes
 from headgate.topology_runtime.wire.dead_letter_messages import SendAgain as SendAgain
 from headgate.topology_runtime.wire.dead_letter_messages import SentAgain as SentAgain
+from headgate.topology_runtime.wire.output_messages import OutputLines
 from headgate.topology_runtime.wire.report_messages import LINK_COLUMNS as LINK_COLUMNS
 from headgate.topology_runtime.wire.report_messages import SAMPLE_COLUMNS as SAMPLE_COLUMNS
 from headgate.topology_runtime.wire.report_messages import SLOT_COLUMNS as SLOT_COLUMNS
 from headgate.topology_runtime.wire.report_messages import FinishedRuns as FinishedRuns
-from headgate.topology_runtime.wire.report_messages import KeysSeen, ProfileAt, Profiled, ProfileSpec
+from headgate.topology_runtime.wire.report_messages import (
+    KeysSeen,
+    ProfileAt,
+    Profiled,
+    ProfileSpec,
+    UserMetric,
+)
 from headgate.topology_runtime.wire.report_messages import SampleBlock as SampleBlock
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings as DataPlaneSettings
 from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
@@ -445,7 +452,7 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
     boot: int
 
 
-FromAgent = Hello | Report | SampleBlock | DeadLetters | Profiled | Goodbye | PackageAt
+FromAgent = Hello | Report | SampleBlock | DeadLetters | Profiled | Goodbye | PackageAt | OutputLines
 
 
 # ── agent ⇄ worker ──────────────────────────────────────────────────────────────────────────────
@@ -485,6 +492,7 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     again: tuple[SentAgain, ...] = ()
     keys: tuple[KeysSeen, ...] = ()
     paths: tuple[PathNow, ...] = ()
+    metrics: tuple[UserMetric, ...] = ()  # tasks' own, new since the report before
 
 
 FromWorker = WorkerHello | WorkerReport

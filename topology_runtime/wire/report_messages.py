@@ -18,12 +18,26 @@ class FinishedRuns(msgspec.Struct, frozen=True, array_like=True):
     runs: bytes
 
 
+class UserMetric(msgspec.Struct, frozen=True, array_like=True):
+    """What is new of a metric that a task's thread keeps itself: of a counter what was added, of a gauge its value, of
+    a histogram the sum and how many, `buckets` as (bucket, how many)."""
+
+    slot: int
+    thread: int
+    task: str
+    name: str
+    kind: str
+    value: float
+    count: int = 0
+    buckets: tuple[tuple[int, int], ...] = ()
+
+
 class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     """One second of a VM, columnar: name → little-endian int64; times in ns, counts since the last block.
 
     Threads: `SAMPLE_COLUMNS`, `tasks` names each row's task. `latency`: (sink, source, buckets of the meter),
     `task_latency`: `latency_buckets.LATENCY_COLUMNS`. Link latencies: means per frame.
-    `finished`: how sinks' logs grew."""
+    `finished`: how sinks' logs grew. `user`: metrics of tasks' own."""
 
     vm: str
     boot: int
@@ -39,6 +53,7 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     finished: tuple[FinishedRuns, ...] = ()
     cost_ns: int = 0
     task_latency: dict[str, bytes] = {}
+    user: tuple[UserMetric, ...] = ()
 
 
 SAMPLE_COLUMNS = (

@@ -27,12 +27,23 @@ class SnapshotPart(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     """A part of a snapshot: whatever is None is left out."""
 
 
+class MetricNow(SnapshotPart, frozen=True, kw_only=True):
+    """A metric of a task's own, all its threads together. value: of a counter its sum, of a gauge as it is now, of a
+    histogram the sum of what was observed, count times."""
+
+    kind: str
+    value: float
+    count: int | None = None
+    p50: float | None = None
+    p99: float | None = None
+
+
 class TaskNow(SnapshotPart, frozen=True, kw_only=True):
     """A task, all its threads together. busy: share of their time in the task's logic (not of a source).
     load: how near to its limit by the models, in load_slot: the peak of its threads there, or the slot's CPU.
     queue: rows waiting; grows: they pile up. Latency: from arrival in the task's queue to completion.
     predicted_tps: its rate if every row that the sources emit arrives. static: its size is fixed.
-    unmeasured: it has a slot of its own until its first rows have been measured."""
+    unmeasured: it has a slot of its own until its first rows have been measured. metrics: its own, by name."""
 
     kind: str
     static: bool
@@ -49,6 +60,7 @@ class TaskNow(SnapshotPart, frozen=True, kw_only=True):
     p50_ms: float | None = None
     p95_ms: float | None = None
     p99_ms: float | None = None
+    metrics: dict[str, MetricNow] = {}
 
 
 class EdgeNow(SnapshotPart, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):

@@ -27,6 +27,7 @@ from headgate.topology_runtime.wire.channels import ServerChannel, Waiter
 from headgate.topology_runtime.worker.meters import meter as mt
 
 VM = "rig"
+PATIENCE_S = 120.0  # only what hangs takes as long
 LEASED_UNTIL_NS = 1 << 62  # nobody else has a thread of its exclusive tasks
 
 
@@ -77,7 +78,7 @@ class Rig:
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, timeout_s: float = 20.0) -> None:
+    def start(self, timeout_s: float = PATIENCE_S) -> None:
         """All workers up, all threads there, every worker connected to every other."""
         for slot in sorted({t.slot.number for t in self.threads}):
             self.spawn(slot)
@@ -108,7 +109,7 @@ class Rig:
         self._workers[slot].popen.kill()
         self._workers[slot].popen.wait()
 
-    def respawn(self, slot: int, timeout_s: float = 20.0) -> None:
+    def respawn(self, slot: int, timeout_s: float = PATIENCE_S) -> None:
         """A killed worker comes back with a higher incarnation; sources go on from what was acked."""
         old = self._workers[slot]
         self._acked = {**self._acked, **self._acked_now(old)}
@@ -152,14 +153,14 @@ class Rig:
         many rows were emitted."""
         self.offer([(0.0, rate_tps)])
         self.pump(seconds)
-        self.wait(lambda: self.count_emitted() > rate_tps * seconds / 2, 20.0, "rows")
+        self.wait(lambda: self.count_emitted() > rate_tps * seconds / 2, PATIENCE_S, "rows")
         self.drain()
         return self.count_emitted()
 
     def count_emitted(self) -> int:
         return sum(self.count(task.name, mt.SOURCE_EMITTED) for task in self.topology.sources)
 
-    def drain(self, timeout_s: float = 20.0) -> None:
+    def drain(self, timeout_s: float = PATIENCE_S) -> None:
         """Sources stop; wait until everything they emitted is acked."""
         self.send("committed", draining=True)
         self.wait(self._drained, timeout_s, "sources to drain")

@@ -10,25 +10,15 @@ score   a linear model of 16 features: lists of rows (`@batched`) and columns, f
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
-import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-SCRIPTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(SCRIPTS))
-
-from psutil import Process
-
+from benchmarks.benchmark_runner import spread
+from benchmarks.data_plane import bench_data_plane as w12
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.wire import messages as m
-from headgate.topology_runtime.worker.rig import Rig
 
-FRAME = 512  # as W1 and W2 have it
 NAMES = ("source", "work", "sink")
 HERE_ALL, WORK_AWAY = (0, 0, 0), (0, 1, 0)  # slots of these
 ROWS, COLUMNS = ("Waves", "mean", "count"), ("WaveColumns", "mean_of_columns", "count_columns")
@@ -45,33 +35,19 @@ CASES = {  # what is measured: (its tasks, those of the row form, where)
 
 def run(tasks: tuple[str, ...], slots: tuple[int, ...], seconds: float) -> tuple[float, float]:
     """(rows/s at the sink, µs of CPU a row) of real workers, acks and meters on."""
-    made = [
-        Task(name, kind="source", run=f"benchmarks.data_plane.bench_column_tasks:{run}", static=Static())
-        if name == "source"
-        else Task(name, run=f"benchmarks.data_plane.bench_column_tasks:{run}")
-        for name, run in zip(NAMES, tasks, strict=True)
-    ]
+    source, *others = (f"benchmarks.data_plane.bench_column_tasks:{run}" for run in tasks)
+    made = [Task("source", kind="source", run=source, static=Static())]
+    made += [Task(name, run=run) for name, run in zip(NAMES[1:], others, strict=True)]
     topology = Topology("columns", tuple(made), tuple(Edge(a, b) for a, b in itertools.pairwise(NAMES)))
     places = {name: [slot] for name, slot in zip(NAMES, slots, strict=True)}
-    with tempfile.TemporaryDirectory() as directory:
-        settings = m.DataPlaneSettings(frame_rows=FRAME)
-        modelled = dict.fromkeys(NAMES, 16384.0)
-        rig = Rig(topology, places, directory, (str(SCRIPTS),), settings, modelled)
-        try:
-            rig.start()
-            rig.offer([(0.0, 20_000_000.0)])
-            rig.pump(1.0)
-            workers = [Process(rig.pid_of(slot)) for slot in set(slots)]
-            before, cpu_s, start = rig.count("sink"), cpu_s_of(workers), time.perf_counter()
-            rig.pump(seconds)
-            rows, took_s = rig.count("sink") - before, time.perf_counter() - start
-            return rows / took_s, 1e6 * (cpu_s_of(workers) - cpu_s) / rows
-        finally:
-            rig.stop()
-
-
-def cpu_s_of(workers: list[Process]) -> float:
-    return sum(times.user + times.system for times in (worker.cpu_times() for worker in workers))
+    modelled = dict.fromkeys(NAMES, w12.MODELLED_TPS)
+    with w12.running(topology, places, m.DataPlaneSettings(frame_rows=w12.FRAME), modelled) as rig:
+        rig.offer([(0.0, w12.FULL_TPS)])
+        rig.pump(1.0)
+        before, cpu_ns, start = rig.count("sink"), rig.cpu_ns()[""], time.perf_counter()
+        rig.pump(seconds)
+        rows, took_s = rig.count("sink") - before, time.perf_counter() - start
+        return rows / took_s, (rig.cpu_ns()[""] - cpu_ns) / rows / 1e3
 
 
 def measured(name: str, repeats: int, seconds: float) -> dict[str, object]:
@@ -87,32 +63,15 @@ def measured(name: str, repeats: int, seconds: float) -> dict[str, object]:
         said += f"{its_cpu_us:.2f} µs of CPU, 1/{cpu_ratios[-1]:.1f} of its {cpu_us:.2f}"
         print(f"{name} {i + 1}/{repeats}: {said}", file=sys.stderr)
     return {
-        "benchmark": name,
-        "n": repeats,
-        "ratio_to_rows": _spread(ratios),
-        "rows_cpu_to_its": _spread(cpu_ratios),
-        "rows_per_s": _spread(rates),
+        "case": name,
+        "ratio_to_rows": spread(ratios),
+        "rows_cpu_to_its": spread(cpu_ratios),
+        "rows_per_s": spread(rates),
     }
 
 
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+def columns(repeats: int = 5, seconds: float = 3.0) -> list[dict[str, object]]:
+    return [measured(name, repeats, seconds) for name in CASES]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    results = [measured(name, options.repeats, options.seconds) for name in CASES]
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
-        return
-    for result in results:
-        print("  ".join(f"{key}={value}" for key, value in result.items()))
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"columns": columns}

@@ -11,19 +11,16 @@ W3  200 rows/s through five stages over two workers: latency from the intended e
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import multiprocessing as mp
-import statistics
 import sys
 import tempfile
 import time
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 
-SCRIPTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(SCRIPTS))
-
+from benchmarks.benchmark_runner import SCRIPTS, spread
 from benchmarks.data_plane import bench_tasks as bt
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.keys.curve import new_pair
@@ -37,24 +34,35 @@ from headgate.topology_runtime.worker.rows import row_values as wire
 
 FRAME = 512  # of the bare limits
 MODELLED_TPS = 16384.0  # opens the window: rows in flight at most twice as many
+FULL_TPS = 20_000_000.0  # more than anything does
 NAMES = ("source", "f1", "f2", "f3", "count")
+TWO_WORKERS = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
 
 
 def topology() -> Topology:
-    runs = {
-        "source": "benchmarks.data_plane.bench_tasks:Numbers",
-        **{n: f"benchmarks.data_plane.bench_tasks:{n}" for n in NAMES[1:]},
-    }
-    tasks = tuple(
-        Task(
-            n,
-            kind="source" if n == "source" else "map",
-            run=runs[n],
-            static=Static() if n == "source" else None,
-        )
-        for n in NAMES
-    )
+    own = "benchmarks.data_plane.bench_tasks"
+    source = Task("source", kind="source", run=f"{own}:Numbers", static=Static())
+    tasks = (source, *(Task(n, run=f"{own}:{n}") for n in NAMES[1:]))
     return Topology("bench", tasks, tuple(Edge(a, b) for a, b in itertools.pairwise(NAMES)))
+
+
+@contextmanager
+def running(
+    topology: Topology,
+    places: Mapping[str, Sequence[int]],
+    settings: m.DataPlaneSettings | None = None,
+    modelled: Mapping[str, float] | None = None,
+    chained: tuple[str, ...] = (),
+) -> Iterator[Rig]:
+    """Real workers, acks and meters on, until the block is left."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = settings or m.DataPlaneSettings()
+        rig = Rig(topology, places, folder, (str(SCRIPTS),), settings, modelled or {}, chained=chained)
+        try:
+            rig.start()
+            yield rig
+        finally:
+            rig.stop()
 
 
 def bare_loop(seconds: float) -> float:
@@ -104,42 +112,24 @@ def bare_pair(seconds: float) -> float:
 
 def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] = ()) -> float:
     """Rows/s at the sink of the real workers, acks and meters on."""
-    with tempfile.TemporaryDirectory() as directory:
-        rig = Rig(
-            topology(),
-            places,
-            directory,
-            (str(SCRIPTS),),
-            m.DataPlaneSettings(frame_rows=FRAME_ROWS),
-            dict.fromkeys(NAMES, MODELLED_TPS),
-            chained=chained,
-        )
-        try:
-            rig.start()
-            rig.offer([(0.0, 20_000_000.0)])
-            rig.pump(1.0)
-            before, start = rig.count("count"), time.perf_counter()
-            rig.pump(seconds)
-            return (rig.count("count") - before) / (time.perf_counter() - start)
-        finally:
-            rig.stop()
+    settings, modelled = m.DataPlaneSettings(frame_rows=FRAME_ROWS), dict.fromkeys(NAMES, MODELLED_TPS)
+    with running(topology(), places, settings, modelled, chained) as rig:
+        rig.offer([(0.0, FULL_TPS)])
+        rig.pump(1.0)
+        before, start = rig.count("count"), time.perf_counter()
+        rig.pump(seconds)
+        return (rig.count("count") - before) / (time.perf_counter() - start)
 
 
 def our_latency(seconds: float, chained: tuple[str, ...] = ()) -> tuple[float, float]:
     """(p50, p99) in ms at 200 rows/s, five stages over two workers."""
-    places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
-    with tempfile.TemporaryDirectory() as directory:
-        rig = Rig(topology(), places, directory, (str(SCRIPTS),), chained=chained)
-        try:
-            rig.start()
-            rig.offer([(0.0, 200.0)])
-            rig.pump(1.0)
-            before = rig.latencies("count")
-            rig.pump(seconds)
-            buckets = [a - b for a, b in zip(rig.latencies("count"), before, strict=True)]
-            return percentile_ns(buckets, 0.5) / 1e6, percentile_ns(buckets, 0.99) / 1e6
-        finally:
-            rig.stop()
+    with running(topology(), TWO_WORKERS, chained=chained) as rig:
+        rig.offer([(0.0, 200.0)])
+        rig.pump(1.0)
+        before = rig.latencies("count")
+        rig.pump(seconds)
+        buckets = [a - b for a, b in zip(rig.latencies("count"), before, strict=True)]
+        return percentile_ns(buckets, 0.5) / 1e6, percentile_ns(buckets, 0.99) / 1e6
 
 
 def _echo(contact: Contact, count: int, gap_s: float) -> None:
@@ -171,10 +161,8 @@ def bare_hop(seconds: float) -> tuple[float, float]:
     return late[len(late) // 2], late[int(len(late) * 0.99)]
 
 
-def throughput(name: str, repeats: int, seconds: float) -> dict[str, object]:
-    places = {n: [0] for n in NAMES}
-    if name == "W2":
-        places = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
+def throughput(name: str, repeats: int = 5, seconds: float = 3.0) -> dict[str, object]:
+    places = TWO_WORKERS if name == "W2" else {n: [0] for n in NAMES}
     threads, chains, rates = [], [], []
     for i in range(repeats):
         bare = bare_loop(seconds) if name == "W1" else bare_pair(seconds)
@@ -184,15 +172,13 @@ def throughput(name: str, repeats: int, seconds: float) -> dict[str, object]:
         said = f"{rates[-1]:,.0f}/s, {threads[-1]:.2f} of bare, chained {chains[-1]:.2f}"
         print(f"{name} {i + 1}/{repeats}: {said}", file=sys.stderr)
     return {
-        "benchmark": name,
-        "n": repeats,
         "ratio_to_bare": spread(threads),
         "chained_to_bare": spread(chains),
         "tuples_per_s": spread(rates),
     }
 
 
-def latency(repeats: int, seconds: float) -> dict[str, object]:
+def latency(repeats: int = 5, seconds: float = 3.0) -> dict[str, object]:
     bare, threads, chains = [], [], []
     for i in range(repeats):
         bare.append(bare_hop(seconds))
@@ -200,7 +186,7 @@ def latency(repeats: int, seconds: float) -> dict[str, object]:
         chains.append(our_latency(seconds, NAMES))
         said = f"{threads[-1][0]:.2f} ms, chained {chains[-1][0]:.2f}, a bare hop {bare[-1][0]:.2f}"
         print(f"W3 {i + 1}/{repeats}: p50 {said}", file=sys.stderr)
-    result: dict[str, object] = {"benchmark": "W3", "n": repeats}
+    result: dict[str, object] = {}
     for name, ours in (("", threads), ("chained_", chains)):
         result[f"{name}p50_ms"] = spread([p50 for p50, _ in ours])
         for at, which in enumerate(("p50", "p99")):
@@ -209,29 +195,4 @@ def latency(repeats: int, seconds: float) -> dict[str, object]:
     return result
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=["W1", "W2", "W3"])
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    results = [
-        latency(options.repeats, options.seconds)
-        if name == "W3"
-        else throughput(name, options.repeats, options.seconds)
-        for name in options.names or ["W1", "W2", "W3"]
-    ]
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
-        return
-    for result in results:
-        print("  ".join(f"{key}={value}" for key, value in result.items()))
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"W1": partial(throughput, "W1"), "W2": partial(throughput, "W2"), "W3": latency}

@@ -11,21 +11,15 @@ workers' own meters tell it. Each leg is a mean; the source's is what is left of
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import tempfile
-from pathlib import Path
+from typing import Any
 
-SCRIPTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(SCRIPTS))
-
+from benchmarks.benchmark_runner import spread
 from benchmarks.data_plane import bench_data_plane as w3
 from headgate.topology_runtime.latency.latency_buckets import bucket_ns
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.rig import Rig
 
-PLACES = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
 TASKS = w3.NAMES[1:]
 RATE_TPS = 200.0
 LINK = "f1", "f2"
@@ -43,17 +37,12 @@ class Counted:
 
 def legs(seconds: float, chained: tuple[str, ...]) -> dict[str, float]:
     """Mean ms of each leg, in order of a row's way; `whole` of all of them."""
-    with tempfile.TemporaryDirectory() as directory:
-        rig = Rig(w3.topology(), PLACES, directory, (str(SCRIPTS),), chained=chained)
-        try:
-            rig.start()
-            rig.offer([(0.0, RATE_TPS)])
-            rig.pump(1.0)
-            before = Counted(rig)
-            rig.pump(seconds)
-            return between(before, Counted(rig))
-        finally:
-            rig.stop()
+    with w3.running(w3.topology(), w3.TWO_WORKERS, chained=chained) as rig:
+        rig.offer([(0.0, RATE_TPS)])
+        rig.pump(1.0)
+        before = Counted(rig)
+        rig.pump(seconds)
+        return between(before, Counted(rig))
 
 
 def between(before: Counted, after: Counted) -> dict[str, float]:
@@ -70,44 +59,23 @@ def between(before: Counted, after: Counted) -> dict[str, float]:
     return {"source": whole - sum(found.values()), **found, "whole": whole}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
+def all_legs(repeats: int = 5, seconds: float = 3.0) -> dict[str, Any]:
     runs: dict[str, list[dict[str, float]]] = {"a thread per task": [], "chained": []}
     hops = []
-    for turn in range(options.repeats):
-        hops.append(w3.bare_hop(options.seconds)[0])
+    for turn in range(repeats):
+        hops.append(w3.bare_hop(seconds)[0])
         for name, chained in zip(runs, ((), w3.NAMES), strict=True):
-            runs[name].append(legs(options.seconds, chained))
+            runs[name].append(legs(seconds, chained))
         told = ", ".join(f"{name} {its[-1]['whole']:.2f} ms" for name, its in runs.items())
-        print(f"legs {turn + 1}/{options.repeats}: {told}, a bare hop {hops[-1]:.2f}", file=sys.stderr)
-    result = {
-        "benchmark": "legs",
-        "n": options.repeats,
-        "hop_ms": w3.spread(hops),
-        "legs_ms": {
-            name: {leg: w3.spread([run[leg] for run in its]) for leg in its[0]} for name, its in runs.items()
-        },
+        print(f"legs {turn + 1}/{repeats}: {told}, a bare hop {hops[-1]:.2f}", file=sys.stderr)
+    return {
+        "hop_ms": spread(hops),
+        "legs_ms": [
+            {"how": name, "leg": leg, **spread([run[leg] for run in its])}
+            for name, its in runs.items()
+            for leg in its[0]
+        ],
     }
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": [result]}, indent=2))
-        return
-    print(f"a bare hop {told_of(w3.spread(hops))} ms; n = {options.repeats}, medians")
-    for name, its in result["legs_ms"].items():  # type: ignore[attr-defined]
-        print(f"\n{name}, ms of a row")
-        for leg, spread in its.items():
-            print(f"  {leg:14} {told_of(spread)}")
 
 
-def told_of(spread: dict[str, float]) -> str:
-    return f"{spread['median']:.3f} ({spread['min']:.3f} to {spread['max']:.3f})"
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"legs": all_legs}

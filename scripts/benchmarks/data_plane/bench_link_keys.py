@@ -7,18 +7,15 @@ links (PUSH and PULL sockets), and nothing but that; their words to their agent 
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from benchmarks.benchmark_runner import spread
 from benchmarks.data_plane.bench_data_plane import NAMES, ours
 
 PLACES = {name: [0 if name in ("source", "f1") else 1] for name in NAMES}
@@ -52,32 +49,16 @@ def plain_links() -> Iterator[None]:
                 os.environ["PYTHONPATH"] = before
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
+def keyed_and_plain(repeats: int = 5, seconds: float = 4.0) -> dict[str, Any]:
     ratios, rates = [], []
-    for n in range(options.repeats):
+    for n in range(repeats):
         with plain_links():
-            plain = ours(options.seconds, PLACES)
-        rates.append(ours(options.seconds, PLACES))
+            plain = ours(seconds, PLACES)
+        rates.append(ours(seconds, PLACES))
         ratios.append(rates[-1] / plain)
-        print(
-            f"{n + 1}/{options.repeats}: {rates[-1]:,.0f}/s, {ratios[-1]:.2f} of {plain:,.0f}/s",
-            file=sys.stderr,
-        )
-    found = {
-        "n": options.repeats,
-        "ratio": round(statistics.median(ratios), 3),
-        "least": round(min(ratios), 3),
-        "most": round(max(ratios), 3),
-        "tuples_per_s": round(statistics.median(rates)),
-    }
-    print(json.dumps(found) if options.output == "json" else "  ".join(f"{k} {v}" for k, v in found.items()))
+        told = f"{n + 1}/{repeats}: {rates[-1]:,.0f}/s, {ratios[-1]:.2f} of {plain:,.0f}/s"
+        print(told, file=sys.stderr)
+    return {"ratio": spread(ratios), "tuples_per_s": spread(rates)}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"W2-keys": keyed_and_plain}

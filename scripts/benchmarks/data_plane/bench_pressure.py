@@ -16,8 +16,6 @@ burst         500 rows/s, ten times as many for a second, a sink that takes 1,60
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 import time
@@ -29,9 +27,7 @@ from typing import Any
 
 from scipy.stats import theilslopes
 
-SCRIPTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(SCRIPTS))
-
+from benchmarks.benchmark_runner import SCRIPTS
 from benchmarks.data_plane.bench_pressure_tasks import ROWS_MOST
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.latency.latency_buckets import percentile_ns
@@ -161,7 +157,7 @@ def pressed(
 
 
 def stopped_sink(
-    seconds: float, row_bytes: int = 10, again_rows: int = 10_000, middle: Task = SAME
+    seconds: float = 15.0, row_bytes: int = 10, again_rows: int = 10_000, middle: Task = SAME
 ) -> dict[str, Any]:
     with pressed(row_bytes=row_bytes, middle=middle) as run:
         run.rig.offer([(0.0, FULL_TPS)])
@@ -181,15 +177,15 @@ def stopped_sink(
         return {**found, "moved_meanwhile": moved, "moving_again_s": round(again_s, 2), **run.end()}
 
 
-def large_rows(seconds: float) -> dict[str, Any]:
+def large_rows(seconds: float = 15.0) -> dict[str, Any]:
     return stopped_sink(seconds, row_bytes=200_000, again_rows=200)
 
 
-def large_keyed(seconds: float) -> dict[str, Any]:
+def large_keyed(seconds: float = 15.0) -> dict[str, Any]:
     return stopped_sink(seconds, row_bytes=200_000, again_rows=200, middle=PASSED)
 
 
-def grown_rows(seconds: float) -> dict[str, Any]:
+def grown_rows(seconds: float = 15.0) -> dict[str, Any]:
     return stopped_sink(seconds, again_rows=200, middle=GROWN)
 
 
@@ -198,7 +194,7 @@ def keeping(rate_tps: float = 2000.0, middle: Task = KEEPS) -> AbstractContextMa
     return pressed(modelled=rate_tps, row_bytes=20_000, middle=middle, middle_in=(1,))
 
 
-def kept_rows(seconds: float, rate_tps: float = 2000.0, middle: Task = KEEPS) -> dict[str, Any]:
+def kept_rows(seconds: float = 15.0, rate_tps: float = 2000.0, middle: Task = KEEPS) -> dict[str, Any]:
     with keeping(rate_tps, middle) as run:
         most = [0.0, 0.0]
         run.rig.offer([(0.0, rate_tps)])
@@ -209,25 +205,25 @@ def kept_rows(seconds: float, rate_tps: float = 2000.0, middle: Task = KEEPS) ->
         return {"mb_of_source": round(most[0], 1), "mb_of_keeper": round(most[1], 1), **run.end()}
 
 
-def keyed_rows(seconds: float) -> dict[str, Any]:
+def keyed_rows(seconds: float = 15.0) -> dict[str, Any]:
     return kept_rows(seconds, 500.0, PASSED)
 
 
-def slow_sink(seconds: float) -> dict[str, Any]:
+def slow_sink(seconds: float = 15.0) -> dict[str, Any]:
     with pressed(sink_pause_s=0.001, modelled=1000.0) as run:
         run.rig.offer([(0.0, FULL_TPS)])
         run.rig.pump(WARM_UP_S)
         return {**run.flat(seconds), **run.end()}
 
 
-def slow_key(seconds: float) -> dict[str, Any]:
+def slow_key(seconds: float = 15.0) -> dict[str, Any]:
     with pressed(modelled=1000.0, middle=SLOW_KEY, middle_in=(0, 1)) as run:
         run.rig.offer([(0.0, FULL_TPS)])
         run.rig.pump(WARM_UP_S)
         return {**run.flat(seconds), **run.end()}
 
 
-def burst(seconds: float) -> dict[str, Any]:
+def burst(seconds: float = 15.0) -> dict[str, Any]:
     with pressed(sink_pause_s=0.0005, modelled=1600.0) as run:
         run.rig.offer([(0.0, 500.0), (WARM_UP_S + 3.0, 5000.0), (WARM_UP_S + 4.0, 500.0)])
         run.rig.pump(WARM_UP_S)
@@ -238,7 +234,7 @@ def burst(seconds: float) -> dict[str, Any]:
         return {"p99_ms": {name: round(value, 1) for name, value in found.items()}, **run.end()}
 
 
-RUNS = {
+BENCHMARKS = {
     "stopped-sink": stopped_sink,
     "large-rows": large_rows,
     "large-keyed": large_keyed,
@@ -249,20 +245,3 @@ RUNS = {
     "slow-key": slow_key,
     "burst": burst,
 }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(RUNS))
-    parser.add_argument("--seconds", type=float, default=15.0)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    for name in options.names or RUNS:
-        found = {"benchmark": name, "seconds": options.seconds, **RUNS[name](options.seconds)}
-        print(
-            json.dumps(found) if options.output == "json" else "  ".join(f"{k}={v}" for k, v in found.items())
-        )
-
-
-if __name__ == "__main__":
-    main()

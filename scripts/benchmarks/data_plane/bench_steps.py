@@ -10,8 +10,6 @@ of a row in real workers, by the system: what that is more are wakes, the lock, 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -20,15 +18,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-SCRIPTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(SCRIPTS))
-
+from benchmarks.benchmark_runner import SCRIPTS
 from benchmarks.data_plane import bench_data_plane as w12
 from benchmarks.data_plane import bench_work as w4
 from headgate.topology_runtime.api.cluster import Slot
@@ -282,7 +277,7 @@ def real(name: str, chained: bool, seconds: float) -> float:
         last = rig.topology.tasks[-1].name
         try:
             rig.start()
-            rig.offer([(0.0, 20_000_000.0)])
+            rig.offer([(0.0, w12.FULL_TPS)])
             rig.pump(1.0)
             rows, ns = rig.count(last), rig.cpu_ns()[""]
             rig.pump(seconds)
@@ -301,39 +296,32 @@ def plain(name: str, seconds: float) -> float:
     return (time.perf_counter() - begun) / total * 1e6
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--of", nargs="+", choices=WORKS, default=WORKS)
-    parser.add_argument("-n", "--repeats", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
+def of_works(of: tuple[str, ...] = WORKS, repeats: int = 3, seconds: float = 1.0) -> list[dict[str, Any]]:
+    if unknown := set(of) - set(WORKS):
+        sys.exit(f"error: no steps of {', '.join(unknown)}; there are {', '.join(WORKS)}")
     garbage.begin()
     results: list[dict[str, Any]] = []
-    for name, chained in ((name, chained) for name in options.of for chained in (True, False)):
+    for name, chained in ((name, chained) for name in of for chained in (True, False)):
         runs = []
-        for i in range(options.repeats):
-            bare = plain(name, options.seconds / 2)
-            by_step, timed, not_timed = stepped(name, chained, options.seconds)
+        for i in range(repeats):
+            bare = plain(name, seconds / 2)
+            by_step, timed, not_timed = stepped(name, chained, seconds)
             told = {**by_step, "all steps, timed": timed, "the same, not timed": not_timed}
-            told["a frame of one row"] = of_one_row(name, chained, options.seconds / 2)
+            told["a frame of one row"] = of_one_row(name, chained, seconds / 2)
             told["plain loop"] = bare
             if name != "W4":
-                told["a list for each function"] = lists(options.seconds / 2)
-            runs.append({**told, "CPU in real workers": real(name, chained, options.seconds)})
+                told["a list for each function"] = lists(seconds / 2)
+            runs.append({**told, "CPU in real workers": real(name, chained, seconds)})
             how = "chained" if chained else "a thread per task"
-            print(f"{name} {how} {i + 1}/{options.repeats}: {not_timed:.2f} µs a row", file=sys.stderr)
+            print(f"{name} {how} {i + 1}/{repeats}: {not_timed:.2f} µs a row", file=sys.stderr)
         median = {step: round(statistics.median(run[step] for run in runs), 3) for step in runs[0]}
-        results.append({"of": name, "chained": chained, "n": options.repeats, "us_per_row": median})
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
-        return
-    for result in results:
-        print(f"{result['of']} {'chained' if result['chained'] else 'a thread per task'}, µs of a row")
-        for step, us in result["us_per_row"].items():
-            print(f"  {step:<42} {us:6.3f}")
+        results.append({"of": name, "chained": chained, "n": repeats, "us_per_row": median})
+    return results
 
 
-if __name__ == "__main__":
-    main()
+def table(result: dict[str, Any]) -> str:
+    lines = [f"{result['of']} {'chained' if result['chained'] else 'a thread per task'}, µs of a row"]
+    return "\n".join([*lines, *(f"  {step:<42} {us:6.3f}" for step, us in result["us_per_row"].items())])
+
+
+BENCHMARKS = {"steps": of_works}

@@ -10,7 +10,6 @@ object  a dict in the task's object, as a plain loop has it
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -19,38 +18,28 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-SCRIPTS = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(SCRIPTS))
-
-from benchmarks.data_plane.bench_data_plane import MODELLED_TPS, spread
+from benchmarks.benchmark_runner import spread
+from benchmarks.data_plane.bench_data_plane import FULL_TPS, MODELLED_TPS, running
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.run_options import FRAME_ROWS
-from headgate.topology_runtime.worker.rig import Rig
 from peers import work
 
 NAMES = ("events", "parse", "count", "sink")
+OWN = "benchmarks.data_plane.bench_work_tasks"
 COUNTS = {
     "kept": Task("count", run="headgate.topology_runtime.tasks.stateful:CountByKey", state="keyed"),
-    "object": Task("count", run="benchmarks.data_plane.bench_work_tasks:CountHere"),
+    "object": Task("count", run="peers.headgate_tasks:Count"),
 }
 MOST_S = 120.0  # a run that takes longer has failed
 
 
 def topology(count: str, total: int, library: str, path: str) -> Topology:
     tasks = (
-        Task(
-            "events",
-            kind="source",
-            run="benchmarks.data_plane.bench_work_tasks:Events",
-            params={"total": total},
-            static=Static(),
-        ),
-        Task("parse", run="benchmarks.data_plane.bench_work_tasks:Parse", params={"library": library}),
+        Task("events", kind="source", run=f"{OWN}:Events", params={"total": total}, static=Static()),
+        Task("parse", run="peers.headgate_tasks:Parse", params={"library": library}),
         COUNTS[count],
-        Task(
-            "sink", run="benchmarks.data_plane.bench_work_tasks:Last", params={"total": total, "path": path}
-        ),
+        Task("sink", run=f"{OWN}:Last", params={"total": total, "path": path}),
     )
     edges = (
         Edge("events", "parse"),
@@ -82,27 +71,17 @@ def ours(count: str, total: int, library: str, chained: bool, modelled_tps: floa
     """The workers, from the offer to the last event at the sink."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "counts.json"
-        rig = Rig(
-            topology(count, total, library, str(path)),
-            {name: [0] for name in NAMES},
-            folder,
-            (str(SCRIPTS),),
-            m.DataPlaneSettings(frame_rows=FRAME_ROWS),
-            dict.fromkeys(NAMES, modelled_tps),
-            chained=NAMES if chained else (),
-        )
-        try:
-            rig.start()
+        made, places = topology(count, total, library, str(path)), {name: [0] for name in NAMES}
+        settings, modelled = m.DataPlaneSettings(frame_rows=FRAME_ROWS), dict.fromkeys(NAMES, modelled_tps)
+        with running(made, places, settings, modelled, NAMES if chained else ()) as rig:
             before, start = rig.cpu_ns(), time.perf_counter()
-            rig.offer([(0.0, 20_000_000.0)])
+            rig.offer([(0.0, FULL_TPS)])
             rig.wait(lambda: rig.count("sink") >= total, MOST_S, "the last event at the sink")
             rate = total / (time.perf_counter() - start)
             cpu_ns = {name: (ns - before[name]) / total for name, ns in rig.cpu_ns().items()}
             rig.wait(path.exists, 10.0, "the sink's counts")
             check(json.loads(path.read_text()), total)
             return Measured(rate, cpu_ns)
-        finally:
-            rig.stop()
 
 
 def check(counts: dict[str, int], total: int) -> None:
@@ -116,37 +95,30 @@ def name(count: str, chained: bool) -> str:
     return f"{count}_chained" if chained else count
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=["W4"])
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument(
-        "--json", choices=["msgspec", "json"], default="msgspec", help="what parses, on both sides"
-    )
-    parser.add_argument("--counts", default=",".join(COUNTS), help="forms of the count: kept, object")
-    parser.add_argument(
-        "--modelled-tps", type=float, default=MODELLED_TPS, help="twice as many rows are in flight at most"
-    )
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    forms = [(count, chained) for count in options.counts.split(",") for chained in (False, True)]
-    total = max(200_000, int(plain(200_000, options.json).per_s * options.seconds / 2))
+def w4(
+    repeats: int = 5,
+    seconds: float = 3.0,
+    parser: str = "msgspec",
+    counts: tuple[str, ...] = COUNTS,
+    modelled_tps: float = MODELLED_TPS,
+) -> dict[str, Any]:
+    """parser: msgspec or json, on both sides; counts: forms of the count; twice as many rows as modelled are in flight
+    at most."""
+    forms = [(count, chained) for count in counts for chained in (False, True)]
+    total = max(200_000, int(plain(200_000, parser).per_s * seconds / 2))
     bare: list[Measured] = []
     found: dict[tuple[str, bool], list[Measured]] = {form: [] for form in forms}
-    for i in range(options.repeats):
-        bare.append(plain(total, options.json))
+    for i in range(repeats):
+        bare.append(plain(total, parser))
         for form in forms:
-            found[form].append(ours(form[0], total, options.json, form[1], options.modelled_tps))
+            found[form].append(ours(form[0], total, parser, form[1], modelled_tps))
         said = ", ".join(
             f"{name(*form)} {runs[-1].per_s / bare[-1].per_s:.2f}" for form, runs in found.items()
         )
-        print(f"W4 {i + 1}/{options.repeats}: of {bare[-1].per_s:,.0f}/s: {said}", file=sys.stderr)
+        print(f"W4 {i + 1}/{repeats}: of {bare[-1].per_s:,.0f}/s: {said}", file=sys.stderr)
     result: dict[str, Any] = {
-        "benchmark": "W4",
-        "n": options.repeats,
         "events": total,
-        "parsed_by": options.json,
+        "parsed_by": parser,
     }
     for form, runs in found.items():
         result[f"{name(*form)}_to_plain"] = spread(
@@ -160,12 +132,7 @@ def main() -> None:
         }
     result["plain_cpu_ns"] = round(statistics.median(run.cpu_ns[""] for run in bare))
     result["plain_per_s"] = spread([run.per_s for run in bare])
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": [result]}, indent=2))
-        return
-    for key, value in result.items():
-        print(f"{key:>32}  {value}")
+    return result
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"W4": w4}

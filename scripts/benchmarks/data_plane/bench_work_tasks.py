@@ -24,27 +24,6 @@ class Events(Source):
 
 
 @any_thread
-class Parse:
-    def __init__(self, library: str) -> None:
-        self._parse = work.parser(library)
-
-    def __call__(self, data: bytes) -> work.Event:
-        return self._parse(data)
-
-
-class CountHere:
-    """Counts by key in its own object: gone with its thread, as in a plain loop."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
-
-    def __call__(self, row: work.Event) -> work.Counted:
-        key, counts = row[0], self._counts
-        counts[key] = count = counts.get(key, 0) + 1
-        return key, count
-
-
-@any_thread
 class Last:
     """The sink: writes the newest count of each user to a file when it has had `total` rows."""
 

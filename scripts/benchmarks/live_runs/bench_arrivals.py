@@ -1,14 +1,12 @@
 """A stream at its own pace, up and down: what headgate says of it against what its sender and its sink measured.
 
-arrivals  a process sends 20, 100, 400 and 50 rows/s by UDP for a while each, in `--runs` runs: rows offered in two
+arrivals  a process sends 20, 100, 400 and 50 rows/s by UDP for a while each, `-n` times: rows offered in two
           seconds, the time until a step is decided on, the lag and how long it took to go, latency
 """
 # bench: arrivals – a sender at its own pace, 20 to 400 rows/s: offered, decided, lag, latency by its own clock
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -16,8 +14,6 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from watched_runs.arrivals import Followed, S, followed
 
@@ -84,23 +80,17 @@ def row(number: int, run: Followed) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--runs", type=int, default=4)
-    parser.add_argument("--each", type=float, default=20.0, help="seconds at each rate")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    options = parser.parse_args()
-    steps = [(rate, options.each) for rate in RATES]
+def arrivals(repeats: int = 4, each: float = 20.0) -> dict[str, Any]:
+    """each: seconds at each rate."""
+    steps = [(rate, each) for rate in RATES]
     rows = []
-    for number in range(1, options.runs + 1):
+    for number in range(1, repeats + 1):
         with tempfile.TemporaryDirectory(prefix="headgate-arrivals-") as folder:
-            run = followed(Path(folder), steps, len(RATES) * options.each + SPARE_S, "4,4,4,4")
+            run = followed(Path(folder), steps, len(RATES) * each + SPARE_S, "4,4,4,4")
             rows.append(row(number, run))
-        print(f"run {number} of {options.runs}", file=sys.stderr)
+        print(f"run {number} of {repeats}", file=sys.stderr)
     decided = [s for one in rows for s in one["decided_s"] if s is not None]
-    result = {
-        "benchmark": "arrivals",
+    return {
         "steps": len(decided),
         "decided_s_median": round(statistics.median(decided), 2) if decided else None,
         "decided_s_most": max(decided, default=None),
@@ -108,15 +98,6 @@ def main() -> None:
         "looks_off": f"{sum(one['looks_off'] for one in rows)} of {sum(one['looks'] for one in rows)}",
         "runs": rows,
     }
-    if options.output == "json":
-        print(json.dumps(result))
-        return
-    for name, value in result.items():
-        if name != "runs":
-            print(f"{name}: {value}")
-    for one in rows:
-        print("  " + "  ".join(f"{name} {value}" for name, value in one.items()))
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"arrivals": arrivals}

@@ -7,28 +7,22 @@ virtual environment; hosts share this machine's cores, so all of them wait for e
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import statistics
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from benchmarks.benchmark_runner import spread
 from watched_runs.host_bed import Cluster, arrived, bed, missing, wheelhouse
 
 BEFORE_S, WINDOW_S = 16.0, 5.0
 VMS = ("vm1", "vm2", "vm3", "vm4", "vm5")
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    found = {"median": statistics.median(values), "min": min(values), "max": max(values)}
-    return {"n": len(values), **{name: round(value, 2) for name, value in found.items()}}
 
 
 def timed(cluster: Cluster, command: str, *words: str) -> tuple[float, str]:
@@ -112,27 +106,12 @@ def upgrade(wheels: Path) -> dict[str, float]:
     }
 
 
-BENCHMARKS = {"cluster": once, "cluster-upgrade": upgrade}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    arguments = parser.parse_args()
+def repeated(once: Callable[[Path], dict[str, float]], repeats: int = 5) -> dict[str, Any]:
     if (why := missing()) is not None:
         sys.exit(why)
     wheels = wheelhouse()
-    for benchmark in arguments.names or BENCHMARKS:
-        rounds = [BENCHMARKS[benchmark](wheels) for _ in range(arguments.repeats)]
-        found: dict[str, Any] = {name: spread([one[name] for one in rounds]) for name in rounds[0]}
-        if arguments.output == "json":
-            print(json.dumps({"benchmark": benchmark, "hosts": len(VMS), **found}, indent=1))
-            continue
-        for name, value in found.items():
-            print(f"{name:16} median {value['median']}, {value['min']} to {value['max']} (n = {value['n']})")
+    rounds = [once(wheels) for _ in range(repeats)]
+    return {"hosts": len(VMS), **{name: spread([one[name] for one in rounds]) for name in rounds[0]}}
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"cluster": partial(repeated, once), "cluster-upgrade": partial(repeated, upgrade)}

@@ -6,14 +6,10 @@ failpoints  all of them (or every third: --third 0, 1 or 2), 12 on one run; rows
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from watched_runs.failpoint_runs import POINTS, Enactments, Outcome, Point, as_data, share_of, told
 
@@ -33,32 +29,21 @@ def failpoints(points: tuple[Point, ...]) -> tuple[list[Outcome], dict[str, Any]
             enactments.running.end()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=["failpoints"])
-    parser.add_argument("--third", type=int, choices=range(3), help="of the points, instead of all")
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    thirds = range(3) if options.third is None else [options.third]
-    runs = [failpoints(share_of(third, 3)) for third in thirds]
+def all_failpoints(third: int | None = None) -> dict[str, Any]:
+    """third: 0, 1 or 2, of the points, instead of all."""
+    thirds = range(3) if third is None else [third]
+    runs = [failpoints(share_of(one, 3)) for one in thirds]
     outcomes = [outcome for found, _ in runs for outcome in found]
-    result = {
-        "benchmark": "failpoints",
+    good = sum(one.good for one in outcomes)
+    return {
         "points": len(outcomes),
         "of": len(POINTS),
-        "good": sum(one.good for one in outcomes),
+        "good": good,
         "slowest_s": max(one.seconds for one in outcomes),
         "rows": [rows for _, rows in runs],
         "outcomes": [as_data(one) for one in outcomes],
+        "whole": good == len(outcomes) and all(rows["whole"] and not rows["left_behind"] for _, rows in runs),
     }
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": [result]}, indent=2))
-    else:
-        print(told(outcomes))
-        print("\n".join(f"{name}: {value}" for name, value in result.items() if name != "outcomes"))
-    whole = all(rows["whole"] and not rows["left_behind"] for _, rows in runs)
-    sys.exit(0 if whole and result["good"] == result["points"] else 1)
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"failpoints": all_failpoints}

@@ -6,8 +6,6 @@ faults  each role so many times, 20 s apart, on one run; then one worker four ti
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import sys
 import tempfile
@@ -15,28 +13,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from watched_runs.trials import trial
 
 
-def faults(times: int, apart_s: float, rate_tps: float, seed: int) -> dict[str, Any]:
-    """One run; every role killed `times` times, a random process of it each time."""
+def faults(repeats: int = 5, apart: float = 20.0, rate: float = 100.0, seed: int = 1) -> dict[str, Any]:
+    """One run; every role killed so often, `apart` seconds apart, a random process of it each time."""
     choose = random.Random(seed)
-    kills = ["worker", "agent", "controller"] * times
-    seconds = apart_s * (len(kills) + 1) + 20.0
+    kills = ["worker", "agent", "controller"] * repeats
+    seconds = apart * (len(kills) + 1) + 20.0
     back_s: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with trial(folder, f"{rate_tps:g}", seconds, ["--vms", "4,4"]) as running:
+        with trial(folder, f"{rate:g}", seconds, ["--vms", "4,4"]) as running:
             running.wait_for_tuples()
             everyone: set[int] = set()
             for i, role in enumerate(kills):
-                time.sleep(apart_s)
+                time.sleep(apart)
                 everyone |= set(running.everyone())
                 pids = running.pids(role)
                 running.kill(role, choose.randrange(len(pids)))
-                back_s.append(running.wait_for_tuples(more_than=len(running.stored()) + int(rate_tps)))
+                back_s.append(running.wait_for_tuples(more_than=len(running.stored()) + int(rate)))
                 print(
                     f"{i + 1}/{len(kills)} {role}: a second's rows after {back_s[-1]:.2f} s", file=sys.stderr
                 )
@@ -44,7 +40,6 @@ def faults(times: int, apart_s: float, rate_tps: float, seed: int) -> dict[str, 
             summary = running.finish()
             time.sleep(1.0)
             return {
-                "benchmark": "faults",
                 "kills": len(kills),
                 "seed": seed,
                 "missing_at_the_sink": len(running.missing(summary["tuples"]["emitted"])),
@@ -55,22 +50,4 @@ def faults(times: int, apart_s: float, rate_tps: float, seed: int) -> dict[str, 
             }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=["faults"])
-    parser.add_argument("-n", "--repeats", type=int, default=5, help="kills of each role")
-    parser.add_argument("--apart", type=float, default=20.0, help="seconds between kills")
-    parser.add_argument("--rate", type=float, default=100.0, help="rows/s")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    result = faults(options.repeats, options.apart, options.rate, options.seed)
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": [result]}, indent=2))
-        return
-    for key, value in result.items():
-        print(f"{key}: {value}")
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"faults": faults}

@@ -8,9 +8,7 @@ losses  a worker, an agent or the controller is killed in turn, a plan is made b
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import subprocess
 import sys
 import tempfile
@@ -18,9 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from typing import Any, NamedTuple
 
 from headgate.topology_runtime.errors import HeadgateError
 from watched_runs.counted_run import CountedRun
@@ -46,10 +42,18 @@ def burning(loops: int) -> Iterator[None]:
             process.wait()
 
 
+class Asked(NamedTuple):
+    rows: float
+    kills: int
+    apart: float
+    burn: int
+    seed: int
+
+
 class Losses:
     """One run until it had enough of everything."""
 
-    def __init__(self, running: CountedRun, options: argparse.Namespace) -> None:
+    def __init__(self, running: CountedRun, options: Asked) -> None:
         self.running, self.options = running, options
         self.faults = Faults(running, options.seed)
         self.planned: Counter[str] = Counter()
@@ -69,14 +73,14 @@ class Losses:
         self.running.end(END_S)
         summary = self.running.finish()
         return {
-            "benchmark": "losses",
             "seconds": round(time.monotonic() - began, 1),
             "rate_tps": self.running.rate_tps,
             "burn": self.options.burn,
             "kills": dict(self.faults.done),
             "replans": dict(self.planned) | {"in force": sum(p["in_force"] for p in summary["plans"])},
             "longest_until_rows_came_again_s": round(max(self.back_s, default=0.0), 2),
-            "rows": self.running.verdict(summary),
+            "rows": (rows := self.running.verdict(summary)),
+            "whole": rows["whole"],
             "tuples": summary["tuples"],
         }
 
@@ -115,34 +119,23 @@ class Losses:
             self.planned["refused, or nobody there"] += 1
 
 
-def losses(options: argparse.Namespace) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="headgate-losses-") as folder, burning(options.burn):
-        running = CountedRun(Path(folder), options.rate, HOURS_MOST * 3600, slot_cores=options.slot_cores)
+def losses(
+    rows: float = 1e6,
+    kills: int = 50,
+    rate: float = 1500.0,
+    apart: float = 4.0,
+    burn: int = 0,
+    slot_cores: float = 0.25,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """At least so many rows at each sink and kills of each role; apart: seconds without a kill, at least."""
+    options = Asked(rows, kills, apart, burn, seed)
+    with tempfile.TemporaryDirectory(prefix="headgate-losses-") as folder, burning(burn):
+        running = CountedRun(Path(folder), rate, HOURS_MOST * 3600, slot_cores=slot_cores)
         try:
             return Losses(running, options).run()
         finally:
             running.end()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=["losses"])
-    parser.add_argument("--rows", type=float, default=1e6, help="at least so many at each sink")
-    parser.add_argument("--kills", type=int, default=50, help="at least so many of each role")
-    parser.add_argument("--rate", type=float, default=1500.0, help="rows/s")
-    parser.add_argument("--apart", type=float, default=4.0, help="seconds without a kill, at least")
-    parser.add_argument("--burn", type=int, default=0, help="busy loops beside it")
-    parser.add_argument("--slot-cores", type=float, default=0.25)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    result = losses(options)
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": [result]}, indent=2))
-    else:
-        print("\n".join(f"{name}: {value}" for name, value in result.items()))
-    sys.exit(0 if result["rows"]["whole"] else 1)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"losses": losses}

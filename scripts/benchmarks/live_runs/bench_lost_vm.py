@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -17,8 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from benchmarks.benchmark_output import parser_of, tell
+from benchmarks.benchmark_runner import spread
 from headgate.dashboards.runs.connection import asked
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.keys.keyring import Keyring
@@ -180,28 +178,17 @@ def again_s(times_ns: list[int], killed_ns: int) -> float:
     return (max(gaps)[1] - killed_ns) / 1e9 if gaps else float("inf")
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("-n", "--runs", type=int, default=10)
-    given = parser.parse_args()
+def lost_vm(repeats: int = 10) -> dict[str, Any]:
     found = []
-    for number in range(given.runs):
-        print(f"run {number + 1} of {given.runs}", file=sys.stderr)
+    for number in range(repeats):
+        print(f"run {number + 1} of {repeats}", file=sys.stderr)
         found.append(once(number))
-    times = sorted(one["again_s"] for one in found)
-    tell(
-        {
-            "benchmark": "lost-vm",
-            "n": len(found),
-            "again_s_median": round(statistics.median(times), 2),
-            "again_s_most": round(times[-1], 2),
-            "lost": sum(one["lost"] for one in found),
-            "killed": [" ".join(one["killed"]) for one in found],
-            "load": round(os.getloadavg()[0], 1),
-        },
-        given.output,
-    )
+    return {
+        "again_s": spread([one["again_s"] for one in found]),
+        "lost": sum(one["lost"] for one in found),
+        "killed": [" ".join(one["killed"]) for one in found],
+        "load": round(os.getloadavg()[0], 1),
+    }
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"lost-vm": lost_vm}

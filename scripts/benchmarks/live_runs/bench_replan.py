@@ -7,21 +7,19 @@ dip     plans forced to and fro at a constant load of 70 %: how much the output 
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from benchmarks.benchmark_runner import spread
 from headgate.dashboards.runs.connection import contact_of
 from headgate.topology_runtime.wire.channels import ask
 from headgate.topology_runtime.wire.messages import Request
@@ -34,12 +32,6 @@ AROUND_S = 5.0
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    ordered = sorted(values)
-    p95 = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
-    return {"n": len(values), "median": statistics.median(values), "p95": p95, "max": ordered[-1]}
 
 
 def steps_and_ramp(cycles: int) -> tuple[str, list[float], float]:
@@ -56,8 +48,9 @@ def steps_and_ramp(cycles: int) -> tuple[str, list[float], float]:
     return "\n".join(lines) + "\n", steps, at + 15.0
 
 
-def replan(cycles: int, folder: Path) -> dict[str, Any]:
-    """Steps 1 → 3 → 1, then a ramp."""
+def replan(folder: Path, repeats: int) -> dict[str, Any]:
+    """So many steps, 1 → 3 → 1, then a ramp."""
+    cycles = max(1, repeats // 2)
     rates, steps, seconds = steps_and_ramp(cycles)
     (folder / "rates.txt").write_text(rates)
     say(f"replan: {cycles} cycles of steps and a ramp, {seconds:.0f} s")
@@ -70,7 +63,6 @@ def replan(cycles: int, folder: Path) -> dict[str, Any]:
         found = [p["at_s"] - step for p in plans if step <= p["at_s"] < following]
         after.append(found[0] if found else float("inf"))
     return {
-        "benchmark": "replan",
         "replans": len(plans),
         "decided_after_step_s": spread(after),
         "in_force_after_s": spread([p["enacted_s"] for p in plans]),
@@ -88,7 +80,7 @@ def command(running: Trial, name: str, **arguments: Any) -> Any:
     return reply.data
 
 
-def dip(replans: int, folder: Path) -> dict[str, Any]:
+def dip(folder: Path, replans: int) -> dict[str, Any]:
     """Plans for 85 and 60 rows/s in turn while 42 are offered, 70 % of the lower."""
     offered, between = 42.0, 22.0
     say(f"dip: {replans} forced plans, {between * replans + 15:.0f} s")
@@ -106,7 +98,6 @@ def dip(replans: int, folder: Path) -> dict[str, Any]:
         lost = len(running.missing(summary["tuples"]["emitted"]))
     plans = [plan for plan in summary["plans"] if plan["reason"] == "operator"]
     return {
-        "benchmark": "dip",
         "forced_plans": len(plans),
         "dip": spread(dips(folder, times)),
         "in_force_after_s": spread([p["enacted_s"] for p in plans]),
@@ -134,26 +125,9 @@ def dips(folder: Path, times: list[datetime]) -> list[float]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=["replan", "dip"])
-    parser.add_argument("-n", "--repeats", type=int, default=10, help="steps, or forced plans")
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    results = []
-    for name in options.names or ["replan", "dip"]:
-        with tempfile.TemporaryDirectory() as folder:
-            if name == "replan":
-                results.append(replan(max(1, options.repeats // 2), Path(folder)))
-            else:
-                results.append(dip(options.repeats, Path(folder)))
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
-        return
-    for result in results:
-        for key, value in result.items():
-            print(f"{key}: {value}")
+def in_a_folder(watched: Callable[[Path, int], dict[str, Any]], repeats: int = 10) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        return watched(Path(folder), repeats)
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"replan": partial(in_a_folder, replan), "dip": partial(in_a_folder, dip)}

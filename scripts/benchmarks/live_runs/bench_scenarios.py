@@ -7,23 +7,17 @@ scenarios  a step, ramp, square, spikes, sine, saw, three public series, a slow 
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from benchmarks.benchmark_runner import table as figures
 from headgate.controller.planning_commands.planning_options import with_progress_bar
-from headgate.topology_runtime.commands.output import write_table
 from headgate.topology_runtime.errors import HeadgateError
 from scenarios import live_scenario as live
 from scenarios import virtual_scenario as virtual
 from scenarios.scenario_course import Course, row
 from scenarios.scenario_shapes import SCENARIOS, Scenario
 
-SCHEMA = "headgate/bench/v1"
 FAILED_MOST = 2000  # letters of what a run said that failed
 SHOWN = (
     "scenario", "where", "seconds", "of_static", "short_share", "late_share", "plans", "most_in_a_minute", "lost",
@@ -59,56 +53,39 @@ def one(scenario: Scenario, where: str, seconds: int | None) -> dict[str, Any]:
     return row(scenario.name, where, course)
 
 
-def chosen(names: list[str] | None) -> list[Scenario]:
-    unknown = sorted(set(names or ()) - SCENARIOS.keys())
+def chosen(names: tuple[str, ...]) -> list[Scenario]:
+    unknown = sorted(set(names) - SCENARIOS.keys())
     if unknown:
         raise SystemExit(f"error: no scenario {', '.join(unknown)}\ntry: one of {', '.join(SCENARIOS)}")
     return [scenario for name, scenario in SCENARIOS.items() if not names or name in names]
 
 
-def order_of(options: argparse.Namespace) -> list[tuple[Scenario, str]]:
-    where = ["virtual"] * (not options.live_only) + ["live"] * (options.runs * (not options.virtual_only))
-    return [(scenario, place) for scenario in chosen(options.only) for place in where]
-
-
-def show(rows: list[dict[str, Any]], output: str) -> None:
-    if output == "json":
-        print(json.dumps({"schema": SCHEMA, "benchmark": "scenarios", "rows": rows}, allow_nan=False))
-        return
-    write_table([{name: found.get(name) for name in SHOWN} for found in rows])
-    for found in rows:
-        if found["note"]:
-            print(f"{found['scenario']} ({found['where']}): {found['note']}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--only", action="append", metavar="NAME", help=f"of {', '.join(SCENARIOS)}")
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--virtual-only", action="store_true")
-    where.add_argument("--live-only", action="store_true")
-    parser.add_argument("--runs", type=int, default=1, help="of each that is live")
-    parser.add_argument("--seconds", type=int, help="of each, instead of its own")
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    options = parser.parse_args()
+def scenarios(
+    only: tuple[str, ...] = (),
+    virtual_only: bool = False,
+    live_only: bool = False,
+    repeats: int = 1,
+    seconds: int | None = None,
+) -> dict[str, Any]:
+    """repeats: of each that is live; seconds: of each, instead of its own. Interrupted: what there is."""
+    where = ["virtual"] * (not live_only) + ["live"] * (repeats * (not virtual_only))
+    order = [(scenario, place) for scenario in chosen(only) for place in where]
     rows: list[dict[str, Any]] = []
     try:
-        for number, (scenario, where) in enumerate(order := order_of(options), 1):
-            print(
-                f"{number} of {len(order)}: {scenario.name} {where}, {scenario.about}",
-                file=sys.stderr,
-                flush=True,
-            )
-            rows.append(one(scenario, where, options.seconds))
+        for number, (scenario, place) in enumerate(order, 1):
+            told = f"{number} of {len(order)}: {scenario.name} {place}, {scenario.about}"
+            print(told, file=sys.stderr, flush=True)
+            rows.append(one(scenario, place, seconds))
     except KeyboardInterrupt:
         print("interrupted: what there is", file=sys.stderr)
-        show(rows, options.output)
-        raise SystemExit(130) from None
-    show(rows, options.output)
-    if any(found["note"].startswith("failed") for found in rows):
-        raise SystemExit(1)
+    whole = len(rows) == len(order) and not any(found["note"].startswith("failed") for found in rows)
+    return {"rows": rows, "whole": whole}
 
 
-if __name__ == "__main__":
-    main()
+def table(found: dict[str, Any]) -> str:
+    shown = {"rows": [{name: row.get(name) for name in SHOWN} for row in found["rows"]]}
+    notes = [f"{row['scenario']} ({row['where']}): {row['note']}" for row in found["rows"] if row["note"]]
+    return "\n".join((figures(shown), *notes))
+
+
+BENCHMARKS = {"scenarios": scenarios}

@@ -11,7 +11,6 @@ shows in a process that lives long.
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import sys
@@ -22,8 +21,6 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from headgate.topology_runtime.errors import HeadgateError
 from watched_runs.counted_run import CountedRun
@@ -141,18 +138,18 @@ class Soak:
         growing = [n for n, s in fitted.items() if not s.flat and not n.startswith(BY_DESIGN)]
         plans = summary["plans"]
         return {
-            "benchmark": "soak",
             "hours": round(self.age_s / 3600, 4),
             "rate_tps": self.running.rate_tps,
             "faults": dict(self.faults.done),
             "replans": dict(self.planned) | {"in force": sum(p["in_force"] for p in plans)},
             "rolled_back": sum(p["rolled_back"] for p in plans),
-            "rows": self.running.verdict(summary),
+            "rows": (rows := self.running.verdict(summary)),
             "tuples": summary["tuples"],
             "warm_up_s": warm_up_s,
             "samples": len(self.samples),
             "not_flat": growing,
-            "surely_growing": [name for name in growing if fitted[name].grows],
+            "surely_growing": (surely := [name for name in growing if fitted[name].grows]),
+            "whole": rows["whole"] and not (surely and self.age_s >= JUDGED_S),
             "slopes": {name: asdict(s) | {"flat": s.flat} for name, s in fitted.items()},
         }
 
@@ -172,43 +169,30 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def soak(options: argparse.Namespace) -> dict[str, Any]:
-    seconds = options.minutes * 60 if options.minutes else options.hours * 3600
+def soak(
+    hours: float = 2.0,
+    minutes: float | None = None,
+    rate: float = 60.0,
+    seed: int = 1,
+    report: Path | None = None,
+) -> dict[str, Any]:
+    """minutes: instead of hours; report: PREFIX.json .txt .svg .samples.jsonl .log are written."""
+    seconds = minutes * 60 if minutes else hours * 3600
     with tempfile.TemporaryDirectory(prefix="headgate-soak-") as folder:
-        running = CountedRun(Path(folder), options.rate, seconds + 600)
-        soaked = Soak(running, seconds, options.seed, options.report)
+        running = CountedRun(Path(folder), rate, seconds + 600)
+        soaked = Soak(running, seconds, seed, report)
         try:
             result = soaked.report(soaked.run())
         finally:
             soaked.faults.heal()
             running.end()
-            if options.report is not None:
-                Path(f"{options.report}.log").write_text(running.log())
-        if options.report is not None:
-            Path(f"{options.report}.json").write_text(json.dumps(result, indent=2) + "\n")
-            Path(f"{options.report}.txt").write_text(table(result) + "\n")
-            picture(soaked.samples, Path(f"{options.report}.svg"))
+            if report is not None:
+                Path(f"{report}.log").write_text(running.log())
+        if report is not None:
+            Path(f"{report}.json").write_text(json.dumps(result, indent=2) + "\n")
+            Path(f"{report}.txt").write_text(table(result) + "\n")
+            picture(soaked.samples, Path(f"{report}.svg"))
         return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=["soak"])
-    parser.add_argument("--hours", type=float, default=2.0)
-    parser.add_argument("--minutes", type=float, help="instead of hours")
-    parser.add_argument("--rate", type=float, default=60.0, help="rows/s")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path, help="PREFIX.json .txt .svg .samples.jsonl .log are written")
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    result = soak(options)
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": [result]}, indent=2))
-    else:
-        print(table(result))
-    grows = result["surely_growing"] and result["hours"] * 3600 >= JUDGED_S
-    sys.exit(1 if grows or not result["rows"]["whole"] else 0)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"soak": soak}

@@ -9,7 +9,6 @@ Results are kept as JSON lines; a run that is started again goes on where it end
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -27,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.benchmark_runner import SCRIPTS
 from headgate.topology_runtime.api.topology import Edge, Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.bench import Bench, BenchPlace, Stopped, bench_topology
@@ -130,10 +130,10 @@ def record(found: TrialResult, before_tps: float, after_tps: float) -> dict[str,
 @contextlib.contextmanager
 def service() -> Iterator[str]:
     """A throttled service of its own: "host:port"."""
-    script = Path(__file__).with_name("throttled_service.py")
-    command = [sys.executable, "-P", str(script), "--owner", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "emulated_services.throttled_service", "--owner", str(os.getpid())]
     command += ["--rate", str(THROTTLE_TPS), "--reserve", str(RESERVE_S)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
+    env = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env) as process:
         try:
             assert process.stdout is not None
             yield f"127.0.0.1:{int(process.stdout.readline())}"
@@ -219,43 +219,27 @@ def summary(records: Sequence[dict[str, Any]], seconds: float) -> list[dict[str,
     return rows
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*")
-    parser.add_argument("--trials", type=int, default=168, help="each way, over all three kinds")
-    parser.add_argument("--seconds", type=float, default=10.0, help="longest; throttled services twice that")
-    parser.add_argument("--probe-seconds", type=float, default=4.0, help="of each measurement of capacity")
-    parser.add_argument("--cores", type=float, default=0.15, help="of each slot")
-    parser.add_argument("--side-by-side", type=int, default=4)
-    parser.add_argument("--results", type=Path, default=Path("traces/stability_trials.jsonl"))
-    parser.add_argument("-o", "--output", choices=("json", "table"), default="table")
-    given = parser.parse_args()
-    results, quotas = Results(given.results), Quotas()
+def stability_trials(
+    trials: int = 168,
+    seconds: float = 10.0,
+    probe_seconds: float = 4.0,
+    cores: float = 0.15,
+    side_by_side: int = 4,
+    results: Path = Path("traces/stability_trials.jsonl"),
+) -> dict[str, Any]:
+    """trials: each way, over all three kinds; seconds: the longest, throttled services twice that; probe_seconds: of
+    each measurement of capacity; cores: of each slot."""
+    kept, quotas = Results(results), Quotas()
     try:
         with tempfile.TemporaryDirectory(prefix="headgate-stability-") as directory:
-            stop = threading.Event()
-            trials = Trials(given.seconds, given.probe_seconds, given.cores, directory, quotas, stop)
-            failed = run(trials, results, -(-given.trials // len(WITHIN)), given.side_by_side)
+            shared = Trials(seconds, probe_seconds, cores, directory, quotas, threading.Event())
+            failed = run(shared, kept, -(-trials // len(WITHIN)), side_by_side)
     finally:
         quotas.remove()
-    rows = summary(results.records, given.seconds)
+    rows = summary(kept.records, seconds)
     whole = [row for row in rows if row["kind"] == "all"]
     met = all(row["n"] >= 150 and row["wrong"] <= WRONG_MOST and not row["late"] for row in whole)
-    if given.output == "json":
-        found = {"benchmark": "stability", "binding": quotas.binding, "failed": failed, "met": met}
-        results_data = {"schema": "headgate/bench/v1", "results": [found | {"rows": rows}]}
-        print(json.dumps(results_data, indent=2, allow_nan=False))
-        return 0
-    print("".join(f"{name:>12}" for name in rows[0]))
-    for row in rows:
-        print(
-            "".join(
-                f"{v if v is None or isinstance(v, (str, int)) else round(v, 1)!s:>12}" for v in row.values()
-            )
-        )
-    print(f"slots: {quotas.binding}; failed: {failed}; goal met: {met}")
-    return 0
+    return {"binding": quotas.binding, "failed": failed, "met": met, "rows": rows}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARKS = {"stability": stability_trials}

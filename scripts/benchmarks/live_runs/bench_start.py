@@ -8,8 +8,6 @@ help         `headgate --help` against a bare interpreter, in turn
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -19,27 +17,22 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from benchmarks.benchmark_runner import spread
 from watched_runs.trials import trial, watched
 
 ONE_TRIAL = "100", 3, ("--vms", "4,4")  # rates, seconds, options
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    return {"n": len(values), "median": statistics.median(values), "min": min(values), "max": max(values)}
-
-
-def start(repeats: int) -> dict[str, Any]:
+def start(repeats: int = 5) -> dict[str, Any]:
     found = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder, trial(Path(folder), *ONE_TRIAL) as run:
             found.append(run.wait_for_tuples())
             run.finish()
-    return {"benchmark": "start", "first_tuple_s": spread(found)}
+    return {"first_tuple_s": spread(found)}
 
 
-def start_steps(repeats: int) -> dict[str, Any]:
+def start_steps(repeats: int = 5) -> dict[str, Any]:
     """A process by its role and how many of that role came before it. Of those that are there in every run."""
     took: list[float] = []
     at_s, cpu_s = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
@@ -54,13 +47,13 @@ def start_steps(repeats: int) -> dict[str, Any]:
             name = f"{process.role} {count[process.role]}"
             at_s[name].append(process.at_s)
             cpu_s[name].append(process.cpu_s)
-    steps = {
-        name: {"began_s": statistics.median(at_s[name]), "cpu_s": spread(cpu_s[name])}
+    steps = [
+        {"process": name, "began_s": statistics.median(at_s[name]), "cpu_s": spread(cpu_s[name])}
         for name in at_s
         if len(at_s[name]) == repeats
-    }
-    every = sum(step["cpu_s"]["median"] for step in steps.values())
-    return {"benchmark": "start-steps", "first_tuple_s": spread(took), "cpu_s": every, "steps": steps}
+    ]
+    every = sum(step["cpu_s"]["median"] for step in steps)
+    return {"first_tuple_s": spread(took), "cpu_s": every, "steps": steps}
 
 
 def seconds_of(command: list[str]) -> float:
@@ -69,31 +62,12 @@ def seconds_of(command: list[str]) -> float:
     return time.perf_counter() - began
 
 
-def help_(repeats: int) -> dict[str, Any]:
+def help_(repeats: int = 5) -> dict[str, Any]:
     headgate = str(Path(sys.executable).parent / "headgate")
     ratios = [
         seconds_of([headgate, "--help"]) / seconds_of([sys.executable, "-c", "pass"]) for _ in range(repeats)
     ]
-    return {"benchmark": "help", "ratio_to_bare": spread(ratios)}
+    return {"ratio_to_bare": spread(ratios)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=["start", "help"])
-    parser.add_argument("-n", "--repeats", type=int, default=5)
-    parser.add_argument("-o", "--output", choices=["json", "table"], default="table")
-    options = parser.parse_args()
-    what = {"start": start, "start-steps": start_steps, "help": help_}
-    results = [what[name](options.repeats) for name in options.names]
-    if options.output == "json":
-        print(json.dumps({"schema": "headgate/bench/v1", "results": results}, indent=2))
-        return
-    for result in results:
-        steps = result.pop("steps", {})
-        print("  ".join(f"{key}={value}" for key, value in result.items()))
-        for name, step in steps.items():
-            print(f"  {name:<28} from {step['began_s']:.2f} s on, {step['cpu_s']['median']:.3f} s of CPU")
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARKS = {"start": start, "start-steps": start_steps, "help": help_}

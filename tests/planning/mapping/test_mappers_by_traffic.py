@@ -9,6 +9,7 @@ import pytest
 from examples import examples
 from hypothesis import given
 from msgspec.structs import replace
+from patience import timed
 from worlds import chain, model_of, requests, vms_of
 
 from headgate.controller.models.plan_data import plan_data, plan_of
@@ -271,12 +272,13 @@ ASKED = PlanRequest(chain("a", "b"), MODELS, 800_000.0, vms_of(*[4] * 500), rout
 AT_ONCE_S = 5.0  # of computing; without a refusal it is minutes
 
 
+@timed
 @pytest.mark.parametrize("mapper", ["topology", "traffic", "task-level", "greedy-matching"])
-def test_thousands_of_slots_are_refused_in_one_clear_error(mapper):
+def test_thousands_of_slots_are_refused_in_one_clear_error(mapper, timed):
     began_s = time.process_time()
     with pytest.raises(Infeasible) as refused:
         make_plan(replace(ASKED, mapper=mapper, rate_tps=2_000_000.0, vms=vms_of(*[4] * 1500)))
-    assert time.process_time() - began_s < AT_ONCE_S
+    assert not timed or time.process_time() - began_s < AT_ONCE_S
     told = str(refused.value.cause)
     assert mapper in told and ("more than it does in seconds" in told or "every pair" in told)
 

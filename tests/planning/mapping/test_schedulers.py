@@ -13,7 +13,7 @@ from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS, mapper_for,
 from headgate.controller.plan.verifier import faults_of
 from headgate.controller.planning_commands.plan_command import plan
 from headgate.controller.replay.replay_policies import policies_of
-from headgate.dashboards.runs import up_settings as settings
+from headgate.topology_runtime.commands import run_settings as settings
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wire.run_options import DEFAULT_TRIGGERS, parse_triggers
 
@@ -96,5 +96,5 @@ def test_what_is_no_trigger_is_refused_with_its_reason(text: str, fault: str):
 
 
 def test_up_names_every_scheduler_of_the_registry():
-    assert tuple(ALLOCATORS) == settings.ALLOCATORS
-    assert tuple(MAPPERS) == settings.MAPPERS
+    assert list(ALLOCATORS) == settings.ALLOCATORS.split("|")
+    assert list(MAPPERS) == settings.MAPPERS.split("|")

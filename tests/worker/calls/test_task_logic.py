@@ -176,7 +176,7 @@ def test_a_flat_map_may_be_a_generator_that_fails_halfway() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{1}, np.float64(1), 2**64, "\ud800", object(), {3: 4}], ids=lambda bad: type(bad).__name__
+    "bad", [1j, np.float64(1), 2**64, "\ud800", object(), {3: 4j}], ids=lambda bad: type(bad).__name__
 )
 @pytest.mark.parametrize("to", [False, True])
 def test_rows_that_cannot_travel_are_dead_letters_though_they_would_stay_here(bad: Any, to: bool) -> None:

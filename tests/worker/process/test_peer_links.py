@@ -198,7 +198,7 @@ def test_a_large_frame_goes_in_parts_that_are_together_what_it_was(seed: int) ->
 
 def test_rows_that_cannot_travel_are_told_and_the_others_keep_their_places() -> None:
     bad: BadRows = SimpleQueue()
-    found = read(heard(only(written(frame([1, {2}, 3, object(), 5]), bad, random64))))
+    found = read(heard(only(written(frame([1, 2j, 3, object(), 5]), bad, random64))))
     assert found is not None and found.rows == [1, 3, 5]
     assert found.runs == [(0, 0, 1, 9), (0, 2, 1, 9), (0, 4, 1, 9)]
     told, which = bad.get_nowait()

@@ -23,7 +23,7 @@ from headgate.topology_runtime.wire.messages import Route
 from headgate.topology_runtime.wire.report_messages import KEY_TEXT_MOST, KeyCount, KeysSeen
 from headgate.topology_runtime.worker.calls.attempts import shown
 from headgate.topology_runtime.worker.rows.columns import Columns
-from headgate.topology_runtime.worker.rows.row_values import key_bytes
+from headgate.topology_runtime.worker.rows.row_values import key_bytes, one_key
 
 # ── Which keys most rows of an edge have, in the thread that splits them by key. Pure ───
 #
@@ -118,14 +118,17 @@ class KeyRanges:
 
     def of(self, keys: Sequence[Hashable]) -> list[int]:
         """The range of each. Raises whatever a key that cannot be written raises."""
-        return self.placed(keys)[1]
-
-    def placed(self, keys: Sequence[Hashable]) -> tuple[Sequence[Hashable], list[int]]:
-        """The same keys, one object for each that was seen before: a dict finds that without a look at its text. And
-        their ranges."""
         kind = self.kind(keys)
         if kind is None:
-            return keys, list(map(range_of, keys))
+            return list(map(range_of, keys))
+        return list(map(_RANGE, map(self._known[kind].__getitem__, keys)))
+
+    def placed(self, keys: Sequence[Hashable]) -> tuple[Sequence[Hashable], list[int]]:
+        """The same keys, one object for each that was seen before: a dict finds that without a look at its text, and
+        one for every NaN. And their ranges."""
+        kind = self.kind(keys)
+        if kind is None:
+            return list(map(one_key, keys)), list(map(range_of, keys))
         found = list(map(self._known[kind].__getitem__, keys))
         return list(map(_KEY, found)), list(map(_RANGE, found))
 

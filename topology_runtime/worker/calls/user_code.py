@@ -220,7 +220,7 @@ class UserCode:
         return Batch(rows, [run for some in done for run in some.runs], batch.roots)
 
     def _pass(self, batch: Batch) -> Batch:
-        if self.watch.poison.any and (known := self._poisoned(batch)):
+        if self.watch.poison.any and (known := self.poisoned(batch)):
             batch = self.results.bury(batch, known)
         if self._batch is None or self.watch.careful:
             results, batch = self._each(self._call, batch.rows, batch)
@@ -228,6 +228,10 @@ class UserCode:
             results, batch = self._together(self._batch, batch)
         if self.kind == "filter" and not set(map(type, results)) <= {bool}:
             results, batch = self._each(bool, results, batch)  # an answer that is neither fails its row
+        return self.came(results, batch)
+
+    def came(self, results: Sequence[Any], batch: Batch) -> Batch:
+        """These rows are done, with a result each: what goes on."""
         if self.results.around.sink:
             self.results.finish(batch)
         if self.kind == "flat_map":
@@ -253,7 +257,7 @@ class UserCode:
 
     def over(self, function: Callable[[Any], Any], batch: Batch) -> tuple[Sequence[Any], Batch]:
         """What a function says of rows that meet user code first here, and those rows of which it says something."""
-        if self.watch.poison and (known := self._poisoned(batch)):
+        if self.watch.poison and (known := self.poisoned(batch)):
             batch = self.results.bury(batch, known)
         return self._each(function, batch.rows, batch)
 
@@ -266,7 +270,7 @@ class UserCode:
 
     def _carefully(self, function: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
         """The function for a pass over these rows that names each before it begins with it."""
-        watch, names = self.watch, _identities(batch)
+        watch, names = self.watch, identities(batch)
 
         def call(row: Any) -> Any:
             watch.enter(names[watch.place])
@@ -277,7 +281,7 @@ class UserCode:
 
         return call
 
-    def _poisoned(self, batch: Batch) -> list[Failure]:
+    def poisoned(self, batch: Batch) -> list[Failure]:
         """The rows that must not meet user code again."""
         poison = self.watch.poison
         parts = [(batch.roots[number], offset, count) for number, offset, count, _ in batch.runs]
@@ -285,7 +289,7 @@ class UserCode:
             return []
         return [
             Failure(place, *poison.rows[name])
-            for place, name in enumerate(_identities(batch))
+            for place, name in enumerate(identities(batch))
             if name in poison.rows
         ]
 
@@ -309,7 +313,7 @@ class UserCode:
             watch.leave()
 
 
-def _identities(batch: Batch) -> list[Identity]:
+def identities(batch: Batch) -> list[Identity]:
     """Of each row."""
     return [
         (root.source, root.partition, root.position + offset, variant, "row")

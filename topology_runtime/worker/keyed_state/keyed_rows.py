@@ -24,6 +24,7 @@ from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadBatch, BadRow
 from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION
 from headgate.topology_runtime.wire.messages import Frame
+from headgate.topology_runtime.wire.report_messages import KEY_TEXT_MOST
 from headgate.topology_runtime.wire.state_moves import RangeCopy, StateAsked, StateMove
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import listed, wrong_number
@@ -52,6 +53,7 @@ from headgate.topology_runtime.worker.rows.row_values import MadeSizes
 # ── The states of a keyed task's keys, by key range, and what the user's code makes of rows and states.
 # Pure but for that code.
 
+LOOKED_FIRST, LOOK_ONE_IN = 64, 64  # states that are looked at before they are kept
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
 
 
@@ -84,6 +86,7 @@ class KeyedStates:
     def __init__(self, logic: Any, known: KeyRanges) -> None:
         self._logic, self._known, self._together = logic, known, processes_all(logic)
         self._by_kind: dict[type | None, _States] = {kind: _States() for kind in (*known.kinds, None)}
+        self._looked = 0  # states, since one could not be saved
         self._by_range: dict[int, dict[Hashable, Any]] | None = (
             None  # all of them, where nothing has changed since
         )
@@ -146,6 +149,7 @@ class KeyedStates:
         state = states.all[at] if at in states.all else self._logic.new(key)
         new, out = self._logic.process(key, row, state)
         rows = list(out)
+        self._look(key, new)
         states.all[at] = new
         states.new.add(at)
         self._by_range = None
@@ -172,10 +176,23 @@ class KeyedStates:
                 f"process_all left {len(found):,} states of {many:,} keys",
                 cause="it is to put the new state of each key in the place of the old one",
             )
+        self._look(keys[0], found[keys[0]])
         there.update(found)
         states.new.update(found)
         self._by_range = None
         return came, counts
+
+    def _look(self, key: Hashable, state: Any) -> None:
+        """Can this state be saved? Of many not every one is looked at. Raises BadRow."""
+        self._looked += 1
+        if self._looked > LOOKED_FIRST and self._looked % LOOK_ONE_IN:
+            return
+        try:
+            wire.check([self._logic.snapshot(state)])
+        except BadRow as error:
+            self._looked = 0  # the next ones are looked at
+            what = f"the state of key {attempts.shown(key, KEY_TEXT_MOST)} cannot be saved"
+            raise BadRow(what, cause=error.what.replace("a row", "it"), hint=error.hint) from error
 
     # ── going along ─────────────────────────────────────────────────────────────────────────────
 
@@ -297,7 +314,9 @@ class KeyedRows:
         try:
             return *self._known.placed(keys), batch
         except Exception:  # a key that cannot be written: it has no range, its row fails
-            pairs, batch = self.code.over(lambda row: (found := key(row), range_of(found)), batch)
+            pairs, batch = self.code.over(
+                lambda row: (wire.one_key(found := key(row)), range_of(found)), batch
+            )
             return [pair[0] for pair in pairs], [pair[1] for pair in pairs], batch
 
     def _take_ends(self, batch: Batch, edge: int, now_ns: int, acks: AckSums) -> Batch:
@@ -508,7 +527,7 @@ class KeyedRows:
                 if row.root.partition == self._end:
                     self._finish(row, now_ns, acks)
                     continue
-                key = self._key_of(row.edge)(row.row)
+                key = wire.one_key(self._key_of(row.edge)(row.row))
                 self._process(KeyedBatch(row.batch, row.edge, [key], [key_range]), now_ns, acks)
         return acks.all()
 

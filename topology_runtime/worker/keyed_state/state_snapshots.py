@@ -185,4 +185,4 @@ def states_in(new: States) -> Iterator[tuple[int, Hashable, Any]]:
 
 
 def _hashable(key: Any) -> Hashable:
-    return tuple(map(_hashable, key)) if isinstance(key, list) else key
+    return tuple(map(_hashable, key)) if isinstance(key, list) else wire.one_key(key)

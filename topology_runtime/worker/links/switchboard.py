@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -64,6 +64,9 @@ class Switchboard:
         """by_columns: peers that read frames of columns; told by them, so it may change."""
         self.slot, self.incarnation, self._by_columns = slot, incarnation, by_columns
         self.inboxes: dict[int, Inbox] = {}
+        self.wakers: dict[
+            int, Callable[[], None]
+        ] = {}  # of threads that may wait for something else than their inbox
         self.out = Outbox()
         self.slot_of: dict[int, Slot] = {}
         self.strict = False
@@ -98,10 +101,12 @@ class Switchboard:
     def put(self, thread: int, item: Any) -> None:
         if thread not in self._closed:
             self.inbox(thread).put(item)
+            if thread in self.wakers:
+                self.wakers[thread]()
 
     def wake_all(self) -> None:
-        for inbox in list(self.inboxes.values()):
-            inbox.put(None)
+        for thread in list(self.inboxes):
+            self.put(thread, None)
 
     def deliver(self, frames: Iterable[Frame]) -> int:
         """Frames of a thread of this worker, on their way: the bytes of those that leave it."""
@@ -125,13 +130,13 @@ class Switchboard:
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
         """Acks to the ledgers they belong to."""
-        by_home: dict[Slot, list[Ack]] = {}
+        own: list[Ack] = []
+        others: dict[Slot, list[Ack]] = {}
         for home, ack in acks:
-            by_home.setdefault(home, []).append(ack)
-        local = by_home.pop(self.slot, ())
-        for home, batch in by_home.items():
+            (own if home == self.slot else others.setdefault(home, [])).append(ack)
+        for home, batch in others.items():
             self.out.send(home, batch, self.written_acks)
-        self.put_acks(local)
+        self.put_acks(own)
 
     def put_acks(self, acks: Iterable[Ack]) -> None:
         """Acks to ledgers of this worker; those of a worker before are nobody's."""

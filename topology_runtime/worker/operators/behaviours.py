@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headgate.topology_runtime.api.logic import kind_of
+from headgate.topology_runtime.api.topology import Task
 from headgate.topology_runtime.worker.calls.attempts import CallWatch
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
@@ -14,15 +15,20 @@ from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Ma
 from headgate.topology_runtime.worker.operators.window_task import WindowRows, WindowTask
 
 
+def kind_in(task: Task, logic: Any) -> str:
+    """Of a task with this object; a file need not say it."""
+    return task.kind if task.kind != "map" else kind_of(logic)
+
+
 def behaviour_of(
     core: ThreadCore,
     logic: Any,
     pause: Callable[[float], None],
     watch: CallWatch | None = None,
 ) -> Behaviour:
-    """Of a thread whose task takes in rows, round its object `logic`."""
+    """Of a thread whose task takes in rows, round its object `logic`; of an async one, async_calls.py has it."""
     task = core.task
-    kind = task.kind if task.kind != "map" else kind_of(logic)  # a file need not say it
+    kind = kind_in(task, logic)
     if task.state == "keyed":
         kind = "keyed"
     code = UserCode(core.results, kind, logic, pause, watch or CallWatch())

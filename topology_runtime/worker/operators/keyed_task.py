@@ -9,6 +9,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
+from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.wire.messages import Frame, ThreadStatus
 from headgate.topology_runtime.wire.state_moves import StateAsked, StateMove, StateTaken
 from headgate.topology_runtime.worker.calls.router import owners, unrolled
@@ -138,7 +139,7 @@ class KeyedTask(Behaviour):
                 self.store.save(self.rows.snapshot())
             else:
                 self.store.add(change)
-        except OSError as error:
+        except (OSError, BadRow) as error:
             self.unsaved = str(error)
             self.saves_failed += 1
             return

@@ -81,6 +81,11 @@ class Behaviour:
         """Has `on_time` anything to look at?"""
         return self.holding > 0
 
+    @property
+    def due_ns(self) -> int | None:
+        """When `on_time` does next what its rows are waiting for; None: not by the clock."""
+        return None
+
     def status(self, status: ThreadStatus) -> ThreadStatus:
         """What the thread says of itself, as this behaviour corrects it."""
         return status

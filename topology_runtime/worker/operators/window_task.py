@@ -27,6 +27,7 @@ from headgate.topology_runtime.worker.rows.acks import (
     single_rows,
     together,
 )
+from headgate.topology_runtime.worker.rows.row_values import key_place
 
 # ── Rows that a task keeps, in window panes: which of them belong together, and which have to go. Pure ───
 #
@@ -50,10 +51,11 @@ def generation(key: RootKey) -> Generation:
 
 @dataclass(slots=True)
 class Pane:
-    """Rows under one key in order of arrival (by serial number), and which of them each position has. keeper: who keeps
-    them, as their ledgers hear (acks.py, rule 8)."""
+    """Rows under one key in order of arrival (by serial number), and which of them each position has. place: of the
+    key among all. keeper: who keeps them, as their ledgers hear (acks.py, rule 8)."""
 
     key: Hashable
+    place: Hashable
     since_ns: int
     keeper: int = 0
     by_serial: dict[int, BufferedRow] = field(default_factory=dict)
@@ -135,7 +137,7 @@ class Panes:
     """The panes of one thread."""
 
     def __init__(self) -> None:
-        self.by_key: dict[Hashable, Pane] = {}  # the oldest first
+        self.by_key: dict[Hashable, Pane] = {}  # by `key_place`, the oldest first
         self.rows = 0
         self.given_up: list[BufferedRow] = []  # went without being finished; their ledgers are to know
         self._sources: dict[int, _Source] = {}
@@ -176,9 +178,10 @@ class Panes:
 
     def keep(self, key: Hashable, kept: BufferedRow, now_ns: int, keeper: int = 0) -> Pane | None:
         """Put a row into its pane; None when its position is there in a newer generation."""
-        pane = self.by_key.get(key)
+        place = key_place(key)
+        pane = self.by_key.get(place)
         if pane is None:
-            pane = self.by_key[key] = Pane(key, now_ns, keeper)
+            pane = self.by_key[place] = Pane(key, place, now_ns, keeper)
         position = kept.position
         present = pane.at(position)
         if present and generation(present[0].root.key) != generation(kept.root.key):
@@ -193,8 +196,8 @@ class Panes:
 
     def release(self, pane: Pane) -> list[BufferedRow]:
         """The rows of a pane, which are kept no more: they are to be released."""
-        if self.by_key.get(pane.key) is pane:
-            del self.by_key[pane.key]
+        if self.by_key.get(pane.place) is pane:
+            del self.by_key[pane.place]
             self.rows -= pane.size
         return list(pane.kept())
 
@@ -215,12 +218,12 @@ class Panes:
     def _drop(self, places: Iterable[tuple[Pane, Position]]) -> None:
         """Rows of roots that are done (by another attempt), or whose ledger is no more."""
         for pane, position in places:
-            if self.by_key.get(pane.key) is pane and all(
+            if self.by_key.get(pane.place) is pane and all(
                 self.all_stale(kept.roots) for kept in pane.at(position)
             ):
                 self._give_up(pane, position)
                 if not pane.size:
-                    del self.by_key[pane.key]
+                    del self.by_key[pane.place]
 
     def _give_up(self, pane: Pane, position: Position) -> None:
         rows = pane.remove(position)
@@ -400,6 +403,14 @@ class WindowTask(Behaviour):
     @property
     def holding(self) -> int:
         return self.windows.holding
+
+    @property
+    def due_ns(self) -> int | None:
+        """When its oldest pane fires, if panes fire by their age."""
+        limit_s, panes = self.windows.code.logic.max_age_s, self.windows.panes.by_key
+        if limit_s is None or not panes:
+            return None
+        return next(iter(panes.values())).since_ns + int(limit_s * 1e9)
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         return self.windows.take(frame, now_ns)

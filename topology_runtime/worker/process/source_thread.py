@@ -89,6 +89,7 @@ class SourceWork(ThreadWork):
         )
 
     def begin(self, logic: Any) -> None:
+        self.source.gives_errors = bool(getattr(logic, "gives_errors", False))
         self.host.meter.words[self.thread.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty
 from typing import Any
@@ -21,8 +21,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.topology_runtime.api.logic import Context, batched_of, runs_anywhere
-from headgate.topology_runtime.api.task_functions import build, key_function
+from headgate.topology_runtime.api.task_functions import build, is_async, key_function
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.api.user_metrics import UserMetrics
 from headgate.topology_runtime.latency.latency_buckets import bucket_of
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.containment import explained
@@ -53,6 +54,7 @@ from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
 from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders, chained_to
+from headgate.topology_runtime.worker.process.task_output import SpeakingThread, TaskOutput
 
 # ── The lease as a worker has it: its exclusive threads begin nothing `MARGIN_NS` before its end, and a
 # call that is still under way at its end is ended with the process.
@@ -87,6 +89,7 @@ class HeldLease:
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks around so often: what concerns it wakes it
 KEYS_EVERY_NS = 1_000_000_000
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
+LETTERS_SAID = 3  # of a thread, on the console
 SAID_MOST = 500  # characters of an error that are reported
 
 
@@ -105,6 +108,7 @@ class Host:
     lease: HeldLease
     one: threading.Lock  # held by the thread whose call is named in the meter
     threads: Mapping[int, Receiving]  # of this worker, by number
+    output: TaskOutput = field(default_factory=lambda: TaskOutput(2))  # where what its tasks print goes
 
 
 class ThreadWork:
@@ -116,8 +120,15 @@ class ThreadWork:
     def __init__(self, thread: TaskThread) -> None:
         self.thread, self.core = thread, thread.core
 
+    def call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Have the task's object open or close."""
+        function(*arguments)
+
     def begin(self, logic: Any) -> None:
         """The task's object is there."""
+
+    def cancel(self) -> None:
+        """It ends, whatever is under way."""
 
     def turn(self) -> None:
         raise NotImplementedError
@@ -169,7 +180,10 @@ class TaskThread(threading.Thread):
         self.watch = MeterWatch(host.meter.words, at, desired.thread, host.one)
         number = topology.tasks.index(self.task)
         sink = FinishedLog(host.directory, number, desired.thread, host.board.incarnation, host.disk)
-        self.records = ThreadRecords(host.meter.words, at, host.letters, sink)
+        self.metrics = UserMetrics()
+        self.speaker: SpeakingThread | None = None
+        self._letters_said = 0
+        self.records = ThreadRecords(host.meter.words, at, self._on_letter, sink)
         numbers = random.Random()
         snapshots = partial(SnapshotFiles, host.directory)
         random64 = partial(numbers.getrandbits, 64)
@@ -185,15 +199,33 @@ class TaskThread(threading.Thread):
         now = self.core.now(idle, self.failed)
         return replace(now, unreadable=self.work.unreadable) if self.work.unreadable else now
 
+    def wake(self) -> None:
+        """It looks around; called by the main thread."""
+        self.inbox.put(None)
+        if (waker := self.host.board.wakers.get(self.desired.thread)) is not None:
+            waker()
+
     def run_for(self, frame: Frame, before: int, cpu_ns: int) -> Ran | None:
         """As `Receiving` says; called by another thread of this worker."""
-        return self.work.run_for(frame, before, cpu_ns)
+        lent_by = self.host.output.lend(self.speaker)
+        ran = self.work.run_for(frame, before, cpu_ns)
+        self.host.output.lend(lent_by)
+        return ran
+
+    def _on_letter(self, letter: DeadLetter) -> None:
+        """The first ones are said, with their tracebacks; all are kept."""
+        if self._letters_said < LETTERS_SAID and (speaker := self.speaker) is not None:
+            self._letters_said += 1
+            for line in (f"a row became a dead letter: {letter.error}", *letter.traceback.splitlines()):
+                self.host.output.say(speaker, "error", line)
+        self.host.letters(letter)
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
         self.host.meter.words[self.at + mt.TID] = threading.get_native_id()
         self.host.meter.words[self.at + mt.IDENT] = threading.get_ident()
+        self.speaker = self.host.output.speak_as(self.task.name, self.desired.thread)
         try:
             with self.watch.calling(mt.OPEN):
                 self.startup()
@@ -237,11 +269,18 @@ class TaskThread(threading.Thread):
         if self.desired.answers:
             return  # for one that is no more: no user code
         logic = build(self.task)
+        if is_async(logic):
+            from headgate.topology_runtime.worker.process.async_work import (
+                work_of,  # and asyncio, which few need
+            )
+
+            self.work = work_of(self)
         desired = self.desired
         partitions = self.task.static.threads if self.task.static else 1
         if hasattr(logic, "open"):
             directory = self.host.directory
-            logic.open(Context(self.task.name, desired.thread, desired.partition, partitions, directory))
+            place = self.task.name, desired.thread, desired.partition, partitions, directory
+            self.work.call(logic.open, Context(*place, self.metrics))
         if self.core.results.around.sink:
             self.core.results.pieces = Pieces(monotonic_ns, self.records)
         self.logic = logic
@@ -249,11 +288,12 @@ class TaskThread(threading.Thread):
 
     def shutdown(self) -> None:
         """Nothing is in the inbox, the buffers or kept: let the task's object go."""
+        self.work.cancel()
         self.core.flush(monotonic_ns(), everything=True)
         if hasattr(self.logic, "close"):
             try:
                 with self.watch.calling(mt.CLOSE):
-                    self.logic.close()
+                    self.work.call(self.logic.close)
             except Exception as error:  # user code: its failure to close is told, not hidden
                 self.failed = f"close: {type(error).__name__}: {error}"[:SAID_MOST]
         self.records.close()
@@ -262,6 +302,7 @@ class TaskThread(threading.Thread):
     def over(self) -> None:
         """Nothing is counted any more; its records may go to others once the sender has sent what is there."""
         self.count()
+        self.host.output.over()
         self.host.board.out.put((None, Over(self.desired.thread)))
         self.host.changed()
 
@@ -448,19 +489,11 @@ class FrameWork(ThreadWork):
 
     def _take(self, *items: Arrived) -> int:
         """Frames, as one; when that was done."""
-        thread, came = self.thread, []
-        for arrived_ns, sent, wire_bytes in items:
-            one = read(sent) if isinstance(sent, WireFrame) else sent
-            if one is None:
-                self._refuse()
-            else:
-                came.append((arrived_ns, one, wire_bytes))
+        came = self.read(*items)
         if not came:
             return monotonic_ns()
         frame = came[0][1] if len(came) == 1 else gathered([one for _, one, _ in came])
-        words, at, watch, post = self._words, self._at, thread.watch, thread.post
-        if (copies := thread.copies) is not None:
-            copies.add(thread.topology.edges[frame.edge].source, frame.rows)
+        words, at, watch, post = self._words, self._at, self.thread.watch, self.thread.post
         start_ns, cpu_ns, rows = monotonic_ns(), post.cpu_ns or time.thread_time_ns(), len(frame.rows)
         words[at + mt.CALL_STARTED_NS] = start_ns
         watch.quick = not (watch.careful or watch.poison.any)
@@ -470,21 +503,43 @@ class FrameWork(ThreadWork):
         busy_ns = end_ns - start_ns
         words[at + mt.CALL_STARTED_NS] = 0
         words[at + mt.TUPLES_IN] += rows
-        words[at + mt.FRAMES_IN] += len(came)
         words[at + mt.BUSY_NS] += busy_ns
         post.cpu_ns = now_ns = time.thread_time_ns()
         if (waited_ns := busy_ns - (now_ns - cpu_ns)) > 0:
             words[at + mt.WAIT_NS] += waited_ns
-        for arrived_ns, one, wire_bytes in came:
-            rows, one.rows = len(one.rows), []  # released before those that take what came of them take it
-            if wire_bytes:
-                words[at + mt.BYTES_IN] += wire_bytes
-            latency_ns = end_ns - arrived_ns
-            words[at + mt.LATENCY_SUM_NS] += latency_ns * rows
-            words[at + mt.FIELDS + bucket_of(latency_ns)] += rows
-            self._taken[one.sender] = self._taken.get(one.sender, 0) + 1
-            self._measure_link(one, rows, arrived_ns, wire_bytes)
+        for arrived in came:
+            self.count_latency(len(arrived[1].rows), end_ns - arrived[0])
+            self.count_frame(arrived)
         return end_ns
+
+    def read(self, *items: Arrived) -> list[tuple[int, Frame, int]]:
+        """These frames as they can be taken, but those that are none."""
+        thread, came = self.thread, []
+        for arrived_ns, sent, wire_bytes in items:
+            one = read(sent) if isinstance(sent, WireFrame) else sent
+            if one is None:
+                self._refuse()
+                continue
+            came.append((arrived_ns, one, wire_bytes))
+            if (copies := thread.copies) is not None:
+                copies.add(thread.topology.edges[one.edge].source, one.rows)
+        return came
+
+    def count_latency(self, rows: int, latency_ns: int) -> None:
+        """So many are done, so long after they came."""
+        words, at = self._words, self._at
+        words[at + mt.LATENCY_SUM_NS] += latency_ns * rows
+        words[at + mt.FIELDS + bucket_of(latency_ns)] += rows
+
+    def count_frame(self, arrived: tuple[int, Frame, int]) -> None:
+        """It is done; its rows are released before those that take what came of them take it."""
+        arrived_ns, one, wire_bytes = arrived
+        rows, one.rows = len(one.rows), []
+        self._words[self._at + mt.FRAMES_IN] += 1
+        if wire_bytes:
+            self._words[self._at + mt.BYTES_IN] += wire_bytes
+        self._taken[one.sender] = self._taken.get(one.sender, 0) + 1
+        self._measure_link(one, rows, arrived_ns, wire_bytes)
 
     def _refuse(self) -> None:
         """A peer's frame that is none: it is sent again, or its sender is at fault for good."""

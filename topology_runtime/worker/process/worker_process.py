@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+from msgspec.structs import replace
+
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.references import use_paths
 from headgate.topology_runtime.api.topology import Topology
@@ -50,6 +52,7 @@ from headgate.topology_runtime.wire.messages import (
     WorkerHello,
     WorkerReport,
 )
+from headgate.topology_runtime.wire.report_messages import UserMetric
 from headgate.topology_runtime.worker.calls.attempts import poison_of
 from headgate.topology_runtime.worker.calls.dead_lettering import dead_letters_of
 from headgate.topology_runtime.worker.keyed_state import snapshot_files as snapshots
@@ -61,6 +64,7 @@ from headgate.topology_runtime.worker.orders import worker_state as st
 from headgate.topology_runtime.worker.process import garbage
 from headgate.topology_runtime.worker.process.latency_watch import LatencyWatch
 from headgate.topology_runtime.worker.process.source_thread import SourceWork
+from headgate.topology_runtime.worker.process.task_output import TaskOutput
 from headgate.topology_runtime.worker.process.task_thread import (
     AnsweringWork,
     FrameWork,
@@ -118,8 +122,10 @@ class Worker:
         self.exit_code = 0
         self.mirror = Mirror(place.slot, place.directory)
         self.disk = DiskTroubles()
+        self.output = TaskOutput(sys.stderr.fileno())
         self.latency = LatencyWatch(self.board, self.meter, random.randrange)
         self.letters = LettersKept(place.directory, place.slot.number, place.incarnation, self.disk)
+        self._counting: dict[int, TaskThread] = {}  # threads whose own metrics are not told to their end
         self._paths: tuple[str, ...] = ()
         self._struck: tuple[Struck, ...] = ()
         self._cleaned = 0  # number of the routes under which old snapshots were removed
@@ -167,6 +173,7 @@ class Worker:
         self._bad_rows()
         self.mirror.look(now_ns)
         self._look_at_latency(now_ns)
+        self.output.tell()
         self._report(now_ns)
 
     def shutdown(self) -> None:
@@ -323,10 +330,23 @@ class Worker:
             tuple(map(_standing, report.sources)),
         )
         if letters or news != self._news or now_ns - self._reported_ns >= REPORT_EVERY_NS:
-            self.agent.send(report)
+            self.agent.send(replace(report, metrics=self._user_metrics()))
             self._news, self._reported_ns = news, now_ns
             if state.desired is not None and state.ready:
                 self._reach(state.desired, "reported")
+
+    def _user_metrics(self) -> tuple[UserMetric, ...]:
+        """What is new of tasks' own; of threads that have ended too, once more."""
+        ended = {number for number, thread in self._counting.items() if not thread.is_alive()}
+        slot = self.place.slot.number
+        new = tuple(
+            UserMetric(slot, number, thread.task.name, name, *taken)
+            for number, thread in self._counting.items()
+            for name, taken in thread.metrics.take()
+        )
+        for number in ended:
+            del self._counting[number]
+        return new
 
     # ── instructions ────────────────────────────────────────────────────────────────────────────
 
@@ -372,14 +392,14 @@ class Worker:
         thread = TaskThread(desired, orders.topology, self._host(), record, work)
         thread.orders = orders
         self._warn(thread)
-        self.threads[desired.thread] = thread
+        self.threads[desired.thread] = self._counting[desired.thread] = thread
         thread.start()
         garbage.keep()
 
     def _host(self) -> Host:
         return Host(
             self.board, self.meter, self.place.directory, self.letters.put, self.wake.set, self._crashed, self._lock,
-            self.disk, self.lease, self._one, self.threads,
+            self.disk, self.lease, self._one, self.threads, self.output,
         )  # fmt: skip
 
     _lock, _one = threading.Lock(), threading.Lock()
@@ -390,7 +410,7 @@ class Worker:
         if thread is not None:
             self._unlogged_of_gone += thread.records.unlogged
             thread.stopping = True
-            thread.inbox.put(None)
+            thread.wake()
             self.closing[number] = thread
 
     def _say(self, text: str) -> None:
@@ -439,6 +459,7 @@ def run(place: WorkerPlace) -> int:
     with contextlib.suppress(OSError):  # where that is refused, rows leave a twentieth of a millisecond later
         prctl(PR_SET_TIMERSLACK, SLACK_NS)
     worker = Worker(place)
+    worker.output.install()
     worker.startup()
     with contextlib.suppress(KeyboardInterrupt):
         worker.main_loop()

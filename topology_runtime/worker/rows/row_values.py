@@ -4,7 +4,7 @@ A frame's rows are written in the cheapest way that keeps every type; `shape` sa
 
     PLAIN   scalars, or flat dicts of scalars: msgpack as it is
     TUPLES  tuples of scalars: arrays that are read back as tuples
-    NESTED  anything else that is plain: tuples and datetimes are wrapped in extension types
+    NESTED  anything else that is plain: what msgpack has no type for is wrapped in extension types
     COLUMNS columns (columns.py): of numbers as their bytes, of objects as rows
 
 What is not a plain value is a `BadRow`. All rows that leave a worker are looked at, and of those that stay a
@@ -13,19 +13,26 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Hashable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from itertools import chain, islice
+from math import nan
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.worker.rows.columns import OBJECTS, Columns
+from headgate.topology_runtime.worker.rows.row_remedies import refused
 
 PLAIN, TUPLES, NESTED, COLUMNS = range(4)
 EXT_TUPLE, EXT_DATETIME = 1, 2  # a tuple's items; a datetime as ISO text, which keeps its offset
+EXT_DECIMAL, EXT_DATE, EXT_TIME, EXT_SPAN, EXT_UUID, EXT_ZONED = range(3, 9)
+EXT_DICT, EXT_SET, EXT_FROZENSET = range(9, 12)  # a dict of which some key is no text: pairs; items
 SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
+LEAVES = SCALARS | {datetime, Decimal, date, time, timedelta, UUID}
 _STR = frozenset({str})
 DEEPEST = 32  # levels of nesting
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 64) - 1  # what msgpack can hold
@@ -64,24 +71,19 @@ def _check(value: Any, depth: int) -> None:
     kind = type(value)
     if kind is int or kind is str:
         _check_size(value)
-    elif kind in SCALARS or kind is datetime:
+    elif kind in LEAVES:
         return
     elif depth > DEEPEST:
         raise BadRow(f"a row is nested more than {DEEPEST} levels deep")
-    elif kind is tuple or kind is list:
+    elif kind is tuple or kind is list or kind is set or kind is frozenset:
         for item in value:
             _check(item, depth + 1)
     elif kind is dict:
         for key, item in value.items():
-            if type(key) is not str:
-                raise BadRow(f"a dict in a row has the key {key!r}; keys are strings")
-            _check_size(key)
+            _check(key, depth + 1)
             _check(item, depth + 1)
     else:
-        raise BadRow(
-            f"a row holds a {kind.__module__}.{kind.__qualname__}; rows are plain values",
-            hint="emit None, bool, int, float, str, bytes, datetime, or tuples, lists and dicts of them",
-        )
+        raise refused(value)
 
 
 def _check_size(value: int | str) -> None:
@@ -118,13 +120,15 @@ def check(rows: Sequence[Any]) -> int:
 
 
 def write(rows: Sequence[Any], shape: int) -> bytes:
-    """Rows → bytes. BadRow when a number does not fit 64 bits."""
+    """Rows → bytes. BadRow when a number does not fit 64 bits, or what is nested is no plain value."""
     if shape == COLUMNS:
         return _write_columns(rows)
     try:
         return _encode(rows if shape != NESTED else [_wrap(row) for row in rows])
     except (OverflowError, UnicodeEncodeError) as error:
         raise _unwritable(str(error)) from error
+    except RecursionError as error:
+        raise BadRow(f"a row is nested more than {DEEPEST} levels deep") from error
 
 
 def _write_columns(rows: Any) -> bytes:
@@ -164,29 +168,64 @@ def read(data: bytes | msgspec.Raw, shape: int) -> Any:
     try:
         rows: list[Any] = decoder.decode(data)
         return rows
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
         raise msgspec.ValidationError(f"not the bytes of rows: {error}") from error
 
 
 def _wrap(value: Any) -> Any:
+    """As msgpack has it. BadRow for what is no plain value: msgpack would make another type of it."""
     kind = type(value)
+    if kind in SCALARS:
+        return value
     if kind is tuple:
         return msgspec.msgpack.Ext(EXT_TUPLE, _encode([_wrap(item) for item in value]))
     if kind is list:
         return [_wrap(item) for item in value]
     if kind is dict:
-        return {key: _wrap(item) for key, item in value.items()}
-    if kind is datetime and value.tzinfo is not UTC:
-        return msgspec.msgpack.Ext(EXT_DATETIME, value.isoformat().encode())
-    return value
+        if set(map(type, value)) <= _STR:
+            return {key: _wrap(item) for key, item in value.items()}
+        return msgspec.msgpack.Ext(
+            EXT_DICT, _encode([[_wrap(key), _wrap(item)] for key, item in value.items()])
+        )
+    if kind is datetime and value.tzinfo is UTC:
+        return value
+    if kind in LEAVES:
+        return _leaf(value, kind)
+    if kind is set or kind is frozenset:
+        code = EXT_SET if kind is set else EXT_FROZENSET
+        return msgspec.msgpack.Ext(code, _encode([_wrap(item) for item in value]))
+    raise refused(value)
+
+
+def _leaf(value: Any, kind: type) -> Any:
+    if kind is datetime or kind is time:
+        zone = value.tzinfo.key if type(value.tzinfo).__module__ == "zoneinfo" else None
+        if zone or value.fold:
+            clock = value.replace(tzinfo=None) if zone else value
+            return msgspec.msgpack.Ext(EXT_ZONED, _encode((clock.isoformat(), value.fold, zone or "")))
+        code, text = EXT_DATETIME if kind is datetime else EXT_TIME, value.isoformat()
+    elif kind is date:
+        code, text = EXT_DATE, value.isoformat()
+    elif kind is Decimal:
+        code, text = EXT_DECIMAL, str(value)
+    elif kind is timedelta:
+        return msgspec.msgpack.Ext(EXT_SPAN, _encode((value.days, value.seconds, value.microseconds)))
+    else:
+        return msgspec.msgpack.Ext(EXT_UUID, value.bytes)
+    return msgspec.msgpack.Ext(code, text.encode())
 
 
 def _unwrap(code: int, data: memoryview) -> Any:
-    if code == EXT_TUPLE:
-        return tuple(_nested.decode(data))
-    if code == EXT_DATETIME:
-        return datetime.fromisoformat(bytes(data).decode())
-    return _refuse(code, data)
+    make = _MAKE.get(code)
+    return _refuse(code, data) if make is None else make(data)
+
+
+def _zoned(data: memoryview) -> datetime | time:
+    from zoneinfo import ZoneInfo
+
+    text, fold, zone = _three.decode(data)
+    clock = datetime.fromisoformat(text) if "T" in text else time.fromisoformat(text)
+    return clock.replace(tzinfo=ZoneInfo(zone) if zone else clock.tzinfo, fold=fold)
 
 
 def _refuse(code: int, _: memoryview) -> Any:
@@ -195,6 +234,21 @@ def _refuse(code: int, _: memoryview) -> Any:
 
 _columns = msgspec.msgpack.Decoder(tuple[int, list[str], list[tuple[str, list[int], memoryview]]])
 _nested = msgspec.msgpack.Decoder(list, ext_hook=_unwrap)
+_three = msgspec.msgpack.Decoder(tuple[str, int, str])
+_span = msgspec.msgpack.Decoder(tuple[int, int, int])
+_MAKE: dict[int, Callable[[memoryview], Any]] = {
+    EXT_TUPLE: lambda data: tuple(_nested.decode(data)),
+    EXT_DATETIME: lambda data: datetime.fromisoformat(bytes(data).decode()),
+    EXT_DECIMAL: lambda data: Decimal(bytes(data).decode()),
+    EXT_DATE: lambda data: date.fromisoformat(bytes(data).decode()),
+    EXT_TIME: lambda data: time.fromisoformat(bytes(data).decode()),
+    EXT_SPAN: lambda data: timedelta(*_span.decode(data)),
+    EXT_UUID: lambda data: UUID(bytes=bytes(data)),
+    EXT_ZONED: _zoned,
+    EXT_DICT: lambda data: dict(_nested.decode(data)),
+    EXT_SET: lambda data: set(_nested.decode(data)),
+    EXT_FROZENSET: lambda data: frozenset(_nested.decode(data)),
+}
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Any]] = {
     PLAIN: msgspec.msgpack.Decoder(list, ext_hook=_refuse),
     TUPLES: msgspec.msgpack.Decoder(list[tuple], ext_hook=_refuse),  # type: ignore[type-arg]
@@ -216,20 +270,67 @@ def good_rows(rows: Sequence[Any]) -> tuple[list[int], list[tuple[int, BadRow]]]
     return good, bad
 
 
+# ── Keys: equal ones of one type are one, in every process ─────────────────────────────────────────
+
+
 def key_bytes(key: Any) -> bytes:
-    """The bytes of a key, the same in every process: equal keys of one type give equal bytes."""
+    """The bytes of a key, the same in every process: equal keys of one type give equal bytes. BadRow for what is no
+    plain value."""
     kind = type(key)
-    return _encode(key if kind is str or kind is int else _wrap(_canonical(key)))
+    try:
+        if kind is not str and kind is not int:
+            _check(key, 0)
+            key = _wrap(_canonical(key))
+        return _encode(key)
+    except (BadRow, OverflowError, UnicodeEncodeError) as error:
+        hint = getattr(error, "hint", None)
+        raise BadRow("a key cannot be written", cause=str(error).replace("a row", "it"), hint=hint) from error
+
+
+def one_key(key: Hashable) -> Hashable:
+    """The key that stands for this one in a dict: a NaN equals no other, not even itself when it came over a wire."""
+    kind = type(key)
+    if isinstance(key, tuple) and _SELVES.issuperset(map(type, key)):
+        return key
+    if kind is tuple or kind is frozenset:
+        return kind(map(one_key, key))  # type: ignore[call-overload]
+    if key == key:
+        return key
+    return _DECIMAL_NAN if kind is Decimal else nan if kind is float else key
+
+
+def key_place(key: Hashable) -> Hashable:
+    """Where a key is in a dict in which equal keys of several types are several, as they are to the routes."""
+    kind = type(key)
+    if kind is str or kind is int or kind is bytes:
+        return key
+    return (kind, *map(key_place, key)) if kind is tuple else (kind, one_key(key))  # type: ignore[call-overload]
+
+
+_SELVES = frozenset({str, int, bytes})  # types of which no value is a NaN
+_DECIMAL_NAN = Decimal("NaN")
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def _canonical(key: Any) -> Any:
-    """Equal floats and equal moments in one form."""
-    if type(key) is float:
-        return key + 0.0  # −0.0 is 0.0
-    if type(key) is datetime and key.tzinfo is not None:
+    """Equal numbers, moments and sets in one form."""
+    kind = type(key)
+    if kind is float:
+        return key + 0.0 if key == key else nan  # −0.0 is 0.0
+    if kind is Decimal:
+        if not key.is_finite():
+            return _DECIMAL_NAN if key.is_nan() else key
+        return _EXACT.normalize(key) if key else Decimal(0)
+    if kind is datetime and key.tzinfo is not None:
         return key.astimezone(UTC)
-    if type(key) is tuple:
+    if kind is time and key.utcoffset() is not None:
+        return "time", timedelta(
+            hours=key.hour, minutes=key.minute, seconds=key.second, microseconds=key.microsecond
+        ) - key.utcoffset()
+    if kind is tuple:
         return tuple(map(_canonical, key))
+    if kind is frozenset:
+        return "frozenset", sorted(map(key_bytes, key))
     return key
 
 

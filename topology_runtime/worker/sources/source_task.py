@@ -29,6 +29,7 @@ from headgate.topology_runtime.wire.dead_letter_messages import (
     SentAgain,
 )
 from headgate.topology_runtime.wire.messages import Ack, EndOfInput, RootKey, RootPart, ThreadStatus
+from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import joined
 from headgate.topology_runtime.worker.calls.router import Router, owners
 from headgate.topology_runtime.worker.operators.thread_core import (
@@ -270,6 +271,7 @@ class SourceTask(Behaviour):
         self.quiet_until_ns = 0
         self.spool: Accepted | None = None
         self.more_left = False
+        self.gives_errors = False  # may one stand in place of a row?
         self._number = [task.name for task in core.topology.sources].index(core.task.name)
         self._allowed = 0.0  # rows that the cap lets through now
         self._allowed_ns = 0
@@ -436,7 +438,7 @@ class SourceTask(Behaviour):
         if self._unlooked:
             self._unlooked -= 1
             return
-        self.sizes.saw(rows)
+        self.sizes.saw([row for row in rows if not isinstance(row, Exception)] if self.gives_errors else rows)
         self._fit()
         assert self.ledger is not None
         window_bytes = self.ledger.window_rows * self.sizes.mean_bytes
@@ -663,7 +665,11 @@ class SourceTask(Behaviour):
         core = self.core
         key = self._key(root)
         part = self._part(key, core.desired.partition, root.position, root.intended_ns)
-        given = core.results.emit(Batch(root.rows, [(0, 0, root.count, 0)], [part]), now_ns)
+        batch = Batch(root.rows, [(0, 0, root.count, 0)], [part])
+        if self.gives_errors:
+            bad = [attempts.failure(n, row) for n, row in enumerate(root.rows) if isinstance(row, Exception)]
+            batch = core.results.bury(batch, bad) if bad else batch
+        given = core.results.emit(batch, now_ns)
         ledger.sent(root, given.get(key, 0), now_ns)
         core.settle([])
 

@@ -51,7 +51,9 @@ const EVENTS = [
 
 export function createTasks(section, redraw) {
   const draw = sortable(section, "task", TASKS, redraw);
-  return (picture) =>
+  const drawMetrics = createMetrics(section);
+  return (picture) => {
+    drawMetrics(picture.topology);
     draw(
       (picture.topology?.order ?? []).map((name) => ({
         name,
@@ -59,6 +61,24 @@ export function createTasks(section, redraw) {
         level: levelOf(picture.topology.tasks[name].load, picture.topology.tasks[name].grows),
       })),
     );
+  };
+}
+
+// Metrics that tasks keep themselves; nothing is shown while there are none.
+function createMetrics(section) {
+  const { node, fill } = textTable("metric", ["task", "metric", "kind", "value", "observed", "p50", "p99"]);
+  const box = scrolled("Metrics of tasks' own", node);
+  section.querySelector(".view").append(box);
+  return (topology) => {
+    const rows = (topology?.order ?? []).flatMap((task) =>
+      Object.entries(topology.tasks[task].metrics ?? {}).map(([name, one]) => [
+        `${task} ${name}`,
+        [task, name, one.kind, figure(one.value), ...[one.count, one.p50, one.p99].map(figure)],
+      ]),
+    );
+    mark(box, "hidden", rows.length ? null : "");
+    fill(rows);
+  };
 }
 
 export function createVms(section, redraw) {

@@ -1,0 +1,135 @@
+"""What a test sees of a run: rows of sinks, rows that failed, states; and how a sink's rows are seen."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from headgate.topology_runtime.api.logic import BATCHED, BATCHED_COLUMNS, Keyed, Window, batched_of, kind_of
+from headgate.topology_runtime.api.references import HERE
+from headgate.topology_runtime.wire.messages import DeadLetter
+from headgate.topology_runtime.worker.calls.batches import listed
+from headgate.topology_runtime.worker.rows import row_values
+from headgate.topology_runtime.worker.rows.columns import columns_in
+
+_PLACE = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class FailedRow:
+    """A row on which a task failed three times. row: its value, or as text where it cannot be written. file, line:
+    where the task's code raised."""
+
+    task: str
+    row: Any
+    error: str
+    file: str
+    line: int
+    source: str
+    position: int
+    traceback: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: task {self.task!r} failed on {self.row!r}: {self.error}"
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """rows: sink → what its calls returned; where a call returned None, the row that it was given. states: keyed
+    task → key → state at the end."""
+
+    rows: dict[str, list[Any]]
+    dead_letters: list[FailedRow]
+    states: dict[str, dict[Any, Any]]
+
+    def __repr__(self) -> str:
+        sinks = [f"{sink} {len(rows):,} rows" for sink, rows in self.rows.items()]
+        return f"<result: {', '.join(sinks)}; {len(self.dead_letters):,} dead letters>"
+
+
+def failed_row(letter: DeadLetter) -> FailedRow:
+    """A dead letter as tests see it."""
+    row = row_values.read(letter.data, letter.shape)[0] if letter.data else letter.row
+    places = [(file, int(line)) for file, line in _PLACE.findall(letter.traceback)]
+    theirs = [place for place in places if not place[0].startswith(HERE)]
+    file, line = (theirs or places or [("", 0)])[-1]
+    return FailedRow(
+        letter.task, row, letter.error, file, line, letter.source, letter.position, letter.traceback
+    )
+
+
+# ── a sink that is watched ──────────────────────────────────────────────────────────────────────
+
+See = Callable[[Iterable[Any]], None]
+
+
+def watched(logic: Any, see: See) -> Any:
+    """This task object; `see` is given what its calls return (of calls that returned None: the rows)."""
+    if isinstance(logic, Window):
+        _watch(logic, "finish", see, list)
+    elif isinstance(logic, Keyed):
+        _watch(logic, "process", see, lambda answer: answer[1])
+        _watch(logic, "process_all", see, lambda answer: answer[0])
+        if hasattr(logic, "finish"):
+            _watch(logic, "finish", see, list)
+    else:
+        return _watched_call(logic, see)
+    return logic
+
+
+def _watch(logic: Any, name: str, see: See, rows_of: Callable[[Any], Any]) -> None:
+    method = getattr(logic, name)
+
+    @wraps(method)
+    def call(*arguments: Any) -> Any:
+        answer = method(*arguments)
+        if name == "process":
+            answer = answer[0], list(answer[1])
+        elif name == "finish":
+            answer = list(answer)
+        see(rows_of(answer))
+        return answer
+
+    setattr(logic, name, call)
+
+
+def _watched_call(logic: Any, see: See) -> Any:
+    kind, form = kind_of(logic), batched_of(logic)
+
+    def seen(row: Any, answer: Any) -> Iterable[Any]:
+        if kind == "flat_map":
+            return answer  # type: ignore[no-any-return]
+        return (row,) if answer is None or kind == "filter" else (answer,)
+
+    def one(row: Any) -> Any:
+        answer = logic(row)
+        if kind == "flat_map":
+            answer = list(answer)
+        if kind != "filter" or answer:
+            see(seen(row, answer))
+        return answer
+
+    def together(rows: Any) -> Any:
+        answers = logic(rows)
+        if form == BATCHED_COLUMNS:
+            given, made = columns_in(rows).rows(), columns_in(answers).rows()
+        else:
+            answers = listed(answers)
+            given, made = rows, answers
+        if len(given) == len(made):  # else they are dead letters
+            for row, answer in zip(given, made, strict=True):
+                if kind != "filter" or answer:
+                    see(seen(row, answer))
+        return answers
+
+    call: Any = together if form else one
+    call.__headgate_kind__ = kind
+    if form:
+        setattr(call, BATCHED, form)
+    for name in ("open", "close"):
+        if hasattr(logic, name):
+            setattr(call, name, getattr(logic, name))
+    return call
