@@ -642,7 +642,7 @@ class AgentState:
     def _news(self) -> object:
         """What of a report is worth a report at once (counts are not)."""
         workers = tuple(state.now() for state in self.slots.values())
-        standing = tuple((s.thread, s.stopped, s.exhausted) for s in self.positions.now())
+        standing = tuple((s.thread, s.stopped, s.exhausted, s.rests) for s in self.positions.now())
         return self.token, workers, standing, self._disk(), self.failures.counts
 
     def _end(self, now_ns: int) -> list[e.Instruction]:

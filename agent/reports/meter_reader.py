@@ -195,4 +195,5 @@ def _source(now: Counts, names: tuple[str, ...]) -> SourceStatus:
         arrived=now[meter.SOURCE_ARRIVED],
         oldest_ns=now[meter.SOURCE_OLDEST_NS],
         seen_ns=now[meter.SOURCE_SEEN_NS],
+        rests=state >> meter.RESTS_SHIFT,
     )

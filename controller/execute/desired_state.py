@@ -204,6 +204,7 @@ def compose(k: Knowledge) -> m.DesiredState | None:
         modelled_tps=d.rollout.modelled_tps,
         held_dead=d.held_dead,
         draining=bool(d.draining),
+        end=d.end,
         settings=data_plane(k),
         hide_keys=k.settings.hide_keys,
         profile=k.profiles.desired,

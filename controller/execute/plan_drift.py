@@ -119,5 +119,7 @@ def progress_of(k: Knowledge, wall_ns: int) -> tuple[int, float, int, int] | Non
         return None
     sources = len(topology.sources)
     at_ns = k.load.looked_ns(wall_ns) if topology.arriving else wall_ns
-    offered = k.load.positions_at(at_ns) / sources if topology.arriving else schedule.offered(wall_ns)
+    due = schedule.offered(wall_ns)
+    paced = (k.counts.had(t.name, t.static.threads if t.static else 1, due) for t in topology.sources)
+    offered = (k.load.positions_at(at_ns) if topology.arriving else sum(paced)) / sources
     return (at_ns, offered, k.counts.emitted // sources, k.counts.done // sources) if at_ns else None

@@ -390,7 +390,8 @@ def stand_of(k: Knowledge, now_ns: int) -> rollout_steps.RolloutProgress | None:
         return None
     phase: Phase = "machines" if d.waiting is not None else d.phase
     token = k.desired.token if k.desired is not None else Token(d.boot)
-    more = k.windows_passed, round(k.settings.machines_wait_s * NS)
+    passed = PROBATION_WINDOWS if k.durable.draining else k.windows_passed  # a run that ends judges no plan
+    more = passed, round(k.settings.machines_wait_s * NS)
     since_ns, topology = k.phase_since_ns, d.run.topology
     return rollout_steps.RolloutProgress(planned, phase, since_ns, now_ns, token, topology, k.members, *more)
 

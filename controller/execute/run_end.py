@@ -1,10 +1,13 @@
 """How a run ends: the offer ends, sources stop reading, everything runs empty, agents are ordered to end. Pure.
 
     running → ending    no more is offered; what is due already is still read      ≤ 1 s
-            → draining  sources read no more, ledgers run empty                    ≤ 30 s; 10 s without a row done
+            → draining  sources read no more, panes fire, ledgers run empty        while rows make progress
             → settling  the last samples and counts of every VM come in            ≤ 2.5 s
             → leaving   agents end their workers and say goodbye                   ≤ 4 s
             → over
+
+It ends by itself once every source has ended; panes and `finish`: end_of_input.py. What does not move for half a
+minute, or not within the limit that the user set, is left: not done, not lost, and read again by a run that is resumed.
 
 A second request to stop goes to leaving at once.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import math
 
+from headgate.controller.execute.end_of_input import EVERY_SOURCE, every_source_ended, go_on
 from headgate.controller.knowledge.journal_records import Draining, Ended, Scheduled
 from headgate.controller.knowledge.knowledge import Knowledge, Stage, Turn
 from headgate.controller.knowledge.loop_events import ReleaseMachine, Send
@@ -21,7 +25,7 @@ from headgate.topology_runtime.wire.messages import SampleBlock, Shutdown, Token
 NS = 1_000_000_000
 SCHEDULE_LEAD_NS = NS // 5  # a change of the offer lies so far ahead that every source knows it in time
 CATCH_UP_NS = NS
-DRAIN_NS, IDLE_NS = 30 * NS, 10 * NS  # in all, and while no row gets done: who is behind may catch up
+IDLE_NS = 30 * NS  # while no row gets done: who is behind may catch up
 SETTLE_NS = 5 * NS // 2  # two blocks of a second each, and half a second to come
 LEAVE_NS = 4 * NS
 
@@ -58,16 +62,22 @@ def last_samples(k: Knowledge, block: SampleBlock) -> None:
 def advance(turn: Turn) -> None:
     """Go on when a stage is done or has had its time."""
     k, ending = turn.knowledge, turn.knowledge.ending
+    if ending.stage == "running" and every_source_ended(k):
+        ask_to_end(turn, EVERY_SOURCE)
     waited_ns = turn.now.mono_ns - ending.since_ns
     if ending.stage == "ending" and (waited_ns >= CATCH_UP_NS or caught_up(turn)):
         turn.record(Draining(ending.reason, turn.now.wall_ns))
         _go(turn, "draining")
     elif ending.stage == "draining":
-        drained, over = all_stopped(k), _waited_enough(turn)
+        idle_ns = _idle_ns(turn)
+        empty = k.durable.draining != EVERY_SOURCE and all_stopped(k)
+        drained = empty or go_on(turn, idle_ns)
+        over = idle_ns >= IDLE_NS or 0 < k.settings.drain_timeout_s * NS <= waited_ns
         if not drained and over:
             unread = sum(lag.rows for lag in k.load.lags(turn.now.wall_ns))
             left = f"; {unread:,} rows that came are not read and stay in their spool" if unread else ""
-            text = f"not empty after {waited_ns / NS:.0f} s of draining{left}"
+            rows = k.counts.emitted - k.counts.done
+            text = f"not empty after {waited_ns / NS:.0f} s of draining: {rows:,} rows are left{left}"
             turn.event("alarm", text, level="warning")
         if drained or over:
             ending.settled_wall_ns = turn.now.wall_ns
@@ -94,12 +104,15 @@ def order_end(turn: Turn) -> None:
             turn.do(Send(member.vm.vm, Shutdown(token, k.ending.reason)))
 
 
-def _waited_enough(turn: Turn) -> bool:
-    """Is nothing got done any more, or is the time for it over?"""
-    ending, done, now_ns = turn.knowledge.ending, turn.knowledge.counts.done, turn.now.mono_ns
+def _idle_ns(turn: Turn) -> int:
+    """For how long no row has got done, none has come to a sink, and no step of the end was done."""
+    k, ending, now_ns = turn.knowledge, turn.knowledge.ending, turn.now.mono_ns
+    end = k.durable.end
+    done = k.counts.done + sum(map(sum, k.counts.latency.values()))
+    done += len(end.over) + len(end.finish) if end is not None else 0
     if done != ending.done[0]:
         ending.done = done, now_ns
-    return now_ns - ending.done[1] >= IDLE_NS or now_ns - ending.since_ns >= DRAIN_NS
+    return now_ns - max(ending.done[1], ending.since_ns)
 
 
 def _go(turn: Turn, stage: Stage) -> None:
@@ -126,7 +139,15 @@ def offered_of(k: Knowledge, wall_ns: int) -> int:
     schedule, topology = k.durable.schedule, k.topology
     if topology is not None and topology.arriving:
         return math.ceil(k.load.positions_at(wall_ns) - 1e-9)
-    return schedule.due(wall_ns) * len(topology.sources) if schedule and topology else 0
+    if schedule is None or topology is None:
+        return 0
+    due = schedule.due(wall_ns)
+    return math.ceil(
+        sum(
+            k.counts.had(task.name, task.static.threads if task.static else 1, due)
+            for task in topology.sources
+        )
+    )
 
 
 def all_stopped(k: Knowledge) -> bool:

@@ -61,6 +61,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     machines_wait_s: float = 120.0  # a local VM is up in a second, a rented one in one or two minutes
     machine_life_s: float = 0.0
     seconds: float = 0.0
+    drain_timeout_s: float = 0.0  # the end waits no longer, if it is set
     plan: Plan | None = None
     profile_spare_min: float = 0.0
     stale: dict[str, str] = {}

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from headgate.controller.knowledge.run_tallies import Spans
-from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION, DeadLetter
+from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION, END_PARTITION, DeadLetter
 
 LETTERS_MOST, BYTES_MOST = 2000, 8 << 20  # kept whole, of each task
 
@@ -189,6 +189,8 @@ class DeadLetterQueue:
             self.times[number] = self.times.get(number, 1) + 1
 
     def _count(self, source: str, partition: int, begin: int, end: int) -> bool:
+        if partition >= END_PARTITION:  # of the end of the input: no position of a source
+            return False
         new = sum(e - b for b, e in self._all[source, partition].add(begin, end))
         self.count += new
         return new > 0

@@ -23,7 +23,7 @@ from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.rates.learned_season import LearnedSeason
 from headgate.topology_runtime.rates.schedule import Schedule
-from headgate.topology_runtime.wire.messages import Keepers, Route, TaskCode, ThreadSpec
+from headgate.topology_runtime.wire.messages import EndOfInput, Keepers, Route, TaskCode, ThreadSpec
 from headgate.topology_runtime.worker.keyed_state.key_ranges import of_runs, runs_of
 
 Phase = Literal["none", "machines", "prepared", "switched", "probation", "committed", "abandoned"]
@@ -271,6 +271,15 @@ class Draining(msgspec.Struct, frozen=True, tag="draining"):
 
     def after(self, d: Durable) -> Durable:
         return replace(d, draining=self.reason, draining_ns=self.wall_ns)
+
+
+class EndStepped(msgspec.Struct, frozen=True, tag="end_stepped"):
+    """A step of the end of the input begins (execute/end_of_input.py)."""
+
+    end: EndOfInput
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, end=self.end)
 
 
 class HeldDead(msgspec.Struct, frozen=True, tag="held_dead"):
@@ -526,6 +535,7 @@ class Durable(msgspec.Struct, frozen=True):
     started_ns: int = 0
     draining: str = ""
     draining_ns: int = 0
+    end: EndOfInput | None = None
     held_dead: tuple[str, ...] = ()
     holders: tuple[Holds, ...] = ()
     apart: tuple[HandedOver, ...] = ()
@@ -577,6 +587,7 @@ Record = (
     | Gone
     | Scheduled
     | Draining
+    | EndStepped
     | HandedOver
     | HeldDead
     | Holds

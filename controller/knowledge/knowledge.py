@@ -190,6 +190,13 @@ class RunCounts:
     def source(self, task: str, partition: int) -> SourceKnown:
         return self.sources.setdefault((task, partition), SourceKnown())
 
+    def had(self, task: str, partitions: int, due: float) -> float:
+        """Of `due` rows of this source those that it had: one that has ended is offered no more."""
+        known = [self.sources.get((task, number)) for number in range(partitions)]
+        if not known or not all(one is not None and one.exhausted for one in known):
+            return due
+        return min(due, sum(one.emitted for one in known if one is not None))
+
     def add_latency(self, sink: str, source: str, buckets: Sequence[int]) -> None:
         sums = self.latency.setdefault((sink, source), [0] * BUCKETS)
         sums[: len(buckets)] = map(add, sums, buckets)

@@ -363,8 +363,8 @@ def _standing(report: Report | None) -> object:
     return workers, _sources(report), report.strikes
 
 
-def _sources(report: Report) -> tuple[tuple[int, bool, bool], ...]:
-    return tuple([(now.thread, now.stopped, now.emitted > 0) for now in report.sources])
+def _sources(report: Report) -> tuple[tuple[int, bool, bool, int], ...]:
+    return tuple([(now.thread, now.stopped, now.emitted > 0, now.rests) for now in report.sources])
 
 
 @lru_cache(maxsize=4096)

@@ -252,7 +252,8 @@ def _task(result: LoopResult, name: str) -> dict[str, Any]:
 #
 # Definitions. offered: positions due by the schedule, or arrived, over all sources. emitted, acked,
 # dead_lettered: distinct source positions, however often replayed; acked ones were processed whole. lost =
-# emitted − acked − dead_lettered after the final drain. duplicates: rows that reached sinks − distinct ones,
+# emitted − acked − dead_lettered − left after the final drain; left: read and not done when the run ended, and read
+# again by a run that goes on with this one. duplicates: rows that reached sinks − distinct ones,
 # "at least" so many unless duplicates_exact: see duplicates_why, and sinks for each sink. source_kind:
 # `paced`, `arriving` or `mixed`; lag: of the arriving source that is furthest behind, rows taken and not read
 # and seconds since the oldest of them came (0 of paced ones). Rates are means from the first intended tuple
@@ -267,6 +268,7 @@ RUN_SCHEMA = "headgate/run/v1"
 def summary(view: RunView) -> dict[str, Any]:
     seconds, tuples, lag = view.intake_s, view.tuples, view.lag
     undone = tuples.emitted - tuples.acked - tuples.dead_lettered
+    lost = max(0, min(undone, tuples.lost))
     return {
         "schema": RUN_SCHEMA,
         "topology": view.topology.name if view.topology else None,
@@ -275,7 +277,7 @@ def summary(view: RunView) -> dict[str, Any]:
         "trace": view.trace,
         "source_kind": view.source_kind,
         "lag": {"rows": lag.rows if lag else 0, "seconds": lag.seconds if lag else 0.0},
-        "tuples": {**msgspec.to_builtins(tuples), "lost": max(0, undone)},
+        "tuples": {**msgspec.to_builtins(tuples), "lost": lost, "left": max(0, undone) - lost},
         "letters": {"replayed": view.letters.replayed, "mended": view.letters.mended},
         "state": state_of(view),
         "plans": plans_of(view),

@@ -198,6 +198,11 @@ class Keyed(ABC, Generic[Key, State, In, Out]):
         each row."""
         raise NotImplementedError
 
+    def finish(self, key: Key, state: State) -> Iterable[Out]:
+        """The last rows of a key, once for each: every source has ended, and all rows are processed. What it gives
+        goes on like any row. When it raises, the key becomes a dead letter."""
+        return ()
+
     def snapshot(self, state: State) -> Row:
         """The state as a plain value (see the top of this module)."""
         return state

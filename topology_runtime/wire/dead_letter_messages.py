@@ -4,7 +4,8 @@ their rows again.
 A row that is sent again has a name of its own in place of (partition, position) of its source: a partition that no
 source has, AGAIN_PARTITION + the number of the letter's task in the topology, and in it the letter's number as the
 position. So nothing that is known of the source's positions is touched (what is acked, counted, kept, applied), and
-copies of it are copies of one another alone.
+copies of it are copies of one another alone. What keyed tasks give at the end of the input has such a partition too:
+END_PARTITION + the number of the task, and as position the key range.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 
 from headgate.topology_runtime.api.cluster import Slot
 
-AGAIN_PARTITION = 1 << 20
+AGAIN_PARTITION, END_PARTITION = 1 << 20, 1 << 21
 ROW_BYTES_MOST = 16 * 1024  # of a larger row there is the text alone
 MESSAGE_BYTES = 512 * 1024  # dead letters of one message together, as `weight` has it
 AGAIN_MOST = 512  # dead letters that a source thread has at a time
@@ -44,7 +45,7 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True):
     @property
     def of(self) -> int:
         """The dead letter whose row, sent again, this one is or comes of; 0: none."""
-        return self.position if self.partition >= AGAIN_PARTITION else 0
+        return self.position if AGAIN_PARTITION <= self.partition < END_PARTITION else 0
 
     @property
     def weight(self) -> int:

@@ -246,6 +246,24 @@ class SourceStart(msgspec.Struct, frozen=True, array_like=True):
     thread: int = -1
 
 
+EndStep = Literal["again", "hold", "fire", "over", "finish"]
+
+
+class EndOfInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far the end of the input is, task by task (controller/execute/end_of_input.py). number: of the step, which
+    `task` does, if it is one task's. whole: the input has ended; else the run is only stopped: panes without an age
+    limit stay, `finish` is not called. workers: (slot, incarnation) of all that were there when sources were told to
+    hold still. finish: keyed tasks whose `finish` has been asked for; over: tasks all of whose rows are done."""
+
+    number: int
+    step: EndStep
+    task: str = ""
+    whole: bool = False
+    workers: tuple[tuple[Slot, int], ...] = ()
+    finish: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+
+
 class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=True):
     """The whole desired state of a run; each agent and worker picks what is for it.
 
@@ -282,6 +300,7 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     profiles: tuple[ProfileSpec, ...] = ()
     chained: tuple[str, ...] = ()  # tasks whose threads may be run by the one that sends to them
     hide_keys: bool = False  # of a hot key only its range is told
+    end: EndOfInput | None = None
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -385,6 +404,7 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     arrived: int = 0
     oldest_ns: int = 0
     seen_ns: int = 0
+    rests: int = 0  # number of the step of the end (`EndOfInput`) that it has done
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -537,13 +557,16 @@ class WireFrame(msgspec.Struct, tag="f", array_like=True):
 class Ack(msgspec.Struct, frozen=True, array_like=True):
     """XOR `value` into the ledger's entry of this root and attempt. `held`: rows of the root that a
     task now keeps (or, negative, lets go): its deadline stands still while any is kept. `made_bytes`: the rows
-    that task number `made_by` made of the root's now, in memory, about; 0: not much."""
+    that task number `made_by` made of the root's now, in memory, about; 0: not much. `kept`: the part of `value` that
+    stands for rows which wait in panes of task number `kept_by` (acks.py)."""
 
     key: RootKey
     value: int
     held: int = 0
     made_by: int = 0
     made_bytes: int = 0
+    kept: int = 0
+    kept_by: int = 0
 
 
 class Acks(msgspec.Struct, frozen=True, tag="a", array_like=True):

@@ -10,10 +10,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from headgate.lab.simulation.row_account import answered_by, claiming, copies_of
 from headgate.lab.simulation.simulated_topologies import Batches, Picky, SimFeed, Sink, Tally
 from headgate.lab.simulation.virtual_time import MS
-from headgate.topology_runtime.api.logic import Context
+from headgate.topology_runtime.api.logic import Context, Exhausted
 from headgate.topology_runtime.api.task_functions import build, key_function
 from headgate.topology_runtime.wire.dead_letter_messages import SentAgain
 from headgate.topology_runtime.wire.messages import Frame, SourceStatus, ThreadSpec, ThreadStatus
@@ -306,7 +308,11 @@ class SimSource(SimThread):
         """As source_thread.py's."""
         kept = self.spool
         if kept is None:
-            return list(self.logic.read(position, limit))
+            try:
+                return list(self.logic.read(position, limit))
+            except Exhausted:
+                self.source.exhausted = True
+                return []
         if position >= kept.end and self.source.arrivals is None:
             self._poll(kept, limit)
         return kept.read(position, limit)
@@ -359,13 +365,14 @@ class SimSource(SimThread):
 
     def _count(self) -> None:
         source, w = self.source, self.desired
-        before = self.told.stopped if self.told else False
+        before = (self.told.stopped, self.told.exhausted, self.told.rests) if self.told else (False, False, 0)
         if source.ledger is not None:
             name, came = (w.task, w.partition, w.thread), source.came(self.world.wall_ns) or ()
-            self.told = SourceStatus(*name, *source.counts, source.stopped, source.exhausted, *came)
+            told = SourceStatus(*name, *source.counts, source.stopped, source.exhausted, *came)
+            self.told = replace(told, rests=source.rests)
             if self.spool is not None:
                 self._forget(self.spool, source.ledger.acked)
-        if source.stopped != before:
+        if (source.stopped, source.exhausted, source.rests) != before:
             self.worker.changed()
 
     def _plan_next(self) -> None:

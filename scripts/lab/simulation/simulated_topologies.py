@@ -13,7 +13,16 @@ from msgspec.structs import replace
 from headgate.controller.models.plans import Placement, Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.topology_runtime.api.cluster import Slot, Vm
-from headgate.topology_runtime.api.logic import Context, Keyed, LiveSource, Source, Window, batched, flat_map
+from headgate.topology_runtime.api.logic import (
+    Context,
+    Exhausted,
+    Keyed,
+    LiveSource,
+    Source,
+    Window,
+    batched,
+    flat_map,
+)
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 
 # ── User code of the simulated topologies: small real sources, maps, joins, batches and keyed tasks ─────
@@ -39,6 +48,18 @@ class Count(Source):
 
     def read(self, position: int, limit: int) -> Sequence[Row]:
         return [(self.name, self.partition, p, "") for p in range(position, position + limit)]
+
+
+ROWS_EACH = 90  # of a partition of a source that ends
+
+
+class Few(Count):
+    """Ends."""
+
+    def read(self, position: int, limit: int) -> Sequence[Row]:
+        if position >= ROWS_EACH:
+            raise Exhausted
+        return super().read(position, min(limit, ROWS_EACH - position))
 
 
 class SimFeed(LiveSource):
@@ -184,6 +205,62 @@ class Windows(Window):
         return [together(rows)]
 
 
+class Panes(Window):
+    """Rows of one of seven kinds, until the input ends: how many, and which."""
+
+    def key(self, row: Row, source: str) -> Hashable:
+        return int(row[2]) % 7
+
+    def ready(self, key: Hashable, rows: Sequence[Row]) -> bool:
+        return False
+
+    def finish(self, key: Hashable, rows: Sequence[Row]) -> Iterable[Row]:
+        return [("pane", key, *sorted(row[1] * 1000 + row[2] for row in rows))]
+
+
+class Totals(Keyed):
+    """All that its panes name, once the input has ended."""
+
+    def new(self, key: Hashable) -> Row:
+        return ()
+
+    def process(self, key: Hashable, row: Row, state: Row) -> tuple[Row, Iterable[Row]]:
+        return (*state, *row[2:]), []
+
+    def finish(self, key: Hashable, state: Row) -> Iterable[Row]:
+        return [("total", key, *sorted(state))]
+
+
+class Last(Panes):
+    """All totals in one row."""
+
+    def key(self, row: Row, source: str) -> Hashable:
+        return 0
+
+    def finish(self, key: Hashable, rows: Sequence[Row]) -> Iterable[Row]:
+        return [("last", key, *sorted(place for row in rows for place in row[2:]))]
+
+
+def third(row: Row) -> Hashable:
+    return int(row[1]) % 3
+
+
+def all_one(row: Row) -> Hashable:
+    return 0
+
+
+def seventh(row: Row) -> Hashable:
+    return int(row[2]) % 7
+
+
+def ended_rows(partitions: int) -> list[Row]:
+    """What must be at the sink of `ends`."""
+    places = [(partition * 1000 + p, p % 7) for partition in range(partitions) for p in range(ROWS_EACH)]
+    panes = [("pane", n, *sorted(place for place, kind in places if kind == n)) for n in range(7)]
+    totals = [("total", n, *sorted(place for place, kind in places if kind % 3 == n)) for n in range(3)]
+    return [*panes, *totals, ("last", 0, *sorted(place for place, _ in places))]
+
+
 class Tally(Keyed):
     """Counts the rows of a key, says so in each of them and lets them pass. Its state is the list of rows that
     it counted; `counted`: (key, row) of those, for the account."""
@@ -247,7 +324,8 @@ class Shape:
     """need: distinct rows at sinks for every source position. holds: a task keeps rows. keys: keyed task → the
     key of a row. fails: positions that must become dead letters. live: its source cannot be read again.
     machines: slots of each VM, one of these (none: two or three VMs of two to four slots). rates_tps: of which
-    the seed chooses. calm_s: the run goes on so long, undisturbed, after all is settled."""
+    the seed chooses. calm_s: the run goes on so long, undisturbed, after all is settled. ends: the run
+    does, as its sources do."""
 
     topology: Topology
     need: int = 1
@@ -258,6 +336,7 @@ class Shape:
     machines: tuple[tuple[int, ...], ...] = ()
     rates_tps: tuple[float, ...] = RATES_TPS
     calm_s: float = 0.0
+    ends: bool = False
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -474,6 +553,27 @@ SHAPES: dict[str, Shape] = {
         holds=True,
         keys={"tally": group},
     ),
+    "ends": Shape(
+        Topology(
+            "ends",
+            (
+                _source(2, run="Few"),
+                _task("panes", "Panes", "hold"),
+                Task("totals", kind="keyed", state="keyed", run=f"{HERE}:Totals"),
+                _task("last", "Last", "hold"),
+                _sink(),
+            ),
+            (
+                _fields("source", "panes", "seventh"),
+                _fields("panes", "totals", "third"),
+                _fields("totals", "last", "all_one"),
+                *_edges("panes sink", "totals sink", "last sink"),
+            ),
+        ),
+        holds=True,
+        rates_tps=(20.0, 30.0, 45.0),
+        ends=True,
+    ),
     "long holds": Shape(
         Topology(
             "long_holds",
@@ -487,5 +587,5 @@ SHAPES: dict[str, Shape] = {
 }
 
 SELDOM = ("long holds",)  # they take long
-ASKED = ("batched",)  # only when they are asked for: seeds stay the worlds that they were
+ASKED = ("batched", "ends")  # only when they are asked for: seeds stay the worlds that they were
 DRAWN = (*sorted(SHAPES.keys() - {*SELDOM, *ASKED}) * 2, *SELDOM)  # shapes that seeds choose from

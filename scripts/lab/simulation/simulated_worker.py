@@ -163,7 +163,7 @@ class SimWorker:
         if not self.heard:
             return
         threads, sources = tuple(state.threads.values()), tuple(state.sources.values())
-        standing = tuple((s.thread, s.stopped, s.exhausted) for s in sources)
+        standing = tuple((s.thread, s.stopped, s.exhausted, s.rests) for s in sources)
         again = tuple(
             now for t in self.threads.values() if isinstance(t, SimSource) and (now := t.again_now())
         )

@@ -16,6 +16,7 @@ from tempfile import mkdtemp
 from weakref import finalize
 
 from headgate.agent.core.slot_state import TRIED_AGAIN_NS
+from headgate.controller.execute.end_of_input import EVERY_SOURCE
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.journal_records import Submitted
 from headgate.controller.knowledge.spooled_events import unread
@@ -50,6 +51,7 @@ LOOK_S = 0.5
 FAULTS = (0, 2, 3, 3, 4, 5, 6)  # of which a seed has one number
 MEMORY = "/dev/shm"
 REPLANS_LEAST = 2
+ENDS_S = 240.0  # a run whose sources end does so, after the last fault
 QUIET_S = 5.0
 LETTERS_LOST = {"lose_vm", "lose_vm_at_move"}  # with the disk of the VM
 SWAPPED, AT_ONCE = 0.4, 0.5  # shares of proposals that swap VMs, of plans that are followed at once
@@ -179,8 +181,11 @@ class SimWorld:
         try:
             self.begin()
             self._trouble()
-            self.settle()
-            self.end()
+            if self.shape.ends:
+                self._ends()
+            else:
+                self.settle()
+                self.end()
         finally:
             self.clean_up()
         return self
@@ -370,6 +375,30 @@ class SimWorld:
                 if read < due:
                     return f"{task.name} is behind: {read} of {due} rows are read"
         return ""
+
+    def _ends(self) -> None:
+        """Of a run whose sources end: it ends by itself, once faults stop, and all is at the sink, once."""
+        self.faults.stop()
+        for agent in self.agents.values():
+            self.later(self.delay_ns(10, 500), agent.start)
+        self.wait("the run ends by itself", lambda: "" if self.controller.finish else self._step, ENDS_S)
+        finish = self.controller.finish
+        assert finish is not None and finish.summary is not None, finish
+        assert finish.summary["ended"] == EVERY_SOURCE, finish.summary["ended"]
+        assert finish.summary["tuples"]["lost"] == 0, finish.summary["tuples"]
+        source = self.shape.topology.sources[0]
+        assert source.static is not None
+        left = finish.summary["tuples"]["left"]  # a run that ends is not planned anew when a VM is lost
+        assert not left or self.met["VMs held dead"] or {"lose_vm", "lose_vm_at_move"} & set(self.faults.done)
+        if not self.tallies.states_lost and not left:
+            self.account.whole_once(source.static.threads)
+
+    @property
+    def _step(self) -> str:
+        k = self.controller.loop.knowledge
+        there = {name: (s.exhausted, s.rests, s.emitted) for name, s in k.members.sources.items()}
+        waits = k.durable.waiting is not None, k.durable.rollout and k.durable.rollout.leaving
+        return f"{k.ending.stage}, {k.durable.end}, {k.durable.phase}, {waits}, {there}, {k.alarms}"
 
     def end(self) -> None:
         self.controller.ask("stop")

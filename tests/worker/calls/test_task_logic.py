@@ -25,7 +25,7 @@ from headgate.topology_runtime.worker.calls.user_code import (
     UserCode,
 )
 from headgate.topology_runtime.worker.operators.thread_core import MapTask
-from headgate.topology_runtime.worker.operators.window_task import DRAINED_AFTER_NS, WindowRows
+from headgate.topology_runtime.worker.operators.window_task import WindowRows
 from headgate.topology_runtime.worker.rows.acks import Addressed
 from headgate.topology_runtime.worker.rows.row_values import (
     CAREFUL_FRAMES,
@@ -295,22 +295,42 @@ def test_an_old_pane_fires_though_it_is_not_ready() -> None:
     task = windows(Window())
     one = root()
     acks = task.take(frame([("a", 1)], one), S)
-    assert task.fire_old(2 * S - 1, draining=False) == []
-    acks += task.fire_old(2 * S, draining=False)
+    assert task.fire_old(2 * S - 1) == []
+    acks += task.fire_old(2 * S)
     (out,) = task.results.outputs.flush(2 * S)
     assert open_after(acks, one)[0] == out.roots[0].id and out.rows == [("a", [1])]
 
 
-@pytest.mark.parametrize(("age_s", "gone"), [(None, False), (60.0, True)])
-def test_draining_ends_the_waiting_of_those_with_an_age(age_s: float | None, gone: bool) -> None:
+def test_a_pane_that_fires_last_keeps_its_rows_until_all_is_over() -> None:
+    """So no root of it is done before all that came of the pane is: else a part of it would come again."""
+    logic = Pairs()
+    logic.max_age_s = 60.0
+    task = windows(logic)
+    one = root()
+    acks = [*task.take(frame([("a", 1)], one), S), *task.last(4, True, S)]
+    (out,) = task.results.outputs.flush(S, True)
+    assert out.rows == [("a", [1])] and task.holding == 1
+    assert open_after(acks, one)[0] not in (0, out.roots[0].id)
+    acks += task.let_go()
+    assert open_after(acks, one)[0] == out.roots[0].id and task.holding == 0
+
+
+def test_what_comes_once_all_is_over_is_a_copy_and_is_acked() -> None:
+    task = windows(Pairs())
+    task.let_go()
+    again = root()
+    assert open_after(task.take(frame([("a", 1)], again), S), again) == {0: 0}
+    assert task.holding == 0 and sent(task) == []
+
+
+@pytest.mark.parametrize(("age_s", "fires"), [(None, False), (60.0, True)])
+def test_a_run_that_is_stopped_fires_panes_with_an_age_limit_alone(age_s: float | None, fires: bool) -> None:
     logic = Pairs()
     logic.max_age_s = age_s
     task = windows(logic)
     task.take(frame([("a", 1)]), S)
-    task.fire_old(S + DRAINED_AFTER_NS - 1, draining=True)
-    assert task.holding == 1, "the other half may still be on its way"
-    task.fire_old(S + DRAINED_AFTER_NS, draining=True)
-    assert (task.holding == 0) == gone
+    task.last(4, False, S)
+    assert bool(sent(task)) == fires and task.stay(False) != fires
 
 
 def test_a_leaver_without_heirs_finishes_everything() -> None:

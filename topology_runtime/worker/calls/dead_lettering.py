@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import BadRow
@@ -60,6 +61,23 @@ def dead_letter_of(
         shape,
         data,
         root.position if is_replayed(around, root) else 0,
+    )
+
+
+def dead_letter_of_key(around: Around, end: RootPart, key: Any, failed: attempts.Failure) -> DeadLetter:
+    """Of a key whose `finish` failed; `end`: the word that the input has ended. No row can be sent again."""
+    shown = attempts.shown(key, ROW_TEXT_MOST)
+    source, which = around.sources[end.source], crc32(shown.encode()) & r.VARIANT_MASK
+    return DeadLetter(
+        around.task,
+        around.thread,
+        source,
+        end.partition,
+        end.position,
+        f"finish of key {shown}",
+        failed.error,
+        failed.traceback,
+        which,
     )
 
 

@@ -7,6 +7,8 @@ Rules (protocol: Keyed state) [A4] [A5] [B4]:
  2. A processed row stays kept until a snapshot covers it, so a killed owner's rows come again.
  3. A row whose identity was processed already (a replay) changes no state again; its output goes out
     again (applied_rows.py).
+ 4. That the input has ended is a row too, one for each range, with the range as its position: it follows its range,
+    and what `finish` gave of the range's keys is remembered as what came of it.
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ from typing import Any
 from headgate.topology_runtime.api.logic import processes_all
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadBatch, BadRow
+from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION
 from headgate.topology_runtime.wire.messages import Frame
 from headgate.topology_runtime.wire.report_messages import KEY_TEXT_MOST
 from headgate.topology_runtime.wire.state_moves import RangeCopy, StateAsked, StateMove
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import listed, wrong_number
+from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of_key
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, grouped, twice_in
@@ -269,6 +273,7 @@ class KeyedRows:
         self.uncovered_rows = 0
         self._frozen: dict[int, RangeCopy] = {}  # ranges of others, once and for all
         self._offers: dict[int, RangeCopy] = {}  # the best copy that others have
+        self._end = END_PARTITION + code.results.around.number  # of words that the input has ended
 
     @property
     def holding(self) -> int:
@@ -285,6 +290,10 @@ class KeyedRows:
         acks = AckSums(frame.roots)
         self.applied.hear(frame.roots)
         batch = Batch(list(frame.rows), frame.runs, frame.roots)
+        if any(root.partition == self._end for root in frame.roots):
+            batch = self._take_ends(batch, frame.edge, now_ns, acks)
+            if not batch.rows:
+                return acks.all()
         self.results.edge = frame.edge
         keys, ranges, batch = self._places_of(batch, self._key_of(frame.edge))
         self.results.edge = None
@@ -309,6 +318,38 @@ class KeyedRows:
                 lambda row: (wire.one_key(found := key(row)), range_of(found)), batch
             )
             return [pair[0] for pair in pairs], [pair[1] for pair in pairs], batch
+
+    def _take_ends(self, batch: Batch, edge: int, now_ns: int, acks: AckSums) -> Batch:
+        """Words that the input has ended; returns the other rows."""
+        ends = [batch.roots[number].partition == self._end for number, _, _ in r.single(batch.runs)]
+        for row in single_rows(batch.where(ends), edge, self.random64):
+            key_range = row.root.position
+            if key_range in self.ranges.owned:
+                self._finish(row, now_ns, acks)
+            elif 0 <= key_range < KEY_RANGES:
+                self._elsewhere(row.batch, edge, [key_range], now_ns, acks)
+        return batch.where([not end for end in ends])
+
+    def _finish(self, end: BufferedRow, now_ns: int, acks: AckSums) -> None:
+        """The last rows of all keys of a range."""
+        key_range, groups = end.root.position, grouped(end.batch)
+        known = self.applied.outputs(groups, [key_range])
+        out = list(known[0]) if known else []
+        if not known:
+            for key, state in list(self.states.of(key_range).items()):
+                found, failed = self.code.one(partial(self._last_rows, key, state), end)
+                if failed is None:
+                    out += found
+                else:
+                    self.results.letters.append(
+                        dead_letter_of_key(self.results.around, end.root, key, failed)
+                    )
+            out = out if self.results.outputs.edges else []
+            self.applied.add(groups, [key_range], out, [len(out)], end.batch.roots)
+        self._go_on(end.batch, out, [len(out)], now_ns, acks)
+
+    def _last_rows(self, key: Hashable, state: Any) -> list[Any]:
+        return list(self.code.logic.finish(key, state))
 
     def _elsewhere(self, batch: Batch, edge: int, ranges: Sequence[int], now_ns: int, acks: AckSums) -> None:
         """Rows of ranges that are not here: they follow their range, or wait for it at the side."""
@@ -371,7 +412,7 @@ class KeyedRows:
             acks.give(batch.roots, self.results.emit(Batch(came, runs, batch.roots), now_ns))
             if made_bytes := self._sizes.made_bytes(came, len(batch.roots)):
                 acks.made = self.results.around.number, acks.made[1] + made_bytes
-        if self.results.around.sink:
+        if self.results.around.sink and batch.roots[0].partition != self._end:
             self.results.finish(batch)
         of_root: dict[int, int] = {}
         for number, _, count, _ in batch.runs:
@@ -483,6 +524,9 @@ class KeyedRows:
             self._claim(key_range)
             for row in self.side.pop(key_range, ()):
                 acks.let_go(row)
+                if row.root.partition == self._end:
+                    self._finish(row, now_ns, acks)
+                    continue
                 key = wire.one_key(self._key_of(row.edge)(row.row))
                 self._process(KeyedBatch(row.batch, row.edge, [key], [key_range]), now_ns, acks)
         return acks.all()

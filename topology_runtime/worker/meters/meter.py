@@ -44,7 +44,8 @@ STATE: RUNNING, ENDED, FREE. QUEUE: rows waiting now.
 CALL_STARTED_NS: monotonic, when a frame (or a call of another kind) was begun, 0 when idle.
 CALL_MOVED: another number than before: not the same call any more; brought up to date by the main thread.
 CALL_KIND: index into KINDS. IDENT: as stacks name the thread. UNLOGGED: rows that a sink began and has not logged.
-BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU. SOURCE_STATE: bit 0 stopped, bit 1 exhausted.
+BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU.
+SOURCE_STATE: bit 0 stopped, bit 1 exhausted; above `rests`.
 SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS: as `messages.SourceNow` says; 0 where rows do not arrive.
 BORROWED_NS: CPU that other threads spent on this one's frames, less what it spent on those of others: it may fall.
 All others count up since the thread began."""
@@ -53,6 +54,7 @@ RUNNING, ENDED, FREE = 1, 2, 3
 KINDS: tuple[CallKind, ...] = ("row", "bucket", "read", "open", "close")
 ROW, BUCKET, READ, OPEN, CLOSE = range(5)
 FIELDS = 32
+RESTS_SHIFT = 2
 THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
 E2E = FIELDS + BUCKETS
 THREADS = 1024

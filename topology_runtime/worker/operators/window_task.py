@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Any
 
-from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart
+from headgate.topology_runtime.wire.messages import EndOfInput, Frame, RootKey, RootPart
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.router import owners, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
@@ -18,6 +18,8 @@ from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Th
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows import row_runs as r
 from headgate.topology_runtime.worker.rows.acks import (
+    FIRED,
+    STAYS,
     AckSums,
     Addressed,
     BufferedRow,
@@ -50,11 +52,12 @@ def generation(key: RootKey) -> Generation:
 @dataclass(slots=True)
 class Pane:
     """Rows under one key in order of arrival (by serial number), and which of them each position has. place: of the
-    key among all."""
+    key among all. keeper: who keeps them, as their ledgers hear (acks.py, rule 8)."""
 
     key: Hashable
     place: Hashable
     since_ns: int
+    keeper: int = 0
     by_serial: dict[int, BufferedRow] = field(default_factory=dict)
     by_position: dict[Position, list[int]] = field(default_factory=dict)
     serial: int = 0
@@ -173,12 +176,12 @@ class Panes:
         """Does nobody wait any more for a row of these roots?"""
         return all(self.stale(root.key) for root in roots)
 
-    def keep(self, key: Hashable, kept: BufferedRow, now_ns: int) -> Pane | None:
+    def keep(self, key: Hashable, kept: BufferedRow, now_ns: int, keeper: int = 0) -> Pane | None:
         """Put a row into its pane; None when its position is there in a newer generation."""
         place = key_place(key)
         pane = self.by_key.get(place)
         if pane is None:
-            pane = self.by_key[place] = Pane(key, place, now_ns)
+            pane = self.by_key[place] = Pane(key, place, now_ns, keeper)
         position = kept.position
         present = pane.at(position)
         if present and generation(present[0].root.key) != generation(kept.root.key):
@@ -228,8 +231,6 @@ class Panes:
         self.given_up += rows
 
 
-DRAINED_AFTER_NS = 500_000_000  # without a row while the run drains: what is kept is all there is
-
 _identity = attrgetter("identity")
 
 Keeper = Callable[[int, Any], int | None]  # (in-edge, row) → the other thread that keeps such a row now
@@ -241,7 +242,8 @@ class WindowRows:
     def __init__(self, code: UserCode, random64: Callable[[], int]) -> None:
         self.code, self.results, self.random64 = code, code.results, random64
         self.panes, self._feeders = Panes(), self.results.around.feeders
-        self._taken_ns = 0
+        self.number = code.results.around.number
+        self.over = False  # all rows that there ever were are done: what comes is a copy
 
     @property
     def holding(self) -> int:
@@ -252,9 +254,10 @@ class WindowRows:
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         """Rows into their panes; a pane that is complete fires before the next row is looked at, so that what
         a task sees does not depend on how rows came in frames."""
-        self._taken_ns = now_ns
-        self.panes.see(frame.roots)
         acks = AckSums(frame.roots)
+        if self.over:
+            return acks.all()
+        self.panes.see(frame.roots)
         for row in single_rows(frame, frame.edge, self.random64, self.panes.all_stale):
             self._keep(row, now_ns, acks)
         return self._all(acks)
@@ -272,11 +275,11 @@ class WindowRows:
         if failed is not None:
             self.results.bury_one(row, failed)
             return
-        pane = self.panes.keep(key, row, now_ns)
+        pane = self.panes.keep(key, row, now_ns, self.number)
         if pane is None:
             acks.refuse(row)
             return
-        acks.keep(row)
+        acks.waits(row, pane.keeper, 1)
         ready, failed = self.code.one(lambda: bool(logic.ready(key, pane.rows())), row)
         if failed is not None:
             self._bury(self._released(pane, acks), failed)
@@ -287,13 +290,23 @@ class WindowRows:
         """The rows of a pane, kept no more."""
         rows = self.panes.release(pane)
         for row in rows:
-            acks.let_go(row)
+            acks.waits(row, pane.keeper, -1)
         return rows
 
-    def _fire(self, pane: Pane, now_ns: int, acks: AckSums) -> None:
-        """Finish a pane: let its rows go and emit its output. The task gets the rows in the order of their
-        sources, so that its output and the names of that are the same whatever order they came in."""
-        rows = sorted(self._released(pane, acks), key=_identity)
+    def _kept_by(self, pane: Pane, keeper: int, acks: AckSums) -> list[BufferedRow]:
+        """The rows of a pane, which have another keeper from now on."""
+        rows = list(pane.kept())
+        for row in rows:
+            acks.waits(row, pane.keeper)
+            acks.waits(row, keeper)
+        pane.keeper = keeper
+        return rows
+
+    def _fire(self, pane: Pane, now_ns: int, acks: AckSums, keeper: int = 0) -> None:
+        """Finish a pane: let its rows go (keeper: not yet) and emit its output. The task gets the rows in the order of
+        their sources, so that its output and the names of that are the same whatever order they came in."""
+        rows = self._kept_by(pane, keeper, acks) if keeper else self._released(pane, acks)
+        rows.sort(key=_identity)
         bare = [row.row for row in rows]
         if self.results.pieces is not None:
             self.results.pieces.begin(len(rows))
@@ -329,14 +342,34 @@ class WindowRows:
 
     # ── time and moves ──────────────────────────────────────────────────────────────────────────
 
-    def fire_old(self, now_ns: int, draining: bool) -> list[Addressed]:
-        """Fire panes that are old enough. While the run drains, those with an age limit as soon as nothing has
-        come for half a second: a join's other half may still be on its way."""
+    def fire_old(self, now_ns: int) -> list[Addressed]:
+        """Fire panes that are old enough."""
         limit_s = self.code.logic.max_age_s
         if limit_s is None:
             return []
-        last = draining and now_ns - self._taken_ns >= DRAINED_AFTER_NS
-        return self._fire_all(self.panes.older_than(now_ns if last else now_ns - int(limit_s * 1e9)), now_ns)
+        return self._fire_all(self.panes.older_than(now_ns - int(limit_s * 1e9)), now_ns)
+
+    def last(self, number: int, whole: bool, now_ns: int) -> list[Addressed]:
+        """Fire every pane by step `number` of the end of the input, and keep its rows until all is over. A run that is
+        only stopped fires those with an age limit."""
+        acks = AckSums()
+        for pane in list(self.panes.by_key.values()):
+            if self.stay(whole):
+                self._kept_by(pane, STAYS, acks)
+            else:
+                self._fire(pane, now_ns, acks, FIRED + number)
+        return self._all(acks)
+
+    def stay(self, whole: bool) -> bool:
+        """Are rows to stay, for the run that goes on with them?"""
+        return not whole and self.code.logic.max_age_s is None
+
+    def let_go(self) -> list[Addressed]:
+        """All that came of the panes that fired last is done."""
+        acks, self.over = AckSums(), True
+        for pane in list(self.panes.by_key.values()):
+            self._released(pane, acks)
+        return self._all(acks)
 
     def fire_all(self, now_ns: int) -> list[Addressed]:
         """Fire every pane now (a leaver whose rows no other thread can take over)."""
@@ -365,6 +398,7 @@ class WindowRows:
 class WindowTask(Behaviour):
     def __init__(self, core: ThreadCore, windows: WindowRows) -> None:
         self.core, self.windows = core, windows
+        self._stepped = 0  # the last step of the end of the input that was done
 
     @property
     def holding(self) -> int:
@@ -383,12 +417,26 @@ class WindowTask(Behaviour):
 
     def on_time(self, now_ns: int) -> None:
         orders = self.core.orders
-        if orders is not None and self.holding:
-            self.core.settle(self.windows.fire_old(now_ns, orders.desired.draining))
+        if orders is not None and self.holding and orders.desired.end is None:
+            self.core.settle(self.windows.fire_old(now_ns))
 
     def on_orders(self, gone: Collection[int], rerouted: bool, now_ns: int) -> None:
         self.windows.panes.forget(gone)
         self.on_barriers(now_ns)
+        assert self.core.orders is not None
+        if (end := self.core.orders.desired.end) is not None:
+            self._end(end, now_ns)
+
+    def _end(self, end: EndOfInput, now_ns: int) -> None:
+        """Panes are whole where sources hold still and no worker has been replaced since they do: only then they
+        fire."""
+        name = self.core.task.name
+        if name in end.over and not (self.windows.over or self.windows.stay(end.whole)):
+            self.core.settle(self.windows.let_go())
+        elif (end.step, end.task) == ("fire", name) and end.number > self._stepped:
+            self._stepped = end.number
+            if (self.core.post.slot, self.core.post.incarnation) in end.workers:
+                self.core.settle(self.windows.last(end.number, end.whole, now_ns))
 
     def on_barriers(self, now_ns: int) -> None:
         """Buffered rows whose keeper is another thread now go there, once all barriers are in."""

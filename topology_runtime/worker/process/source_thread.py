@@ -81,9 +81,12 @@ class SourceWork(ThreadWork):
         emitted, acked, above, in_flight, replayed = words[
             at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1
         ]
-        read = emitted, acked, above, in_flight, replayed
         came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
-        return SourceStatus(*name, *read, bool(state & 1), bool(state & 2), *came)
+        arrived, oldest_ns, seen_ns = came
+        told = arrived, oldest_ns, seen_ns, state >> mt.RESTS_SHIFT
+        return SourceStatus(
+            *name, emitted, acked, above, in_flight, replayed, bool(state & 1), bool(state & 2), *told
+        )
 
     def begin(self, logic: Any) -> None:
         self.source.gives_errors = bool(getattr(logic, "gives_errors", False))
@@ -328,7 +331,7 @@ class SourceWork(ThreadWork):
             words[at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1] = _words(*source.counts)
             if self._spool is not None:
                 self._forget(self._spool, source.ledger.acked)
-        state = int(source.stopped) | (2 if source.exhausted else 0)
+        state = int(source.stopped) | (2 if source.exhausted else 0) | source.rests << mt.RESTS_SHIFT
         if state != words[at + mt.SOURCE_STATE]:
             words[at + mt.SOURCE_STATE] = state
             self.host.changed()

@@ -442,9 +442,9 @@ def _work_of(desired: ThreadSpec, topology: Topology) -> type[ThreadWork]:
     return FrameWork if topology.in_edges(desired.task) else SourceWork
 
 
-def _standing(source: SourceStatus) -> tuple[int, bool, bool]:
+def _standing(source: SourceStatus) -> tuple[int, bool, bool, int]:
     """What of a source is worth a report of its own (its counts are in the meter)."""
-    return source.thread, source.stopped, source.exhausted
+    return source.thread, source.stopped, source.exhausted, source.rests
 
 
 def run(place: WorkerPlace) -> int:

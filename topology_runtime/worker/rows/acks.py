@@ -18,7 +18,11 @@ this is what is in it (protocol: Tuples; Tasks that keep rows):
  6. A row counts for every root that it has: the one that it is named after and those that go along. What comes of a
     pane has all roots of the pane's rows, and keeps all of them open.
  7. A dead letter has no term: its row is done. The row of a dead letter that was sent again and died again is refused.
- 8. The terms of an event are added up before anybody hears of them: what is taken up and released in between is not
+ 8. The share of a row that waits in a pane is told a second time, with who keeps it: so a ledger knows whether all that
+    is open of a root only waits in panes (`Root.at_rest`), and of which tasks. A pane that fires at the end of the
+    input lets its rows go only later: until then they are kept by `FIRED` + the number of its task, or by `STAYS` if
+    they are to stay for another run (controller/execute/end_of_input.py).
+ 9. The terms of an event are added up before anybody hears of them: what is taken up and released in between is not
     told. They leave once what was finished is recorded (thread_core.py).
 """
 
@@ -35,6 +39,8 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.wire.messages import Ack, Frame, RootKey, RootPart
 from headgate.topology_runtime.worker.rows import row_runs as r
 
+FIRED, STAYS = 1 << 32, 1 << 33  # who keeps rows of panes: above all numbers of tasks (rule 8)
+
 Shares = dict[RootKey, int]  # the XOR of all shares given, per root
 Addressed = tuple[Slot, Ack]  # an ack and the slot of its ledger
 Position = tuple[int, int, int]  # source number, partition, position of the row
@@ -43,18 +49,19 @@ Position = tuple[int, int, int]  # source number, partition, position of the row
 def summed(acks: Iterable[Addressed]) -> Iterator[Addressed]:
     """Acks of several events, those of one root and attempt as one: a ledger that hears their sum hears the same, but
     of what was made only the most."""
-    sums: dict[tuple[Slot, RootKey], list[int]] = {}
+    sums: dict[tuple[Slot, RootKey, int], list[int]] = {}
     for home, ack in acks:
-        known = sums.get(place := (home, ack.key))
+        known = sums.get(place := (home, ack.key, ack.kept_by))
         if known is None:
-            sums[place] = [ack.value, ack.held, ack.made_by, ack.made_bytes]
+            sums[place] = [ack.value, ack.held, ack.made_by, ack.made_bytes, ack.kept]
             continue
         known[0] ^= ack.value
         known[1] += ack.held
+        known[4] ^= ack.kept
         if ack.made_bytes > known[3]:
-            known[2:] = ack.made_by, ack.made_bytes
-    for (home, key), terms in sums.items():
-        yield home, Ack(key, *terms)
+            known[2:4] = ack.made_by, ack.made_bytes
+    for (home, key, kept_by), (value, held, made_by, made_bytes, kept) in sums.items():
+        yield home, Ack(key, value, held, made_by, made_bytes, kept, kept_by)
 
 
 @dataclass(slots=True)
@@ -148,6 +155,14 @@ class _Sum(Struct):
     home: Slot
     value: int
     kept: int = 0
+    waits: dict[int, int] | None = None  # who keeps rows in panes → their shares (rule 8)
+
+    def acks(self, key: RootKey, made: tuple[int, int]) -> Iterator[Ack]:
+        """One for each keeper: the first tells all else."""
+        value, kept = self.value, self.kept
+        for keeper, shares in (self.waits or {}).items():
+            yield Ack(key, value, kept, *made, shares, keeper)
+            value = kept = 0
 
 
 class AckSums:
@@ -158,13 +173,22 @@ class AckSums:
         self._sums = {root.key: _Sum(root.home, root.id) for root in taken}
         self.made = 0, 0
 
-    def _add(self, root: RootPart, value: int, kept: int) -> None:
+    def _add(self, root: RootPart, value: int, kept: int) -> _Sum:
         known = self._sums.get(root.key)
         if known is None:
-            self._sums[root.key] = _Sum(root.home, value, kept)
+            known = self._sums[root.key] = _Sum(root.home, value, kept)
         else:
             known.value ^= value
             known.kept += kept
+        return known
+
+    def waits(self, row: BufferedRow, keeper: int, kept: int = 0) -> None:
+        """A row begins to wait in a pane of this keeper (kept: 1), or does not any more (-1); 0: another keeper had it,
+        or has it (rule 8)."""
+        for root in row.roots:
+            known = self._add(root, row.share if kept else 0, kept)
+            known.waits = known.waits or {}
+            known.waits[keeper] = known.waits.get(keeper, 0) ^ row.share
 
     def give(self, roots: Iterable[RootPart], given: Shares) -> None:
         """These shares went out (rule 2)."""
@@ -203,4 +227,12 @@ class AckSums:
         return self._sums.keys()
 
     def all(self) -> list[Addressed]:
-        return [(one.home, Ack(key, one.value, one.kept, *self.made)) for key, one in self._sums.items()]
+        found = [
+            (one.home, Ack(key, one.value, one.kept, *self.made))
+            for key, one in self._sums.items()
+            if one.waits is None
+        ]
+        if len(found) < len(self._sums):
+            waiting = ((key, one) for key, one in self._sums.items() if one.waits is not None)
+            found += [(one.home, ack) for key, one in waiting for ack in one.acks(key, self.made)]
+        return found

@@ -25,6 +25,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, KeysView, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import xor
 from typing import Any
 
 from headgate.topology_runtime.wire.messages import Ack
@@ -64,6 +66,13 @@ class Root:
     size_bytes: int = 0  # counted for it: no less
     made: dict[int, int] = field(default_factory=dict)  # number of a task → bytes, of the present attempt
     open: dict[int, int] = field(default_factory=dict)  # attempt → XOR of its ids
+    waits: dict[int, int] | None = (
+        None  # who keeps rows of its present attempt in panes → XOR of their shares
+    )
+
+    def at_rest(self) -> bool:
+        """Does all that is open of it wait in panes?"""
+        return self.waits is not None and self.open.get(self.attempt) == reduce(xor, self.waits.values(), 0)
 
 
 class Ledger:
@@ -137,6 +146,12 @@ class Ledger:
             return False
         if ack.made_bytes > 0 and ack.key.attempt == root.attempt:
             self._made(root, ack.made_by, min(ack.made_bytes, MADE_MOST_BYTES))
+        if ack.kept and ack.key.attempt == root.attempt:
+            waits = root.waits = root.waits or {}
+            if not (left := waits.pop(ack.kept_by, 0) ^ ack.kept):
+                root.waits = waits or None
+            else:
+                waits[ack.kept_by] = left
         return self._mix(root, ack.key.attempt, ack.value, ack.held, now_ns)
 
     def _made(self, root: Root, task: int, made_bytes: int) -> None:
@@ -275,6 +290,7 @@ class Ledger:
         root.attempt += 1
         root.sent_ns = now_ns
         root.made.clear()
+        root.waits = None
         root.deadline_ns = now_ns + self._deadline_of(root)
         self.replayed += root.count
 
@@ -298,6 +314,12 @@ class Ledger:
     @property
     def empty(self) -> bool:
         return not self._open
+
+    def at_rest(self, over: Callable[[int], bool]) -> bool:
+        """Is nothing to be sent again, and waits all that is open in panes, with no keeper who should be over?"""
+        if self.again:
+            return False
+        return all(root.at_rest() and not any(map(over, root.waits or ())) for root in self._open.values())
 
     @property
     def open(self) -> KeysView[int]:

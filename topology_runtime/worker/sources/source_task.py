@@ -11,25 +11,27 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
+from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.dead_letter_messages import (
     AGAIN_PARTITION,
+    END_PARTITION,
     DeadLetter,
     LetterRow,
     SendAgain,
     SentAgain,
 )
-from headgate.topology_runtime.wire.messages import Ack, RootKey, RootPart, ThreadStatus
+from headgate.topology_runtime.wire.messages import Ack, EndOfInput, RootKey, RootPart, ThreadStatus
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import joined
-from headgate.topology_runtime.worker.calls.router import Router
+from headgate.topology_runtime.worker.calls.router import Router, owners
 from headgate.topology_runtime.worker.operators.thread_core import (
     LATEST_BARRIER,
     Behaviour,
@@ -39,7 +41,7 @@ from headgate.topology_runtime.worker.operators.thread_core import (
 )
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows import row_values as wire
-from headgate.topology_runtime.worker.rows.acks import BufferedRow
+from headgate.topology_runtime.worker.rows.acks import FIRED, STAYS, BufferedRow
 from headgate.topology_runtime.worker.rows.row_runs import Batch
 from headgate.topology_runtime.worker.rows.row_values import RowSizes
 from headgate.topology_runtime.worker.sources.source_ledger import WINDOW_LEAST_ROWS, Ledger, Root
@@ -110,13 +112,9 @@ class DeadLetterReplays:
             del self._serials[sequence]
             self.ledger.give_up(sequence)
 
-    def ack(self, ack: Ack, now_ns: int) -> bool:
-        """True when it was the ack of a dead letter's root."""
-        if ack.key.sequence < SEQUENCES:
-            return False
+    def ack(self, ack: Ack, now_ns: int) -> None:
         if self.ledger.ack(ack, now_ns):
             self._is_done(ack.key.sequence)
-        return True
 
     def sent(self, root: Root, value: int, now_ns: int) -> None:
         """The id of its frame; 0: it went nowhere, so it is not done."""
@@ -186,6 +184,42 @@ class Ways:
         return self._routers[number]
 
 
+# ── Words of the end of the input, for the threads of keyed tasks: one for each key range, each a root of its own
+# with a name of its own (dead_letter_messages.py), so that it is sent again until it is done and counts once. Pure.
+
+END_SEQUENCES = 1 << 62  # their roots are numbered from here on
+
+
+@dataclass(slots=True)
+class EndWords:
+    """Of one source thread."""
+
+    ledger: Ledger = field(default_factory=lambda: Ledger(window_rows=4 * KEY_RANGES, first=END_SEQUENCES))
+    _told: dict[str, None] = field(default_factory=dict)  # keyed tasks
+    _places: dict[int, tuple[str, int]] = field(default_factory=dict)  # sequence → task, key range
+
+    def clear(self) -> None:
+        """Another thread says them."""
+        self.ledger = Ledger(window_rows=4 * KEY_RANGES, first=self.ledger.sequence)
+        self._told.clear()
+        self._places.clear()
+
+    def due(self, tasks: Iterable[str], now_ns: int) -> Iterator[tuple[Root, str, int]]:
+        """What is to be sent now: (root, task, key range)."""
+        for task in tasks:
+            if task not in self._told:
+                self._told[task] = None
+                for key_range in range(KEY_RANGES):
+                    root = self.ledger.begin([key_range], now_ns, now_ns)
+                    self._places[root.sequence] = task, key_range
+                    yield root, task, key_range
+        while (again := self.ledger.next_replay(now_ns)) is not None:
+            yield again, *self._places[again.sequence]
+
+    def told(self, tasks: Iterable[str]) -> bool:
+        return all(task in self._told for task in tasks)
+
+
 def partition_of(task: int) -> int:
     """The partition that dead letters of this task (its number in the topology) have when they are sent again."""
     return AGAIN_PARTITION + task
@@ -229,6 +263,9 @@ class SourceTask(Behaviour):
         self.core, self.task = core, core.task
         self.ledger: Ledger | None = None
         self.letters = DeadLetterReplays()  # that are sent again
+        self.ends = EndWords()
+        self.rests = 0  # the last step of the end of the input that it has done
+        self._faulted = 0  # the step by which all was sent again
         self.partitions = core.task.static.threads if core.task.static else 1
         self.stopped_reading = self.exhausted = False
         self.quiet_until_ns = 0
@@ -255,7 +292,7 @@ class SourceTask(Behaviour):
 
     @property
     def empty(self) -> bool:
-        return self.ledger is None or self.ledger.empty
+        return self.ledger is None or (self.ledger.empty and self.ends.ledger.empty)
 
     @property
     def stopped(self) -> bool:
@@ -328,8 +365,12 @@ class SourceTask(Behaviour):
         """Acks, and dead letters that are to be sent again from now on; those of a source that leaves are another's."""
         if isinstance(word, list) and self.ledger is not None:
             for ack in word:
-                if not self.letters.ack(ack, now_ns):
+                if ack.key.sequence < SEQUENCES:
                     self.ledger.ack(ack, now_ns)
+                elif ack.key.sequence < END_SEQUENCES:
+                    self.letters.ack(ack, now_ns)
+                else:
+                    self.ends.ledger.ack(ack, now_ns)
         elif isinstance(word, SendAgain) and not self.leaving:
             self.letters.want(word)
         return False
@@ -354,9 +395,14 @@ class SourceTask(Behaviour):
         )
         over = start is not None and start.position >= start.until
         over = over and not self.task.spooled  # what it took may be in the spool still
-        if self.core.orders.gap_of(thread) is None if leaving else self.core.orders.desired.draining and over:
+        if leaving and self.core.orders.gap_of(thread) is None:
             self.stopped_reading = True
             return None
+        if not leaving and self.core.orders.desired.draining and over:
+            self.stopped_reading = True
+            return (
+                start.position if start is not None else None
+            )  # it may have to say that the input has ended
         self.stopped_reading = False
         if start is None:
             return None
@@ -410,11 +456,90 @@ class SourceTask(Behaviour):
 
     def turn(self, now_ns: int, wall_ns: int, read: Read) -> None:
         """Replay what is lost, emit what is due."""
-        if self.ledger is not None:
-            self._replay(now_ns, read)
-            self._emit_due(now_ns, wall_ns, read)
-            if self.letters.any:
-                self._send_letters(now_ns, wall_ns)
+        if self.ledger is None:
+            return
+        end = self.core.orders.desired.end if self.core.orders is not None else None
+        if end is None:
+            self._send_due(now_ns, wall_ns, read)
+            return
+        if end.step == "again" and self._faulted < end.number:
+            self._faulted = end.number
+            self._fault()
+        if not self._still(end):
+            self._send_due(now_ns, wall_ns, read)
+            self._send_ends(end, now_ns, wall_ns)
+        if self.rests < end.number and self._done(end):
+            self.rests = end.number
+
+    def _send_due(self, now_ns: int, wall_ns: int, read: Read) -> None:
+        self._replay(now_ns, read)
+        self._emit_due(now_ns, wall_ns, read)
+        if self.letters.any:
+            self._send_letters(now_ns, wall_ns)
+
+    # ── the end of the input (controller/execute/end_of_input.py) ───────────────────────────────
+
+    def _still(self, end: EndOfInput) -> bool:
+        """Is nothing to be sent, so that panes stay whole? While they fire, and once nothing is under way before."""
+        return end.step in ("fire", "over") or (end.step == "hold" and self.rests == end.number)
+
+    def _done(self, end: EndOfInput) -> bool:
+        """Is this step done, as far as this thread's rows are concerned?"""
+        if not self.stopped_reading or self._fault_due_ns:
+            return False
+        if end.step == "again":
+            return True
+        if end.step == "finish" and self._says_ends and not self.ends.told(end.finish):
+            return False
+        task = self.core.topology.tasks.index(self.core.topology.by_name[end.task]) if end.task else -1
+        fired = FIRED + end.number
+
+        def over(keeper: int) -> bool:
+            earlier = FIRED <= keeper < STAYS and (end.step == "over" or keeper != fired)
+            return end.step in ("fire", "over") and (keeper == task or earlier)
+
+        return all(one.at_rest(over) for one in self._ledgers)
+
+    @property
+    def _ledgers(self) -> tuple[Ledger, ...]:
+        assert self.ledger is not None
+        return self.ledger, self.letters.ledger, self.ends.ledger
+
+    def _fault(self) -> None:
+        for ledger in self._ledgers:
+            ledger.fault()
+
+    @property
+    def _says_ends(self) -> bool:
+        """One thread says to keyed tasks that the input has ended: the oldest that stays."""
+        orders = self.core.orders
+        assert orders is not None
+        threads = (
+            number
+            for source in self.core.topology.sources
+            for number in orders.threads_of.get(source.name, ())
+            if number not in orders.leaving
+        )
+        return min(threads, default=-1) == self.core.desired.thread
+
+    def _send_ends(self, end: EndOfInput, now_ns: int, wall_ns: int) -> None:
+        """Each straight to the thread that has the key range."""
+        if not end.finish or not self._says_ends or not self.stopped_reading:
+            return
+        orders, topology = self.core.orders, self.core.topology
+        assert orders is not None
+        owners_of: dict[str, tuple[int, Sequence[int]]] = {}
+        for root, task, key_range in self.ends.due(end.finish, now_ns):
+            if task not in owners_of:
+                edge = next(n for n, _ in topology.in_edges(task) if n in orders.route_of)
+                owners_of[task] = edge, owners(orders.route_of[edge])
+            edge, owner_of = owners_of[task]
+            number = topology.tasks.index(topology.by_name[task])
+            part = self._part(self._key(root), END_PARTITION + number, key_range, wall_ns)
+            row = BufferedRow(key_range, edge, part, offset=0, variant=0, share=0)
+            given = self.core.outputs.forward(row, owner_of[key_range], now_ns)
+            self.ends.ledger.sent(root, given[part.key], now_ns)
+        self.core.settle([])
 
     def wake_ns(self, now_ns: int, wall_ns: int) -> int:
         """When the next turn has something to do (monotonic)."""
@@ -453,12 +578,11 @@ class SourceTask(Behaviour):
         assert ledger is not None
         if self._fault_due_ns and now_ns >= self._fault_due_ns:
             self._fault_due_ns = 0
-            ledger.fault()
-            self.letters.ledger.fault()
+            self._fault()
         if now_ns >= self._expire_due_ns:
             self._expire_due_ns = now_ns + EXPIRE_EVERY_NS
-            ledger.expire(now_ns)
-            self.letters.ledger.expire(now_ns)
+            for one in self._ledgers:
+                one.expire(now_ns)
         while (root := ledger.next_replay(now_ns, lambda root: self._whole(root, now_ns, read))) is not None:
             self._send(root, now_ns)
 

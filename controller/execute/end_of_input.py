@@ -1,0 +1,122 @@
+"""The end of the input, task by task in topology order: panes fire, keyed tasks `finish`. Pure.
+
+A pane must fire whole, and what is lost is sent again. So the end is made of steps, each a state that is journaled,
+numbered and sent like any other, and done once every source thread has reported its number:
+
+    hold    a source whose ledger is at rest (all that is open waits in panes) sends nothing more
+    fire    the panes of one window task fire, and their rows stay kept: no root is done by half of its panes
+    over    what came of them is done: their rows are let go. What comes to that task from now on is a copy
+    finish  sources send again what is lost; one of them tells each key range of one keyed task that the input has
+            ended, by rows with names of their own (worker/sources/source_task.py), which change a state once
+    again   a worker was replaced meanwhile, or nothing moves: all that is open is sent again, panes fill anew
+
+Panes fire only in workers that were there when `hold` began (`EndOfInput.workers`), and while sources hold still: so
+nobody fires a pane of which a part is on its way. A run that is stopped before its input ends fires the panes that have
+an age limit, keeps the others' rows open, and calls no `finish`.
+"""
+
+from __future__ import annotations
+
+from headgate.controller.knowledge.journal_records import EndStepped
+from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.wire.messages import EndOfInput, EndStep, ThreadSpec
+
+NS = 1_000_000_000
+STUCK_NS = 20 * NS  # a step in which sources hold still, and no row reaches a sink
+EVERY_SOURCE = "every source has ended"
+
+
+def every_source_ended(k: Knowledge) -> bool:
+    """Has every source partition of the plan in force said that there is no more? One that was never begun has not."""
+    if not k.in_force or k.enacting or k.topology is None:
+        return False
+    threads = source_threads(k)
+    there = {(thread.task, thread.partition) for thread in threads}
+    parts = sum(task.static.threads if task.static else 1 for task in k.topology.sources)
+    said = (k.members.sources.get(thread.thread) for thread in threads)
+    return len(there) == parts and all(now is not None and now.exhausted for now in said)
+
+
+def source_threads(k: Knowledge) -> list[ThreadSpec]:
+    """Those that stay."""
+    assert k.durable.rollout is not None and k.topology is not None
+    sources = {task.name for task in k.topology.sources}
+    return [t for t in k.durable.rollout.threads if t.task in sources and not t.leaving]
+
+
+def go_on(turn: Turn, idle_ns: int) -> bool:
+    """Begin the step that is due; True when there is none any more. idle_ns: for so long nothing has moved."""
+    k = turn.knowledge
+    d, end = k.durable, k.durable.end
+    if d.rollout is None or k.topology is None:
+        return True
+    sources = {task.name for task in k.topology.sources}
+    leaving = [thread for thread in d.rollout.threads if thread.leaving]
+    if not k.in_force or k.enacting or any(thread.task not in sources for thread in leaving):
+        if end is not None and end.step in ("hold", "fire", "over"):
+            _begin(turn, "again")
+        return False
+    if end is None:
+        _begin(turn, "hold")
+        return False
+    still = end.step in ("hold", "fire", "over")
+    if still and (end.workers != _workers(k) or (end.step != "hold" and idle_ns >= STUCK_NS)):
+        _begin(turn, "again")
+        return False
+    here = [(k.members.sources.get(t.thread), t.leaving) for t in [*source_threads(k), *leaving]]
+    for now, leaves in here:
+        if now is None or not (now.rests == end.number or (leaves and now.stopped)):
+            return False
+    return _next(turn, end, all(now is not None and now.stopped for now, _ in here))
+
+
+def _next(turn: Turn, end: EndOfInput, empty: bool) -> bool:
+    """The step after this one, which is done. empty: no row waits anywhere."""
+    topology = turn.knowledge.topology
+    assert topology is not None
+    if end.step == "fire":
+        _begin(turn, "over", end.task)
+        return False
+    if end.step == "again":
+        _begin(turn, "hold")
+        return False
+    for task in in_order(topology):
+        keyed = topology.by_name[task].state == "keyed"
+        if keyed and end.whole and task not in end.finish:
+            _begin(turn, "finish", task)
+            return False
+        if not keyed and task not in end.over and not empty:
+            _begin(turn, "hold" if end.step == "finish" else "fire", "" if end.step == "finish" else task)
+            return False
+    return True
+
+
+def _begin(turn: Turn, step: EndStep, task: str = "") -> None:
+    k, before = turn.knowledge, turn.knowledge.durable.end
+    end = before or EndOfInput(0, "hold", whole=k.durable.draining == EVERY_SOURCE)
+    workers = _workers(k) if step == "hold" else end.workers
+    finish = (*end.finish, task) if step == "finish" else end.finish
+    over = (*end.over, task) if step == "over" else end.over
+    turn.record(EndStepped(EndOfInput(end.number + 1, step, task, end.whole, workers, finish, over)))
+
+
+def _workers(k: Knowledge) -> tuple[tuple[Slot, int], ...]:
+    """The workers of all threads, each as it is now."""
+    assert k.durable.rollout is not None
+    slots = sorted({thread.slot for thread in k.durable.rollout.threads})
+    there = ((slot, k.members.workers.get(slot)) for slot in slots)
+    return tuple((slot, worker.incarnation) for slot, worker in there if worker is not None)
+
+
+def in_order(topology: Topology) -> list[str]:
+    """The tasks that take in rows and may keep some, each behind all before it."""
+    waits = {task.name: {edge.source for _, edge in topology.in_edges(task.name)} for task in topology.tasks}
+    found: list[str] = []
+    while waits:
+        ready = [task for task in waits if not waits[task] & waits.keys()]
+        found += [task for task in ready if waits[task]]
+        for task in ready:
+            del waits[task]
+    return [task for task in found if topology.by_name[task].kind in ("map", "hold", "keyed")]
