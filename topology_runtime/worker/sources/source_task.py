@@ -324,13 +324,13 @@ class SourceTask(Behaviour):
             return None
         if self.arrivals is not None:
             return self.arrivals.end
-        if self._whole:
+        if self._to_its_end:
             return None
         before = self._gap_end if self.leaving else self._until
         return before if self.spool is None else max(before, self.spool.end)
 
     @property
-    def _whole(self) -> bool:
+    def _to_its_end(self) -> bool:
         """Is it to read to the end of the input, though the run drains?"""
         end = self.core.orders.desired.end if self.core.orders is not None else None
         return end is not None and end.whole and not self.leaving and not self.task.spooled
@@ -402,7 +402,7 @@ class SourceTask(Behaviour):
             self.task.name, self.core.desired.partition, thread if leaving else -1
         )
         over = start is not None and start.position >= start.until
-        over = over and not (self.task.spooled or self._whole)  # what it took may be in the spool still
+        over = over and not (self.task.spooled or self._to_its_end)  # what it took may be in the spool still
         if leaving and self.core.orders.gap_of(thread) is None:
             self.stopped_reading = True
             return None
