@@ -21,7 +21,9 @@ from headgate.controller.execute.rollout import give_up
 from headgate.controller.knowledge.journal_records import Draining, Ended, Scheduled
 from headgate.controller.knowledge.knowledge import Knowledge, Stage, Turn
 from headgate.controller.knowledge.loop_events import ReleaseMachine, Send
+from headgate.controller.knowledge.spooled_events import held_on
 from headgate.topology_runtime.wire.messages import SampleBlock, Shutdown, Token
+from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000
 SCHEDULE_LEAD_NS = NS // 5  # a change of the offer lies so far ahead that every source knows it in time
@@ -106,7 +108,11 @@ def advance(turn: Turn) -> None:
     elif ending.stage == "leaving" and (not k.members.up() or waited_ns >= LEAVE_NS):
         _go(turn, "over")
         for vm in k.durable.machines:
-            turn.do(ReleaseMachine(vm.vm))
+            if events := held_on(k, vm.vm):
+                what = f"{vm.vm} is not given back: {counted(events, 'event')} on its disk are not read"
+                turn.event("alarm", what, level="warning")
+            else:
+                turn.do(ReleaseMachine(vm.vm))
         turn.record(Ended(turn.now.wall_ns))
 
 
@@ -122,8 +128,8 @@ def order_end(turn: Turn) -> None:
 
 
 def _idle_ns(turn: Turn) -> int:
-    """For how long no row has got done, none has come to a sink, no plan was made and no step of the end was done. While
-    one is done again, each row that is sent again counts once, but not for ever."""
+    """For how long no row has got done, none has come to a sink, no plan was made and no step of the end was done. Of a
+    step that is done again each row that is sent again counts once, but not for ever."""
     k, ending, now_ns = turn.knowledge, turn.knowledge.ending, turn.now.mono_ns
     end = k.durable.end
     done = k.counts.done + sum(map(sum, k.counts.latency.values()))

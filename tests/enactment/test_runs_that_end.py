@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from enactment_world import World
+from enactment_world import World, vm
 
 from headgate.controller.execute.end_of_input import EVERY_SOURCE
-from headgate.topology_runtime.wire.messages import EndOfInput
+from headgate.topology_runtime.wire.messages import EndOfInput, SpoolLeft
 
 
 def ending(rows: int = 1500) -> World:
@@ -115,6 +115,16 @@ def test_a_step_in_which_something_is_lost_is_done_again(what: str) -> None:
     world.hold_acks = world.hold_steps = False
     world.run(40)
     ended_well(world)
+
+
+@pytest.mark.parametrize("events", [0, 50])
+def test_a_machine_with_events_that_nobody_read_is_not_given_back(events: int) -> None:
+    world = World((vm("vm1"),), rate_tps=900.0, spare=vm("spare"), max_vms=3).start().until("committed")
+    (had,) = {one.vm for one in world.durable.machines}
+    world.vms[had].spools = (SpoolLeft("source", 0, 40, 40 + events, "earlier", 3),)
+    world.ask("stop")
+    world.run(20)
+    assert world.finish is not None and (had in world.asked) == bool(events)
 
 
 def test_sources_know_before_the_first_step_that_they_are_to_read_to_their_end() -> None:

@@ -125,6 +125,15 @@ def test_it_holds_still_only_when_all_that_is_open_waits_in_panes() -> None:
     assert bench.source.rests == 1
 
 
+def test_it_does_not_hold_still_while_of_a_frame_some_rows_wait_and_others_are_under_way() -> None:
+    bench = Bench()
+    bench.obey(step(1, "hold"))
+    for frame in bench.sent:
+        bench.hear(Ack(frame.roots[0].key, 7, 1, kept=7, kept_by=PANES_NUMBER))
+    bench.turn()
+    assert bench.source.rests == 0
+
+
 def test_a_step_is_done_once_no_row_waits_where_it_should_be_over() -> None:
     bench = Bench()
     for frame in bench.sent:
