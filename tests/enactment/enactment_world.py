@@ -297,7 +297,6 @@ class World(IdealWorld):
         self._compared: Durable | None = None
         self._folded: tuple[int, Durable] = (0, Durable())
         self.hold_acks, self.acks_at_once = False, 1 << 40
-        self.rows = 1 << 60  # that the source has
         self.hold_steps = False  # of the end of the input: none is done
         self.lose_rows = False  # … nor can be
         self.settings = ControllerSettings("test", initial=tuple(vms), **settings)
