@@ -300,7 +300,7 @@ class IdealVm:
 
 class IdealWorld:
     """Ideal VMs around `loop`. account: says what is carried. rates: to be set by hand, (s after the
-    first tuple was due, rows/s). sampler: makes something of the blocks, which count nothing. rows: that a source has."""
+    first tuple was due, rows/s). sampler: makes something of the blocks, which count nothing. rows: of a source."""
 
     vm_kind: type[IdealVm] = IdealVm
     step_ns, report_ns = TICK_NS, NS // 2

@@ -193,7 +193,7 @@ class Applied:
         self._looks_at = LOOK_AGAIN_FRAMES  # of those
 
     def hear(self, roots: Iterable[RootPart]) -> int:
-        """Of a frame that came: they tell which earlier ones of their sources are done. Returns their last partition."""
+        """Of a frame that came: they tell which earlier ones of their sources are done. Their highest partition."""
         floors, last = self._floors, -1
         for root in roots:
             if root.partition > last:
