@@ -20,6 +20,7 @@ from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.measuring_slots import Quotas
 from headgate.topology_runtime.platform.processes import rss_bytes
 from headgate.topology_runtime.rates.schedule import Schedule
+from headgate.topology_runtime.testing.run_results import failed_row
 from headgate.topology_runtime.wire.messages import DataPlaneSettings
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.rig import Rig
@@ -87,7 +88,7 @@ class WatchedRig(Rig):
                     raise HeadgateError(f"{self.what} cannot run", cause=thread.failed)
         letters = self.letters()
         if letters and 2 * len(letters) >= self.done():
-            raise HeadgateError(f"{self.what} fails on most of its rows", cause=letters[-1].error)
+            raise HeadgateError(f"{self.what} fails on most of its rows", cause=str(failed_row(letters[-1])))
 
     def quiet(self, seconds: float) -> int:
         """Nothing is offered any more; waits until all that was is done, at most so long. Gives the number

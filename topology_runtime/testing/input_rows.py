@@ -78,7 +78,7 @@ def read(name: str, source: Any, most: int | None, sleep: Callable[[float], None
     while position < limit:
         many = min(FRAME_ROWS, limit - position)
         try:
-            rows = _read(source, position, many)
+            rows = read_now(source, position, many)
         except Exhausted:
             return
         except Exception as error:  # user code
@@ -104,7 +104,8 @@ def read(name: str, source: Any, most: int | None, sleep: Callable[[float], None
         )
 
 
-def _read(source: Any, position: int, most: int) -> Rows:
+def read_now(source: Any, position: int, most: int) -> Rows:
+    """What a source has there, at most so many rows."""
     if isinstance(source, LiveSource):
         return list(islice(source.poll(most), most))
     return rows_read(source, position, most)

@@ -8,8 +8,17 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from headgate.topology_runtime.api.logic import BATCHED, BATCHED_COLUMNS, Keyed, Window, batched_of, kind_of
+from headgate.topology_runtime.api.logic import (
+    BATCHED,
+    BATCHED_COLUMNS,
+    Keyed,
+    Window,
+    batched_of,
+    concurrent,
+    kind_of,
+)
 from headgate.topology_runtime.api.references import HERE
+from headgate.topology_runtime.api.task_functions import is_async
 from headgate.topology_runtime.wire.messages import DeadLetter
 from headgate.topology_runtime.worker.calls.batches import listed
 from headgate.topology_runtime.worker.rows import row_values
@@ -96,20 +105,41 @@ def _watch(logic: Any, name: str, see: See, rows_of: Callable[[Any], Any]) -> No
     setattr(logic, name, call)
 
 
-def _watched_call(logic: Any, see: See) -> Any:
-    kind, form = kind_of(logic), batched_of(logic)
+def _seen(kind: str, row: Any, answer: Any) -> Iterable[Any]:
+    """What is seen of a call."""
+    if kind == "flat_map":
+        return answer  # type: ignore[no-any-return]
+    return (row,) if answer is None or kind == "filter" else (answer,)
 
-    def seen(row: Any, answer: Any) -> Iterable[Any]:
-        if kind == "flat_map":
-            return answer  # type: ignore[no-any-return]
-        return (row,) if answer is None or kind == "filter" else (answer,)
+
+def _watched_await(logic: Any, see: See) -> Any:
+    """One call after the other, so that what is seen is always the same."""
+    from headgate.topology_runtime.worker.process.async_calls import awaited  # with asyncio: few need it
+
+    kind = kind_of(logic)
+    call = awaited(logic, kind)
+
+    @concurrent(1)
+    async def one(row: Any) -> Any:
+        answer = await call(row)
+        if kind != "filter" or answer:
+            see(_seen(kind, row, answer))
+        return answer
+
+    return one
+
+
+def _watched_call(logic: Any, see: See) -> Any:
+    if is_async(logic):
+        return _watched_await(logic, see)
+    kind, form = kind_of(logic), batched_of(logic)
 
     def one(row: Any) -> Any:
         answer = logic(row)
         if kind == "flat_map":
             answer = list(answer)
         if kind != "filter" or answer:
-            see(seen(row, answer))
+            see(_seen(kind, row, answer))
         return answer
 
     def together(rows: Any) -> Any:
@@ -122,7 +152,7 @@ def _watched_call(logic: Any, see: See) -> Any:
         if len(given) == len(made):  # else they are dead letters
             for row, answer in zip(given, made, strict=True):
                 if kind != "filter" or answer:
-                    see(seen(row, answer))
+                    see(_seen(kind, row, answer))
         return answers
 
     call: Any = together if form else one
