@@ -57,7 +57,9 @@ class Sqlite:
     def open(self, context: Context) -> None:
         self.database = sqlite3.connect(":memory:")
         self.database.execute("create table names (sensor text primary key, name text)")
-        self.database.executemany("insert into names values (?, ?)", [(f"s{n}", f"room {n}") for n in range(4)])
+        self.database.executemany(
+            "insert into names values (?, ?)", [(f"s{n}", f"room {n}") for n in range(4)]
+        )
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         found = self.database.execute("select name from names where sensor = ?", (row["sensor"],))

@@ -17,6 +17,7 @@ import msgspec
 
 from headgate.topology_runtime.api.topology import Edge, Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.measuring.collected_rows import Killed
 from headgate.topology_runtime.measuring.measuring_slots import Quotas
 from headgate.topology_runtime.platform.processes import rss_bytes
 from headgate.topology_runtime.rates.schedule import Schedule
@@ -81,6 +82,8 @@ class WatchedRig(Rig):
         """Raises when a worker ended or a task fails."""
         for worker in self._workers.values():
             code = worker.popen.poll()
+            if code is not None and code < 0:
+                raise Killed(f"a worker that measured {self.what} was killed", code)
             if code is not None:
                 raise HeadgateError(f"a worker of {self.what} ended with exit code {code}")
             for thread in worker.report.threads if worker.report else ():
