@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -71,6 +72,24 @@ def last(result: testing.Result) -> list[Any]:
 
 
 # ── rows of sinks ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_that_lacks_its_return_is_told_of_and_a_sink_is_not() -> None:
+    def forgets(row: int) -> None:
+        """Lacks its return."""
+
+    @batched
+    def forgets_all(rows: list[int]) -> list[None]:
+        return [None for _ in rows]
+
+    for forgetful in (forgets, forgets_all):
+        with pytest.warns(UserWarning, match="task 'task0' .* return the row") as told:
+            assert last(testing.run(line_of(forgetful, lambda row: row), {"numbers": [1, 2]})) == [None, None]
+        place = f"({__file__}:{forgetful.__code__.co_firstlineno})"
+        assert len(told) == 1 and place in str(told[0].message) and told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        testing.run(line_of(lambda row: row, forgets), {"numbers": [1, 2]})
 
 
 def test_a_sink_gives_what_it_returned_or_the_row_where_that_is_none() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from typing import Any
 
 from headgate.topology_runtime.api.builder import Builder
 from headgate.topology_runtime.api.references import last_lines, resolve
+from headgate.topology_runtime.api.task_functions import gave_none
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.api.validate import raise_if_any, run_faults
 from headgate.topology_runtime.errors import BadRow, HeadgateError, InvalidInput
@@ -228,6 +230,12 @@ class InProcessRun:
         states = core.behaviour.rows.states
         return [pair for key_range in sorted(states.filled) for pair in states.of(key_range).items()]
 
+    def warn(self) -> None:
+        """Of what is hardly meant."""
+        for task, core in self._cores.items():
+            if core.results.gave_none:
+                warnings.warn(gave_none(task, self.logics[task]), stacklevel=4)
+
     def result(self) -> Result:
         keyed = {task: core for task, core in self._cores.items() if isinstance(core.behaviour, KeyedTask)}
         states = {task: dict(self._states(core)) for task, core in keyed.items()}
@@ -283,6 +291,7 @@ def run_here(
             run.end()
         finally:
             run.close()
+        run.warn()
         return run.result()
 
 
