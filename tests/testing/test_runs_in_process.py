@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
+import subprocess
+import sys
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from headgate import (
     Context,
@@ -451,3 +454,12 @@ def test_a_task_without_code_is_an_error() -> None:
     with pytest.raises(InvalidInput, match="planned") as raised:
         testing.run(flow, {"numbers": [1]})
     assert "'later' can be planned, not run" in "".join(raised.value.faults)
+
+
+def test_a_test_imports_what_workers_need_only_when_it_runs_something() -> None:
+    """So that it begins at once."""
+    code = "import sys, headgate.testing\nprint([name for name in sys.modules if 'wire' in name or 'worker' in name])"
+    said = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    ).stdout
+    assert said == "[]\n"

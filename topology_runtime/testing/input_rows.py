@@ -14,7 +14,6 @@ from headgate.topology_runtime.api.references import last_lines
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import did_you_mean
-from headgate.topology_runtime.worker.calls.batches import rows_read
 
 NS = 1_000_000_000
 FRAME_ROWS = 256  # that come at once
@@ -108,6 +107,8 @@ def read_now(source: Any, position: int, most: int) -> Rows:
     """What a source has there, at most so many rows."""
     if isinstance(source, LiveSource):
         return list(islice(source.poll(most), most))
+    from headgate.topology_runtime.worker.calls.batches import rows_read  # with all messages of workers
+
     return rows_read(source, position, most)
 
 

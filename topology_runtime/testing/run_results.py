@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headgate.topology_runtime.api.logic import (
     BATCHED,
@@ -19,10 +19,9 @@ from headgate.topology_runtime.api.logic import (
 )
 from headgate.topology_runtime.api.references import HERE
 from headgate.topology_runtime.api.task_functions import is_async
-from headgate.topology_runtime.wire.messages import DeadLetter
-from headgate.topology_runtime.worker.calls.batches import listed
-from headgate.topology_runtime.worker.rows import row_values
-from headgate.topology_runtime.worker.rows.columns import columns_in
+
+if TYPE_CHECKING:
+    from headgate.topology_runtime.wire.messages import DeadLetter
 
 _PLACE = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
 
@@ -61,6 +60,8 @@ class Result:
 
 def failed_row(letter: DeadLetter) -> FailedRow:
     """A dead letter as tests see it."""
+    from headgate.topology_runtime.worker.rows import row_values
+
     row = row_values.read(letter.data, letter.shape)[0] if letter.data else letter.row
     places = [(file, int(line)) for file, line in _PLACE.findall(letter.traceback)]
     theirs = [place for place in places if not place[0].startswith(HERE)]
@@ -130,6 +131,9 @@ def _watched_await(logic: Any, see: See) -> Any:
 
 
 def _watched_call(logic: Any, see: See) -> Any:
+    from headgate.topology_runtime.worker.calls.batches import listed
+    from headgate.topology_runtime.worker.rows.columns import columns_in
+
     if is_async(logic):
         return _watched_await(logic, see)
     kind, form = kind_of(logic), batched_of(logic)
