@@ -8,6 +8,7 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,88 @@ def test_headers_that_name_no_columns(tmp_path: Path, text: str, word: str) -> N
     with pytest.raises(InvalidInput) as refused:
         all_of(opened(tmp_path, tmp_path / "a.csv"))
     assert word in "\n".join(refused.value.lines())
+
+
+# ── Parquet ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_of_parquet_is_found_by_its_row_group(tmp_path: Path) -> None:
+    """Those before it are not read again."""
+    count, group = 60_000, 5_000
+    rows = pa.table({"id": range(count), "text": [f"row {number} of {count}" for number in range(count)]})
+    parquet.write_table(rows, tmp_path / "a.parquet", row_group_size=group, compression="none")
+    source = opened(tmp_path, tmp_path / "a.parquet")
+    assert [row["id"] for row in all_of(source, 7_000)] == list(range(count))
+    before = bytes_read()
+    assert [row["id"] for row in source.read(50_003, 3)] == [50_003, 50_004, 50_005]
+    assert bytes_read() - before < (tmp_path / "a.parquet").stat().st_size // 3
+    assert source.read(0, 1) == [{"id": 0, "text": f"row 0 of {count}"}]
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    groups=st.lists(st.integers(0, 2500), max_size=5),
+    asked=st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 3000)), max_size=6),
+)
+def test_any_row_of_parquet_can_be_read_again(
+    tmp_path: Path, groups: list[int], asked: list[tuple[int, int]]
+) -> None:
+    with parquet.ParquetWriter(tmp_path / "a.parquet", pa.schema([("id", pa.int64())])) as writer:
+        for number, rows in enumerate(groups):
+            begin = sum(groups[:number])
+            writer.write_table(pa.table({"id": pa.array(range(begin, begin + rows), pa.int64())}))
+    ids, source = list(range(sum(groups))), opened(tmp_path, tmp_path / "a.parquet")
+    forgotten(tmp_path)
+    for position, limit in asked:
+        try:
+            assert [row["id"] for row in source.read(position, limit)] == ids[position : position + limit]
+        except Exhausted:
+            assert position >= len(ids)
+
+
+def test_times_of_parquet_are_python_s_own(tmp_path: Path) -> None:
+    """As pandas writes them: to the nanosecond."""
+    times = {
+        "stamp": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", "UTC")),
+        "took": pa.array([1_500], pa.duration("ns")),
+        "clock": pa.array([3_600_000_001_999], pa.time64("ns")),
+        "none": pa.array([None], pa.timestamp("ns")),
+    }
+    parquet.write_table(pa.table(times), tmp_path / "a.parquet")
+    (row,) = all_of(opened(tmp_path, tmp_path / "a.parquet"))
+    assert row == {
+        "stamp": datetime.fromtimestamp(1_700_000_000, UTC).replace(microsecond=123_456),
+        "took": timedelta(microseconds=1),
+        "clock": time(1, 0, 0, 1),
+        "none": None,
+    }
+    assert {type(value) for value in row.values()} == {datetime, timedelta, time, type(None)}
+
+
+def test_parquet_that_is_damaged_or_none_or_followed_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"id": range(20_000)})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=10_000, compression="none")
+    with pytest.raises(InvalidInput, match="cannot follow"):
+        opened(tmp_path, tmp_path / "a.parquet", follow=True).read(0, 1)
+    forgotten(tmp_path)
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    second = parquet.ParquetFile(tmp_path / "a.parquet").metadata.row_group(1).column(0)
+    at = second.dictionary_page_offset or second.data_page_offset
+    data[at : at + 16] = b"\xff" * 16
+    (tmp_path / "a.parquet").write_bytes(data)
+    source = opened(tmp_path, tmp_path / "a.parquet")
+    assert source.read(0, 2) == [{"id": 0}, {"id": 1}]
+    with pytest.raises(InvalidInput, match="from about row 8,192 on"):
+        source.read(2, 19_998)
+    forgotten(tmp_path)
+    parquet.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput) as refused:
+        opened(tmp_path, tmp_path / "a.parquet").read(0, 1)
+    assert refused.value.faults == ("column 'a' is there twice",)
+    forgotten(tmp_path)
+    (tmp_path / "a.parquet").write_text("a,b\n1,2\n")
+    with pytest.raises(InvalidInput, match="as Parquet"):
+        opened(tmp_path, tmp_path / "a.parquet").read(0, 1)
 
 
 # ── positions ───────────────────────────────────────────────────────────────────────────────────────────

@@ -34,6 +34,7 @@ from headgate.topology_runtime.platform.disk import write_whole
 
 EMPTIED = "it was emptied, or written anew"
 GIVEN = struct.Struct("<qq")  # of what is followed: the next record, and its byte in the newest file
+BY_LINE = (TextRecords, JsonRecords)  # formats that can be followed
 EVERY = 1024  # records between two places that are kept
 HEAD_BYTES = 256  # by which a file that was written anew is told
 
@@ -86,7 +87,7 @@ class FilesSource(Source[Any]):
         self._records: RecordReader | None = None
         self._number = -1  # of the file that is open
         self._at = 0  # the next record
-        self._places: list[tuple[int, int, int]] = []  # record, file, byte
+        self._places: list[tuple[int, int, int]] = []  # record, file, its place there
         self._total: int | None = None  # records of all files, once known
 
     def open(self, context: Context) -> None:
@@ -229,7 +230,7 @@ class FilesSource(Source[Any]):
         self._file, self._number = open(self._where(seen), "rb"), number  # noqa: SIM115 `close` ends it
         try:
             self._records = self._made(seen, self._file, byte)
-            if self._follow and self._records.place is None:
+            if self._follow and not (isinstance(self._records, BY_LINE) and self._records.place is not None):
                 raise InvalidInput(f"cannot follow {seen.path}", cause="it is no plain text in UTF-8")
         except InvalidInput:
             self._close_file()
@@ -240,7 +241,7 @@ class FilesSource(Source[Any]):
         if kind == "csv":
             return CsvRecords(file, seen.path, self._types, self._delimiter)
         if kind == "parquet":
-            return ParquetRecords(file, seen.path)
+            return ParquetRecords(file, seen.path, byte)
         by_line = JsonRecords if kind == "json" else TextRecords
         return by_line(file, seen.path, byte, self._follow and not seen.over)
 
@@ -292,7 +293,7 @@ class FilesSource(Source[Any]):
     def _replaced(self) -> bool:
         """Was the file that is followed rotated? Then what stands behind its last newline is its last record, and the
         next one is of the file that has its name now."""
-        assert isinstance(self._records, TextRecords | JsonRecords)
+        assert isinstance(self._records, BY_LINE)
         seen = self._files[self._number]
         now = _seen_at(seen.path)
         if now is None or now.inode == seen.inode:
