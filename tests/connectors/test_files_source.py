@@ -12,6 +12,7 @@ from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -213,6 +214,56 @@ def test_parquet_that_is_damaged_or_none_or_followed_is_refused(tmp_path: Path) 
     (tmp_path / "a.parquet").write_text("a,b\n1,2\n")
     with pytest.raises(InvalidInput, match="as Parquet"):
         opened(tmp_path, tmp_path / "a.parquet").read(0, 1)
+
+
+# ── files elsewhere ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Any]:
+    """A file system of fsspec's that is no folder of this machine."""
+    system = fsspec.filesystem("memory")
+    yield system
+    system.rm("/in", recursive=True)
+
+
+def test_files_elsewhere_are_read_as_those_here(tmp_path: Path, elsewhere: Any) -> None:
+    for name, first in (("b.parquet", 3), ("a.parquet", 0)):
+        out = io.BytesIO()
+        parquet.write_table(pa.table({"id": range(first, first + 3)}), out)
+        elsewhere.pipe(f"/in/{name}", out.getvalue())
+    elsewhere.pipe("/in/.hidden", b"")
+    elsewhere.pipe("/in/more/c.csv.gz", gzip.compress(b"id\n6\n7\n"))
+    rows = [{"id": number} for number in range(6)]
+    for path in ("memory://in", "memory://in/*.parquet"):
+        source = opened(tmp_path, path)
+        assert all_of(source, 4) == rows and source.read(2, 2) == rows[2:4]
+        forgotten(tmp_path)
+    assert all_of(opened(tmp_path, "memory://in/more/c.csv.gz")) == [{"id": 6}, {"id": 7}]
+    with pytest.raises(InvalidInput, match="cannot read memory://in/none") as none:
+        opened(tmp_path, "memory://in/none*")
+    assert none.value.cause == "there is no such file"
+    with pytest.raises(InvalidInput, match="cannot follow"):
+        FilesSource("memory://in/a.parquet", follow=True)
+
+
+def test_a_file_elsewhere_that_changes_gives_no_wrong_row(
+    tmp_path: Path, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.topology_runtime.connectors.files.LOOK_S", 0.0)
+    elsewhere.pipe("/in/a.txt", b"".join(b"%d\n" % number for number in range(100_000)))
+    source = opened(tmp_path, "memory://in/a.txt")
+    assert source.read(0, 2) == ["0", "1"]
+    elsewhere.pipe("/in/a.txt", b"other\n")
+    for again in (source, opened(tmp_path, "memory://in/a.txt")):
+        with pytest.raises(InvalidInput, match="changed while it was read"):
+            again.read(2, 2)
+
+
+def test_what_fsspec_lacks_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="cannot read odd://bucket/a.csv") as unknown:
+        opened(tmp_path, "odd://bucket/a.csv")
+    assert "odd" in str(unknown.value.cause)
 
 
 # ── positions ───────────────────────────────────────────────────────────────────────────────────────────
