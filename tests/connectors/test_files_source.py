@@ -261,7 +261,7 @@ def test_a_file_elsewhere_that_changes_gives_no_wrong_row(
 
 
 def test_what_fsspec_lacks_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="cannot read odd://bucket/a.csv") as unknown:
+    with pytest.raises(InvalidInput, match=r"cannot read odd://bucket/a.csv") as unknown:
         opened(tmp_path, "odd://bucket/a.csv")
     assert "odd" in str(unknown.value.cause)
 

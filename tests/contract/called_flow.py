@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from headgate import Context, Exhausted, Keyed, Source, Window, batched, flat_map, keep_if, topology
 from headgate.tasks import (
     CollectToFile,
@@ -34,7 +35,6 @@ from headgate.tasks import (
     parse_senml,
     tag,
 )
-
 from headgate.topology_runtime.api.builder import Builder
 
 ROWS = 60

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from called_flow import INNER, ROWS, called_flow
-from headgate import testing
 
+from headgate import testing
 from headgate.topology_runtime.measuring.collect_rows import collect
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from called_flow import INNER, called_flow
-from headgate import testing
-from headgate.tasks import CollectToFile
 from msgspec.structs import replace
 from patience import PATIENCE_S
 
+from headgate import testing
+from headgate.tasks import CollectToFile
 from headgate.topology_runtime.measuring.bench import FAST_TPS, SINK, Bench, BenchPlace, bench_topology
 from headgate.topology_runtime.measuring.collect_rows import collect
 from headgate.topology_runtime.measuring.measuring_slots import Quotas

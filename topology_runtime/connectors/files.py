@@ -57,10 +57,10 @@ class FileSeen(msgspec.Struct):
 
 
 class FilesSource(Source[Any]):
-    """Records of files. path: a file, a folder or a glob, here or elsewhere (`s3://…`: with fsspec).
-    format: text, csv, json (one value a line) or parquet; left
-    out, the file's name says it. types, delimiter: of CSV, where its first records do not say them. Text is a string
-    a line, without blank ones; CSV and Parquet are dicts. What cannot be read becomes a dead letter.
+    """Records of files. path: a file, a folder or a glob, here or elsewhere (`s3://…`: with fsspec). format: text, csv,
+    json (one value a line) or parquet; left out, the file's name says it. types, delimiter: of CSV, where its first
+    records do not say them. Text is a string a line, without blank ones; CSV and Parquet are dicts. What cannot be
+    read becomes a dead letter.
 
     Raises InvalidInput for files that are not there, or change while they are read."""
 
