@@ -456,6 +456,16 @@ def test_a_task_without_code_is_an_error() -> None:
     assert "'later' can be planned, not run" in "".join(raised.value.faults)
 
 
+def test_a_flow_runs_where_an_event_loop_runs_already() -> None:
+    """As in a notebook, or in a test that is async itself."""
+
+    async def cell() -> testing.Result:
+        return testing.run(line_of(AsksSoon, both, keep), {"numbers": [1, 2]})
+
+    result = asyncio.run(cell())
+    assert last(result) == [10, -10, 5, -5] and result.dead_letters == []
+
+
 def test_a_test_imports_what_workers_need_only_when_it_runs_something() -> None:
     """So that it begins at once."""
     code = "import sys, headgate.testing\nprint([name for name in sys.modules if 'wire' in name or 'worker' in name])"

@@ -318,3 +318,16 @@ def test_folders_that_a_module_puts_on_the_import_path_are_told(tmp_path: Path) 
     )
     found = load(f"{tmp_path / 'flow.py'}:flow")
     assert found.user_paths[-1] == str(tmp_path / "lib")
+
+
+def test_a_flow_that_its_file_runs_is_not_run_where_the_file_is_imported(project: Path) -> None:
+    """As scripts end; every process that takes a task from it would run it all."""
+    write(project, "words.py", WORDS + "\n    result = flow.run({'lines': ['a b']})\n    print(result)\n")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "headgate.topology_runtime.api.loading", "words:flow", str(project)],
+        capture_output=True,
+        timeout=PATIENCE_S,
+        text=True,
+    )
+    assert done.returncode == 0 and "run() is left out" in done.stderr
+    assert done.stderr.splitlines()[1:] == ["<result: ; 0 dead letters>"]

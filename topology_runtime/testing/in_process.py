@@ -13,6 +13,7 @@ import tempfile
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -46,6 +47,7 @@ from headgate.topology_runtime.worker.rows.acks import Addressed
 
 START_NS = 1 << 50  # the virtual clock at the beginning
 Inputs = Mapping[str, Iterable[Any]]
+Ran = tuple[Result, list[str]]  # and warnings
 Shown = Callable[[str, Any], None]  # a sink or task, and a row of it or a FailedRow
 
 
@@ -230,11 +232,10 @@ class InProcessRun:
         states = core.behaviour.rows.states
         return [pair for key_range in sorted(states.filled) for pair in states.of(key_range).items()]
 
-    def warn(self) -> None:
+    def warnings(self) -> list[str]:
         """Of what is hardly meant."""
-        for task, core in self._cores.items():
-            if core.results.gave_none:
-                warnings.warn(gave_none(task, self.logics[task]), stacklevel=4)
+        forgetful = [task for task, core in self._cores.items() if core.results.gave_none]
+        return [gave_none(task, self.logics[task]) for task in forgetful]
 
     def result(self) -> Result:
         keyed = {task: core for task, core in self._cores.items() if isinstance(core.behaviour, KeyedTask)}
@@ -280,6 +281,24 @@ def run_here(
         raise InvalidInput(f"cannot run {most!r} rows", hint="1 or more, as in flow.run(rows=20)")
     raise_if_any(run_faults(topology), f"topology {topology.name!r}")
     given = input_rows.checked(topology, inputs)
+    result, told = _beside_a_loop(partial(_run, topology, objects, given, most, shown))
+    for text in told:
+        warnings.warn(text, stacklevel=3)
+    return result
+
+
+def _beside_a_loop(run: Callable[[], Ran]) -> Ran:
+    """Where an event loop runs already, as in a notebook, tasks can run none of their own: then in another thread."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return run()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result()
+
+
+def _run(
+    topology: Topology, objects: Mapping[str, Any], given: Inputs, most: int | None, shown: Shown
+) -> Ran:
     with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
         directory = os.path.realpath(folder)
         run = InProcessRun(
@@ -291,8 +310,7 @@ def run_here(
             run.end()
         finally:
             run.close()
-        run.warn()
-        return run.result()
+        return run.result(), run.warnings()
 
 
 def _play(run: InProcessRun, given: Inputs, most: int | None) -> None:
