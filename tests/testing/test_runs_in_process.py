@@ -30,6 +30,7 @@ from headgate import (
 )
 from headgate.tasks import CountByKey, Join
 from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.testing import input_rows
 
 
 class Numbers(Source):
@@ -473,3 +474,16 @@ def test_a_test_imports_what_workers_need_only_when_it_runs_something() -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     ).stdout
     assert said == "[]\n"
+
+
+def test_a_look_at_a_flow_ends_where_its_source_gives_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    """Though it says no end, as at first; how long that is waited for is no matter here."""
+
+    class Three(Source):
+        def read(self, position: int, limit: int) -> Sequence[int]:
+            return [1, 2, 3][position : position + limit]
+
+    waited: list[float] = []
+    assert [rows for _, rows in input_rows.read("numbers", Three(), 100, waited.append)] == [[1, 2, 3]]
+    assert sum(waited) == pytest.approx(input_rows.QUIET_S)
+    assert "gives no more rows after 3 and has not ended: raise `Exhausted` there" in capsys.readouterr().err

@@ -3,6 +3,7 @@ the source itself reads."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,8 +72,8 @@ def given(rows: Iterable[Any]) -> Coming:
 
 
 def read(name: str, source: Any, most: int | None, sleep: Callable[[float], None] = time.sleep) -> Coming:
-    """What the source itself reads until it raises `Exhausted`, or `most` rows of it. Raises InvalidInput for one that
-    raises something else, or does not end."""
+    """What the source itself reads until it raises `Exhausted`, or `most` rows of it (of one that is no LiveSource: or
+    until it gives nothing for a while). Raises InvalidInput for one that raises something else, or does not end."""
     position, quiet_s, limit = 0, 0.0, most or ROWS_MOST
     while position < limit:
         many = min(FRAME_ROWS, limit - position)
@@ -86,6 +87,10 @@ def read(name: str, source: Any, most: int | None, sleep: Callable[[float], None
         if rows:
             position, quiet_s = position + len(rows), 0.0
             yield 0, rows
+        elif most is not None and quiet_s >= QUIET_S and not isinstance(source, LiveSource):
+            what = f"source {name!r} gives no more rows after {position:,} and has not ended: raise `Exhausted` there"
+            print(what, file=sys.stderr, flush=True)
+            return
         elif most is None and quiet_s >= QUIET_S:
             raise InvalidInput(
                 f"source {name!r} gives no more rows and does not end",
