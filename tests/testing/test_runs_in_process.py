@@ -205,6 +205,17 @@ def test_leaving_a_debugger_ends_the_run() -> None:
         testing.run(line_of(stopped), {"numbers": [1]})
 
 
+def test_leaving_a_debugger_in_an_async_task_ends_the_run_too() -> None:
+    from bdb import BdbQuit
+
+    async def quits(row: int) -> int:
+        await asyncio.sleep(0)
+        raise BdbQuit
+
+    with pytest.raises(BdbQuit):
+        testing.run(line_of(quits, keep), {"numbers": [1, 2]})
+
+
 # ── state, windows, time ────────────────────────────────────────────────────────────────────────
 
 
