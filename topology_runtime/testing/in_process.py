@@ -207,7 +207,7 @@ class InProcessRun:
             if isinstance(core.behaviour, WindowTask):
                 core.settle(core.behaviour.windows.fire_all(self.now_ns))
                 self._run_empty(core)
-            elif isinstance(core.behaviour, KeyedTask) and hasattr(self.logics[task.name], "finish"):
+            elif isinstance(core.behaviour, KeyedTask):
                 self._finish(core, self.logics[task.name])
         for name, core in self._cores.items():
             self._check_states(name, core)

@@ -83,8 +83,7 @@ def watched(logic: Any, see: See) -> Any:
     elif isinstance(logic, Keyed):
         _watch(logic, "process", see, lambda answer: answer[1])
         _watch(logic, "process_all", see, lambda answer: answer[0])
-        if hasattr(logic, "finish"):
-            _watch(logic, "finish", see, list)
+        _watch(logic, "finish", see, list)
     else:
         return _watched_call(logic, see)
     return logic
