@@ -34,7 +34,7 @@ def every_source_ended(k: Knowledge) -> bool:
         return False
     threads = source_threads(k)
     there = {(thread.task, thread.partition) for thread in threads}
-    parts = sum(task.static.threads if task.static else 1 for task in k.topology.sources)
+    parts = sum(task.partitions for task in k.topology.sources)
     said = (k.members.sources.get(thread.thread) for thread in threads)
     return len(there) == parts and all(now is not None and now.exhausted for now in said)
 

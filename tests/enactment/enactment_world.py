@@ -173,9 +173,13 @@ class FakeVm(IdealVm):
         schedule = self.desired.schedule if self.desired else None
         for source in self.sources.values():
             if source.reading and schedule is not None:
-                source.emitted = max(source.emitted, schedule.due(wall_ns))
+                source.emitted = max(source.emitted, min(schedule.due(wall_ns), self.world.there_are))
             if not self.world.hold_acks:
                 source.acked = min(source.emitted, source.acked + self.world.acks_at_once)
+            ended = (
+                source.emitted == self.world.there_are and self.desired is not None and self.desired.draining
+            )
+            source.reading = source.reading and not ended
             if not source.reading and self.desired is not None and source.acked == source.emitted:
                 thread = next((t for t in self.desired.threads if t.thread == source.thread), None)
                 source.stopped = thread is not None and (thread.leaving or self.desired.draining)
@@ -186,8 +190,21 @@ class FakeVm(IdealVm):
         marks = {task: self.world.marks_of(self.name, task) for task in tasks}
         workers = tuple(self._worker_now(slot, one, marks) for slot, one in sorted(self.workers.items()))
         live = {t for worker in self.workers.values() if worker.state == "running" for t in worker.threads}
+        end = self.desired.end if self.desired is not None else None
         sources = tuple(
-            m.SourceStatus("source", 0, s.thread, s.emitted, s.acked, 0, s.emitted - s.acked, 0, s.stopped)
+            m.SourceStatus(
+                "source",
+                0,
+                s.thread,
+                s.emitted,
+                s.acked,
+                0,
+                s.emitted - s.acked - self.world.forgotten,
+                0,
+                s.stopped,
+                exhausted=s.emitted == self.world.there_are,
+                rests=end.number if end and s.stopped else 0,
+            )
             for s in self.sources.values()
             if s.thread in live
         )
@@ -231,7 +248,11 @@ class FakeVm(IdealVm):
         threads = {
             name: ints(self.world.work.get(task, {}).get(name, 0) for task in quiet.tasks) for name in used
         }
-        latency = (("sink", "source", latency_rows()),) if "sink" in quiet.tasks else ()
+        latency = (
+            (("sink", "source", latency_rows()),)
+            if "sink" in quiet.tasks and not self.world.hold_acks
+            else ()
+        )
         at = {"sequence": self.blocks, "wall_ns": self.world.now.wall_ns}
         return replace(quiet, threads=quiet.threads | threads, latency=latency, **at)
 
@@ -279,6 +300,7 @@ class World(IdealWorld):
         self._compared: Durable | None = None
         self._folded: tuple[int, Durable] = (0, Durable())
         self.hold_acks, self.acks_at_once = False, 1 << 40
+        self.there_are, self.forgotten = 1 << 40, 0  # rows; of those that are open, as many in no ledger
         self.settings = ControllerSettings("test", initial=tuple(vms), **settings)
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
         self.inputs: list[bytes] = []
@@ -313,6 +335,17 @@ class World(IdealWorld):
         self._folded = (-1, Durable())
         self.loop = Loop(self.settings, self.submitted)
         self.do(t.Started(tuple(self.journal), self.tallies, 2, tuple(self.letters)))
+
+    def run_again(self, after_s: float) -> None:
+        """The run was over, and somebody resumes it: agents and controller begin anew."""
+        self.finish = None
+        self.mono_ns += int(after_s * S)
+        for one in self.vms.values():
+            one.restart()
+        self.restart_controller()
+        if self.finish is None:
+            for one in self.vms.values():
+                self.do(t.FromVm(one.hello()))
 
     def run(self, seconds: float) -> World:
         """Let time go by."""
