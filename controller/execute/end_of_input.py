@@ -22,10 +22,10 @@ from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wire.messages import EndOfInput, EndStep, ThreadSpec
+from headgate.topology_runtime.wire.run_options import EVERY_SOURCE as EVERY_SOURCE
 
 NS = 1_000_000_000
 STUCK_NS = 20 * NS  # a step in which sources hold still, and no row reaches a sink
-EVERY_SOURCE = "every source has ended"
 
 
 def every_source_ended(k: Knowledge) -> bool:

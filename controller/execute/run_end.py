@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import math
 
-from headgate.controller.execute.end_of_input import EVERY_SOURCE, every_source_ended, go_on
+from headgate.controller.execute.end_of_input import every_source_ended, go_on
 from headgate.controller.knowledge.journal_records import Draining, Ended, Scheduled
 from headgate.controller.knowledge.knowledge import Knowledge, Stage, Turn
 from headgate.controller.knowledge.loop_events import ReleaseMachine, Send
 from headgate.controller.knowledge.rows_left import left_of, lost_of
 from headgate.topology_runtime.wire.messages import SampleBlock, Shutdown, Token
+from headgate.topology_runtime.wire.run_options import EVERY_SOURCE
 from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000

@@ -47,6 +47,7 @@ from headgate.topology_runtime.commands.run_settings import RUN_SETTINGS
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError, UsageError
 from headgate.topology_runtime.rates.offered_rates import of_arrivals, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
+from headgate.topology_runtime.wire.run_options import EVERY_SOURCE
 from headgate.topology_runtime.wording import counted
 
 # ── What the machines can carry, asked of the planner in a process of its own (`--rate-scale auto`) ─────
@@ -194,6 +195,16 @@ def check_lost(summary: Summary) -> None:
         )
 
 
+def check_left(summary: Summary) -> None:
+    """Raises CheckFailed when a run that ended by itself has not done all of its input. Who stops one knows that."""
+    if summary["ended"] == EVERY_SOURCE and (left := summary["tuples"]["left"]):
+        raise CheckFailed(
+            f"{counted(left, 'row')} left: read, and not done when the run ended",
+            cause="no row got done for half a minute, or the time of --drain-timeout was over",
+            hint="`headgate up --resume` reads them again; `headgate logs` shows what tasks said",
+        )
+
+
 def check_state(summary: Summary) -> None:
     """Raises CheckFailed when keyed state was lost: counts that people rely on are too low."""
     state = summary["state"]
@@ -278,6 +289,7 @@ def run_to_its_end(session: Session, work: Work, output: Format) -> None:
         check_lost(summary)
         check_dead(summary, settings.max_dead)
         check_state(summary)
+        check_left(summary)
     except BaseException as error:
         if getattr(error, "exit_code", 1) in REFUSALS and settings.state_dir is None:
             places.remove()

@@ -10,6 +10,8 @@ from enactment_world import World
 
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge import loop_events as t
+from headgate.dashboards.up.up_run import check_left, lines_of
+from headgate.topology_runtime.errors import CheckFailed
 
 S = 1_000_000_000
 
@@ -153,3 +155,16 @@ def test_a_source_that_has_ended_ends_the_run_and_offers_what_it_had() -> None:
     assert summary["seconds"] > 14 and summary["achieved_tps"] == pytest.approx(
         300 / summary["seconds"], rel=0.01
     )
+
+
+def test_a_bounded_input_that_is_not_done_fails_the_check_and_a_run_that_is_stopped_does_not() -> None:
+    world = World(drain_timeout_s=5.0).start()
+    world.there_are, world.hold_acks = 300, True
+    world.run(60)
+    summary = world.finish.summary if world.finish else None
+    assert summary is not None and summary["tuples"]["left"] == 300
+    with pytest.raises(CheckFailed, match="300 rows left") as failed:
+        check_left(summary)
+    assert failed.value.exit_code == 8
+    assert "left      300: not done, `headgate up --resume` reads them again" in lines_of(summary)
+    check_left({**summary, "ended": "stop was asked for"})
