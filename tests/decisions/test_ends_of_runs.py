@@ -23,7 +23,7 @@ def running(**settings: Any) -> World:
 def stuck(**settings: Any) -> World:
     """It was stopped, and no row gets done."""
     world = running(**settings)
-    world.hold_acks = True
+    world.hold_acks = world.hold_steps = True
     world.run(2)
     world.ask("stop")
     return world.run(3)
@@ -95,7 +95,7 @@ def test_a_time_limit_ends_it_whoever_set_it(given: str) -> None:
         world.submitted = msgspec.structs.replace(world.submitted, drain_timeout_s=9.0)
         world.loop = Loop(world.settings, world.submitted)
         world.start().until("committed").run(10)
-    world.hold_acks = True
+    world.hold_acks = world.hold_steps = True
     world.run(2)
     world.ask("stop", **({"drain_timeout_s": 9.0} if given == "stop" else {}))
     if given == "second stop":
@@ -121,7 +121,7 @@ def test_a_run_that_left_rows_goes_on_where_it_stopped() -> None:
     world.run(20)
     left, acked, offered = (tuples_of(world)[name] for name in ("left", "acked", "offered"))
     assert left > 0
-    world.hold_acks = False
+    world.hold_acks = world.hold_steps = False
     world.run_again(after_s=3600.0)
     world.until("committed").run(15)
     status = world.ask("status").data["tuples"]
@@ -145,9 +145,12 @@ def test_a_run_that_left_nothing_does_not_go_on() -> None:
 def test_a_source_that_has_ended_ends_the_run_and_offers_what_it_had() -> None:
     """The verdict, the demand and the summary go by that, not by the schedule."""
     world = World(rate_tps=1000.0).start()
-    world.there_are = 300
-    world.acks_at_once = 1  # 20 rows/s
-    world.run(60)
+    world.rows = 300
+    world.acks_at_once, world.hold_steps = 1, True  # 20 rows/s
+    world.run(20)
+    assert world.finish is None
+    world.hold_steps = False
+    world.run(10)
     tuples, summary = tuples_of(world), world.finish.summary if world.finish else None
     assert summary is not None and summary["ended"] == "every source has ended"
     assert tuples["offered"] == tuples["emitted"] == tuples["acked"] == 300
@@ -159,7 +162,7 @@ def test_a_source_that_has_ended_ends_the_run_and_offers_what_it_had() -> None:
 
 def test_a_bounded_input_that_is_not_done_fails_the_check_and_a_run_that_is_stopped_does_not() -> None:
     world = World(drain_timeout_s=5.0).start()
-    world.there_are, world.hold_acks = 300, True
+    world.rows, world.hold_acks, world.hold_steps = 300, True, True
     world.run(60)
     summary = world.finish.summary if world.finish else None
     assert summary is not None and summary["tuples"]["left"] == 300
