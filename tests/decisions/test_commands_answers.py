@@ -167,6 +167,9 @@ def test_a_submission_without_its_models_is_refused() -> None:
     assert exit_code(reply) == 3 and world.durable.run is None
     assert exit_code(world.ask("submit", topology=3)) == 3
     assert exit_code(world.ask("submit", **{**submission(), "steps": [[0, -4]]})) == 3
+    assert exit_code(world.ask("submit", **submission(), drain_timeout_s=-1)) == 3
+    assert world.ask("submit", **submission(), drain_timeout_s=9).error is None
+    assert world.durable.run is not None and world.durable.run.drain_timeout_s == 9
 
 
 # ── modes ───────────────────────────────────────────────────────────────────────────────────────
