@@ -138,7 +138,8 @@ class FilesSource(Source[Any]):
         ]
         odd = [name for name in found if not os.path.isfile(name)]
         if odd or not found:
-            cause = f"{odd[0]} is no plain file" if odd else "there is no such file"
+            none = "there is no file in it" if os.path.isdir(self._path) else "there is no such file"
+            cause = f"{odd[0]} is no plain file" if odd else none
             raise InvalidInput(
                 f"cannot read {self._path}", cause=cause, hint="a file, a folder or a glob like 'in/*.csv'"
             )
