@@ -499,8 +499,8 @@ class Reopened(msgspec.Struct, frozen=True, tag="reopened"):
             schedule = replace(schedule, start_ns=schedule.start_ns + gap_ns, end_ns=0)
             started_ns += gap_ns
         return replace(
-            d, left=0, draining="", draining_ns=0, drain_timeout_s=0.0, end=None, machines=(), released=(),
-            schedule=schedule, started_ns=started_ns,
+            d, left=0, draining="", draining_ns=0, drain_timeout_s=0.0, end=None, schedule=schedule,
+            started_ns=started_ns,
         )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from enactment_world import World
+from enactment_world import World, vm
 
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge import loop_events as t
@@ -130,6 +130,23 @@ def test_a_run_that_left_rows_goes_on_where_it_stopped() -> None:
     world.ask("stop")
     world.run(10)
     assert tuples_of(world)["left"] == tuples_of(world)["lost"] == 0
+
+
+def test_machines_that_were_given_back_are_asked_for_again() -> None:
+    world = World((vm("vm1"),), 900.0, spare=vm("spare"), max_vms=3).start().until("committed", 60)
+    asked = {one.vm for one in world.durable.machines}
+    assert asked
+    world.hold_acks = world.hold_steps = True
+    world.run(2)
+    world.ask("stop", drain_timeout_s=3.0)
+    world.run(20)
+    assert tuples_of(world)["left"] > 0
+    for name in asked:
+        del world.vms[name]
+    world.hold_acks = world.hold_steps = False
+    world.run_again(after_s=60.0)
+    world.run(10)
+    assert asked <= world.vms.keys() and world.ask("status").data["tuples"]["lost"] == 0
 
 
 def test_a_run_that_left_nothing_does_not_go_on() -> None:
