@@ -51,7 +51,7 @@ from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Stability
 from headgate.controller.knowledge.journal_records import Booted, Durable, Reopened, Submitted, fold_all
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
-from headgate.controller.knowledge.loop_events import Finish, RequestMachine, Started
+from headgate.controller.knowledge.loop_events import Finish, Started
 from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import MembershipChange
 from headgate.controller.knowledge.run_view import LoopResult, RunView
@@ -95,8 +95,6 @@ def begin_life(turn: Turn, started: Started) -> bool:
         turn.event("reopened", f"the run goes on: {counted(d.left, 'row')} that were left are read again")
         turn.record(Reopened(now.wall_ns))
         d = k.durable
-        for vm in d.machines:  # they were given back at the end
-            turn.do(RequestMachine(vm))
     turn.record(Booted(d.boot + 1, now.wall_ns))
     if started.tallies is not None:
         k.counts.recall(started.tallies)

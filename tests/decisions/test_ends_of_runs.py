@@ -145,7 +145,7 @@ def test_machines_that_were_given_back_are_asked_for_again() -> None:
         del world.vms[name]
     world.hold_acks = world.hold_steps = False
     world.run_again(after_s=60.0)
-    world.run(10)
+    world.run(1)
     assert asked <= world.vms.keys() and world.ask("status").data["tuples"]["lost"] == 0
 
 
