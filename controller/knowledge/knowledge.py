@@ -346,8 +346,9 @@ Stage = Literal["running", "ending", "draining", "settling", "leaving", "over"]
 @dataclass(slots=True)
 class RunEnd:
     """Where the end of the run stands (`execute/run_end.py`), since when. intake_ended_ns: UTC, when the offer ended.
-    blocks: VMs whose last samples are in. done: rows, and since when it is so many. timeout_s: of who stopped it. lost:
-    once it leaves."""
+    blocks: VMs whose last samples are in. done: rows and steps, and since when it is so many. stuck: steps in which
+    nothing moved, since one was done. replays: rows sent again that count as a move, at most. timeout_s: of who stopped
+    it. lost: once it leaves."""
 
     stage: Stage = "running"
     since_ns: int = 0
@@ -355,6 +356,8 @@ class RunEnd:
     intake_ended_ns: int = 0
     blocks: set[str] = field(default_factory=set)
     done: tuple[int, int] = (-1, 0)
+    stuck: int = 0
+    replays: int = 0
     reason: str = ""
     timeout_s: float = 0.0
     lost: int | None = None
