@@ -190,12 +190,8 @@ class FakeVm(IdealVm):
                 thread = next((t for t in self.desired.threads if t.thread == source.thread), None)
                 source.stopped = thread is not None and (thread.leaving or self.desired.draining)
             end = self.desired.end if self.desired is not None else None
-            if (
-                end is not None
-                and not source.reading
-                and end.number > source.rests
-                and not self.world.hold_steps
-            ):
+            rests = not source.reading and (source.acked == source.emitted or (end and end.step == "again"))
+            if end is not None and rests and end.number > source.rests and not self.world.hold_steps:
                 source.rests = end.number
 
     def report(self) -> m.Report:

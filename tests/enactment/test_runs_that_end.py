@@ -104,7 +104,8 @@ def test_a_step_in_which_something_is_lost_is_done_again(what: str) -> None:
     world.run(1)
     assert [end.step for end in steps(world)] == ["hold"]
     if what == "rows are lost":
-        world.hold_steps, world.lose_rows = False, True
+        world.hold_acks = world.hold_steps = False
+        world.lose_rows = True
         world.run(0.6)
         world.lose_rows = False
     else:
