@@ -288,6 +288,7 @@ def settings_of(
         machines_wait_s=options["machines_wait"],
         machine_life_s=options["machine_life"],
         seconds=options["seconds"],
+        drain_timeout_s=options["drain_timeout"],
         plan=plan,
         profile_spare_min=options["profile_spare"],
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},

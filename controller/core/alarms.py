@@ -45,7 +45,7 @@ class AlarmWatch:
             turn.alarm("short", "", "the plan in force carries what is offered")
         given_up = self._given_up(turn)
         wrong = verdict.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
-        wrong = wrong and not given_up
+        wrong = wrong and not given_up and not any(what.startswith("code ") for what in k.alarms)
         lasting = self._lasts("models", wrong)
         if lasting >= WRONG_S:
             text = (

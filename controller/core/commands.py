@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -326,6 +326,7 @@ def withdraw(turn: Turn, arguments: Arguments) -> Any:
 
 
 RATE_MOST_TPS = 1e9
+DRAIN_MOST_S = 7 * 86400.0
 MODES = ("auto", "advise", "approve")
 QUIET_TPS = 1.0  # a question's rate does not matter before its rates are filled in
 
@@ -345,6 +346,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measure: bool = False
     known: tuple[Any, ...] = ()
     by: str = ""
+    drain_timeout_s: Annotated[float, msgspec.Meta(ge=0, le=DRAIN_MOST_S)] = 0.0
 
 
 def answer(turn: Turn, command: Command) -> None:
@@ -419,7 +421,14 @@ def _rate_set(turn: Turn, arguments: Arguments) -> Any:
 
 
 def _stop(turn: Turn, arguments: Arguments) -> Any:
-    ask_to_end(turn, "stop was asked for")
+    timeout_s = arguments.get("drain_timeout_s", 0)
+    if (
+        not isinstance(timeout_s, int | float)
+        or isinstance(timeout_s, bool)
+        or not 0 <= timeout_s <= DRAIN_MOST_S
+    ):
+        raise InvalidInput(f"invalid time limit {timeout_s!r}", hint="seconds above 0, at most a week")
+    ask_to_end(turn, "stop was asked for", float(timeout_s))
     return {"stage": turn.stage, "run": turn.knowledge.settings.run}
 
 
@@ -452,6 +461,7 @@ def _submit(turn: Turn, arguments: Arguments) -> Any:
         turn.now.wall_ns,
         given.uncapped,
         given.package,
+        given.drain_timeout_s,
     )
     answer = {"topology": given.topology.name, "run": k.settings.run}
     if given.measure and unmodelled(given.topology, submitted.models):

@@ -50,7 +50,7 @@ from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Stability
-from headgate.controller.knowledge.journal_records import Booted, Durable, Submitted, fold_all
+from headgate.controller.knowledge.journal_records import Booted, Durable, Reopened, Submitted, fold_all
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Finish, Started
 from headgate.controller.knowledge.measured_window import MeasuredWindow
@@ -87,10 +87,15 @@ def begin_life(turn: Turn, started: Started) -> bool:
     k.durable = fold_all(started.records)
     k.pid, k.started_ns = started.pid, now.mono_ns
     d = k.durable
-    if d.lives and d.lives[-1][1]:
+    ended = bool(d.lives and d.lives[-1][1])
+    if ended and not d.left:
         turn.do(Finish(None, Conflict("the run in this state directory has ended", hint="start a new one")))
         return False
     crashes = crashes_in_a_row(d, now.wall_ns)
+    if ended:
+        turn.event("reopened", f"the run goes on: {counted(d.left, 'row')} that were left are read again")
+        turn.record(Reopened(now.wall_ns))
+        d = k.durable
     turn.record(Booted(d.boot + 1, now.wall_ns))
     if started.tallies is not None:
         k.counts.recall(started.tallies)

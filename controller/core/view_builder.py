@@ -16,6 +16,7 @@ from headgate.controller.execute.run_end import offered_of
 from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Member, natural
+from headgate.controller.knowledge.rows_left import left_of, lost_of
 from headgate.controller.knowledge.run_view import (
     AlarmNow,
     DeadLettersNow,
@@ -151,7 +152,7 @@ def view_of(
 def _letters(k: Knowledge) -> DeadLettersNow:
     letters = k.counts.letters
     newest = tuple(letters.newest(LETTERS_SHOWN))
-    return DeadLettersNow(newest, letters.counts(), letters.replayed, max(0, letters.mended))
+    return DeadLettersNow(newest, letters.counts(), letters.replayed, max(0, letters.mended), letters.keys)
 
 
 def _alarms(k: Knowledge, now: Now) -> tuple[AlarmNow, ...]:
@@ -230,7 +231,8 @@ def _tuples(k: Knowledge, by_sink: BySink, until_ns: int) -> TupleCounts:
         emitted=k.counts.emitted,
         acked=k.counts.acked,
         in_flight=in_flight(k.members.up()),
-        lost=_lost(k),
+        lost=lost_of(k),
+        left=left_of(k),
         left_on_vms=left_on_vms(k),
         dead_lettered=k.counts.letters.count,
         replayed=k.counts.replayed,
@@ -240,23 +242,9 @@ def _tuples(k: Knowledge, by_sink: BySink, until_ns: int) -> TupleCounts:
 
 def _by_source(k: Knowledge, until_ns: int) -> dict[str, tuple[int, int, int]]:
     """Positions of each source, of all its partitions."""
-    sources = k.topology.sources if k.topology is not None else ()
-    found = {}
-    for task in sources:
+    load, found = k.load, {}
+    for task in k.topology.sources if k.topology is not None else ():
         mine = [known for (name, _), known in k.counts.sources.items() if name == task.name]
         emitted, done = sum(one.emitted for one in mine), sum(one.done for one in mine)
-        found[task.name] = offered_of(k, until_ns) // len(sources), emitted, done
+        found[task.name] = math.ceil(load.positions_of(task, until_ns, whole=True) - 1e-6), emitted, done
     return found
-
-
-def _lost(k: Knowledge) -> int:
-    """Positions that were read and are nowhere now: not done, in no ledger, and behind the position at
-    which their source reads on. Always 0, or something is wrong."""
-    sources = k.members.sources.values()
-    lost = 0
-    for (task, partition), known in k.counts.sources.items():
-        present = [now for now in sources if (now.task, now.partition) == (task, partition)]
-        if present:
-            to_read_again = known.emitted - max(now.emitted for now in present)
-            lost += max(0, known.emitted - known.done - to_read_again - sum(now.in_flight for now in present))
-    return lost

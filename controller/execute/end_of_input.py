@@ -23,10 +23,10 @@ from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wire.messages import EndOfInput, EndStep, ThreadSpec
+from headgate.topology_runtime.wire.run_options import EVERY_SOURCE as EVERY_SOURCE
 
 NS = 1_000_000_000
 STUCK_NS = 20 * NS  # a step in which sources hold still, and no row reaches a sink
-EVERY_SOURCE = "every source has ended"
 
 
 def every_source_ended(k: Knowledge) -> bool:
@@ -35,7 +35,7 @@ def every_source_ended(k: Knowledge) -> bool:
         return False
     threads = source_threads(k)
     there = {(thread.task, thread.partition) for thread in threads}
-    parts = sum(task.static.threads if task.static else 1 for task in k.topology.sources)
+    parts = sum(task.partitions for task in k.topology.sources)
     said = (k.members.sources.get(thread.thread) for thread in threads)
     return len(there) == parts and all(now is not None and now.exhausted for now in said)
 

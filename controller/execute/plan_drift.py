@@ -112,15 +112,12 @@ def past_of(k: Knowledge, now: Now) -> Past:
     return Past.of(k.in_force_s(now) or 0.0, plans)
 
 
-def progress_of(k: Knowledge, wall_ns: int) -> tuple[int, float, int, int] | None:
-    """(at, offered, emitted, done) per source: positions at the input rate Ω, of which each source takes all. `at`:
-    UTC, now; where rows are taken as they come, when that was looked at last (None: never)."""
+def progress_of(k: Knowledge, wall_ns: int) -> tuple[int, float, float, float] | None:
+    """(at, offered, emitted, done): positions at the input rate Ω. `at`: UTC, now; where rows are taken as they come,
+    when that was looked at last (None: never)."""
     schedule, topology = k.durable.schedule, k.topology
     if schedule is None or topology is None:
         return None
-    sources = len(topology.sources)
-    at_ns = k.load.looked_ns(wall_ns) if topology.arriving else wall_ns
-    due = schedule.offered(wall_ns)
-    paced = (k.counts.had(t.name, t.static.threads if t.static else 1, due) for t in topology.sources)
-    offered = (k.load.positions_at(at_ns) if topology.arriving else sum(paced)) / sources
-    return (at_ns, offered, k.counts.emitted // sources, k.counts.done // sources) if at_ns else None
+    load = k.load
+    at_ns = load.looked_ns(wall_ns) if topology.arriving else wall_ns
+    return (at_ns, *load.progress(at_ns, k.counts.emitted, k.counts.done)) if at_ns else None

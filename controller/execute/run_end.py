@@ -7,22 +7,25 @@
             → over
 
 It ends by itself once every source has ended; panes and `finish`: end_of_input.py. What does not move for half a
-minute, or not within the limit that the user set, is left: not done, not lost, and read again by a run that is resumed.
+minute, or not within the limit that the user set, is left: read, not done, and read again by a run that is resumed.
+Lost is what no such run would read: knowledge/rows_left.py tells the two apart.
 
-A second request to stop goes to leaving at once.
+A second request to stop goes to leaving at once, unless it sets a limit.
 """
 
 from __future__ import annotations
 
 import math
 
-from headgate.controller.execute.end_of_input import EVERY_SOURCE, every_source_ended, go_on, replayed
+from headgate.controller.execute.end_of_input import every_source_ended, go_on, replayed
 from headgate.controller.execute.rollout import give_up
 from headgate.controller.knowledge.journal_records import Draining, Ended, Scheduled
 from headgate.controller.knowledge.knowledge import Knowledge, Stage, Turn
 from headgate.controller.knowledge.loop_events import ReleaseMachine, Send
+from headgate.controller.knowledge.rows_left import left_of, lost_of
 from headgate.controller.knowledge.spooled_events import held_on
 from headgate.topology_runtime.wire.messages import SampleBlock, Shutdown, Token
+from headgate.topology_runtime.wire.run_options import EVERY_SOURCE
 from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000
@@ -34,10 +37,15 @@ SETTLE_NS = 5 * NS // 2  # two blocks of a second each, and half a second to com
 LEAVE_NS = 4 * NS
 
 
-def ask_to_end(turn: Turn, reason: str) -> None:
-    """Somebody or something asks the run to end; asked again, it ends at once."""
+def ask_to_end(turn: Turn, reason: str, timeout_s: float = 0.0) -> None:
+    """Somebody or something asks the run to end; asked again, it ends at once, or by the limit that is set then."""
     k, schedule = turn.knowledge, turn.knowledge.durable.schedule
-    if turn.stage == "running" and schedule is not None:
+    k.ending.timeout_s = timeout_s or k.ending.timeout_s
+    if timeout_s and turn.stage == "draining":
+        turn.record(Draining(k.durable.draining, k.durable.draining_ns, timeout_s))
+    elif timeout_s and turn.stage == "ending":
+        pass  # it is journaled with what comes next
+    elif turn.stage == "running" and schedule is not None:
         k.ending.reason = reason
         turn.event("ending", f"the run ends: {reason}")
         _go(turn, "ending")
@@ -60,7 +68,7 @@ def go_on_ending(turn: Turn) -> None:
     """An earlier life had started to drain."""
     d, ending = turn.knowledge.durable, turn.knowledge.ending
     ending.intake_ended_ns = d.schedule.end_ns if d.schedule else d.draining_ns
-    ending.reason = d.draining
+    ending.reason, ending.timeout_s = d.draining, d.drain_timeout_s
     _go(turn, "draining")
 
 
@@ -84,22 +92,20 @@ def advance(turn: Turn) -> None:
         _go(turn, "draining")
         if k.durable.waiting is not None:
             give_up(turn, "the run ends", failed=False)
-        turn.record(Draining(ending.reason, turn.now.wall_ns))
+        turn.record(Draining(ending.reason, turn.now.wall_ns, ending.timeout_s))
     elif ending.stage == "draining":
         if not k.durable.draining:  # the journal did not take it
-            turn.record(Draining(ending.reason, turn.now.wall_ns))
+            turn.record(Draining(ending.reason, turn.now.wall_ns, ending.timeout_s))
         idle_ns = _idle_ns(turn)
         empty = k.durable.draining != EVERY_SOURCE and all_stopped(k)
         drained = empty or go_on(turn, idle_ns)
-        over = idle_ns >= IDLE_NS or 0 < k.settings.drain_timeout_s * NS <= waited_ns
+        over = idle_ns >= IDLE_NS or 0 < drain_timeout_s(k) * NS <= waited_ns
         if not drained and over:
-            unread = sum(lag.rows for lag in k.load.lags(turn.now.wall_ns))
-            left = f"; {unread:,} rows that came are not read and stay in their spool" if unread else ""
-            rows = k.counts.emitted - k.counts.done
-            text = f"not empty after {waited_ns / NS:.0f} s of draining: {rows:,} rows are left{left}"
-            turn.event("alarm", text, level="warning")
+            _say_what_is_left(turn, waited_ns)
         if drained or over:
             ending.settled_wall_ns = turn.now.wall_ns
+            if k.durable.draining == EVERY_SOURCE:
+                ending.intake_ended_ns = turn.now.wall_ns  # a bounded input lasts until it is done
             _go(turn, "settling")
     elif ending.stage == "settling":
         here = {m.vm.vm for m in k.members.up() if m.report is not None}
@@ -113,7 +119,30 @@ def advance(turn: Turn) -> None:
                 turn.event("alarm", what, level="warning")
             else:
                 turn.do(ReleaseMachine(vm.vm))
-        turn.record(Ended(turn.now.wall_ns))
+        turn.record(Ended(turn.now.wall_ns, left_of(k) + _unread(turn)))
+
+
+def drain_timeout_s(k: Knowledge) -> float:
+    """The limit of who stopped the run, else of who submitted it, else of who started the controller; 0: there is
+    none."""
+    run = k.durable.run
+    return (
+        k.ending.timeout_s or (run.drain_timeout_s if run is not None else 0.0) or k.settings.drain_timeout_s
+    )
+
+
+def _say_what_is_left(turn: Turn, waited_ns: int) -> None:
+    k = turn.knowledge
+    unread = _unread(turn)
+    spooled = f"; {unread:,} rows that came are not read and stay in their spool" if unread else ""
+    rows = counted(k.counts.emitted - k.counts.done, "row")
+    text = f"not empty after {waited_ns / NS:.0f} s of draining: {rows} left, which a resumed run reads again{spooled}"
+    turn.event("left", text, level="warning")
+
+
+def _unread(turn: Turn) -> int:
+    """Rows that came and are still to be read."""
+    return sum(lag.rows for lag in turn.knowledge.load.lags(turn.now.wall_ns))
 
 
 def order_end(turn: Turn) -> None:
@@ -148,6 +177,7 @@ def _go(turn: Turn, stage: Stage) -> None:
 def _leave(turn: Turn, reason: str) -> None:
     ending = turn.knowledge.ending
     ending.reason, ending.intake_ended_ns = reason, ending.intake_ended_ns or turn.now.wall_ns
+    ending.lost = lost_of(turn.knowledge)
     _go(turn, "leaving")
 
 
@@ -161,19 +191,8 @@ def caught_up(turn: Turn) -> bool:
 
 
 def offered_of(k: Knowledge, wall_ns: int) -> int:
-    """Rows offered so far: every source takes the whole input rate, or what comes there."""
-    schedule, topology = k.durable.schedule, k.topology
-    if topology is not None and topology.arriving:
-        return math.ceil(k.load.positions_at(wall_ns) - 1e-9)
-    if schedule is None or topology is None:
-        return 0
-    due = schedule.due(wall_ns)
-    return math.ceil(
-        sum(
-            k.counts.had(task.name, task.static.threads if task.static else 1, due)
-            for task in topology.sources
-        )
-    )
+    """Rows offered so far: every source takes the whole input rate, or what comes there, while it has any."""
+    return math.ceil(k.load.positions_at(wall_ns, whole=True) - 1e-6)
 
 
 def all_stopped(k: Knowledge) -> bool:

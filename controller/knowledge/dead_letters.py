@@ -124,11 +124,12 @@ DeadLetterRecord = KeptDeadLetter | Dead | Dropped | ReplayAsked | DeadLetterDon
 
 @dataclass
 class DeadLetterQueue:
-    """count: distinct source positions. dropped: dead letters that operators deleted; replayed: that were sent
-    again and are done; mended: how many of this run's own rows that died are done after all; asked: that are to be sent
-    again, in this order, each with the serial of this sending."""
+    """count: distinct source positions; keys: keys whose `finish` failed. dropped: dead letters that operators deleted;
+    replayed: that were sent again and are done; mended: how many of this run's own rows that died are done after all;
+    asked: that are to be sent again, in this order, each with the serial of this sending."""
 
     count: int = 0
+    keys: int = 0
     dropped: int = 0
     replayed: int = 0
     mended: int = 0
@@ -150,7 +151,8 @@ class DeadLetterQueue:
     # ── what comes ──────────────────────────────────────────────────────────────────────────────
 
     def add(self, letter: DeadLetter, wall_ns: int) -> bool:
-        """True for the first dead letter of a source position. One that is known already is counted only."""
+        """True for the first dead letter of a source position, or of a key. One that is known already is counted
+        only."""
         if letter.of:
             self._add_again(letter, wall_ns)
             return False
@@ -158,11 +160,12 @@ class DeadLetterQueue:
         if key in self._numbers or key in self._gone:
             self._once_more(self._numbers.get(key, 0))
             return False
-        if self.keeps(letter.task):
+        kept = self.keeps(letter.task)
+        if kept:
             self._keep(letter, wall_ns, (letter.source, letter.partition, letter.position))
         span = letter.position, letter.position + 1
         if not self._of[key[:3]].add(*span):
-            return False
+            return kept and letter.partition >= END_PARTITION
         self._fresh[key[:3]].add(*span)
         self._counts[letter.task] += 1
         return self._count(letter.source, letter.partition, *span)
@@ -189,8 +192,8 @@ class DeadLetterQueue:
             self.times[number] = self.times.get(number, 1) + 1
 
     def _count(self, source: str, partition: int, begin: int, end: int) -> bool:
-        if partition >= END_PARTITION:  # of the end of the input: no position of a source
-            return False
+        if partition >= END_PARTITION:  # of a key, at the end of the input: no position of a source
+            return True
         new = sum(e - b for b, e in self._all[source, partition].add(begin, end))
         self.count += new
         return new > 0
@@ -291,6 +294,7 @@ class DeadLetterQueue:
                 self._numbers[record.key] = number
                 self._resize(record, 1, record.size_bytes)
                 self.mended -= bool(record.of and not record.run)  # what came of a row that is done is not
+                self.keys += record.partition >= END_PARTITION and not record.run
             case Dead(task, source, partition, begin, end):
                 fresh = self._of[task, source, partition].add(begin, end)
                 self._counts[task] += sum(e - b for b, e in fresh)

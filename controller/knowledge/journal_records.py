@@ -54,6 +54,7 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     wall_ns: int
     uncapped: bool = False
     package: str = ""  # the digest of the package with its code
+    drain_timeout_s: float = 0.0
 
     def after(self, d: Durable) -> Durable:
         number = d.taken.number if d.taken is not None else 0
@@ -264,13 +265,14 @@ class Scheduled(msgspec.Struct, frozen=True, tag="scheduled"):
 
 
 class Draining(msgspec.Struct, frozen=True, tag="draining"):
-    """The run is ending: sources read no more."""
+    """The run is ending: sources read no more. timeout_s: whoever stopped it waits no longer (0: he said nothing)."""
 
     reason: str
     wall_ns: int
+    timeout_s: float = 0.0
 
     def after(self, d: Durable) -> Durable:
-        return replace(d, draining=self.reason, draining_ns=self.wall_ns)
+        return replace(d, draining=self.reason, draining_ns=self.wall_ns, drain_timeout_s=self.timeout_s)
 
 
 class EndStepped(msgspec.Struct, frozen=True, tag="end_stepped"):
@@ -474,14 +476,32 @@ class Recoded(msgspec.Struct, frozen=True, tag="recoded"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """This life ended as it should."""
+    """This life ended as it should. left: rows that were read and are not done."""
 
     wall_ns: int
+    left: int = 0
 
     def after(self, d: Durable) -> Durable:
         if not d.lives:
             return d
-        return replace(d, lives=(*d.lives[:-1], (d.lives[-1][0], self.wall_ns)))
+        return replace(d, lives=(*d.lives[:-1], (d.lives[-1][0], self.wall_ns)), left=self.left)
+
+
+class Reopened(msgspec.Struct, frozen=True, tag="reopened"):
+    """A run that had ended with rows left goes on: what was offered begins where it stopped."""
+
+    wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        schedule, started_ns = d.schedule, d.started_ns
+        if schedule is not None and schedule.end_ns:
+            gap_ns = self.wall_ns - schedule.end_ns
+            schedule = replace(schedule, start_ns=schedule.start_ns + gap_ns, end_ns=0)
+            started_ns += gap_ns
+        return replace(
+            d, left=0, draining="", draining_ns=0, drain_timeout_s=0.0, end=None, schedule=schedule,
+            started_ns=started_ns,
+        )  # fmt: skip
 
 
 class Rollout(msgspec.Struct, frozen=True):
@@ -535,6 +555,8 @@ class Durable(msgspec.Struct, frozen=True):
     started_ns: int = 0
     draining: str = ""
     draining_ns: int = 0
+    drain_timeout_s: float = 0.0
+    left: int = 0
     end: EndOfInput | None = None
     held_dead: tuple[str, ...] = ()
     holders: tuple[Holds, ...] = ()
@@ -602,6 +624,7 @@ Record = (
     | Cordoned
     | Recoded
     | Ended
+    | Reopened
     | SoFar
 )
 

@@ -190,13 +190,6 @@ class RunCounts:
     def source(self, task: str, partition: int) -> SourceKnown:
         return self.sources.setdefault((task, partition), SourceKnown())
 
-    def had(self, task: str, partitions: int, due: float) -> float:
-        """Of `due` rows of this source those that it had: one that has ended is offered no more."""
-        known = [self.sources.get((task, number)) for number in range(partitions)]
-        if not known or not all(one is not None and one.exhausted for one in known):
-            return due
-        return min(due, sum(one.emitted for one in known if one is not None))
-
     def add_latency(self, sink: str, source: str, buckets: Sequence[int]) -> None:
         sums = self.latency.setdefault((sink, source), [0] * BUCKETS)
         sums[: len(buckets)] = map(add, sums, buckets)
@@ -354,7 +347,8 @@ Stage = Literal["running", "ending", "draining", "settling", "leaving", "over"]
 class RunEnd:
     """Where the end of the run stands (`execute/run_end.py`), since when. intake_ended_ns: UTC, when the offer ended.
     blocks: VMs whose last samples are in. done: rows and steps, and since when it is so many. stuck: steps in which
-    nothing moved, since one was done. replays: rows sent again that count as a move, at most."""
+    nothing moved, since one was done. replays: rows sent again that count as a move, at most. timeout_s: of who stopped
+    it. lost: once it leaves."""
 
     stage: Stage = "running"
     since_ns: int = 0
@@ -365,6 +359,8 @@ class RunEnd:
     stuck: int = 0
     replays: int = 0
     reason: str = ""
+    timeout_s: float = 0.0
+    lost: int | None = None
 
 
 @dataclass
@@ -462,8 +458,10 @@ class Knowledge:
 
     @property
     def load(self) -> SourceLoad:
-        arrivals = tuple((task, known.arrivals) for (task, _), known in self.counts.sources.items())
-        return SourceLoad(self.topology, self.durable.schedule, arrivals)
+        sources = self.counts.sources
+        arrivals = tuple((task, known.arrivals) for (task, _), known in sources.items())
+        had = {place: known.emitted for place, known in sources.items() if known.exhausted}
+        return SourceLoad(self.topology, self.durable.schedule, arrivals, had)
 
     @property
     def models(self) -> dict[str, Model]:

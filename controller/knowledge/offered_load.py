@@ -11,7 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire.messages import SourceStatus
 
@@ -89,11 +89,13 @@ class PartitionArrivals:
 
 class SourceLoad(NamedTuple):
     """What is offered to the sources of a topology: by the schedule where they are paced, by arrivals where they take
-    rows as they come. arrivals: (source, of one of its partitions)."""
+    rows as they come; one that has ended is offered what it had. arrivals: (source, of one of its partitions). had:
+    (source, partition) → rows, of those that have ended."""
 
     topology: Topology | None
     schedule: Schedule | None
     arrivals: tuple[tuple[str, PartitionArrivals], ...]
+    had: dict[tuple[str, int], int]
 
     @property
     def _arriving(self) -> tuple[str, ...]:
@@ -108,27 +110,52 @@ class SourceLoad(NamedTuple):
         times = [one.looks[-1].at_ns for one in self._of_arriving() if one.looks]
         return min([at_ns for at_ns in times if wall_ns - at_ns < STALE_NS], default=max(times, default=0))
 
-    def positions_at(self, at_ns: int) -> float:
-        """Positions that came, or were due, by then, of all sources together; not rounded. Once no more is taken, all
-        that came: it did before, whatever two looks make of the time between them."""
-        schedule, topology = self.schedule, self.topology
-        if schedule is None or topology is None:
+    def positions_at(self, at_ns: int, whole: bool = False) -> float:
+        """Positions that came, or were due, by then, of all sources together. whole: as many as a thread had read."""
+        return (
+            sum(self.positions_of(task, at_ns, whole) for task in self.topology.sources)
+            if self.topology
+            else 0.0
+        )
+
+    def positions_of(self, source: Task, at_ns: int, whole: bool = False) -> float:
+        """Of this source. Once no more is taken, all that came: it did before, whatever two looks make of the time
+        between them."""
+        schedule = self.schedule
+        if schedule is None:
             return 0.0
-        by_ns = EVER_NS if 0 < schedule.end_ns <= at_ns else at_ns
-        came = sum(one.arrived_at(by_ns) for one in self._of_arriving())
-        paced = len(topology.sources) - len(self._arriving)
-        return came + (paced * schedule.offered(at_ns) if paced else 0.0)
+        if source.name in self._arriving:
+            by_ns = EVER_NS if 0 < schedule.end_ns <= at_ns else at_ns
+            return sum(one.arrived_at(by_ns) for task, one in self.arrivals if task == source.name)
+        share = (schedule.due(at_ns) if whole else schedule.offered(at_ns)) / source.partitions
+        return sum(min(share, self.had.get((source.name, n), share)) for n in range(source.partitions))
+
+    def _goes_on(self, source: Task) -> bool:
+        return any((source.name, n) not in self.had for n in range(source.partitions))
+
+    def progress(self, at_ns: int, emitted: int, done: int) -> tuple[float, float, float]:
+        """Positions (offered, emitted, done) at the input rate Ω, of which every source takes all: a mean over the
+        sources. Of paced ones over those that go on: the rate of these is what is planned for."""
+        assert self.topology is not None
+        sources, offered = self.topology.sources, self.positions_at(at_ns)
+        live = [task for task in sources if self._goes_on(task)]
+        if self._arriving or not live:
+            live = list(sources)
+        level = sum(self.positions_of(task, at_ns) for task in live) / len(live)
+        ended = level - offered / len(live)
+        return level, emitted / len(live) + ended, done / len(live) + ended
 
     def rate_at(self, wall_ns: int) -> float | None:
-        """Rows/s now, of a source on average: as the schedule says, or as they come. None before the first."""
+        """Rows/s now, of a source on average: as the schedule says while there is more, or as they come. None before
+        the first."""
         schedule, topology = self.schedule, self.topology
         if schedule is None or topology is None:
             return None
+        paced = [task for task in topology.sources if task not in topology.arriving and self._goes_on(task)]
         if not topology.arriving:
-            return schedule.rate_at(wall_ns)
-        came = sum(one.rate_tps for one in self._of_arriving())
-        paced = (len(topology.sources) - len(self._arriving)) * schedule.rate_at(wall_ns)
-        return round((came + paced) / len(topology.sources), 3)
+            return schedule.rate_at(wall_ns) if paced else 0.0
+        came = sum(one.rate_tps for one in self._of_arriving()) + len(paced) * schedule.rate_at(wall_ns)
+        return round(came / len(topology.sources), 3)
 
     def lags(self, wall_ns: int) -> tuple[Lag, ...]:
         """Of each arriving source, in file order."""

@@ -201,14 +201,15 @@ class RolloutUnderWay(msgspec.Struct, frozen=True):
 
 
 class TupleCounts(msgspec.Struct, frozen=True):
-    """Since the run began. lost: read and nowhere now, always 0 or something is wrong. left_on_vms: events that were
-    accepted and lie where nothing reads them, `spooled_events.py`. The last five: `view_builder.py`."""
+    """Since the run began. lost, left: `rows_left.py`. left_on_vms: events that were accepted and lie where
+    nothing reads them, `spooled_events.py`. The last five: `view_builder.py`."""
 
     offered: int
     emitted: int
     acked: int
     in_flight: int
     lost: int
+    left: int
     left_on_vms: int
     dead_lettered: int
     replayed: int
@@ -220,12 +221,14 @@ class TupleCounts(msgspec.Struct, frozen=True):
 
 
 class DeadLettersNow(msgspec.Struct, frozen=True):
-    """Dead letters: the newest, rows by task, how many were sent again and are done after all."""
+    """Dead letters: the newest, rows by task, how many were sent again and are done after all, how many are of a key
+    whose `finish` failed."""
 
     newest: tuple[KeptDeadLetter, ...]
     by_task: dict[str, int]
     replayed: int
     mended: int
+    keys: int
 
 
 class AlarmNow(msgspec.Struct, frozen=True):

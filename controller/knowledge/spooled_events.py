@@ -34,7 +34,7 @@ def unread(k: Knowledge) -> Unread:
     if topology is None or not k.spools:
         return found
     threads = rollout.by_number if rollout is not None else {}
-    partitions = {task.name: task.static.threads if task.static else 1 for task in topology.sources}
+    partitions = {task.name: task.partitions for task in topology.sources}
     for vm, spools in sorted(k.spools.items()):
         for one in spools:
             thread = threads.get(one.thread)

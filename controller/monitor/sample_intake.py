@@ -334,7 +334,7 @@ class Intake:
             sender.since = -(-(end_ns - block.window_ns) // NS)
         return True
 
-    def add_progress(self, now_ns: int, offered: float, emitted: int, acked: int) -> None:
+    def add_progress(self, now_ns: int, offered: float, emitted: float, acked: float) -> None:
         """Positions of all sources together at `now_ns`. `offered` *not* rounded, else low rates look noisy. Best
         several times a second: a step of the rate is seen two points later."""
         self.progress.add(now_ns, (offered, emitted, acked))

@@ -14,7 +14,7 @@ from headgate.controller.knowledge.run_view import hot_keys
 from headgate.controller.knowledge.spooled_events import is_of, unread
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire import messages as m
-from headgate.topology_runtime.wire.dead_letter_messages import VmStrikes
+from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION, VmStrikes
 from headgate.topology_runtime.wire.messages import Hello, Report, SourceStatus, SpoolLeft
 from headgate.topology_runtime.wire.wire_version import REMEDY, WIRE, agent_fault, spoken
 from headgate.topology_runtime.worker.keyed_state.key_ranges import of_runs, runs_of
@@ -357,7 +357,7 @@ def dead_letters(turn: Turn, message: m.DeadLetters) -> None:
     counts = turn.knowledge.counts
     for letter in message.letters:
         if counts.letters.add(letter, turn.now.wall_ns):
-            _report(turn, letter, counts.letters.count)
+            _report(turn, letter, counts.letters.count + counts.letters.keys)
     for task in {letter.task for letter in message.letters if not counts.letters.keeps(letter.task)}:
         _full(turn, task)
     boot, below = counts.dead_letters_heard.get(message.vm, (0, 0))
@@ -371,9 +371,9 @@ def dead_letters(turn: Turn, message: m.DeadLetters) -> None:
 def _report(turn: Turn, letter: m.DeadLetter, count: int) -> None:
     """The first ones one by one, then only how many there are."""
     if count <= LETTERS_SAID:
-        text = (
-            f"dead letter: {letter.task} failed on row {letter.position} of {letter.source}: {letter.error}"
-        )
+        of_key = letter.partition >= END_PARTITION
+        where = letter.row if of_key else f"row {letter.position} of {letter.source}"
+        text = f"dead letter: {letter.task} failed on {where}: {letter.error}"
         turn.event("dead_letter", text, level="warning", task=letter.task, traceback=letter.traceback)
     elif count in LETTERS_COUNTED:
         turn.event("dead_letters", f"{count:,} dead letters so far: `headgate deadletter list`", "warning")

@@ -251,24 +251,22 @@ def _task(result: LoopResult, name: str) -> dict[str, Any]:
 # ── The run in numbers: `headgate/run/v1` of the contract. Pure ───
 #
 # Definitions. offered: positions due by the schedule, or arrived, over all sources. emitted, acked,
-# dead_lettered: distinct source positions, however often replayed; acked ones were processed whole. lost =
-# emitted − acked − dead_lettered − left after the final drain; left: read and not done when the run ended, and read
-# again by a run that goes on with this one. duplicates: rows that reached sinks − distinct ones,
-# "at least" so many unless duplicates_exact: see duplicates_why, and sinks for each sink. source_kind:
-# `paced`, `arriving` or `mixed`; lag: of the arriving source that is furthest behind, rows taken and not read
-# and seconds since the oldest of them came (0 of paced ones). Rates are means from the first intended tuple
-# to the end of intake. Of a plan: decided_s from the beginning of the turn that decided to the journaled
-# plan; enacted_s from there until every sender had switched; pause_ms from the order to switch until then: an
-# upper bound of the longest gap in the output of a moved thread (exact gaps are shorter than the samples can
-# show).
+# dead_lettered: distinct source positions, however often replayed; acked ones were processed whole. left,
+# lost: read and not done when the run ended; a run that is resumed reads what is left again, and never what
+# is lost (knowledge/rows_left.py). seconds: until the end of intake, and of a bounded input until it is done.
+# duplicates: rows that reached sinks − distinct ones, "at least" so many unless duplicates_exact: see
+# duplicates_why, and sinks for each sink. source_kind: `paced`, `arriving` or `mixed`; lag: of the arriving
+# source that is furthest behind, rows taken and not read and seconds since the oldest of them came (0 of
+# paced ones). Rates are means from the first intended tuple to the end of intake. Of a plan: decided_s from
+# the beginning of the turn that decided to the journaled plan; enacted_s from there until every sender had
+# switched; pause_ms from the order to switch until then: an upper bound of the longest gap in the output of a
+# moved thread (exact gaps are shorter than the samples can show).
 
 RUN_SCHEMA = "headgate/run/v1"
 
 
 def summary(view: RunView) -> dict[str, Any]:
     seconds, tuples, lag = view.intake_s, view.tuples, view.lag
-    undone = tuples.emitted - tuples.acked - tuples.dead_lettered
-    lost = max(0, min(undone, tuples.lost))
     return {
         "schema": RUN_SCHEMA,
         "topology": view.topology.name if view.topology else None,
@@ -277,8 +275,12 @@ def summary(view: RunView) -> dict[str, Any]:
         "trace": view.trace,
         "source_kind": view.source_kind,
         "lag": {"rows": lag.rows if lag else 0, "seconds": lag.seconds if lag else 0.0},
-        "tuples": {**msgspec.to_builtins(tuples), "lost": lost, "left": max(0, undone) - lost},
-        "letters": {"replayed": view.letters.replayed, "mended": view.letters.mended},
+        "tuples": msgspec.to_builtins(tuples),
+        "letters": {
+            "replayed": view.letters.replayed,
+            "mended": view.letters.mended,
+            "keys": view.letters.keys,
+        },
         "state": state_of(view),
         "plans": plans_of(view),
         "plans_dropped": sum(view.rollouts_dropped.values()),

@@ -55,6 +55,7 @@ class UpSettings:
     chaining: str = "off"
     hide_keys: bool = False
     gap: float = 1.0  # ms
+    drain_timeout: float = 0.0  # s; 0: as long as rows get done
     state_dir: Path | None = None
     trace_dir: Path = Path("traces")
     trace_keep: str = DEFAULT_KEEP

@@ -31,14 +31,17 @@ def set_rate(rate: float, controller: str | None, output: Format) -> None:
 
 
 @click.command()
+@click.option("--drain-timeout", type=click.FloatRange(0, 7 * 86400, min_open=True), metavar="S",
+              help="Wait so long at most; rows not done are left [as long as rows get done].")  # fmt: skip
 @controller_option
 @format_options
-def stop(controller: str | None, output: Format) -> None:
+def stop(drain_timeout: float | None, controller: str | None, output: Format) -> None:
     """Stop a run: no more is read, what is in flight is finished, then everything ends.
 
-    A second `headgate stop` ends it at once.
+    A second `headgate stop` ends it at once, one with --drain-timeout by then. Rows that are left are read again by
+    `headgate up --resume`.
     """
-    done = asked(controller, "stop")
+    done = asked(controller, "stop", {"drain_timeout_s": drain_timeout} if drain_timeout else {})
     answer(output, "headgate/stop/v1", done, f"run {done['run']} is {done['stage']}")
 
 

@@ -359,6 +359,8 @@ def root_of(reference: str) -> Path | None:
 )
 @setting("--rate-scale", metavar="X", help="Multiplies rates.")
 @setting("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
+@setting("--drain-timeout", type=click.FloatRange(0, 7 * 86400), default=0.0, metavar="S",
+         help="Once it ends, wait so long at most; rows not done are left [as long as rows get done].")  # fmt: skip
 @code_options
 @setting("--save-models", type=FILE, metavar="DIR", help="What was measured, too.")
 @setting(
@@ -405,6 +407,7 @@ def submit(
             "user_paths": found.user_paths,
             "uncapped": offer.uncapped,
             "package": shipment.digest,
+            "drain_timeout_s": options["drain_timeout"],
         }
         if shipment.digest:
             shipment.send(partial(asked, contact))

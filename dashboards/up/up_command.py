@@ -23,10 +23,10 @@ from headgate.topology_runtime.wire.run_options import parse_keep, parse_trigger
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
     "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models", "measure",
-    "allocator", "mapper", "mode", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
+    "mode", "drain_timeout", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
     "quiet_tasks", "output", SET,
 )  # fmt: skip
-PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "season")  # no settings here
+PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "drain_timeout")  # no settings here
 
 
 @click.command(cls=SettingsCommand, usual=USUAL)
@@ -100,7 +100,8 @@ def up(context: click.Context, /, output: Format, **options: Any) -> None:
     ends after 75 s): controller, agents, workers.
 
     TOPOLOGY is FILE.json|yaml|toml, file.py, file.py:attribute or module:attribute; without it the built-in demo
-    runs. A first Ctrl-C stops reading and finishes what is in flight, a second one ends at once.
+    runs. It ends by itself once every source has ended. A first Ctrl-C stops reading and finishes what is in flight, a
+    second one ends at once.
     """
     from headgate.dashboards.up.up_run import resume_up, run_up
 

@@ -6,6 +6,7 @@ Everything ends up as files in the run's state directory, which the controller r
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import stat
@@ -289,10 +290,15 @@ def write_rates(places: Places, found: Rates) -> Path:
 # What `up` had made of its options is kept in `up.json` before anything starts; the controller's journal has
 # the rest.
 
-KEPT, LOCK = "up.json", "up.lock"
+KEPT, LOCK, SUMMARY = "up.json", "up.lock", "summary.json"
 SCHEMA = "headgate/up/v1"
 GONE_S = 10.0  # the processes of the `up` that was killed end by themselves in about a second
-LOOKED_AT = ("dashboard", "dashboard_port", "metrics_port")  # options that may be others than before
+OTHERS = (
+    "dashboard",
+    "dashboard_port",
+    "metrics_port",
+    "drain_timeout",
+)  # options that may be others than before
 ALLOWED = ("state_dir", "resume", "output", "json_output")
 PORTS = {"--port": "control_port", "--command-port": "command_port"}
 
@@ -359,14 +365,31 @@ def resumable(state_dir: Path | None) -> KeptRun:
         raise InvalidInput(f"{state / KEPT} is damaged", cause=str(error), hint="start a new run") from error
     if kept.schema != SCHEMA:
         raise InvalidInput(f"{state / KEPT} is of another version", cause=f"{kept.schema}, not {SCHEMA}")
-    if (state / "summary.json").exists():
+    if over(state):
         raise Conflict(f"the run in {state} has ended", hint="start a new one: `headgate up`")
     return kept
 
 
+def over(state: Path) -> bool:
+    """Has the run ended with nothing left?"""
+    try:
+        return not rows_left(json.loads((state / SUMMARY).read_bytes()))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+def rows_left(summary: dict[str, Any]) -> int:
+    """Rows that a run which goes on would read (again)."""
+    left: int = summary["tuples"]["left"] + summary["lag"]["rows"]
+    return left
+
+
 def latest() -> Path:
-    """The newest state directory of a run that did not end, below the present folder. Raises InvalidInput."""
-    found = [path.parent for path in RUNS.glob(f"*/{KEPT}") if not (path.parent / "summary.json").exists()]
+    """The newest state directory below the present folder of a run that did not end, or left rows. Raises
+    InvalidInput."""
+    found = [path.parent for path in RUNS.glob(f"*/{KEPT}") if not over(path.parent)]
     if not found:
         raise InvalidInput(
             "there is no run to resume here",
@@ -378,14 +401,14 @@ def latest() -> Path:
 
 def settings_now(kept: KeptRun, given: dict[str, Any]) -> UpSettings:
     """Its settings; how it is looked at may differ. Raises UsageError."""
-    odd = sorted(given.keys() - {*LOOKED_AT, *ALLOWED})
+    odd = sorted(given.keys() - {*OTHERS, *ALLOWED})
     if odd:
         named = ", ".join("TOPOLOGY" if name == "topology" else f"--{name.replace('_', '-')}" for name in odd)
         raise UsageError(
             f"a run that is resumed has the options it was started with, so {named} cannot be given",
             hint="`headgate rate set` changes the rate; a new run may have other options",
         )
-    return replace(kept.settings, **{name: given[name] for name in LOOKED_AT if name in given})
+    return replace(kept.settings, **{name: given[name] for name in OTHERS if name in given})
 
 
 def go_to(kept: KeptRun) -> None:
@@ -411,9 +434,12 @@ def places_again(kept: KeptRun, state: Path) -> Places:
     return Places(kept.run, state, Path(kept.traces), control, command, service)
 
 
-def options_again(kept: KeptRun, places: Places) -> list[str]:
-    """The controller's command line, with its ports of now."""
-    words = list(kept.controller)
+def options_again(kept: KeptRun, places: Places, settings: UpSettings) -> list[str]:
+    """The controller's command line, with its ports and its time limit of now."""
+    limit = "drain-timeout="
+    words = [
+        f"{limit}{settings.drain_timeout}" if word.startswith(limit) else word for word in kept.controller
+    ]
     for option, name in PORTS.items():
         words[words.index(option) + 1] = str(getattr(places, name))
     return words

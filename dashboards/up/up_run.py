@@ -18,6 +18,7 @@ from headgate.dashboards.runs.run_places import Places, places_of
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import ChildRefused, Prestarted, headgate_command, stop_all
 from headgate.dashboards.up.up_preparation import (
+    SUMMARY,
     Work,
     check_files,
     demo_scaled,
@@ -30,6 +31,7 @@ from headgate.dashboards.up.up_preparation import (
     places_again,
     rates_of,
     resumable,
+    rows_left,
     settings_now,
     shelf_of,
     work_again,
@@ -45,6 +47,7 @@ from headgate.topology_runtime.commands.run_settings import RUN_SETTINGS
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError, UsageError
 from headgate.topology_runtime.rates.offered_rates import of_arrivals, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
+from headgate.topology_runtime.wire.run_options import EVERY_SOURCE
 from headgate.topology_runtime.wording import counted
 
 # ── What the machines can carry, asked of the planner in a process of its own (`--rate-scale auto`) ─────
@@ -105,7 +108,7 @@ def lines_of(summary: Summary) -> list[str]:
     ms = ", ".join(
         f"{name} {value:.1f}" if value is not None else f"{name} N/A" for name, value in latency.items()
     )
-    left = t.get("left_on_vms", 0)
+    on_vms, left = t.get("left_on_vms", 0), rows_left(summary)
     return [
         f"{summary['topology']} ran {summary['seconds']:.1f} s",
         f"offered   {t['offered']:,} rows ({summary['offered_tps']:.1f} rows/s)",
@@ -114,7 +117,8 @@ def lines_of(summary: Summary) -> list[str]:
         f"replayed {t['replayed']:,}; duplicates "
         f"{'at least ' * (not t['duplicates_exact'])}{t['duplicates']:,}",
         *(f"          maybe more: {why}" for why in t["duplicates_why"]),
-        *([f"left      about {left:,} events on VMs that are lost, or have no slot"] if left else []),
+        *([f"left      {left:,}: not done, `headgate up --resume` reads them again"] if left else []),
+        *([f"left      about {on_vms:,} events on VMs that are lost, or have no slot"] if on_vms else []),
         f"latency   {ms} ms",
     ]
 
@@ -136,8 +140,14 @@ def plan_rows(summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def next_steps(trace: Path, dead: int) -> list[str]:
-    letters = [f"the {dead:,} dead letters: headgate deadletter list --trace {trace}"] if dead else []
+def next_steps(trace: Path, summary: Summary) -> list[str]:
+    dead, keys = summary["tuples"]["dead_lettered"], summary["letters"]["keys"]
+    found = [f"{counted(dead, 'row')}"] * bool(dead) + [
+        f"{counted(keys, 'key')} whose `finish` failed"
+    ] * bool(keys)
+    letters = (
+        [f"dead letters of {' and '.join(found)}: headgate deadletter list --trace {trace}"] if found else []
+    )
     return [
         *letters,
         f"the trace is in {trace}: samples, slots, rates, latency, links, decisions, views",
@@ -185,6 +195,16 @@ def check_lost(summary: Summary) -> None:
         )
 
 
+def check_left(summary: Summary) -> None:
+    """Raises CheckFailed when a run that ended by itself has not done all of its input. Who stops one knows that."""
+    if summary["ended"] == EVERY_SOURCE and (left := summary["tuples"]["left"]):
+        raise CheckFailed(
+            f"{counted(left, 'row')} left: read, and not done when the run ended",
+            cause="no row got done for half a minute, or the time of --drain-timeout was over",
+            hint="`headgate up --resume` reads them again; `headgate logs` shows what tasks said",
+        )
+
+
 def check_state(summary: Summary) -> None:
     """Raises CheckFailed when keyed state was lost: counts that people rely on are too low."""
     state = summary["state"]
@@ -227,6 +247,7 @@ def resume_up(state_dir: Path | None, given: dict[str, Any], output: Format) -> 
     state = (state_dir or latest()).absolute()
     settings = settings_now(kept, given)
     hold(state)
+    (state / SUMMARY).unlink(missing_ok=True)
     go_to(kept)
     places = places_again(kept, state)
     shown = screen(settings.ends_after_s)
@@ -237,7 +258,7 @@ def resume_up(state_dir: Path | None, given: dict[str, Any], output: Format) -> 
             try:
                 for service in work.services:
                     service.start()
-                options = options_again(kept, places)
+                options = options_again(kept, places, settings)
                 session = Session(settings, places, options, work.services, shown, interrupts, begun)
             except BaseException:
                 stop_all(work.services, AT_ONCE_S)
@@ -268,6 +289,7 @@ def run_to_its_end(session: Session, work: Work, output: Format) -> None:
         check_lost(summary)
         check_dead(summary, settings.max_dead)
         check_state(summary)
+        check_left(summary)
     except BaseException as error:
         if getattr(error, "exit_code", 1) in REFUSALS and settings.state_dir is None:
             places.remove()
@@ -275,9 +297,11 @@ def run_to_its_end(session: Session, work: Work, output: Format) -> None:
             shown.say(f"{LINGER} {places.state}")
         raise
     keep_measured(settings, work, places, shown.say)
-    if settings.state_dir is None:
+    if rows_left(summary):
+        shown.say(f"{LINGER} {places.state}")
+    elif settings.state_dir is None:
         places.remove()
-    for line in next_steps(places.trace(work.topology.name), summary["tuples"]["dead_lettered"]):
+    for line in next_steps(places.trace(work.topology.name), summary):
         shown.say(line)
 
 

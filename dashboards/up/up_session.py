@@ -65,7 +65,7 @@ class StatusFeed:
         self._lines: list[Line] = []
         self.last_line = 0
         self._boot = 0
-        self._asked_ns = 0
+        self._asked_ns = self.heard_ns = 0
         self._answers_due = 0
         self._channel: channels.ClientChannel[Request, Reply] = channels.ClientChannel(
             channels.replies, contact
@@ -111,7 +111,7 @@ class StatusFeed:
             return  # a refusal: what was asked does not hold any more
         if data.get("schema") == "headgate/status/v1":
             self._answers_due = max(0, self._answers_due - 1)
-            self.latest, self.fresh = data, True
+            self.latest, self.fresh, self.heard_ns = data, True, monotonic_ns()
             if data["boot"] != self._boot:  # a new life of the controller counts its events anew
                 self._boot, self._last_event = data["boot"], 0
         elif data.get("schema") == "headgate/events/v1":
@@ -206,7 +206,7 @@ class LivePage:
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 TURN_S = 0.05  # machines are reconciled, children looked at so often
-END_S = 60.0  # the controller's own limits for its end add up to two thirds of this
+SILENT_S = 60.0  # a controller that is asked to end and says nothing for so long; it is restarted in a second
 AGENTS_END_S = 3.0  # agents that were told to go
 AT_ONCE_S = 0.5  # after a second Ctrl-C: time for agents to remove their cgroups
 QUIET_KINDS = frozenset({"prepared", "switched"})  # steps of a plan: `events` shows them
@@ -256,7 +256,7 @@ class Session:
     interrupts: Interrupts
     begun: Prestarted  # the controller's first process
     first_tuple_ns: int = 0
-    _stop_by_ns: int = 0
+    _told_ns: int = 0  # when the controller was asked to end
     disk: DiskTroubles = field(default_factory=DiskTroubles)
     _letters: int = 0
     _console: ConsoleLines = field(default_factory=ConsoleLines)
@@ -374,16 +374,17 @@ class Session:
         return at((self.feed.latest or {}).get("seconds") or 0.0, text)
 
     def obey_interrupts(self, now_ns: int) -> None:
-        """The first asks the controller to drain and end; the second ends everything at once."""
+        """The first asks the controller to drain and end, however long that takes; the second ends everything at
+        once."""
         if self.interrupts.count >= 2:
             raise KeyboardInterrupt
-        if self.interrupts.count == 1 and not self._stop_by_ns:
-            self._stop_by_ns = now_ns + int(END_S * NS)
+        if self.interrupts.count == 1 and not self._told_ns:
+            self._told_ns = now_ns
             self.screen.say(self.stamped("stopping: what is in flight is finished (Ctrl-C again: at once)"))
             self.feed.send("stop")
-        if self._stop_by_ns and now_ns >= self._stop_by_ns:
+        if self._told_ns and now_ns - max(self._told_ns, self.feed.heard_ns) >= SILENT_S * NS:
             raise Unreachable(
-                f"the run did not end within {END_S:g} s",
+                f"the controller has said nothing for {SILENT_S:g} s, and the run has not ended",
                 cause="\n  ".join(["the controller's last lines:", *self.controller.last_lines()]),
             )
 

@@ -220,7 +220,7 @@ def test_what_is_kept_reads_back(tmp_path: Path) -> None:
     found = resumable(tmp_path / "state")
     assert found.settings == made and (found.topology, found.user_paths) == ("flow", ("/code",))
     places = places_again(found, tmp_path / "state")
-    words = options_again(found, places)
+    words = options_again(found, places, made)
     assert words[:4] == ["--port", str(places.control_port), "--command-port", str(places.command_port)]
 
 
@@ -239,10 +239,14 @@ def test_the_latest_unfinished_one_is_found(tmp_path: Path, monkeypatch: pytest.
         latest()
     for name in ("a", "b", "c"):
         kept(Path(".headgate") / name)
-    (Path(".headgate") / "c" / "summary.json").touch()
+    summary = Path(".headgate") / "c" / "summary.json"
+    summary.write_text(json.dumps({"tuples": {"left": 0}, "lag": {"rows": 0}}))
     for at, name in enumerate("ab"):
         os.utime(Path(".headgate") / name / "up.json", (1000 - at, 1000 - at))
     assert latest() == Path(".headgate") / "a"
+    for left, lag in ((7, 0), (0, 7)):  # rows that were read and not done, or came and were not read
+        summary.write_text(json.dumps({"tuples": {"left": left}, "lag": {"rows": lag}}))
+        assert latest() == Path(".headgate") / "c"
 
 
 def test_a_damaged_note_or_one_of_another_version_or_of_a_run_that_is_over_is_told(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from headgate.topology_runtime.api.logic import Context, Exhausted
 from headgate.topology_runtime.connectors.files import FilesSource
 from headgate.topology_runtime.connectors.record_formats import type_of
 from headgate.topology_runtime.errors import BadRow, InvalidInput
+from headgate.topology_runtime.platform.containment import explained
 
 OPENED: list[FilesSource] = []
 
@@ -315,11 +316,21 @@ def test_repeated_files_begin_again(tmp_path: Path) -> None:
     assert source.read(0, 8) == list("xyzxyzxy") and source.read(1_000_001, 2) == list("zx")
 
 
-@pytest.mark.parametrize("name", ["nowhere", "none/*.csv", "fifo"])
-def test_what_is_no_file_is_refused(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nowhere", "there is no such file"),
+        ("none/*.csv", "there is no such file"),
+        ("fifo", "is no plain file"),
+        ("empty", "there is no file in it"),
+    ],
+)
+def test_what_is_no_file_is_refused_in_a_line_with_its_cause(tmp_path: Path, name: str, why: str) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(InvalidInput, match="cannot read"):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidInput, match="cannot read") as refused:
         opened(tmp_path, tmp_path / name)
+    assert f"{name}: " in explained(refused.value) and f"{why} (try: a file" in explained(refused.value)
 
 
 @pytest.mark.parametrize("more", [{"format": "yaml"}, {"follow": True, "repeat": True}])

@@ -15,7 +15,7 @@ from headgate.controller.files import journal as j
 from headgate.controller.knowledge.journal_records import Booted, Draining, HeldDead, Record, fold_all
 from headgate.topology_runtime.errors import Conflict, InvalidInput
 
-BOOTED, HELD, DRAINING = Booted(1, 10), HeldDead(("vm2",)), Draining("stop", 20)
+BOOTED, HELD, DRAINING = Booted(1, 10), HeldDead(("vm2",)), Draining("stop", 20, 0.1)
 
 
 def append(directory: Path, *batches: tuple[Record, ...]) -> None:

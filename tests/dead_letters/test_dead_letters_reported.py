@@ -11,10 +11,12 @@ from headgate.agent.core import agent_state as letters
 from headgate.agent.core.agent_state import AGAIN_NS, DeadLetterBox
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.knowledge.dead_letters import DeadLetterQueue
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.monitor import vm_reports as hearing
 from headgate.controller.monitor.admission import check
 from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION
 from headgate.topology_runtime.wire.messages import DeadLetter, DeadLetters, LettersTaken
 
 
@@ -164,3 +166,18 @@ def test_a_task_of_which_no_more_is_kept_is_an_alarm(monkeypatch: pytest.MonkeyP
     hear(k, *DeadLetterBox("vm1", 7).add(map(letter, range(9)), 0))
     assert k.alarms["dead letters work"].startswith("the first 5 dead letters of work are kept")
     assert k.counts.letters.count == 9
+
+
+def test_a_key_whose_finish_failed_is_told_and_counted_beside_rows() -> None:
+    k = Knowledge(ControllerSettings("r"))
+    keys = tuple(
+        DeadLetter("sums", 1, "source", END_PARTITION + 2, 7, f"finish of key 'k{n}'", "E: no", "trace", n)
+        for n in (1, 2)  # of one key range
+    )
+    hear(k, DeadLetters("vm1", keys, 7, 0, 0), DeadLetters("vm1", (keys[0], letter(3)), 7, 0, 0))
+    assert (k.counts.letters.count, k.counts.letters.keys) == (1, 2)
+    told = [event["text"] for event in k.events]
+    assert told[0] == "dead letter: sums failed on finish of key 'k1': E: no" and len(told) == 3
+    again = DeadLetterQueue()
+    again.recall(k.counts.letters.news())
+    assert (again.count, again.keys) == (1, 2)

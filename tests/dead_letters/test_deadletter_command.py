@@ -158,4 +158,10 @@ def test_a_run_of_dead_rows_alone_fails_its_check() -> None:
     with pytest.raises(CheckFailed, match="40% of the rows"):
         check_dead(summary(6, 4), 0.4)
     check_dead({**summary(0, 9), "letters": {"mended": 9}}, 1.0)
-    assert "the 4 dead letters: headgate deadletter list --trace x" in next_steps(Path("x"), 4)[0]
+
+    def first(dead: int, keys: int) -> str:
+        return next_steps(Path("x"), {"tuples": {"dead_lettered": dead}, "letters": {"keys": keys}})[0]
+
+    assert first(4, 0) == "dead letters of 4 rows: headgate deadletter list --trace x"
+    assert first(0, 1).startswith("dead letters of 1 key whose `finish` failed: ")
+    assert first(1, 2).startswith("dead letters of 1 row and 2 keys whose `finish` failed: ")

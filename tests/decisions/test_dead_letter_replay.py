@@ -143,7 +143,7 @@ def test_a_letter_goes_when_its_row_is_done_and_not_before() -> None:
     assert (told["dead_lettered"], told["replayed"], told["replaying"]) == (3, 2, 0)
     after = world.ask("summary").data
     assert after["tuples"]["dead_lettered"] == before["dead_lettered"] == 3 and after["tuples"]["lost"] == 0
-    assert after["letters"] == {"replayed": 2, "mended": 2}
+    assert after["letters"] == {"replayed": 2, "mended": 2, "keys": 0}
 
 
 def test_what_is_lost_is_said_again_and_then_no_more() -> None:
@@ -317,7 +317,11 @@ def test_letters_of_an_earlier_run_become_letters_but_no_positions() -> None:
     world.have_done(2, 3)
     assert set(world.known.kept) == {1}
     tuples = world.ask("summary").data
-    assert tuples["tuples"]["dead_lettered"] == 1 and tuples["letters"] == {"replayed": 2, "mended": 0}
+    assert tuples["tuples"]["dead_lettered"] == 1 and tuples["letters"] == {
+        "replayed": 2,
+        "mended": 0,
+        "keys": 0,
+    }
 
 
 @pytest.mark.parametrize(

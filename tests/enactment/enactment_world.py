@@ -85,6 +85,10 @@ class FakeSource:
     exhausted: bool = False
     rests: int = 0  # the last step of the end that it has done
 
+    @property
+    def open(self) -> int:
+        return self.emitted - self.acked
+
 
 class FakeVm(IdealVm):
     """One VM with its agent and workers. It obeys at once."""
@@ -198,7 +202,7 @@ class FakeVm(IdealVm):
         live = {t for worker in self.workers.values() if worker.state == "running" for t in worker.threads}
         sources = tuple(
             m.SourceStatus(
-                *("source", 0, s.thread, s.emitted, s.acked, 0, s.emitted - s.acked, 0, s.stopped),
+                *("source", 0, s.thread, s.emitted, s.acked, 0, s.open - self.world.forgotten, 0, s.stopped),
                 exhausted=s.exhausted,
                 rests=-s.rests if self.world.lose_rows else s.rests,
             )
@@ -245,7 +249,11 @@ class FakeVm(IdealVm):
         threads = {
             name: ints(self.world.work.get(task, {}).get(name, 0) for task in quiet.tasks) for name in used
         }
-        latency = (("sink", "source", latency_rows()),) if "sink" in quiet.tasks else ()
+        latency = (
+            (("sink", "source", latency_rows()),)
+            if "sink" in quiet.tasks and not self.world.hold_acks
+            else ()
+        )
         at = {"sequence": self.blocks, "wall_ns": self.world.now.wall_ns}
         return replace(quiet, threads=quiet.threads | threads, latency=latency, **at)
 
@@ -295,6 +303,7 @@ class World(IdealWorld):
         self.hold_acks, self.acks_at_once = False, 1 << 40
         self.hold_steps = False  # of the end of the input: none is done
         self.lose_rows = False  # … nor can be
+        self.rows, self.forgotten = 1 << 40, 0  # there are; of those that are open, as many in no ledger
         self.settings = ControllerSettings("test", initial=tuple(vms), **settings)
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
         self.inputs: list[bytes] = []
@@ -329,6 +338,17 @@ class World(IdealWorld):
         self._folded = (-1, Durable())
         self.loop = Loop(self.settings, self.submitted)
         self.do(t.Started(tuple(self.journal), self.tallies, 2, tuple(self.letters)))
+
+    def run_again(self, after_s: float) -> None:
+        """The run was over, and somebody resumes it: agents and controller begin anew."""
+        self.finish = None
+        self.mono_ns += int(after_s * S)
+        for one in self.vms.values():
+            one.restart()
+        self.restart_controller()
+        if self.finish is None:
+            for one in self.vms.values():
+                self.do(t.FromVm(one.hello()))
 
     def run(self, seconds: float) -> World:
         """Let time go by."""

@@ -62,6 +62,11 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return self.arriving is not None
 
     @property
+    def partitions(self) -> int:
+        """Of a source: threads, each of which reads its share."""
+        return self.static.threads if self.static else 1
+
+    @property
     def model_name(self) -> str:
         return self.model or self.name
 

@@ -61,6 +61,10 @@ RUN_SETTINGS: dict[str, dict[str, Any]] = {
         "type": click.FloatRange(0, 60), "default": 0.0, "metavar": "MINUTES",
         "help": "Of each hour, to profile tasks in spare slots, on copies of rows [none].",
     },
+    "drain_timeout": {
+        "type": click.FloatRange(0, 7 * 86400), "default": 0.0, "metavar": "S",
+        "help": "A run that ends waits so long at most; rows not done are left [as long as rows get done].",
+    },
     "trace_keep": {
         "default": DEFAULT_KEEP, "show_default": True, "help": "Traces that stay: runs=N,gb=N,days=N; or: all.",
     },

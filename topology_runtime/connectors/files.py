@@ -147,8 +147,8 @@ class FilesSource(Source[Any]):
         ]
         odd = [name for name in found if not os.path.isfile(name)]
         if odd or not found:
-            cause = f"{odd[0]} is no plain file" if odd else "there is no such file"
-            _no_file(path, cause)
+            none = "there is no file in it" if os.path.isdir(self._path) else "there is no such file"
+            _no_file(self._path, f"{odd[0]} is no plain file" if odd else none)
         return found
 
     def _keep(self) -> None:

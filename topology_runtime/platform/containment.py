@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.platform.processes import call, prctl
 
 # ── What every worker gives up before it imports user code, whoever it runs as ───
@@ -171,8 +172,11 @@ def become(user: WorkerUser) -> None:
 
 
 def explained(error: BaseException) -> str:
-    """An error of a task that opens, and whose user it met as, if that may be why."""
+    """An error of user code in a line, with its cause and remedy if it has them, and whose user it met as, if that may
+    be why."""
     text = f"{type(error).__name__}: {error}"
+    if isinstance(error, HeadgateError):
+        text += f": {error.cause}" * bool(error.cause) + f" (try: {error.hint})" * bool(error.hint)
     if not _became or not isinstance(error, PermissionError | FileNotFoundError):
         return text
     return f"{text} (tasks are user {_became[0].uid} here, unless `agent run --workers-as` says whom)"

@@ -11,6 +11,7 @@ import msgspec
 
 from headgate.topology_runtime.errors import UsageError
 
+EVERY_SOURCE = "every source has ended"  # why a run ends by itself
 FRAME_ROWS = 2048  # in a frame of a run at most: a frame costs as much as some 250 rows of a quick task
 
 

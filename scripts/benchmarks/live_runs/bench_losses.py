@@ -25,7 +25,7 @@ from watched_runs.trials import Faults
 ROLES = ("worker", "agent", "controller")
 FACTORS = (1.3, 2.0)
 RECOVER_S = 60.0
-CALM_S, END_S = 20.0, 60.0  # after the last kill; `up` itself gives up after 40 s
+CALM_S, END_S = 20.0, 60.0  # after the last kill
 HOURS_MOST = 3.0
 
 

@@ -28,7 +28,7 @@ from watched_runs.trials import Faults
 from watched_runs.vitals import picture, sample, slopes
 
 FAULT_S, PLAN_S, SAMPLE_S, DRAIN_S = 30.0, 10.0, 10.0, 1.0
-END_S, STOP_S = 45.0, 80.0  # without faults before the run's end; `up` gives up after 60 s
+END_S, STOP_S = 45.0, 80.0  # without faults before the run's end; `up` waits as long as rows get done
 WARM_UP_S = 600.0
 JUDGED_S = 3600.0  # of a shorter run slopes are told, but are no verdict: it is all warming up
 FACTORS = (2.0, 1.0, 1.5, 2.4)  # of the offered rate, planned for in turn; every fifth time the rate changes

@@ -42,7 +42,7 @@ def learn(sources: tuple[str, ...], output: Format, **options: Any) -> None:
     """Learn what comes back from recorded runs (traces/TOPOLOGY/RUN) or rates files, and say how well it predicts.
 
     The last third of the longest is held out: a season is written only if it was off by at most half as much there as
-    what came 15 s before. Give the file to `headgate up --season FILE`, or try it with `headgate lab backtest`.
+    what came 15 s before. Give the file to `headgate up --set season=FILE`, or try it with `headgate lab backtest`.
     Periods of 30 s to an hour; in longer ones the rate changes so slowly that level and trend follow it.
 
     \b

@@ -13,6 +13,7 @@ from typing import Any
 
 from headgate.topology_runtime.api.logic import Exhausted, LiveSource
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.platform.containment import explained
 from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.messages import SourceStatus
 from headgate.topology_runtime.worker.calls.batches import rows_read
@@ -232,7 +233,7 @@ class SourceWork(ThreadWork):
             self._over = True
             return
         except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(f"{type(error).__name__}: {error}")
+            self._say(explained(error))
             source.quiet_until_ns = now_ns + RETRY_NS
             return
         self._read_again()
@@ -266,7 +267,7 @@ class SourceWork(ThreadWork):
                 self.host.changed()
                 return rows
         except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(f"{type(error).__name__}: {error}")
+            self._say(explained(error))
             source.quiet_until_ns = now_ns + RETRY_NS
             return []
         if given_before:

@@ -277,7 +277,7 @@ class TaskThread(threading.Thread):
 
             self.work = work_of(self)
         desired = self.desired
-        partitions = self.task.static.threads if self.task.static else 1
+        partitions = self.task.partitions
         if hasattr(logic, "open"):
             directory = self.host.directory
             place = self.task.name, desired.thread, desired.partition, partitions, directory

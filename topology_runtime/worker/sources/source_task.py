@@ -266,7 +266,7 @@ class SourceTask(Behaviour):
         self.ends = EndWords()
         self.rests = 0  # as SourceStatus says
         self._faulted = 0  # the step by which all was sent again
-        self.partitions = core.task.static.threads if core.task.static else 1
+        self.partitions = core.task.partitions
         self.stopped_reading = self.exhausted = False
         self.quiet_until_ns = 0
         self.spool: Accepted | None = None
