@@ -94,8 +94,17 @@ def choose(
     if not moves and not question.forced:
         return PlanChoice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
     return PlanChoice(
-        "enact", describe(plan, change, _back(question, change), asked), plan, asked, degraded, moves
+        "enact",
+        describe(plan, change, _back(question, change), asked) + _less(degraded),
+        plan,
+        asked,
+        degraded,
+        moves,
     )
+
+
+def _less(degraded: str) -> str:
+    return f"; degraded, {degraded}" if degraded else ""
 
 
 def moves_of(question: PlanQuestion, change: ThreadChanges) -> int:

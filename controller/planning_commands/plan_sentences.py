@@ -101,6 +101,8 @@ def headline(plan: Plan) -> str:
 
 def carries(prediction: Prediction) -> str:
     """What it supports and why no more."""
+    if prediction.told_tps is None:
+        return "what it carries is not known yet"
     text = f"carries {significant(prediction.rate_tps, 6)} rows/s"
     if (sure := prediction.sure) is not None:
         text += f", {significant(sure.rate_tps, 6)} of them with a probability of {sure.told} at least"
@@ -329,6 +331,12 @@ def text_of(document: Row) -> str:
     return "\n".join(lines)
 
 
+def predicted_words(carried_tps: float | None) -> str:
+    if carried_tps is None:
+        return "what it carries is not known yet"
+    return f"predicted to carry {significant(carried_tps)} rows/s"
+
+
 def _head(document: Row) -> str:
     pair = f"{document['allocator']}+{document['mapper']}".upper()
     counts = document["slots"]
@@ -337,7 +345,7 @@ def _head(document: Row) -> str:
     return (
         f"{document['topology']} at {significant(document['rate_tps'])} rows/s by {pair}: "
         f"{counted(counts['total'], 'slot')}{extra} on VMs of {short_sizes(document['vms'])}, {cost}; "
-        f"predicted to carry {significant(document['predicted_tps'])} rows/s{between(document)}"
+        f"{predicted_words(document['predicted_tps'])}{between(document)}"
     )
 
 
@@ -351,7 +359,7 @@ def _threads(reason: Row) -> str:
         needs = f"CPU {reason['cpu_slots']:.2f} and memory {reason['memory_slots']:.2f}"
         return f"{task} is of fixed size: {count}, {needs} of a slot, as the topology says."
     if reason["rule"] == "unmeasured":
-        return f"{sees}; it was not measured yet: {count} in a slot of its own."
+        return f"{sees}; what its rows cost is not known yet: {count}."
     one = f"which carries {significant(reason['one_thread_tps'])} (I(1))"
     if reason["rule"] == "lone":
         return f"{sees}; it may run in one thread only, {one}: {count}."
