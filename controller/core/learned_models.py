@@ -62,7 +62,8 @@ TOGETHER_S, TURNS, PROBED_MOST = (None, 0.2, 0.1, None), 3, 12
 EARLY, USUAL, AGAIN = 2, 11, 10
 LARGE = 50.0  # rows in a frame, at least, to tell what a quick one costs
 VARIED = 1.5  # times as many rows in a frame: enough to tell what a frame costs
-WAKE_S = 1e-4  # of CPU, to go on after a wait, when no other row is about
+WAKE_S = 5e-5  # of CPU, to go on after a wait, when no other row is about
+COLD_ROW_S = 1e-6  # of CPU: so much more a row costs after a pause
 LEAST_OF_FRAME = 0.1  # of what a row costs in a large frame is at least its own
 
 WindowOf = Callable[[float], MeasuredWindow]
@@ -252,10 +253,13 @@ def _quick(seen: Sequence[RowsSeen], cores: float) -> bool:
 
 
 def _wait(seen: Sequence[RowsSeen]) -> float:
-    """What a row waits for others; 0 where that is next to nothing."""
-    waits_s = math.fsum(one.wait_s - one.delay_s - one.others * one.busy_s for one in seen)
-    wait_s = waits_s / math.fsum(one.rows for one in seen)
-    return wait_s if wait_s > WAITS * _mean_cpu(seen) else 0.0
+    """What a row waits for others; 0 where that is next to nothing. Of a thread that waits for a service, half of the
+    delay is before a call, and others of its slot hold it up as long as it computes, not as long as it waits."""
+    rows = math.fsum(one.rows for one in seen)
+    surely_s = math.fsum(one.wait_s - one.delay_s - one.others * one.busy_s for one in seen)
+    if surely_s <= WAITS * math.fsum(one.cpu_s for one in seen):
+        return 0.0
+    return math.fsum(one.wait_s - one.delay_s / 2 - one.others * one.cpu_s for one in seen) / rows
 
 
 def _alone(seen: Sequence[RowsSeen]) -> list[RowsSeen]:
@@ -265,7 +269,7 @@ def _alone(seen: Sequence[RowsSeen]) -> list[RowsSeen]:
 
 
 def _row_in_large_frames(seen: Sequence[RowsSeen]) -> float:
-    """CPU of one more row in a frame, by frames of two large sizes; both come after a pause, which costs them the same.
+    """CPU of one more row in a frame, by frames of two large sizes, which the pause before them costs the same.
     By small and large ones where there are no two, with a frame that comes alone for the pause."""
     most = _largest(seen)
     large = [one for one in seen if one.rows / one.frames >= most / 3]
@@ -273,7 +277,7 @@ def _row_in_large_frames(seen: Sequence[RowsSeen]) -> float:
     if sizes[-1] < VARIED * sizes[0]:
         large = [*large, *_alone(seen)]
     mean = _mean_frame([one for one in large if one.rows / one.frames >= most / VARIED]) / most
-    return min(max(_slope(large), mean * LEAST_OF_FRAME), mean)
+    return min(max(_slope(large) - COLD_ROW_S, mean * LEAST_OF_FRAME), mean)
 
 
 def _slope(seen: Sequence[RowsSeen]) -> float:

@@ -134,7 +134,8 @@ def planned(request: PlanRequest) -> tuple[Plan, str]:
         return carrying_plan(request)
     except Infeasible as error:
         best = best_plan(request)
-        why = f"{best.rate_tps:,.1f} of {request.rate_tps:,.1f} rows/s: {error.cause or error.what}"
+        lacks = error.cause or "; ".join(error.faults) or error.what
+        why = f"{best.rate_tps:,.1f} of {request.rate_tps:,.1f} rows/s: {lacks}"
         return best, why
 
 

@@ -253,7 +253,12 @@ def _saved(baseline: Row) -> str:
 def breaks(rate_tps: float, limit: Row) -> str:
     """What breaks first when the rate rises and the plan stays."""
     if limit["by"] is None:
-        return "Nothing limits the rate: no task has a model."
+        known = limit["rate_tps"] is not None
+        return (
+            "Nothing limits the rate: no task has a model."
+            if known
+            else "What limits the rate is not known yet."
+        )
     at, start = significant(limit["rate_tps"]), "The first thing to break"
     if limit["rate_tps"] < rate_tps * (1 - 1e-6):
         start = f"The plan would carry {at} rows/s only: the first thing to break"
@@ -481,10 +486,15 @@ def _other(row: Row, document: Row) -> str:
     if row["slots"] is None:
         return f"{pair}: no plan; {row['reason']}."
     carried = row["shuffle_tps" if document["routing"] == "shuffle" else "weighted_tps"]
-    carries = f"would carry {significant(carried)} rows/s"
+    short = 0.0 if carried is None else document["rate_tps"] - carried
+    carries = (
+        "would carry what is not known yet"
+        if carried is None
+        else f"would carry {significant(carried)} rows/s"
+    )
     at = f" ({row['limited_by']} on {row['limited_by_slot']} limits it)" if row["limited_by"] else ""
     about = f"{pair}: {counted(row['slots']['total'], 'slot')}, {money(row['usd_per_hour'])} an hour, {carries}{at}"
-    return f"{about}: {_verdict(row['slots']['used'] - document['slots']['used'], document['rate_tps'] - carried)}."
+    return f"{about}: {_verdict(row['slots']['used'] - document['slots']['used'], short)}."
 
 
 def _verdict(more_slots: int, short_tps: float) -> str:

@@ -14,11 +14,11 @@ from headgate.dashboards.runs.up_settings import (
     parse_rate_scale,
     parse_slots,
 )
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.api.shipped_examples import DEMO
 from headgate.topology_runtime.commands.output import FILE, Format, format_options
 from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
 from headgate.topology_runtime.commands.run_settings import run_settings
-from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.wire.run_options import parse_keep, parse_triggers
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
