@@ -63,6 +63,7 @@ EARLY, USUAL, AGAIN = 2, 11, 10
 LARGE = 50.0  # rows in a frame, at least, to tell what a quick one costs
 VARIED = 1.5  # times as many rows in a frame: enough to tell what a frame costs
 WAKE_S = 5e-5  # of CPU, to go on after a wait, when no other row is about
+PEAK_FRAME = 0.8  # of the CPU for a frame that comes alone: what a slot spends on one at the peak
 COLD_ROW_S = 1e-6  # of CPU: so much more a row costs after a pause
 LEAST_OF_FRAME = 0.1  # of what a row costs in a large frame is at least its own
 
@@ -243,7 +244,8 @@ def _cpu_at_peak(seen: Sequence[RowsSeen], cores: float) -> float:
         cpu_s, tps = _mean_cpu(_alone(seen)), math.fsum(one.rows for one in seen) / len(seen)
         return cpu_s - min(WAKE_S * share_of_wakes(tps), cpu_s / 2) if _wait(seen) else cpu_s
     row_s = _row_in_large_frames(seen)
-    frame_s = max(0.0, _mean_frame(_alone(seen)) - row_s * _rows_of_frame(_alone(seen)))
+    alone_s = _mean_frame(_alone(seen)) - row_s * _rows_of_frame(_alone(seen))
+    frame_s = max(0.0, PEAK_FRAME * alone_s)
     return row_s + frame_s / frames_that_hold(lambda rows: cores / (row_s + frame_s / rows), GAP_S)
 
 

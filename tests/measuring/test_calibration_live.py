@@ -20,6 +20,7 @@ from headgate.topology_runtime.measuring.background_profile import FAILED, Profi
 from headgate.topology_runtime.measuring.calibrate import models_for
 from headgate.topology_runtime.measuring.collected_rows import TEMPORARY
 from headgate.topology_runtime.measuring.measuring_slots import RUN
+from headgate.topology_runtime.measuring.model_store import Shelf
 from headgate.topology_runtime.platform import cgroups
 from headgate.topology_runtime.worker.meters import sample_rows
 from headgate.topology_runtime.worker.meters.row_copies import FOLDER
@@ -35,6 +36,10 @@ def topology(*tasks: Task) -> Topology:
     chain = [source, *tasks]
     edges = [Edge(a.name, b.name) for a, b in zip(chain, chain[1:], strict=False)]
     return Topology("t", tuple(chain), tuple(edges))
+
+
+def shelf_of(topology: Topology, cache: Path, cores: float = CORES, *user_paths: str) -> Shelf:
+    return Shelf(topology, user_paths, cores, MEMORY_BYTES, cache=cache)
 
 
 SPIN = Task(
@@ -79,10 +84,8 @@ def wait_until_nothing_is_left(temporary: Path, seconds: float = 1.0) -> None:
 def test_computing_is_flat_and_waiting_rises_and_all_is_kept(tmp_path: Path) -> None:
     heard: list[tuple[str, int, int, int]] = []
     t = topology(SPIN, WAIT)
-    folder, fresh = models_for(
-        t, (), CORES, MEMORY_BYTES, seconds=0.6, tell=lambda *line: heard.append(line), cache=tmp_path
-    )
-    assert fresh
+    folder, shelf = tmp_path / "models", shelf_of(t, tmp_path)
+    assert models_for(shelf, folder, seconds=0.6, tell=lambda *line: heard.append(line)) == ["spin", "wait"]
     models = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("spin", "wait")}
     spin, wait = ([p["rate_tps"] for p in models[name]["points"]] for name in ("spin", "wait"))
     assert not models["spin"]["waiting"] and models["wait"]["waiting"]
@@ -90,7 +93,7 @@ def test_computing_is_flat_and_waiting_rises_and_all_is_kept(tmp_path: Path) -> 
     assert wait[2] > 2.5 * wait[0]
     assert wait[0] <= 50.0 and (spin[0] <= 33.0 or models["spin"]["binding"] == "affinity")
     assert models["spin"]["slot"]["cores"] == CORES and heard[-1][2] == heard[-1][3] > 0
-    assert models_for(t, (), CORES, MEMORY_BYTES, cache=tmp_path) == (folder, False)
+    assert models_for(shelf, folder) == [] and shelf.lacking() == []
     wait_until_nothing_is_left(tmp_path)
 
 
@@ -106,7 +109,7 @@ def test_a_task_that_fails_is_one_error_and_nothing_is_left(tmp_path: Path, code
     (tmp_path / "mine.py").write_text(code)
     t = topology(Task("work", run="mine:work"), SPIN)
     with pytest.raises(HeadgateError) as caught:
-        models_for(t, (str(tmp_path),), 0.2, MEMORY_BYTES, seconds=0.3, cache=tmp_path)
+        models_for(shelf_of(t, tmp_path, 0.2, str(tmp_path)), tmp_path / "models", seconds=0.3)
     assert any(word in " ".join(caught.value.lines()) for word in words.split("|"))
     wait_until_nothing_is_left(tmp_path)
 
@@ -115,6 +118,7 @@ def test_a_task_that_fails_is_one_error_and_nothing_is_left(tmp_path: Path, code
 def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "t.json").write_bytes(msgspec.json.encode(document_of(topology(SPIN, WAIT))))
     command = [sys.executable, "-P", "-m", "headgate", "up", str(tmp_path / "t.json"), "--rates", "1"]
+    command += ["--measure", "first"]
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, cwd=tmp_path, env={**os.environ, "XDG_CACHE_HOME": "."}
     )
@@ -126,7 +130,7 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path, number: si
     process.wait(5.0)
     process.stderr.close()
     if number == signal.SIGKILL:  # the next one sweeps what no process could remove any more
-        models_for(topology(SPIN), (), 0.2, MEMORY_BYTES, seconds=0.2, cache=tmp_path)
+        models_for(shelf_of(topology(SPIN), tmp_path, 0.2), tmp_path / "models", seconds=0.2)
     wait_until_nothing_is_left(tmp_path)
 
 
@@ -138,16 +142,13 @@ def test_a_sink_is_run_on_no_sample_unless_asked(tmp_path: Path) -> None:
         params={"path": str(written)},
     )
     t = topology(SPIN, store)
-    folder, fresh = models_for(t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache")
-    assert fresh and not written.exists()
+    folder, shelf = tmp_path / "models", shelf_of(t, tmp_path / "cache")
+    assert models_for(shelf, folder, seconds=0.3) == ["spin"] and not written.exists()
     stand_in = json.loads((folder / "store.json").read_text())
     assert stand_in["unmeasured"] and len(json.loads((folder / "spin.json").read_text())["points"]) >= 1
-    again = models_for(t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache")
-    assert again == (folder, False) and not written.exists()
-    asked = models_for(
-        t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache", measure_side_effects=True
-    )
-    assert asked == (folder, True) and written.stat().st_size > 0
+    assert models_for(shelf, folder, seconds=0.3) == [] and not written.exists()
+    asked = models_for(shelf, folder, seconds=0.3, measure_side_effects=True)
+    assert asked == ["store"] and written.stat().st_size > 0
     measured = json.loads((folder / "store.json").read_text())
     assert "unmeasured" not in measured and measured["points"][0]["rate_tps"] < 1e6
     wait_until_nothing_is_left(tmp_path)
