@@ -71,7 +71,7 @@ def submitting(hosts: Hosts, flow: str, *options: str | Path) -> subprocess.Pope
     """The code is shipped; no models are given."""
     words = headgate(
         "submit", hosts.root / "own" / f"halves.py:{flow}", "--rates", "40", "--ship",
-        "--controller", hosts.state, "--set", f"sign={hosts.root / 'ann' / 'signing.key'}", *options,
+        "--controller", hosts.state, "--set", f"sign={hosts.root / 'ann' / 'signing.key'}", "--measure", "first", *options,
     )  # fmt: skip
     (hosts.root / "own-tmp").mkdir(exist_ok=True)  # one that is killed leaves its folder there
     env = {**os.environ, "XDG_CACHE_HOME": str(hosts.root / "cache"), "TMPDIR": str(hosts.root / "own-tmp")}
