@@ -253,7 +253,7 @@ SOURCES = (
         (
             (
                 SOURCE,
-                "return self.ledger is None or self.ledger.empty",
+                "return self.ledger is None or (self.ledger.empty and self.ends.ledger.empty)",
                 "return True",
             ),
             (
