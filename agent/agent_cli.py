@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.platform.http_options import metrics_at, metrics_options
 
@@ -15,7 +16,9 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
 @click.option("--vm", required=True, metavar="NAME", help="This VM's name, unique in the run.")
 @click.option("--key", default="", metavar="FILE", help="Its key: `headgate keys add agent VM` makes one.")
 @click.option("--slots", type=int, default=4, show_default=True, help="How many slots it has.")
-@click.option("--slot-cores", type=float, default=1.0, show_default=True, help="Cores of each, at most 1.")
+@click.option(
+    "--slot-cores", type=float, default=SLOT_CORES, show_default=True, help="Cores of each, at most 1."
+)
 @click.option("--slot-memory", metavar="BYTES|512M", help="Memory of each [default: equal parts of 80 %].")
 @click.option("--state-dir", "directory", help="The agent's own folder [default: .headgate/RUN/agents/VM].")
 @click.option("--run", default="local", show_default=True, help="The run's name, for control groups.")

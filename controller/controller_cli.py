@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Vm
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.commands.run_settings import run_settings
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -166,7 +166,6 @@ def machines_of(options: dict[str, Any], state: Path, ring: Keyring, grows: bool
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 VMS_MOST, SLOTS_MOST = 1024, 1024
-SLOT_MEMORY_BYTES = 512 * 1024**2
 FILE_MOST_BYTES = 1024 * 1024
 FAULTS_TOLD = 3  # of the prediction ledger
 PLANNED = ("allocator", "mapper", "routing", "interference")  # a plan that is given says how it was made
@@ -189,7 +188,9 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option(
     "--vms", "initial_vms", default="", help="VMs that shall be there and their slots: vm1=4,vm2=4."
 )
-@click.option("--slot-cores", default=1.0, type=click.FloatRange(0, 1, min_open=True), show_default=True)
+@click.option(
+    "--slot-cores", default=SLOT_CORES, type=click.FloatRange(0, 1, min_open=True), show_default=True
+)
 @setting("--slot-memory", default=SLOT_MEMORY_BYTES, type=click.IntRange(1), show_default=True)
 @click.option("--max-vms", default=0, type=click.IntRange(0, VMS_MOST), help="VMs at most, by the provider.")
 @machine_options

@@ -325,7 +325,7 @@ def _plan(plan: Plan, choice: PlanChoice, k: Knowledge) -> dict[str, Any]:
     return {
         "id": plan.id,
         "rate_tps": plan.rate_tps,
-        "predicted_tps": plan.prediction.rate_tps,
+        "predicted_tps": plan.prediction.told_tps,
         "limited_by": plan.prediction.limited_by,
         "limited_by_slot": plan.prediction.limited_by_slot,
         "slots": plan.slots.used,

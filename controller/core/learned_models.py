@@ -6,8 +6,8 @@ min(q / (cpu + wait), C / cpu) rows/s. What few rows say, or disturbed ones, is 
 with, and learned again from more of them.
 
 A quick task's row costs much less among others in a frame, as at its peak, than alone. So for some seconds rows wait
-in buffers for others (`Learning.gap_s`), then again they do not, and a line through both (CPU = a × rows + b × frames)
-tells what a row costs, and what a frame.
+in buffers for others (`Learning.gap_s`), for two times as long and then for less, and then again they do not: the first
+tell what one more row costs, the last what a frame does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
 from headgate.controller.knowledge.journal_records import Modelled
-from headgate.controller.knowledge.knowledge import Knowledge, Learning, RowsSeen, Turn
+from headgate.controller.knowledge.knowledge import Knowledge, RowsSeen, Turn
 from headgate.controller.knowledge.loop_events import KeepModel
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
 from headgate.controller.models.model_data import model_data
@@ -28,6 +28,9 @@ from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point, memory, peak
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.measuring.profile_steps import frames_that_hold
+from headgate.topology_runtime.measuring.wake_cost import share_of_wakes
+from headgate.topology_runtime.wire.run_options import DataPlaneSettings
 from headgate.topology_runtime.wording import significant, utc_iso
 
 SETTLED_S = 2.0  # a thread imports, opens and warms up at first
@@ -52,14 +55,17 @@ THREADS = (1, 2, 4, 8, 16, 32, 64)
 LEAST_SHARE = 1e-4  # of a slot: less is as good as nothing
 WORKER_BYTES = 28 << 20  # of a worker without tasks
 THREAD_BYTES = 1 << 18  # of a thread more
-QUICK_S = 5e-4  # of CPU for a row: a frame may cost as much
-# rows wait for others so long, for so many turns, until this turn
-TOGETHER_S, TURNS, PROBED_MOST = 0.1, 3, 12
+GAP_S = DataPlaneSettings().gap_s
+# rows wait for others so long, in turn, each for so many turns, until this turn
+TOGETHER_S, TURNS, PROBED_MOST = (None, 0.2, 0.1, None), 3, 12
 # turns: before rows that pile up are learned from, before others, before another time
-EARLY, USUAL, AGAIN = 2, 8, 10
-PEAK_FRAME = 64.0  # rows in a frame at a peak, at least
-LARGE = 1 / 50  # frames for a row, at most: larger frames make a row hardly cheaper
-VARIED = 1.5  # times fewer frames for the same rows: enough to tell what a frame costs
+EARLY, USUAL, AGAIN = 2, 11, 10
+LARGE = 50.0  # rows in a frame, at least, to tell what a quick one costs
+VARIED = 1.5  # times as many rows in a frame: enough to tell what a frame costs
+WAKE_S = 5e-5  # of CPU, to go on after a wait, when no other row is about
+PEAK_FRAME = 0.8  # of the CPU for a frame that comes alone: what a slot spends on one at the peak
+COLD_ROW_S = 1e-6  # of CPU: so much more a row costs after a pause
+LEAST_OF_FRAME = 0.1  # of what a row costs in a large frame is at least its own
 
 WindowOf = Callable[[float], MeasuredWindow]
 
@@ -85,8 +91,8 @@ def learned(turn: Turn, window_of: WindowOf, need: Demand, behind: bool) -> Diag
     if in_force_s < SETTLED_S:
         return None
     _look(k, k.topology, k.plan, window_of(1.0))
-    _pace(k.learning, bool(k.topology.latency_constraints))
-    if not _due(k.learning, behind):
+    _pace(k, bool(k.topology.latency_constraints))
+    if not _due(k, behind):
         return None
     fresh = _fresh(k, k.topology, k.plan, window_of(LEAST), utc_iso(turn.now.wall_ns))
     if not fresh:
@@ -145,6 +151,7 @@ def _look(k: Knowledge, topology: Topology, plan: Plan, window: MeasuredWindow) 
             continue
         edges = [window.edges.get((edge.source, task.name)) for _, edge in topology.in_edges(task.name)]
         frames = math.fsum(edge.frames_per_s for edge in edges if edge is not None)
+        frames = min(now.rate_in_tps, frames) or now.rate_in_tps
         busy_s, delay_s = now.busy_share * now.threads, now.run_delay_share * now.threads
         disturbed = used.throttled_share > THROTTLED or delay_s > max(DELAYED_S, DELAYED * busy_s)
         seen = k.learning.seen.setdefault(task.name, [])
@@ -163,21 +170,25 @@ def _look(k: Knowledge, topology: Topology, plan: Plan, window: MeasuredWindow) 
         del seen[:-KEPT]
 
 
-def _pace(learning: Learning, limited: bool) -> None:
-    """Rows are to come together for some turns, then again not, while a quick task's frames do not vary yet. Not where
-    latency is limited."""
+def _pace(k: Knowledge, limited: bool) -> None:
+    """Rows are to come together for some turns, then again not, while there is a quick task. Not where latency is
+    limited."""
+    learning = k.learning
     learning.turns += 1
-    narrow = any(_quick(seen) and not _varied(seen) for seen in learning.seen.values())
-    together = narrow and not limited and learning.turns <= PROBED_MOST
-    learning.gap_s = TOGETHER_S if together and learning.turns // TURNS % 2 == 1 else None
+    asked = not limited and learning.turns < PROBED_MOST and _any_quick(k)
+    learning.gap_s = TOGETHER_S[learning.turns // TURNS] if asked else None
 
 
-def _due(learning: Learning, behind: bool) -> bool:
+def _any_quick(k: Knowledge) -> bool:
+    cores = max((vm.slot_cores for vm in k.plan.vms), default=1.0) if k.plan is not None else 1.0
+    return any(_quick(seen, cores) for seen in k.learning.seen.values())
+
+
+def _due(k: Knowledge, behind: bool) -> bool:
     """Soon where rows pile up; else once enough was seen, and then not often: each time may move threads."""
-    quick = any(map(_quick, learning.seen.values()))
-    first = EARLY if behind or not quick else USUAL
+    learning = k.learning
     if not learning.last:
-        return learning.turns >= first
+        return learning.turns >= (EARLY if behind or not _any_quick(k) else USUAL)
     since = learning.turns - learning.last
     return since >= AGAIN or learning.last < USUAL <= learning.turns or (behind and since >= EARLY)
 
@@ -187,13 +198,13 @@ def _fresh(k: Knowledge, topology: Topology, plan: Plan, window: MeasuredWindow,
     found: dict[str, Model] = {}
     for task in topology.breadth_first:
         model, slot = k.models.get(task.model_name), _slot_of(task.name, plan)
-        cost = row_cost(k.learning.seen.get(task.name, ()))
         used = window.slots.get(slot) if slot is not None else None
-        if task.static is not None or model is None or slot is None or used is None or cost is None:
-            continue
-        if not (model.unmeasured or model.tentative) or not _better_known(model, cost):
+        if task.static is not None or model is None or slot is None or used is None:
             continue
         vm = next(vm for vm in plan.vms if vm.vm == slot.vm)
+        cost = row_cost(k.learning.seen.get(task.name, ()), vm.slot_cores)
+        if cost is None or not (model.unmeasured or model.tentative) or not _better_known(model, cost):
+            continue
         size = ModelSlot(vm.slot_cores, vm.slot_memory_bytes, model.slot.machine)
         share = _memory(slot, used, topology, plan, k.models)
         found[model.task] = model_from(replace(model, slot=size), cost, share, when)
@@ -208,66 +219,96 @@ def _better_known(before: Model, cost: RowCost) -> bool:
     return fewer or cost.rows >= MORE * float(before.more.get("rows", 0.0))
 
 
-def row_cost(seen: Sequence[RowsSeen]) -> RowCost | None:
-    """By these seconds; None where they are too few. What a thread waits for others of its slot, which hold the
-    interpreter, or for a CPU, is not the task's own wait."""
+def row_cost(seen: Sequence[RowsSeen], cores: float) -> RowCost | None:
+    """By these seconds, in a slot of so many cores; None where they are too few. What a thread waits for others of its
+    slot, which hold the interpreter, or for a CPU, is not the task's own wait."""
     rows = math.fsum(one.rows for one in seen)
     if len(seen) < LEAST or rows < ROWS_LEAST:
         return None
-    row_s, frame_s = _line(seen)
-    cpu_s = max(1e-7, _in_large_frames(seen) or row_s + frame_s / PEAK_FRAME)
-    wait_s = math.fsum(one.wait_s - one.delay_s - one.others * one.busy_s for one in seen) / rows
+    cpu_s, wait_s = max(1e-7, _cpu_at_peak(seen, cores)), _wait(seen)
     few = rows < ROWS_ENOUGH and math.fsum(one.busy_s for one in seen) < BUSY_ENOUGH_S
     why = {
         "few rows": few,
         "some seconds": len(seen) < ENOUGH,
         "disturbed": sum(one.disturbed for one in seen) > DISTURBED * len(seen),
-        "small frames": _quick(seen) and _smallest(seen) > LARGE,
+        "small frames": _quick(seen, cores) and _largest(seen) < LARGE,
     }
-    waits_s = wait_s if wait_s > WAITS * _mean_cpu(seen) else 0.0
-    return RowCost(rows, cpu_s, waits_s, tuple(name for name, holds in why.items() if holds))
+    return RowCost(rows, cpu_s, wait_s, tuple(name for name, holds in why.items() if holds))
 
 
-def _line(seen: Sequence[RowsSeen]) -> tuple[float, float]:
-    """(CPU of a row, of a frame): CPU = a × rows + b × frames, least squares; all of it the rows' where frames do not
-    tell."""
-    if not _varied(seen):
-        return _mean_cpu(seen), 0.0
-    weights = [1 / one.rows for one in seen]
-    rr = math.fsum(w * one.rows**2 for w, one in zip(weights, seen, strict=True))
-    rf = math.fsum(w * one.rows * one.frames for w, one in zip(weights, seen, strict=True))
-    ff = math.fsum(w * one.frames**2 for w, one in zip(weights, seen, strict=True))
-    rc = math.fsum(w * one.rows * one.cpu_s for w, one in zip(weights, seen, strict=True))
-    fc = math.fsum(w * one.frames * one.cpu_s for w, one in zip(weights, seen, strict=True))
-    whole = rr * ff - rf * rf
-    row_s, frame_s = (rc * ff - fc * rf) / whole, (fc * rr - rc * rf) / whole
-    return (row_s, frame_s) if row_s > 0 and frame_s >= 0 else (_mean_cpu(seen), 0.0)
+def _cpu_at_peak(seen: Sequence[RowsSeen], cores: float) -> float:
+    """CPU of a row among as many in a frame as there are at the peak (as a profile has them). What a thread spends
+    besides on a frame that comes alone is about what all threads of its slot spend on one at the peak, when nothing
+    has to be woken."""
+    if not _quick(seen, cores):
+        cpu_s, tps = _mean_cpu(_alone(seen)), math.fsum(one.rows for one in seen) / len(seen)
+        return cpu_s - min(WAKE_S * share_of_wakes(tps), cpu_s / 2) if _wait(seen) else cpu_s
+    row_s = _row_in_large_frames(seen)
+    alone_s = _mean_frame(_alone(seen)) - row_s * _rows_of_frame(_alone(seen))
+    frame_s = max(0.0, PEAK_FRAME * alone_s)
+    return row_s + frame_s / frames_that_hold(lambda rows: cores / (row_s + frame_s / rows), GAP_S)
+
+
+def _quick(seen: Sequence[RowsSeen], cores: float) -> bool:
+    """Would its rows come together at its peak?"""
+    return max(_mean_cpu(_alone(seen)) / cores, _wait(seen)) < GAP_S
+
+
+def _wait(seen: Sequence[RowsSeen]) -> float:
+    """What a row waits for others; 0 where that is next to nothing. Of a thread that waits for a service, half of the
+    delay is before a call, and others of its slot hold it up as long as it computes, not as long as it waits."""
+    rows = math.fsum(one.rows for one in seen)
+    surely_s = math.fsum(one.wait_s - one.delay_s - one.others * one.busy_s for one in seen)
+    if surely_s <= WAITS * math.fsum(one.cpu_s for one in seen):
+        return 0.0
+    return math.fsum(one.wait_s - one.delay_s / 2 - one.others * one.cpu_s for one in seen) / rows
+
+
+def _alone(seen: Sequence[RowsSeen]) -> list[RowsSeen]:
+    """The seconds in which rows came together least."""
+    fewest = min(one.rows / one.frames for one in seen)
+    return [one for one in seen if one.rows / one.frames <= VARIED * fewest]
+
+
+def _row_in_large_frames(seen: Sequence[RowsSeen]) -> float:
+    """CPU of one more row in a frame, by frames of two large sizes, which the pause before them costs the same.
+    By small and large ones where there are no two, with a frame that comes alone for the pause."""
+    most = _largest(seen)
+    large = [one for one in seen if one.rows / one.frames >= most / 3]
+    sizes = sorted(one.rows / one.frames for one in large)
+    if sizes[-1] < VARIED * sizes[0]:
+        large = [*large, *_alone(seen)]
+    mean = _mean_frame([one for one in large if one.rows / one.frames >= most / VARIED]) / most
+    return min(max(_slope(large) - COLD_ROW_S, mean * LEAST_OF_FRAME), mean)
+
+
+def _slope(seen: Sequence[RowsSeen]) -> float:
+    """CPU of one more row in a frame, least squares over frames."""
+    frames = math.fsum(one.frames for one in seen)
+    rows_each = math.fsum(one.rows for one in seen) / frames
+    cpu_each = _mean_frame(seen)
+    deviations = [
+        (one.frames, one.rows / one.frames - rows_each, one.cpu_s / one.frames - cpu_each) for one in seen
+    ]
+    square = math.fsum(w * n * n for w, n, _ in deviations)
+    return math.fsum(w * n * c for w, n, c in deviations) / square if square > 0 else cpu_each / rows_each
 
 
 def _mean_cpu(seen: Sequence[RowsSeen]) -> float:
     return math.fsum(one.cpu_s for one in seen) / max(1e-9, math.fsum(one.rows for one in seen))
 
 
-def _quick(seen: Sequence[RowsSeen]) -> bool:
-    """Could a frame cost as much as its rows?"""
-    rows, frames = math.fsum(one.rows for one in seen), math.fsum(one.frames for one in seen)
-    return _mean_cpu(seen) < QUICK_S and frames * PEAK_FRAME / VARIED > rows
+def _mean_frame(seen: Sequence[RowsSeen]) -> float:
+    return math.fsum(one.cpu_s for one in seen) / math.fsum(one.frames for one in seen)
 
 
-def _varied(seen: Sequence[RowsSeen]) -> bool:
-    each = sorted(one.frames / one.rows for one in seen)
-    return len(each) > LEAST and each[-2] > VARIED * each[1]
+def _rows_of_frame(seen: Sequence[RowsSeen]) -> float:
+    return math.fsum(one.rows for one in seen) / math.fsum(one.frames for one in seen)
 
 
-def _in_large_frames(seen: Sequence[RowsSeen]) -> float:
-    """CPU of a quick task's row in the cheapest second with large frames, the most like a peak; 0: none had such."""
-    large = [one.cpu_s / one.rows for one in seen if one.frames <= LARGE * one.rows]
-    return min(large, default=0.0) if _quick(seen) else 0.0
-
-
-def _smallest(seen: Sequence[RowsSeen]) -> float:
-    """Frames for a row, when rows came together most."""
-    return min(one.frames / one.rows for one in seen)
+def _largest(seen: Sequence[RowsSeen]) -> float:
+    """Rows in a frame, when they came together most."""
+    return max(one.rows / one.frames for one in seen)
 
 
 def model_from(before: Model, cost: RowCost, used_memory: float, when: str) -> Model:

@@ -156,7 +156,7 @@ def rollback(turn: Turn, arguments: Arguments) -> Any:
         "text": text,
         "asked": [vm.vm for vm in more],
         "rate_tps": plan.rate_tps,
-        "predicted_tps": plan.prediction.rate_tps,
+        "predicted_tps": plan.prediction.told_tps,
         "left": left.id if left is not None else None,
         "held": k.hold,
     }

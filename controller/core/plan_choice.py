@@ -94,8 +94,17 @@ def choose(
     if not moves and not question.forced:
         return PlanChoice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
     return PlanChoice(
-        "enact", describe(plan, change, _back(question, change), asked), plan, asked, degraded, moves
+        "enact",
+        describe(plan, change, _back(question, change), asked) + _less(degraded),
+        plan,
+        asked,
+        degraded,
+        moves,
     )
+
+
+def _less(degraded: str) -> str:
+    return f"; degraded, {degraded}" if degraded else ""
 
 
 def moves_of(question: PlanQuestion, change: ThreadChanges) -> int:
@@ -125,7 +134,8 @@ def planned(request: PlanRequest) -> tuple[Plan, str]:
         return carrying_plan(request)
     except Infeasible as error:
         best = best_plan(request)
-        why = f"{best.rate_tps:,.1f} of {request.rate_tps:,.1f} rows/s: {error.cause or error.what}"
+        lacks = error.cause or "; ".join(error.faults) or error.what
+        why = f"{best.rate_tps:,.1f} of {request.rate_tps:,.1f} rows/s: {lacks}"
         return best, why
 
 

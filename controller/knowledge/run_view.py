@@ -28,7 +28,7 @@ from headgate.controller.knowledge.journal_records import Rollout, RolloutStarte
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan
-from headgate.controller.models.task_models import Model
+from headgate.controller.models.task_models import Model, unknown_tasks
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.api.user_metrics import percentile
@@ -325,7 +325,7 @@ class RunView:
             **{name: getattr(rollout, name) for name in ("epoch", "reason", "text")},
             **{name: getattr(plan, name) for name in ("id", "rate_tps", "allocator", "mapper", "routing")},
             "phase": self.phase,
-            "predicted_tps": plan.prediction.rate_tps,
+            "predicted_tps": plan.prediction.told_tps,
             "limited_by": plan.prediction.limited_by,
             "limited_by_slot": plan.prediction.limited_by_slot,
             "threads": sum(bundle.threads for bundle in plan.placement.bundles),
@@ -341,6 +341,22 @@ class RunView:
         """Of the VMs that are there."""
         return sum(vm.vm.slots for vm in self.vms if vm.up)
 
+    @cached_property
+    def unknown(self) -> tuple[str, ...]:
+        """Tasks that nothing is known of yet."""
+        return unknown_tasks(self.topology, self._by_name) if self.topology else ()
+
+    @cached_property
+    def tentative(self) -> tuple[str, ...]:
+        """Tasks whose models come of few or disturbed rows."""
+        tasks = self.topology.breadth_first if self.topology else ()
+        known = self._by_name
+        return tuple(t.name for t in tasks if (model := known.get(t.model_name)) and model.tentative)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Model]:
+        return {model.task: model for model in self.models}
+
     # ── rates and time ──────────────────────────────────────────────────────────────────────────
 
     @property
@@ -349,7 +365,7 @@ class RunView:
 
     @property
     def predicted_tps(self) -> float | None:
-        return self.plan.prediction.rate_tps if self.plan else None
+        return self.plan.prediction.told_tps if self.plan else None
 
     @property
     def headroom_tps(self) -> float | None:

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from headgate.controller.models.field_reader import Fields
 from headgate.controller.models.plans import (
+    UNLIMITED_TPS,
     Allocation,
     Bundle,
     Certainty,
@@ -207,6 +208,7 @@ def prediction_data(prediction: Prediction) -> dict[str, Any]:
     flows = data.pop("flows")
     return {
         **data,
+        "rate_tps": prediction.told_tps,
         **({"flows": [_known(flow) for flow in flows]} if flows else {}),
         **({"sure": sure_data(prediction.sure)} if prediction.sure is not None else {}),
         "limited_by": prediction.limited_by,
@@ -375,6 +377,7 @@ def _prediction_of(top: Fields) -> Prediction:
     )
     return found.struct(
         Prediction,
+        rate_tps=UNLIMITED_TPS if found.data.get("rate_tps", 0) is None else found.number("rate_tps"),
         slots=found.structs("slots", SlotUse),
         vms=found.structs("vms", VmUse),
         shares=shares,

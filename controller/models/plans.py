@@ -245,6 +245,9 @@ class Share(msgspec.Struct, frozen=True, array_like=True):
     share: float
 
 
+UNLIMITED_TPS = 1e9  # predicted where what limits the rate is a task that nothing is known of yet
+
+
 class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a placement will do: the highest input rate it supports (`rate_tps`; between `rate_low_tps`
     and `rate_high_tps` when the models carry spread; `likely_tps` is then what it is likely to carry, less where
@@ -264,6 +267,11 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     likely_tps: float | None = None
     sure: Certainty | None = None
     flows: tuple[TaskFlow, ...] = ()
+
+    @property
+    def told_tps(self) -> float | None:
+        """`rate_tps` as people and programs see it: None while it is not known."""
+        return self.rate_tps if self.rate_tps < UNLIMITED_TPS else None
 
 
 class SlotCount(msgspec.Struct, frozen=True):

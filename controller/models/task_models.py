@@ -154,6 +154,17 @@ def unknown_tasks(topology: Topology, models: Mapping[str, Model]) -> tuple[str,
     )
 
 
+def unsure_tasks(topology: Topology, models: Mapping[str, Model]) -> tuple[str, ...]:
+    """Tasks of which little or nothing is known: no rate is refused for them."""
+    unknown = unknown_tasks(topology, models)
+    return tuple(
+        task.name
+        for task in topology.breadth_first
+        if task.static is None
+        and (task.name in unknown or ((model := models.get(task.model_name)) is not None and model.tentative))
+    )
+
+
 def missing_models(topology: Topology, models: Mapping[str, Model]) -> list[str]:
     """One fault, with the nearest known name, for each task that has neither a model nor a fixed size."""
     near = Suggestions()

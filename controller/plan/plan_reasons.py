@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headgate.controller.models.plans import Allocation, Placement, Plan, Prediction, TaskAllocation
-from headgate.controller.models.task_models import Model, peak, peak_rate
+from headgate.controller.models.task_models import Model, peak, peak_rate, unknown_tasks
 from headgate.controller.plan.allocators.allocation_rules import lone_tasks
 from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.mappers.sam import SlotChoice, sam
@@ -49,10 +49,11 @@ class ThreadsReason(msgspec.Struct, frozen=True):
 class LimitReason(msgspec.Struct, frozen=True):
     """What stops the input rate at `rate_tps`: of the `task_slots` slots with threads of `task` this
     `slot` first. by: "peak" (its `threads` carry no more than `peak_tps`), "cpu" (its CPU is used up),
-    "routing" (as "peak", but only since shuffle gives them too large a share), None (nothing limits it).
+    "routing" (as "peak", but only since shuffle gives them too large a share), None (nothing limits it; without
+    `rate_tps` what does is not known yet).
     `weighted_tps`: what shuffled rows would come to with weights."""
 
-    rate_tps: float
+    rate_tps: float | None
     by: str | None
     task: str | None
     slot: str | None
@@ -129,7 +130,7 @@ def limit_reason(plan: Plan, topology: Topology, models: Mapping[str, Model]) ->
     """What limits the plan's prediction, and whether by the threads, the slot's CPU or the routing."""
     found = plan.prediction
     if found.limited_by is None:
-        return LimitReason(found.rate_tps, None, None, None)
+        return LimitReason(found.told_tps, None, None, None)
     load = load_of(topology, models, plan.placement, plan.vms, shared_cpu=plan.interference == "cpu")
     shares = ROUTINGS[plan.routing](load).shares
     g = _group(load, found)
@@ -168,10 +169,13 @@ def supported(plan: Plan, topology: Topology, models: Mapping[str, Model], routi
 
 
 def ceilings(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> tuple[Ceiling, ...]:
-    """The ceiling of every modelled task that sees rows, the lowest first."""
+    """The ceiling of every task that sees rows and is not unknown, the lowest first."""
     load = load_of(topology, models, plan.placement, plan.vms, shared_cpu=False)
     lowest = load.ceilings(load.peak_shares())
-    found = [Ceiling(load.tasks[task], rate_tps) for task, rate_tps in lowest.items()]
+    unknown = unknown_tasks(topology, models)
+    found = [
+        Ceiling(load.tasks[t], rate_tps) for t, rate_tps in lowest.items() if load.tasks[t] not in unknown
+    ]
     return tuple(sorted(found, key=lambda ceiling: ceiling.rate_tps))  # stable: ties in order of tasks
 
 

@@ -16,8 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from headgate.controller.models.plan_data import models_digest
-from headgate.controller.models.plans import Plan
-from headgate.controller.models.task_models import Model
+from headgate.controller.models.plans import UNLIMITED_TPS, Plan
+from headgate.controller.models.task_models import Model, unknown_tasks
 from headgate.controller.plan.allocators.allocation_rules import lone_tasks
 from headgate.controller.plan.mappers.mapper_rules import overdraft
 from headgate.controller.plan.predict.linear_program import TOLERANCE
@@ -133,6 +133,8 @@ def _wrong_prediction(plan: Plan, topology: Topology, models: Mapping[str, Model
     load = load_of(topology, models, plan.placement, plan.vms, plan.interference == "cpu")
     limit = ROUTINGS[plan.routing](load).limit
     supported = plan.rate_tps if limit is None else limit.rate_tps
+    if limit is not None and load.tasks[limit.task] in unknown_tasks(topology, models):
+        supported = UNLIMITED_TPS
     if not _close(found.rate_tps, supported):
         most = significant(supported, 6)
         yield f"predicted are {significant(found.rate_tps, 6)} rows/s, the placement supports {most}"

@@ -98,7 +98,7 @@ def summary_lines(old: Plan, new: Plan, found: Changes) -> list[str]:
     was, will = usd_per_hour(old.vms), usd_per_hour(new.vms)
     cost = f"${was:g} → ${will:g} per hour" if was != will else f"${will:g} per hour as before"
     rate = _change(old.rate_tps, new.rate_tps)
-    carried = _change(old.prediction.rate_tps, new.prediction.rate_tps)
+    carried = _change(old.prediction.told_tps, new.prediction.told_tps)
     return [f"{slots}, {vms}, {moves}; {cost}", f"planned for {rate} rows/s, predicted to carry {carried}"]
 
 
@@ -108,8 +108,8 @@ def traffic_line(old: PlanTraffic, new: PlanTraffic) -> str:
     return f"rows/s that leave a slot {slots}, a VM {_change(old.between_vms_tps, new.between_vms_tps)}"
 
 
-def _change(old: float, new: float) -> str:
-    was, will = significant(old, 6), significant(new, 6)
+def _change(old: float | None, new: float | None) -> str:
+    was, will = ("not known yet" if rate is None else significant(rate, 6) for rate in (old, new))
     return will if was == will else f"{was} → {will}"
 
 

@@ -138,7 +138,7 @@ def _summary(plan: Plan) -> dict[str, Any]:
         "id": plan.id,
         "topology": plan.topology,
         "rate_tps": plan.rate_tps,
-        "predicted_tps": plan.prediction.rate_tps,
+        "predicted_tps": plan.prediction.told_tps,
         "slots": plan.slots.total,
         "used": plan.slots.used,
         "vms": len(plan.vms),

@@ -6,7 +6,7 @@ each rate takes, `--compare` for schedulers side by side, `--placement` what a p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -226,7 +226,7 @@ def answer_plan(output: Format, options: Options) -> None:
     question = asked(options)
     if options["max_rate"]:
         question = replace(question, step_tps=step_tps)
-    found, before = answered(question, options["base"])
+    found, before, less = answered(question, options["base"])
     draw(found, question, options["plot"])
     lacking = unmeasured(question)
     if target is not None:
@@ -234,14 +234,27 @@ def answer_plan(output: Format, options: Options) -> None:
     elif output == "table":
         print_plan(found, before, question.topology)
     else:
-        write_plan(output, found, before, lacking, question.topology)
+        more = {"unmeasured": list(lacking), "tentative": list(tentative(question)), "degraded": less}
+        write_plan(output, found, before, {k: v for k, v in more.items() if v}, question.topology)
+    warn(question, lacking, less)
+
+
+def warn(question: PlanWanted, lacking: Sequence[str], less: str) -> None:
+    """Of what the plan rests on, and of what it lacks."""
     if lacking:
         names = ", ".join(lacking)
-        click.echo(f"not measured yet: {names}: one thread in a slot of its own, at any rate", err=True)
+        click.echo(f"what rows cost is not known yet of {names}: one thread each, at any rate", err=True)
+    if names := ", ".join(tentative(question)):
+        click.echo(
+            f"warning: what rows cost is known by few or disturbed ones of {names}; a run learns more",
+            err=True,
+        )
+    if less:
+        click.echo(f"warning: the plan is for less than was asked for: {less}", err=True)
 
 
-def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None]:
-    """(the plan, the plan of the file `base` that it is to replace or None)."""
+def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None, str]:
+    """(the plan, the plan of the file `base` that it is to replace or None, why it is for less than asked or "")."""
     from headgate.controller.files.planning_inputs import read_base
     from headgate.controller.planning_commands.plan_changes import based_on
     from headgate.controller.planning_commands.plan_request import check
@@ -249,24 +262,22 @@ def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None]
     before = read_base(base, question.topology) if base is not None else None
     if before is not None:
         question = question.beside(before)
-    found = question.plan()
+    found, less = question.plan_or_best()
     if before is not None:
         found = based_on(found, before, question.topology, question.request.fixed)
         check(found, question.topology, question.models)
-    return found, before
+    return found, before, less
 
 
 def write_plan(
-    output: Format, plan: Plan, before: Plan | None, lacking: Sequence[str], topology: Topology
+    output: Format, plan: Plan, before: Plan | None, more: Mapping[str, Any], topology: Topology
 ) -> None:
     """For programs; CSV and JSON lines have the slots."""
     from headgate.controller.models.plan_data import plan_data
     from headgate.controller.planning_commands.plan_changes import changes_data
     from headgate.controller.planning_commands.plan_sentences import planned_traffic, slot_rows
 
-    document = plan_data(plan, planned_traffic(plan, topology))
-    if lacking:
-        document["unmeasured"] = list(lacking)
+    document = {**plan_data(plan, planned_traffic(plan, topology)), **more}
     if before is not None:
         document["changes"] = changes_data(before, plan)
     emit(output, document, slot_rows(plan.placement, plan.prediction))
@@ -307,12 +318,18 @@ def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
 
 
 def unmeasured(question: PlanWanted) -> tuple[str, ...]:
-    """Tasks without a model of their own yet, which get one thread in a slot of their own."""
-    models = question.models
-    return tuple(
-        task.name for task in question.topology.breadth_first
-        if task.static is None and models[task.model_name].unmeasured
-    )  # fmt: skip
+    """Tasks that nothing is known of yet."""
+    from headgate.controller.models.task_models import unknown_tasks
+
+    return unknown_tasks(question.topology, question.models)
+
+
+def tentative(question: PlanWanted) -> tuple[str, ...]:
+    """Tasks that are known by few or disturbed rows."""
+    from headgate.controller.models.task_models import unsure_tasks
+
+    lacking = unmeasured(question)
+    return tuple(t for t in unsure_tasks(question.topology, question.models) if t not in lacking)
 
 
 def draw(plan: Plan, question: PlanWanted, path: Path | None) -> None:
@@ -379,9 +396,10 @@ def answer_explanation(output: Format, options: Options) -> None:
     if options["rate"] is None:
         raise UsageError("no input rate given", hint="add --rate 100: the plan for it is explained")
     question = asked(options)
-    found = question.plan()
+    found, less = question.plan_or_best()
     draw(found, question, options["plot"])
     document = explanation(question, found)
+    warn(question, unmeasured(question), less)
     if output == "table":
         click.echo(text_of(document))
     else:

@@ -47,7 +47,7 @@ def explanation(question: PlanWanted, plan: Plan) -> Row:
         "slots": msgspec.to_builtins(plan.slots),
         "vms": sizes_text(plan.vms),
         "usd_per_hour": usd_per_hour(plan.vms),
-        "predicted_tps": plan.prediction.rate_tps,
+        "predicted_tps": plan.prediction.told_tps,
         "predicted_low_tps": plan.prediction.rate_low_tps,
         "predicted_high_tps": plan.prediction.rate_high_tps,
         "threads": [msgspec.to_builtins(reason) for reason in threads],

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headgate.controller.plan.scaling import Row, Supply
     from headgate.topology_runtime.api.topology import Topology
 
+LESS, LESS_MOST = 0.9, 100  # steps by which a rate is lowered until a plan fits, and how many
 CENT = 1e-6  # USD: sums of prices that differ by less are equal
 NEXT_TO_NOTHING = 1e-6  # of the rate asked for: a plan for less carries nothing
 
@@ -69,6 +70,33 @@ class PlanWanted:
         if self.max_usd_per_hour is not None and usd_per_hour(plan.vms) > self.max_usd_per_hour + CENT:
             raise self._too_dear(plan, self.max_usd_per_hour)
         return plan
+
+    def plan_or_best(self) -> tuple[Plan, str]:
+        """(the plan, why it is for less than was asked for or ""): where models are not known, or not for sure, no rate
+        is refused for them. Raises as `plan`."""
+        from headgate.controller.core.plan_choice import planned
+        from headgate.controller.models.task_models import unsure_tasks
+
+        try:
+            return self.plan(), ""
+        except Infeasible as error:
+            if not unsure_tasks(self.topology, self.models) or self.step_tps is not None:
+                raise
+            if self.acquire is None:
+                return planned(self.request)
+            found = self._acquired_for_less()
+            if found is None or self.max_usd_per_hour is not None:
+                raise
+            return found, error.cause or "; ".join(error.faults) or error.what
+
+    def _acquired_for_less(self) -> Plan | None:
+        for step in range(1, LESS_MOST):
+            less = msgspec.structs.replace(self.request, rate_tps=self.request.rate_tps * LESS**step)
+            try:
+                return replace(self, request=less).plan()
+            except Infeasible:
+                continue
+        return None
 
     def _planned(self) -> Plan:
         from headgate.controller.plan.planner import make_plan, plan_acquiring

@@ -101,6 +101,8 @@ def headline(plan: Plan) -> str:
 
 def carries(prediction: Prediction) -> str:
     """What it supports and why no more."""
+    if prediction.told_tps is None:
+        return "what it carries is not known yet"
     text = f"carries {significant(prediction.rate_tps, 6)} rows/s"
     if (sure := prediction.sure) is not None:
         text += f", {significant(sure.rate_tps, 6)} of them with a probability of {sure.told} at least"
@@ -251,7 +253,12 @@ def _saved(baseline: Row) -> str:
 def breaks(rate_tps: float, limit: Row) -> str:
     """What breaks first when the rate rises and the plan stays."""
     if limit["by"] is None:
-        return "Nothing limits the rate: no task has a model."
+        known = limit["rate_tps"] is not None
+        return (
+            "Nothing limits the rate: no task has a model."
+            if known
+            else "What limits the rate is not known yet."
+        )
     at, start = significant(limit["rate_tps"]), "The first thing to break"
     if limit["rate_tps"] < rate_tps * (1 - 1e-6):
         start = f"The plan would carry {at} rows/s only: the first thing to break"
@@ -329,6 +336,12 @@ def text_of(document: Row) -> str:
     return "\n".join(lines)
 
 
+def predicted_words(carried_tps: float | None) -> str:
+    if carried_tps is None:
+        return "what it carries is not known yet"
+    return f"predicted to carry {significant(carried_tps)} rows/s"
+
+
 def _head(document: Row) -> str:
     pair = f"{document['allocator']}+{document['mapper']}".upper()
     counts = document["slots"]
@@ -337,7 +350,7 @@ def _head(document: Row) -> str:
     return (
         f"{document['topology']} at {significant(document['rate_tps'])} rows/s by {pair}: "
         f"{counted(counts['total'], 'slot')}{extra} on VMs of {short_sizes(document['vms'])}, {cost}; "
-        f"predicted to carry {significant(document['predicted_tps'])} rows/s{between(document)}"
+        f"{predicted_words(document['predicted_tps'])}{between(document)}"
     )
 
 
@@ -351,7 +364,7 @@ def _threads(reason: Row) -> str:
         needs = f"CPU {reason['cpu_slots']:.2f} and memory {reason['memory_slots']:.2f}"
         return f"{task} is of fixed size: {count}, {needs} of a slot, as the topology says."
     if reason["rule"] == "unmeasured":
-        return f"{sees}; it was not measured yet: {count} in a slot of its own."
+        return f"{sees}; what its rows cost is not known yet: {count}."
     one = f"which carries {significant(reason['one_thread_tps'])} (I(1))"
     if reason["rule"] == "lone":
         return f"{sees}; it may run in one thread only, {one}: {count}."
@@ -473,10 +486,15 @@ def _other(row: Row, document: Row) -> str:
     if row["slots"] is None:
         return f"{pair}: no plan; {row['reason']}."
     carried = row["shuffle_tps" if document["routing"] == "shuffle" else "weighted_tps"]
-    carries = f"would carry {significant(carried)} rows/s"
+    short = 0.0 if carried is None else document["rate_tps"] - carried
+    carries = (
+        "would carry what is not known yet"
+        if carried is None
+        else f"would carry {significant(carried)} rows/s"
+    )
     at = f" ({row['limited_by']} on {row['limited_by_slot']} limits it)" if row["limited_by"] else ""
     about = f"{pair}: {counted(row['slots']['total'], 'slot')}, {money(row['usd_per_hour'])} an hour, {carries}{at}"
-    return f"{about}: {_verdict(row['slots']['used'] - document['slots']['used'], document['rate_tps'] - carried)}."
+    return f"{about}: {_verdict(row['slots']['used'] - document['slots']['used'], short)}."
 
 
 def _verdict(more_slots: int, short_tps: float) -> str:

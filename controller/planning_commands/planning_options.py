@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from headgate.controller.plan.acquire import MIXES, Acquire
 from headgate.controller.planning_commands.past_runs import with_traffic
 from headgate.controller.planning_commands.plan_request import PlanWanted
-from headgate.topology_runtime.api.cluster import Vm, bandwidth_fault
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Vm, bandwidth_fault
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wording import NAME, did_you_mean, significant
 
@@ -363,7 +363,6 @@ def kept_models(loaded: Loaded, demo: bool) -> dict[str, Model]:
     from headgate.controller.models.model_data import model_of
     from headgate.topology_runtime.measuring.model_store import Shelf
     from headgate.topology_runtime.tasks.demo import MODELS as SHIPPED
-    from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 
     shelf = Shelf(loaded.topology, loaded.user_paths, SLOT_CORES, SLOT_MEMORY_BYTES)
     found = {name: model for name, data in shelf.kept().items() if (model := model_of(data)[0]) is not None}

@@ -69,6 +69,7 @@ def status(view: RunView) -> dict[str, Any]:
         "alarms": [{"what": x.what, "since": utc_iso(x.since_ns), "text": x.text} for x in view.alarms],
         "hot_keys": [rounded(msgspec.to_builtins(key)) for key in view.hot_keys],
         "advice": view.advice or None,
+        "learning": learning_of(view),
         "troubles": view.troubles,
     }
 
@@ -81,6 +82,15 @@ def state_of(view: RunView) -> dict[str, Any]:
         "tasks": view.lost_ranges,
         "applied_again_at_most": view.applied_again,
     }
+
+
+def learning_of(view: RunView) -> dict[str, Any] | None:
+    """Tasks of which it is not known, or not for sure, what their rows cost; None once it is of all."""
+    if not view.unknown and not view.tentative:
+        return None
+    words = {"not known yet": view.unknown, "known by few or disturbed rows": view.tentative}
+    text = "; ".join(f"{word} of {', '.join(tasks)}" for word, tasks in words.items() if tasks)
+    return {"unknown": list(view.unknown), "tentative": list(view.tentative), "text": text}
 
 
 def _plan(view: RunView) -> dict[str, Any] | None:
@@ -322,7 +332,7 @@ def _plan_row(rollout: Rollout, planning_s: float, end_ns: int, started_ns: int)
 
 # ── `headgate/explain/v1`: what was decided, and why the plan is as it is. Pure ─────────────────────────
 
-NOT_MEASURED = "it was not measured yet: a slot of its own until its first rows were"
+NOT_MEASURED = "what its rows cost is not known yet: one thread, until they show it"
 TOLD = ("epoch", "id", "reason", "text", "rate_tps", "limited_by", "limited_by_slot", "predicted_tps")
 
 
@@ -342,7 +352,6 @@ def _why(view: RunView) -> dict[str, Any] | None:
     plan, facts = view.plan, view.plan_facts
     if plan is None or facts is None:
         return None
-    unmeasured = {model.task for model in view.models if model.unmeasured}
     return {
         **{name: facts[name] for name in TOLD},
         "slots": msgspec.to_builtins(plan.slots),
@@ -354,7 +363,7 @@ def _why(view: RunView) -> dict[str, Any] | None:
                 "cpu_slots": round(a.cpu_slots, 4),
                 "memory_slots": round(a.memory_slots, 4),
                 "why": NOT_MEASURED
-                if a.task in unmeasured
+                if a.task in view.unknown
                 else why_so_many(a.static, a.full_bundles, a.bundle_threads, a.rest_threads),
             }
             for a in plan.allocation.tasks
@@ -405,7 +414,7 @@ class RateRows:
                 "emitted_tps": window.emitted_tps,
                 "acked_tps": window.acked_tps,
                 "planned_tps": plan.rate_tps,
-                "predicted_tps": plan.prediction.rate_tps,
+                "predicted_tps": plan.prediction.told_tps,
                 "source_kind": "arriving" if task.arriving else "paced",
                 "lag_rows": lag.rows if lag else None,
                 "lag_s": lag.seconds if lag else None,

@@ -72,9 +72,13 @@ def proposal_now(view: RunView) -> s.ProposalNow | None:
     after = {(str(b.slot), b.task): b.threads for b in plan.placement.bundles}
     return s.ProposalNow(
         **_short(view.proposal.facts),
-        predicted_tps=round(plan.prediction.rate_tps, 3),
+        predicted_tps=_three(plan.prediction.told_tps),
         diff=diff_of(view.placed.threads, after),
     )
+
+
+def _three(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
 
 
 def _short(facts: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +141,7 @@ def stable_now(view: RunView) -> s.StableNow:
 
 def bottleneck_now(plan: s.PlanNow | None) -> s.Bottleneck | None:
     """What the prediction of the plan says saturates first; None when it names nothing."""
-    if plan is None or plan.limited_by is None or plan.limited_by_slot is None:
+    if plan is None or plan.limited_by is None or plan.limited_by_slot is None or plan.predicted_tps is None:
         return None
     return s.Bottleneck(task=plan.limited_by, slot=plan.limited_by_slot, at_tps=plan.predicted_tps)
 
@@ -152,14 +156,14 @@ def topology_now(view: RunView) -> s.TopologyNow | None:
     expected = _expected(topology, view.plan, window)
     measured = window.tasks if window else {}
     busy = {name: now.busy_share for name, now in measured.items() if topology.by_name[name].kind != "source"}
-    of_model = {model.task for model in view.models if model.unmeasured}
+    unknown = set(view.unknown)
     tasks = {
         name: _task(
             topology.by_name[name],
             measured.get(name),
             result.in_task.get(name) if result else None,
             result.loads.get(name) if result else None,
-            unmeasured=topology.by_name[name].model_name in of_model,
+            unmeasured=name in unknown,
             grows=result is not None and name in result.growing,
             threads=view.placed.by_task[name],
             predicted_tps=figure(expected.get(name)) if name in measured else None,

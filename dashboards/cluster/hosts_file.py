@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.topology_runtime.api.cluster import bandwidth_fault
+from headgate.topology_runtime.api.cluster import SLOT_CORES, bandwidth_fault
 from headgate.topology_runtime.wording import NAME, Suggestions, shown
 
 SCHEMA = "headgate/hosts/v1"
@@ -61,7 +61,7 @@ class VmEntry(msgspec.Struct, frozen=True):
     on: Reached
     address: str
     slots: int = 4
-    slot_cores: float = 1.0
+    slot_cores: float = SLOT_CORES
     slot_memory: str = ""
     workers_as: str = ""
     rack: str = "r1"

@@ -63,6 +63,23 @@ def clock(seconds: float) -> str:
     return f"{minutes:02d}:{rest:02d}"
 
 
+def predicted_words(status: Status) -> str:
+    """What the plan carries; not known while nothing is known of a task."""
+    told = value_at(status, "rates.predicted_tps") is not None or not value_at(status, "plan")
+    return figure(status, "rates.predicted_tps") if told else "not known yet"
+
+
+def carries_words(predicted_tps: float | None) -> str:
+    """`predicted to carry 120.0 rows/s`."""
+    known = predicted_tps is not None
+    return f"predicted to carry {predicted_tps:.1f} rows/s" if known else "not known yet what it carries"
+
+
+def _headroom_words(status: Status) -> str:
+    known = predicted_words(status) != "not known yet"
+    return f"headroom {figure(status, 'rates.headroom_tps')} rows/s" if known else "headroom not known yet"
+
+
 def tick_line(status: Status) -> str:
     p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
     return (
@@ -70,7 +87,7 @@ def tick_line(status: Status) -> str:
         f"{verdict(status)} | {slot_words(status)} on {counted(len(vms_of(status)), 'VM')} | "
         f"offered {figure(status, 'rates.offered_now_tps')} rows/s{_behind(status)}, "
         f"measured {figure(status, 'rates.acked_now_tps')}, "
-        f"predicted {figure(status, 'rates.predicted_tps')} | p50 {p50} p99 {p99} | "
+        f"predicted {predicted_words(status)} | p50 {p50} p99 {p99} | "
         f"acked {count(status, 'tuples.acked')} dead {count(status, 'tuples.dead_lettered')} "
         f"lost {count(status, 'tuples.lost')}"
     )
@@ -82,7 +99,7 @@ def headline(status: Status) -> str:
     return (
         f"{topology_of(status)}: {verdict(status)}, plan {plan_words(status)}, "
         f"{slot_words(status)}, {figure(status, 'rates.offered_now_tps')} rows/s in{behind}, "
-        f"headroom {figure(status, 'rates.headroom_tps')} rows/s, p50 {p50}, p99 {p99}, "
+        f"{_headroom_words(status)}, p50 {p50}, p99 {p99}, "
         f"{count(status, 'tuples.lost')} lost"
     )
 
@@ -142,6 +159,7 @@ def notes(status: Status) -> list[str]:
         ("advice", "advice"),
         ("no plan is made by itself", "held"),
         ("degraded plan", "plan.degraded"),
+        ("what rows cost is", "learning.text"),
         ("to be run once its tasks are measured", "measuring.text"),
     ):
         if text := value_at(status, path):
@@ -173,7 +191,7 @@ def _facts(status: Status, rates: Sequence[float]) -> Table:
     table.add_column(no_wrap=True)
     p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
     offered = f"{figure(status, 'rates.offered_now_tps')} rows/s offered{_behind(status)}"
-    planned, predicted = (figure(status, f"rates.{name}_tps") for name in ("planned", "predicted"))
+    planned, predicted = figure(status, "rates.planned_tps"), predicted_words(status)
     measured = figure(status, "rates.acked_now_tps")
     tuples = {"acked": "acked", "in_flight": "in flight", "replayed": "replayed", "dead_lettered": "dead letters",
               "lost": "lost"}  # fmt: skip

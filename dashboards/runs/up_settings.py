@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Vm
 from headgate.topology_runtime.errors import UsageError
-from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.wire import run_options as trigger_options
 from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP
 

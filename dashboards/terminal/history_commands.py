@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from headgate.dashboards.runs.connection import asked, controller_option, traces_option
+from headgate.dashboards.runs.live_view import carries_words
 from headgate.topology_runtime.commands.output import (
     FILE,
     Format,
@@ -467,6 +468,6 @@ def from_trace(folder: Path) -> dict[str, Any]:
 def print_plan(plan: dict[str, Any]) -> None:
     limit = f"; {plan['limited_by']} on {plan['limited_by_slot']} limits it" if plan.get("limited_by") else ""
     for_rate = f"for {plan['rate_tps']:.1f} rows/s on {plan['slots']['used']} slots"
-    carries = f"predicted to carry {plan['predicted_tps']:.1f}"
+    carries = carries_words(plan["predicted_tps"])
     click.echo(f"\nplan {plan['epoch']} ({plan['reason']}): {for_rate}, {carries}{limit}")
     write_table(plan["tasks"])

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from headgate.dashboards.runs.connection import asked, controller_option, traces_option
-from headgate.dashboards.runs.live_view import vms_of
+from headgate.dashboards.runs.live_view import carries_words, vms_of
 from headgate.topology_runtime.commands.output import Format, answer, bar, format_options
 from headgate.topology_runtime.errors import CheckFailed
 from headgate.topology_runtime.keys.key_pairs import Contact
@@ -218,7 +218,7 @@ def rollback(plan: str, controller: str | None, traces: Path, instead: bool, out
     more = f"; waits for {', '.join(done['asked'])}" if done["asked"] else ""
     how = f"comes back{as_other}, as epoch {done['epoch']}" if done["moves"] else "runs already"
     words = f"plan {done['id']} {how}: {done['text']}{more}\n"
-    words += f"it is predicted to carry {done['predicted_tps']:.1f} rows/s, "
+    words += f"{carries_words(done['predicted_tps'])}, "
     answer(output, "headgate/rollback/v1", done, words + "and held until `headgate resume`")
 
 

@@ -14,17 +14,16 @@ from headgate.dashboards.runs.up_settings import (
     parse_rate_scale,
     parse_slots,
 )
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.api.shipped_examples import DEMO
 from headgate.topology_runtime.commands.output import FILE, Format, format_options
 from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
 from headgate.topology_runtime.commands.run_settings import run_settings
-from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.wire.run_options import parse_keep, parse_triggers
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
     "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models", "measure",
-    "mode", "drain_timeout", "state_dir", "resume", "trace_dir", "dashboard", "metrics_port",
-    "quiet_tasks", "output", SET,
+    "mode", "drain_timeout", "state_dir", "resume", "trace_dir", "dashboard", "quiet_tasks", "output", SET,
 )  # fmt: skip
 PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "drain_timeout")  # no settings here
 

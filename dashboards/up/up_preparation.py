@@ -22,6 +22,7 @@ import msgspec
 from headgate.dashboards.runs.run_places import HOST, RUNS, Places, fault_of, free_ports
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import Child, owner_option
+from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.api.topology import Task, Topology, document_of
 from headgate.topology_runtime.commands.output import Bars
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
@@ -173,7 +174,7 @@ def models_of(settings: UpSettings, work: Work, places: Places, say: Say) -> Pat
     folder, shelf = places.state / "models", shelf_of(settings, work)
     if settings.models is not None:
         return with_stand_ins(settings.models, folder, shelf, say)
-    if settings.topology is None and settings.slot_cores == demo.SLOT_CORES:
+    if settings.topology is None and settings.slot_cores == SLOT_CORES:
         begin_with_shipped(shelf, say)
     first = settings.measure == "first"
     if first:

@@ -10,7 +10,30 @@ STATE = "agent/core/agent_state.py"
 SPARE_SLOTS = "tests/agent/test_profile_slots.py"
 FRAMES, FRAMED = "topology_runtime/measuring/profile_steps.py", "tests/measuring/test_profile_steps.py"
 
+LEARNING, LEARNED = "controller/core/learned_models.py", "tests/decisions/test_learned_models.py"
+
 OF_MEASURING: tuple[Plant, ...] = (
+    one(
+        "rows of a slow task come together at its peak",
+        LEARNING,
+        "if not _quick(seen, cores):",
+        "if False:",
+        test=LEARNED,
+    ),
+    one(
+        "a figure stands in for what is not known",
+        "controller/models/plans.py",
+        "self.rate_tps if self.rate_tps < UNLIMITED_TPS else None",
+        "self.rate_tps",
+        test=LEARNED,
+    ),
+    one(
+        "a pause before a frame is its rows' cost",
+        LEARNING,
+        "max(_slope(large) - COLD_ROW_S,",
+        "max(mean,",
+        test=LEARNED,
+    ),
     one("frames are as large as can be", FRAMES, "tps * gap_s >= SURELY * rows", "tps > 0", test=FRAMED),
     one("a slow task is looked at with large frames", FRAMES, "alone_tps * gap_s < 1", "False", test=FRAMED),
     one(

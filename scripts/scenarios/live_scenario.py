@@ -29,7 +29,7 @@ from watched_runs.arrivals import HEADGATE, Followed, S, Stage, followed
 from watched_runs.trials import ROLES
 
 THREAD_TPS, TRUE_TPS = 10.0, 12.0  # what a thread is modelled for, and what it does
-WORK_CPU, SLOT_CORES = 0.7, 0.12  # of its slot; the slots of `up`
+WORK_CPU, SLOT_CORES = 0.7, 0.12  # of its slot; its slots
 SPARE_S = 8.0  # of the run, for a sender that begins late
 SLOW_VM = "vm2"
 WATCH_S = 0.02
@@ -118,7 +118,7 @@ def tried(scenario: Scenario, seconds: int) -> Course:
     )
     models = {"work": (THREAD_TPS * scenario.model, WORK_CPU), "store": (1000.0, 0.1)}
     late = scenario.machines == "late"
-    options = ("--max-vms", "3") if late else ()
+    options = ("--slot-cores", f"{SLOT_CORES:g}", *(("--max-vms", "3") if late else ()))
     with tempfile.TemporaryDirectory(prefix="headgate-scenario-") as name:
         folder = Path(name)
         watch = threading.Thread(target=machines.hold_up, args=(folder, over))

@@ -27,10 +27,11 @@ ROLES = {
     "controller": "controller run",
 }
 CGROUP_ROOTS = [Path("/sys/fs/cgroup") / name for name in ("cpu", "cpuacct", "memory", "unified", "")]
+SLOT_CORES = 0.12
 MODELS = {
     "work": [(1, 80.0, 0.75, 0.05), (2, 80.0, 0.78, 0.05)],
     "wait": [(1, 40.0, 0.05, 0.05), (2, 80.0, 0.1, 0.05), (4, 150.0, 0.2, 0.06), (8, 220.0, 0.4, 0.07)],
-}  # conservative figures for slots of 0.12 core: 1 ms of CPU, 20 ms of waiting
+}  # conservative figures for slots of SLOT_CORES: 1 ms of CPU, 20 ms of waiting
 
 
 @dataclass
@@ -52,8 +53,7 @@ class Trial:
             "headgate",
             "up",
             "topology.json",
-            "--models",
-            "models",
+            *("--models", "models", "--slot-cores", f"{SLOT_CORES:g}"),
         ]
         command += ["--rates", self.rates, "--seconds", str(self.seconds), "--state-dir", "state"]
         command += ["--trace-dir", "traces", *self.options, "-o", "json"]
@@ -88,7 +88,7 @@ class Trial:
         }
         (self.folder / "topology.json").write_text(json.dumps(topology))
         (self.folder / "models").mkdir(exist_ok=True)
-        slot = {"cores": 0.12, "memory_bytes": 536870912, "machine": "any"}
+        slot = {"cores": SLOT_CORES, "memory_bytes": 536870912, "machine": "any"}
         for task, points in MODELS.items():
             rows = [dict(zip(("threads", "rate_tps", "cpu", "memory"), p, strict=True)) for p in points]
             model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": rows}

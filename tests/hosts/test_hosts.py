@@ -35,6 +35,7 @@ from headgate.dashboards.cluster.host_facts import (
 )
 from headgate.dashboards.cluster.hosts_file import ClusterHosts, parse
 from headgate.dashboards.cluster.on_host.controller_runs import number_of_run
+from headgate.topology_runtime.api.cluster import SLOT_CORES
 
 SMALL = """\
 schema = "headgate/hosts/v1"
@@ -76,7 +77,7 @@ def test_defaults_hold_where_nothing_else_is_said():
     assert (
         hosts.name == "plant" and hosts.controller.on.user == "ops" and hosts.controller.command_port == 7312
     )
-    assert (first.slots, first.slot_cores, first.rack, first.usd_per_hour) == (2, 1.0, "a", 1.0)
+    assert (first.slots, first.slot_cores, first.rack, first.usd_per_hour) == (2, SLOT_CORES, "a", 1.0)
     assert (second.slots, second.slot_cores, second.on.user) == (8, 0.5, "root")
     assert {vm.on.directory for vm in hosts.vms} == {"/srv/headgate"}
     assert first.on.login == "ops@10.0.0.11" and first.address == "10.0.0.11"
@@ -198,7 +199,7 @@ def test_nothing_is_said_of_good_hosts():
         ({"cgroups": "none"}, "warning", "no control groups"),
         ({"uid": 1000}, "warning", "no root"),
         ({"identity": "10.0.0.1"}, "fault", "it is the same host as 10.0.0.1"),
-        ({"cores": 1}, "warning", "its slots want 2 cores, it has 1"),
+        ({"cores": 0}, "warning", "its slots want 1 cores, it has 0"),
     ],
 )
 def test_what_is_wrong_is_told_with_a_remedy(differs: dict[str, Any], level: str, said: str):

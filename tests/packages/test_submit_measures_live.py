@@ -71,7 +71,8 @@ def submitting(hosts: Hosts, flow: str, *options: str | Path) -> subprocess.Pope
     """The code is shipped; no models are given."""
     words = headgate(
         "submit", hosts.root / "own" / f"halves.py:{flow}", "--rates", "40", "--ship",
-        "--controller", hosts.state, "--set", f"sign={hosts.root / 'ann' / 'signing.key'}", *options,
+        "--controller", hosts.state, "--set", f"sign={hosts.root / 'ann' / 'signing.key'}",
+        "--measure", "first", *options,
     )  # fmt: skip
     (hosts.root / "own-tmp").mkdir(exist_ok=True)  # one that is killed leaves its folder there
     env = {**os.environ, "XDG_CACHE_HOME": str(hosts.root / "cache"), "TMPDIR": str(hosts.root / "own-tmp")}
@@ -167,7 +168,7 @@ def test_what_was_submitted_runs_though_its_client_is_killed(hosts: Hosts) -> No
     hosts.wait(lambda: hosts.ask("status").data["stage"] == "measuring")
     client.kill()
     client.communicate()
-    hosts.wait(lambda: len(hosts.noted()) >= 40)
+    hosts.wait(lambda: len(hosts.noted()) >= 40, 120.0)  # two tasks are measured before
 
 
 def test_a_killed_controller_and_a_killed_agent_end_nothing(hosts: Hosts) -> None:

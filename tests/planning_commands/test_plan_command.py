@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scene import FLOW, Scene
+from scene import COUNT, FLOW, Scene
 
 from headgate.controller.planning_commands import plan_request as asking
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.measuring import model_store as store
 from headgate.topology_runtime.tasks import demo
 from headgate.topology_runtime.traces.trace_tables import TABLES
@@ -263,13 +264,42 @@ def test_the_demo_is_planned_by_its_name_with_what_up_measured(scene, tmp_path, 
     scene.headgate("plan", "demo", "--rate", "50")
     assert str(demo.MODELS) in scene.err, "those that came with headgate, before the first run"
     ran = demo.topology("127.0.0.1:4711", None, str(tmp_path / "archive"))  # as `headgate up` runs it
-    shelf = store.Shelf(ran, (), demo.SLOT_CORES, demo.SLOT_MEMORY_BYTES)
+    shelf = store.Shelf(ran, (), SLOT_CORES, SLOT_MEMORY_BYTES)
     for task in ("parse", "mean", "sample", "score", "lookup"):
         shelf.keep({"schema": "headgate/model/v1", "task": task, "slot": {"cores": 0.25},
                             "points": [{"threads": 1, "rate_tps": 100.0, "cpu": 0.5, "memory": 0.1}]})  # fmt: skip
     found = json.loads(scene.headgate("plan", "demo", "--rate", "50", "-o", "json"))
     assert found["topology"] == "demo" and found["rate_tps"] == 50
     assert str(shelf.folder) in scene.err
+
+
+@pytest.mark.parametrize("where", [("--vms", "1"), ()], ids=["fixed VMs", "VMs to acquire"])
+def test_a_model_of_few_or_disturbed_rows_refuses_no_rate(scene, where):
+    """It is planned for as much as fits, and said that the model may be wrong."""
+    lone = [dict(task, exclusive=task["name"] == "count") for task in FLOW["tasks"]]
+    scene.topology({**FLOW, "tasks": lone})
+    scene.run("plan", "--rate", "900", *where, code=4)
+    few = {"schema": "headgate/model/v1", "task": "count", "points": COUNT, "tentative": ["few rows"]}
+    scene.write("models/count.json", few)
+    found = scene.plan("--rate", "900", *where)
+    assert 0 < found["rate_tps"] < 900 and found["tentative"] == ["count"] and "count" in found["degraded"]
+    assert "warning: what rows cost is known by few or disturbed ones of count" in scene.err
+    assert "the plan is for less than was asked for" in scene.err
+    assert "less than was asked for" in scene.run("plan", "--rate", "900", *where, "--explain") + scene.err
+    scene.plan("--rate", "10", *where)
+    assert "known by few or disturbed ones of count" in scene.err and "less than" not in scene.err
+
+
+def test_a_task_that_nothing_is_known_of_has_no_figure(scene):
+    stand_in = store.stand_in("count", {"cores": 1.0, "memory_bytes": 1 << 30, "machine": ""})
+    scene.write("models/count.json", stand_in)
+    scene.write("models/parse.json", {**stand_in, "task": "parse"})
+    found = scene.plan("--rate", "100", "--vms", "2")
+    assert found["prediction"]["rate_tps"] is None and found["unmeasured"] == ["parse", "count"]
+    for words in ((), ("--explain",)):
+        text = scene.run("plan", "--rate", "100", "--vms", "2", *words)
+        assert "what it carries is not known yet" in text and "000,000" not in text
+    assert "what rows cost is not known yet of parse, count" in scene.err
 
 
 # ── `--from-trace`: a plan by what a recorded run measured, of a trace whose rows are known ─────────────

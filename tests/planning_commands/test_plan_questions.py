@@ -248,7 +248,7 @@ def test_spread_of_the_models_shows_as_an_interval(scene):
 def test_slots_that_buy_nothing_are_said():
     row = {
         "rate_tps": 1.0, "reason": None, "vms": "1", "usd_per_hour": 0.1, "usd_per_month": 73.0,
-        "slots": {"used": 1, "total": 1}, "more_slots": None, "limit": {"by": None},
+        "slots": {"used": 1, "total": 1}, "more_slots": None, "limit": {"by": None, "rate_tps": 100.0},
         "same_slots": {"rate_tps": 1.0, "carried_tps": 1.0, "slots": 1},
         "baseline": {"pair": "lsa+rsm", "slots": 1, "saved_part": 0.0, "same_pair": False, "short_tps": 0},
     }  # fmt: skip

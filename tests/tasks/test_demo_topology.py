@@ -12,7 +12,7 @@ from headgate.controller.files.planning_inputs import read_models
 from headgate.controller.plan.planner import PlanRequest, make_plan
 from headgate.dashboards.runs.up_settings import DEMO_SECONDS, UpSettings
 from headgate.dashboards.up.demo_kill import DemoKill, slot_of
-from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Slot, Vm
 from headgate.topology_runtime.api.loading import build
 from headgate.topology_runtime.api.logic import Context
 from headgate.topology_runtime.api.topology import Topology
@@ -52,14 +52,14 @@ def test_its_models_are_shipped() -> None:
     """So its first run starts at once: nothing is measured before."""
     shipped = {path.stem: msgspec.json.decode(path.read_bytes()) for path in demo.MODELS.glob("*.json")}
     assert set(shipped) == set(store.modelled(topology()))
-    assert {model["slot"]["cores"] for model in shipped.values()} == {demo.SLOT_CORES}
-    assert {model["slot"]["memory_bytes"] for model in shipped.values()} == {demo.SLOT_MEMORY_BYTES}
+    assert {model["slot"]["cores"] for model in shipped.values()} == {SLOT_CORES}
+    assert {model["slot"]["memory_bytes"] for model in shipped.values()} == {SLOT_MEMORY_BYTES}
 
 
 def test_the_rise_moves_no_task_that_all_rows_pass() -> None:
     """So a new plan delays one row in fifty at the most. (A kill delays more: rows are sent again by the frame.)"""
     made, models = demo.topology("127.0.0.1:1", None, "archive"), read_models(demo.MODELS)
-    vms = (Vm("vm1", 4, demo.SLOT_CORES, demo.SLOT_MEMORY_BYTES),)
+    vms = (Vm("vm1", 4, SLOT_CORES, SLOT_MEMORY_BYTES),)
     plans = [make_plan(PlanRequest(made, models, 1.15 * rate, vms)) for rate in (4000.0, 6000.0)]
     calm, risen = ({(each.slot, each.task) for each in plan.placement.bundles} for plan in plans)
     first, second = Slot("vm1", 0), Slot("vm1", 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+SLOT_CORES, SLOT_MEMORY_BYTES = 0.5, 512 * 1024**2  # of a slot, unless told otherwise
 MOST_MBPS = 1e7  # of a VM's link: ten terabits a second
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.commands.output import Bars, Format, emit, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
-from headgate.topology_runtime.tasks.demo import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.wording import counted, significant
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.api.logic import flat_map
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.tasks.row_sources import Numbered
@@ -24,7 +25,6 @@ SHIPPED = Path(__file__).resolve().parents[1] / "examples"
 RATES_FILE = str(SHIPPED / "demo_rates.csv")
 MODELS = SHIPPED / "demo_models"  # for slots of SLOT_CORES
 
-SLOT_CORES, SLOT_MEMORY_BYTES = 0.5, 512 * 1024**2  # of a run's slots, unless told otherwise
 SENSORS, LINES = 500, 4096
 SAMPLE = 50  # one reading in so many is scored and looked up
 SCORE_STEPS = 4_000  # about 0.4 ms of CPU

@@ -43,7 +43,7 @@ class TaskNow(SnapshotPart, frozen=True, kw_only=True):
     load: how near to its limit by the models, in load_slot: the peak of its threads there, or the slot's CPU.
     queue: rows waiting; grows: they pile up. Latency: from arrival in the task's queue to completion.
     predicted_tps: its rate if every row that the sources emit arrives. static: its size is fixed.
-    unmeasured: it has a slot of its own until its first rows have been measured. metrics: its own, by name."""
+    unmeasured: what its rows cost is not known yet. metrics: its own, by name."""
 
     kind: str
     static: bool
@@ -93,7 +93,8 @@ class SlotsOfPlan(SnapshotPart, frozen=True, kw_only=True):
 
 
 class PlanNow(SnapshotPart, frozen=True, kw_only=True):
-    """The plan in force. limited_by: the task that saturates first, in limited_by_slot, at predicted_tps."""
+    """The plan in force. limited_by: the task that saturates first, in limited_by_slot, at predicted_tps; None while
+    that is not known."""
 
     id: str
     epoch: int
@@ -102,13 +103,13 @@ class PlanNow(SnapshotPart, frozen=True, kw_only=True):
     text: str
     since: str
     rate_tps: float
-    predicted_tps: float
     allocator: str
     mapper: str
     routing: str
     threads: int
     slots: SlotsOfPlan
     usd_per_hour: float
+    predicted_tps: float | None = None
     limited_by: str | None = None
     limited_by_slot: str | None = None
     predicted_low_tps: float | None = None
@@ -123,9 +124,9 @@ class ProposalNow(SnapshotPart, frozen=True, kw_only=True):
     reason: str
     text: str
     rate_tps: float
-    predicted_tps: float
     slots: int
     base_epoch: int
+    predicted_tps: float | None = None
     diff: tuple[str, ...] = ()
 
 

@@ -12,6 +12,7 @@ from itertools import chain
 from msgspec.structs import replace
 
 from headgate.controller.models.plans import (
+    UNLIMITED_TPS,
     Certainty,
     ErrorSpread,
     Placement,
@@ -22,7 +23,14 @@ from headgate.controller.models.plans import (
     Sure,
     VmUse,
 )
-from headgate.controller.models.task_models import Model, at_best, at_worst, has_spread, peak_rate
+from headgate.controller.models.task_models import (
+    Model,
+    at_best,
+    at_worst,
+    has_spread,
+    peak_rate,
+    unknown_tasks,
+)
 from headgate.controller.plan.predict.placement_load import NOWHERE, PlacementLoad, load_of
 from headgate.controller.plan.predict.row_shares import Split, shuffled, weighted
 from headgate.topology_runtime.api.cluster import Vm
@@ -156,14 +164,20 @@ def predict(
 
     interference "cpu": groups share their slot's CPU; "none": each as if alone. usage "peak": CPU and
     memory with every group at its own peak. A placement that nothing limits (no task has a model)
-    supports `rate_tps`; one without a thread of a modelled task supports nothing. Models with spread
+    supports `rate_tps`; one without a thread of a modelled task supports nothing; one that only tasks limit that
+    nothing is known of yet supports `UNLIMITED_TPS`. Models with spread
     give intervals (see `with_intervals`) and the rate that is likely (see `likely_rate`)."""
     loaded = partial(load_of, topology, placement=placement, vms=vms, shared_cpu=interference == "cpu")
     load = loaded(models=models)
     split = ROUTINGS[routing](load)
     limit = split.limit
-    supported = limit.rate_tps if limit is not None else rate_tps or 0.0
-    at_tps = supported if rate_tps is None else min(rate_tps, supported)
+    if limit is not None and load.tasks[limit.task] in unknown_tasks(topology, models):
+        limit, supported = None, UNLIMITED_TPS
+    else:
+        supported = limit.rate_tps if limit is not None else rate_tps or 0.0
+    at_tps = min(supported if rate_tps is None else rate_tps, supported)
+    if rate_tps is None and supported >= UNLIMITED_TPS:
+        at_tps = 0.0
     asked_tps = None if usage == "peak" else at_tps
     uses = slot_uses(load, split.shares, asked_tps)
     found = Prediction(
@@ -179,7 +193,7 @@ def predict(
         ),
     )
     used = {name: models[name] for name in {t.model_name for t in topology.tasks if t.static is None}}
-    if not any(has_spread(model) for model in used.values()):
+    if limit is None or not any(has_spread(model) for model in used.values()):
         return found
     found = replace(found, likely_tps=likely_rate(load, split))
     return with_intervals(found, used, lambda moved: loaded(models=moved), ROUTINGS[routing], asked_tps)

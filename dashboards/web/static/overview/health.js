@@ -54,6 +54,11 @@ export function findings(picture) {
     const text = `plan #${enacting.epoch} is on its way (${enacting.phase})${waits}.`;
     found.push({ name: "enacting", level: "watch", word: "◐ Changing:", text });
   }
+  const unknown = Object.entries(picture.topology?.tasks ?? {}).filter(([, task]) => task.unmeasured);
+  if (unknown.length > 0) {
+    const text = `what rows cost is not known yet of ${unknown.map(([name]) => name).join(", ")}.`;
+    found.push({ name: "learning", level: "watch", word: "◐ Learning:", text });
+  }
   if (held) found.push({ name: "held", level: "watch", word: "■ No new plans:", text: `${held}.` });
   if (plan?.degraded && !Object.values(alarms).some((text) => text.includes(plan.degraded)))
     found.push({ name: "degraded", level: "watch", word: "◐ Degraded:", text: `${plan.degraded}.` });

@@ -160,8 +160,8 @@ function drawNode(node, task, name, plan, picture) {
   mark(fill, "width", known(task.load) ? Math.round((NODE.width - 20) * Math.min(1, task.load)) : 0);
   say(title, name.length > 19 ? `${name.slice(0, 18)}…` : name);
   say(rates, `${rateText(flowOf(task))} · ${some(task.threads, "thread")}`);
-  say(word, level === "none" ? `${LEVELS.none.glyph} ${LEVELS.none.word}` : levelText(task));
-  say(whose, task.unmeasured ? "alone in a slot until then" : loadPlace(task));
+  say(word, task.unmeasured ? "· not known yet" : level === "none" ? `${LEVELS.none.glyph} ${LEVELS.none.word}` : levelText(task));
+  say(whose, task.unmeasured ? "its rows will show it" : loadPlace(task));
   say(tag, isFirst ? "▼ saturates first" : "");
   say(
     hint,

@@ -42,7 +42,7 @@ function figuresOf(picture) {
     verdict: ["keeps up?", `${verdict.glyph} ${verdict.word}`, slope],
     offered_tps: ["offered", rateText(rates.offered_tps), `emitted ${rate(rates.emitted_tps)}${lag(rates)}`],
     acked_tps: ["done", rateText(rates.acked_tps), `in flight ${count(tuples.in_flight)}`],
-    predicted_tps: ["can carry", rateText(rates.predicted_tps), `planned for ${rate(rates.planned_tps)}`],
+    predicted_tps: ["can carry", plan && !known(rates.predicted_tps) ? "not known yet" : rateText(rates.predicted_tps), `planned for ${rate(rates.planned_tps)}`],
     p99_ms: [
       "latency p99",
       milliseconds(latency.p99),
