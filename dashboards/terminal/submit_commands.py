@@ -473,7 +473,7 @@ def offer_of(
 ) -> rates.Rates:
     """The input rate. Raises InvalidInput, UsageError."""
     if offered is None:
-        return rates.of_arrivals(topology)
+        return rates.without_rates(topology)
     return rates.read(offered, parse_rate_scale(rate_scale) or 1.0, time_scale)
 
 

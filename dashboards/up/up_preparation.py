@@ -141,7 +141,7 @@ def rates_of(settings: UpSettings, capacity_tps: Capacity, topology: Topology | 
     scale, time_scale = settings.rate_scale, settings.time_scale
     what = settings.rates
     if what is None and topology is not None and settings.topology is not None:
-        return rates.of_arrivals(topology)
+        return rates.without_rates(topology)
     if what is None:
         what = demo.RATES_FILE
         if scale is None and settings.peak_tps is None:

@@ -45,7 +45,7 @@ from headgate.topology_runtime.commands.output import Format, emit, write_table
 from headgate.topology_runtime.commands.rare_settings import setting_words
 from headgate.topology_runtime.commands.run_settings import RUN_SETTINGS
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError, UsageError
-from headgate.topology_runtime.rates.offered_rates import of_arrivals, words_of
+from headgate.topology_runtime.rates.offered_rates import without_rates, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
 from headgate.topology_runtime.wire.run_options import EVERY_SOURCE
 from headgate.topology_runtime.wording import counted
@@ -310,7 +310,7 @@ def prepared(settings: UpSettings, places: Places, shown: Screen) -> tuple[Work,
     that ask one cannot be measured without it. They end when this fails."""
     work = work_of(settings, places)
     if settings.topology is not None and settings.rates is None:
-        of_arrivals(work.topology)
+        without_rates(work.topology)
     try:
         for service in work.services:
             service.start()

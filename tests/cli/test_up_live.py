@@ -253,7 +253,6 @@ def test_what_is_killed_is_started_again_and_nothing_is_lost(up: Start, what: st
         (["--rates", "5", "--input", "flow.py"], 3, "--input cannot be used"),
         (["--rates", "5", "--allocator", "magic"], 3, "magic"),
         (["--rates", "5", "--vms", "4,x"], 2, "error[HG-USAGE]: --vms"),
-        ([], 2, "the input rate of doubles is missing"),
         (["--rates", "5", "--set", "port=BUSY"], 5, "cannot listen on"),
     ],
 )

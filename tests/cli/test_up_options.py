@@ -145,7 +145,14 @@ def test_rates_are_a_cap_on_what_comes_and_up_says_so():
     assert words_of(found, flow_of(False)) == ""
 
 
-def test_a_source_that_is_read_at_a_rate_needs_one():
+def test_sources_that_are_read_at_a_rate_have_a_usual_one_and_up_says_so():
+    flow = flow_of(False, False)
+    found = rates_of(UpSettings(topology="t.json"), nothing_known, flow)
+    assert found.steps == ((0.0, 1000.0),) and not found.uncapped
+    assert words_of(found, flow) == "each source is read at 1,000 rows/s: --rates R for another rate"
+
+
+def test_a_source_that_is_read_at_a_rate_beside_one_whose_rows_come_needs_one():
     with pytest.raises(UsageError, match="the input rate of flow is missing") as refused:
         rates_of(UpSettings(topology="t.json"), nothing_known, flow_of(True, False))
     assert refused.value.cause and refused.value.cause.startswith("in1:")

@@ -38,6 +38,7 @@ MAX_FAULTS = 100  # faults listed one by one; the rest are counted
 FIRST_ARRIVALS_TPS = (
     20.0  # planned for before any row came: a thread of each task does that; seconds later one knows
 )
+USUAL_TPS = 1000.0  # of sources that are read at a rate, where none is given
 AUTO_SHARE = 0.8  # `--rate-scale auto`: the file's maximum is at this share of what can be carried
 
 Steps = tuple[tuple[float, float], ...]
@@ -48,12 +49,13 @@ class Rates(msgspec.Struct, frozen=True, dict=True):
     (0: the last rate goes on for ever): what `schedule.Schedule` takes.
 
     averaged: how many steps of the file one step stands for (1: exactly as in the file). uncapped: all rows are
-    taken as they come, and the only step is what the first plan is made for."""
+    taken as they come, and the only step is what the first plan is made for. assumed: nobody gave a rate."""
 
     steps: Steps
     period_s: float = 0.0
     averaged: int = 1
     uncapped: bool = False
+    assumed: bool = False
 
     @cached_property
     def max_tps(self) -> float:
@@ -78,20 +80,25 @@ class Rates(msgspec.Struct, frozen=True, dict=True):
         return Rates(_averaged(steps, self.period_s, size), self.period_s, self.averaged * size)
 
 
-def of_arrivals(topology: Topology) -> Rates:
-    """Where no rate is given: all that comes. Raises UsageError when a source has to be told how fast to read."""
+def without_rates(topology: Topology) -> Rates:
+    """Where no rate is given: all that comes; sources that are read at a rate, at a usual one. Raises UsageError where
+    there are both: one rate is a cap to the one and an order to the other."""
     paced = ", ".join(task.name for task in topology.sources if not task.arriving)
-    if paced:
+    if not paced:
+        return Rates(((0.0, FIRST_ARRIVALS_TPS),), uncapped=True)
+    if topology.arriving:
         raise UsageError(
             f"the input rate of {topology.name} is missing: --rates R or --rates FILE",
             cause=f"{paced}: read at that rate (only rows of a LiveSource are taken as they come)",
         )
-    return Rates(((0.0, FIRST_ARRIVALS_TPS),), uncapped=True)
+    return Rates(((0.0, USUAL_TPS),), assumed=True)
 
 
 def words_of(found: Rates, topology: Topology) -> str:
     """What the rates mean to sources whose rows are taken as they come; empty where there are none."""
     names = ", ".join(task.name for task in topology.arriving)
+    if found.assumed:
+        return f"each source is read at {USUAL_TPS:,.0f} rows/s: --rates R for another rate"
     if not names:
         return ""
     if found.uncapped:
