@@ -17,8 +17,9 @@ from headgate.controller.analyze.model_bias import spread_of
 from headgate.controller.core import background_planning, rolling_upgrade
 from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, standing
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
+from headgate.controller.execute.plan_drift import lost_vms, quarantined_now
 from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable
-from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.diagnoses import Diagnosis, Reason
 from headgate.controller.knowledge.journal_records import Adopted, Durable, Rollout, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, OrderedPlan, Partition, Turn
 from headgate.controller.knowledge.loop_events import Finish, MachinesSeen, ReleaseMachine, RequestMachine
@@ -170,6 +171,17 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> None:
     turn.alarm("plan", "", "there is a plan")
     k.considered = frozenset(vm.vm for vm in present(k))
     act(turn, diagnosis, choice)
+
+
+def mend(turn: Turn, held: str) -> None:
+    """A run that ends is planned anew only where something is lost: what was read is to be done."""
+    k = turn.knowledge
+    lost, slots = lost_vms(k), quarantined_now(k)
+    if k.plan is None or held or k.members.frozen(turn.now) or not (lost or slots):
+        return
+    text = f"the run ends, and {', '.join(map(str, lost or slots))} is lost"
+    reason: Reason = "vm_lost" if lost else "slot_quarantined"
+    decide(turn, Diagnosis("replan", reason, text, k.plan.rate_tps, {}, ()))
 
 
 def _choice(turn: Turn, rate_tps: float, given: Diagnosis) -> PlanChoice:

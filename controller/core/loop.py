@@ -7,6 +7,7 @@ them. No clock, no I/O, no randomness: the same events at the same times give th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -211,6 +212,7 @@ class Loop:
         self._submitted = submitted
         self._keep_ns = self._roster = self._show_ns = 0
         self._before = self.knowledge.durable
+        self._ending = replace(self.knowledge.ending)
         self._unanswered: list[int] = []
         self._unkept: tuple[DeadLetterRecord, ...] = ()
         self._rate_rows = RateRows()
@@ -323,7 +325,7 @@ class Loop:
             event = self._begin_again()
         k = self.knowledge
         if not isinstance(event, t.JournalFailed):
-            self._before = k.durable
+            self._before, self._ending = k.durable, replace(k.ending)
             if self._wrote:
                 k.alarms.pop("journal", None)
         turn = Turn(k, now, self)
@@ -474,6 +476,8 @@ class Loop:
         """Nothing of the turn before was done: know again what was known before it (story B6)."""
         k = self.knowledge
         k.durable = self._before
+        if self._unanswered:  # who asked for the end hears that nothing was changed
+            k.ending = self._ending
         self._unborn = not k.durable.boot and self._born is not None
         k.journal_retry_ns = turn.now.mono_ns + JOURNAL_RETRY_NS
         vm_reports.dead_letters_not_kept(turn, self._unkept)
@@ -515,12 +519,14 @@ class Loop:
         self.again.go_on(turn, turn.stage == "running")
         self._end_in_time(turn)
         due = now.mono_ns >= k.next_turn_ns - SLACK_NS
-        if due and turn.stage == "running" and not k.adopting_until_ns:
+        if due and turn.stage in ("running", "ending", "draining") and not k.adopting_until_ns:
             late = now.mono_ns - k.next_turn_ns > TURN_NS
             k.next_turn_ns = (now.mono_ns if late else k.next_turn_ns) + TURN_NS
             decisions.close_circuits(k, now.mono_ns)
             background_planning.watch(turn)
-            if k.durable.rollout is None:
+            if turn.stage != "running":
+                decisions.mend(turn, self._held())
+            elif k.durable.rollout is None:
                 decisions.first_plan(turn)
             else:
                 self.think(turn, self.intake)

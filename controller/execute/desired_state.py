@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 
 from msgspec.structs import replace
 
+from headgate.controller.execute.end_of_input import end_now
 from headgate.controller.knowledge.journal_records import ALL_GO_BY_IT, Durable, Holds, RolloutStarted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Send
@@ -204,7 +205,7 @@ def compose(k: Knowledge) -> m.DesiredState | None:
         modelled_tps=d.rollout.modelled_tps,
         held_dead=d.held_dead,
         draining=bool(d.draining),
-        end=d.end,
+        end=end_now(d),
         settings=data_plane(k),
         hide_keys=k.settings.hide_keys,
         profile=k.profiles.desired,

@@ -8,7 +8,8 @@ numbered and sent like any other, and done once every source thread has reported
     over    what came of them is done: their rows are let go. What comes to that task from now on is a copy
     finish  sources send again what is lost; one of them tells each key range of one keyed task that the input has
             ended, by rows with names of their own (worker/sources/source_task.py), which change a state once
-    again   a worker was replaced meanwhile, or nothing moves: all that is open is sent again, panes fill anew
+    again   a worker was replaced or rows were lost meanwhile, or nothing moves: all that is open is sent again, panes
+            fill anew
 
 Panes fire only in workers that were there when `hold` began (`EndOfInput.workers`), and while sources hold still: so
 nobody fires a pane of which a part is on its way. A run that is stopped before its input ends fires the panes that have
@@ -17,7 +18,7 @@ an age limit, keeps the others' rows open, and calls no `finish`.
 
 from __future__ import annotations
 
-from headgate.controller.knowledge.journal_records import EndStepped
+from headgate.controller.knowledge.journal_records import Durable, EndStepped
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
@@ -30,13 +31,18 @@ EVERY_SOURCE = "every source has ended"
 
 def every_source_ended(k: Knowledge) -> bool:
     """Has every source partition of the plan in force said that there is no more? One that was never begun has not."""
-    if not k.in_force or k.enacting or k.topology is None:
+    if not k.in_force or k.topology is None:
         return False
     threads = source_threads(k)
     there = {(thread.task, thread.partition) for thread in threads}
     parts = sum(task.static.threads if task.static else 1 for task in k.topology.sources)
     said = (k.members.sources.get(thread.thread) for thread in threads)
     return len(there) == parts and all(now is not None and now.exhausted for now in said)
+
+
+def end_now(d: Durable) -> EndOfInput | None:
+    """How far it is; before its first step sources know already that they are to read to their end."""
+    return d.end or (EndOfInput(0, "again", whole=True) if d.draining == EVERY_SOURCE else None)
 
 
 def source_threads(k: Knowledge) -> list[ThreadSpec]:
@@ -61,11 +67,14 @@ def go_on(turn: Turn, idle_ns: int) -> bool:
     if end is None:
         _begin(turn, "hold")
         return False
+    here = [(k.members.sources.get(t.thread), t.leaving) for t in [*source_threads(k), *leaving]]
     still = end.step in ("hold", "fire", "over")
-    if still and (end.workers != _workers(k) or (end.step != "hold" and idle_ns >= STUCK_NS)):
+    lost = end.workers != _workers(k) or any(now is not None and now.rests == -end.number for now, _ in here)
+    stuck = end.step != "hold" and idle_ns >= STUCK_NS
+    if still and (lost or stuck):
+        k.ending.stuck += stuck and not lost
         _begin(turn, "again")
         return False
-    here = [(k.members.sources.get(t.thread), t.leaving) for t in [*source_threads(k), *leaving]]
     for now, leaves in here:
         if now is None or not (now.rests == end.number or (leaves and now.stopped)):
             return False
@@ -99,7 +108,14 @@ def _begin(turn: Turn, step: EndStep, task: str = "") -> None:
     workers = _workers(k) if step == "hold" else end.workers
     finish = (*end.finish, task) if step == "finish" else end.finish
     over = (*end.over, task) if step == "over" else end.over
+    if step in ("over", "finish"):
+        k.ending.stuck = 0
+    k.ending.replays = replayed(k) + k.counts.emitted - k.counts.done
     turn.record(EndStepped(EndOfInput(end.number + 1, step, task, end.whole, workers, finish, over)))
+
+
+def replayed(k: Knowledge) -> int:
+    return sum(now.replayed for now in k.members.sources.values())
 
 
 def _workers(k: Knowledge) -> tuple[tuple[Slot, int], ...]:

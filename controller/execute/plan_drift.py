@@ -100,8 +100,9 @@ def is_empty(member: Member) -> bool:
 
 
 def hand_over_waited(k: Knowledge, now: Now) -> bool:
-    """Had a leaving source its time to run empty?"""
-    return k.durable.phase in IN_FORCE and now.mono_ns - k.switched_ns >= HAND_OVER_NS
+    """Had a leaving source its time to run empty? None while the run ends: what it keeps open waits for the end."""
+    waited = bool(k.durable.draining) or now.mono_ns - k.switched_ns >= HAND_OVER_NS
+    return k.durable.phase in IN_FORCE and waited
 
 
 def past_of(k: Knowledge, now: Now) -> Past:

@@ -16,15 +16,19 @@ from __future__ import annotations
 
 import math
 
-from headgate.controller.execute.end_of_input import EVERY_SOURCE, every_source_ended, go_on
+from headgate.controller.execute.end_of_input import EVERY_SOURCE, every_source_ended, go_on, replayed
+from headgate.controller.execute.rollout import give_up
 from headgate.controller.knowledge.journal_records import Draining, Ended, Scheduled
 from headgate.controller.knowledge.knowledge import Knowledge, Stage, Turn
 from headgate.controller.knowledge.loop_events import ReleaseMachine, Send
+from headgate.controller.knowledge.spooled_events import held_on
 from headgate.topology_runtime.wire.messages import SampleBlock, Shutdown, Token
+from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000
 SCHEDULE_LEAD_NS = NS // 5  # a change of the offer lies so far ahead that every source knows it in time
 CATCH_UP_NS = NS
+STUCK_MOST = 3  # steps of the end that are tried again though nothing moved
 IDLE_NS = 30 * NS  # while no row gets done: who is behind may catch up
 SETTLE_NS = 5 * NS // 2  # two blocks of a second each, and half a second to come
 LEAVE_NS = 4 * NS
@@ -34,15 +38,22 @@ def ask_to_end(turn: Turn, reason: str) -> None:
     """Somebody or something asks the run to end; asked again, it ends at once."""
     k, schedule = turn.knowledge, turn.knowledge.durable.schedule
     if turn.stage == "running" and schedule is not None:
-        if not schedule.end_ns:
-            schedule = schedule.ended(turn.now.wall_ns + SCHEDULE_LEAD_NS)
-            turn.record(Scheduled(schedule))
-        k.ending.intake_ended_ns, k.ending.reason = schedule.end_ns, reason
+        k.ending.reason = reason
         turn.event("ending", f"the run ends: {reason}")
         _go(turn, "ending")
+        _end_offer(turn)
     elif turn.stage not in ("leaving", "over"):
         turn.event("ending", f"the run ends at once: {reason}")
         _leave(turn, reason)
+
+
+def _end_offer(turn: Turn) -> None:
+    """Once it is journaled; until then again and again."""
+    k, schedule = turn.knowledge, turn.knowledge.durable.schedule
+    if schedule is not None and not schedule.end_ns:
+        schedule = schedule.ended(turn.now.wall_ns + SCHEDULE_LEAD_NS)
+        turn.record(Scheduled(schedule))
+    k.ending.intake_ended_ns = schedule.end_ns if schedule is not None else 0
 
 
 def go_on_ending(turn: Turn) -> None:
@@ -62,13 +73,21 @@ def last_samples(k: Knowledge, block: SampleBlock) -> None:
 def advance(turn: Turn) -> None:
     """Go on when a stage is done or has had its time."""
     k, ending = turn.knowledge, turn.knowledge.ending
+    if turn.now.mono_ns < k.journal_retry_ns:
+        return
     if ending.stage == "running" and every_source_ended(k):
         ask_to_end(turn, EVERY_SOURCE)
     waited_ns = turn.now.mono_ns - ending.since_ns
+    if ending.stage in ("ending", "draining"):
+        _end_offer(turn)
     if ending.stage == "ending" and (waited_ns >= CATCH_UP_NS or caught_up(turn)):
-        turn.record(Draining(ending.reason, turn.now.wall_ns))
         _go(turn, "draining")
+        if k.durable.waiting is not None:
+            give_up(turn, "the run ends", failed=False)
+        turn.record(Draining(ending.reason, turn.now.wall_ns))
     elif ending.stage == "draining":
+        if not k.durable.draining:  # the journal did not take it
+            turn.record(Draining(ending.reason, turn.now.wall_ns))
         idle_ns = _idle_ns(turn)
         empty = k.durable.draining != EVERY_SOURCE and all_stopped(k)
         drained = empty or go_on(turn, idle_ns)
@@ -89,7 +108,11 @@ def advance(turn: Turn) -> None:
     elif ending.stage == "leaving" and (not k.members.up() or waited_ns >= LEAVE_NS):
         _go(turn, "over")
         for vm in k.durable.machines:
-            turn.do(ReleaseMachine(vm.vm))
+            if events := held_on(k, vm.vm):
+                what = f"{vm.vm} is not given back: {counted(events, 'event')} on its disk are not read"
+                turn.event("alarm", what, level="warning")
+            else:
+                turn.do(ReleaseMachine(vm.vm))
         turn.record(Ended(turn.now.wall_ns))
 
 
@@ -105,11 +128,14 @@ def order_end(turn: Turn) -> None:
 
 
 def _idle_ns(turn: Turn) -> int:
-    """For how long no row has got done, none has come to a sink, and no step of the end was done."""
+    """For how long no row has got done, none has come to a sink, no plan was made and no step of the end was done. Of a
+    step that is done again each row that is sent again counts once, but not for ever."""
     k, ending, now_ns = turn.knowledge, turn.knowledge.ending, turn.now.mono_ns
     end = k.durable.end
     done = k.counts.done + sum(map(sum, k.counts.latency.values()))
-    done += len(end.over) + len(end.finish) if end is not None else 0
+    done += k.durable.next_epoch + (len(end.over) + len(end.finish) if end is not None else 0)
+    if end is not None and ending.stuck < STUCK_MOST:
+        done += end.number + min(replayed(k), ending.replays)
     if done != ending.done[0]:
         ending.done = done, now_ns
     return now_ns - max(ending.done[1], ending.since_ns)

@@ -353,7 +353,8 @@ Stage = Literal["running", "ending", "draining", "settling", "leaving", "over"]
 @dataclass(slots=True)
 class RunEnd:
     """Where the end of the run stands (`execute/run_end.py`), since when. intake_ended_ns: UTC, when the offer ended.
-    blocks: VMs whose last samples are in. done: rows, and since when it is so many."""
+    blocks: VMs whose last samples are in. done: rows and steps, and since when it is so many. stuck: steps in which
+    nothing moved, since one was done. replays: rows sent again that count as a move, at most."""
 
     stage: Stage = "running"
     since_ns: int = 0
@@ -361,6 +362,8 @@ class RunEnd:
     intake_ended_ns: int = 0
     blocks: set[str] = field(default_factory=set)
     done: tuple[int, int] = (-1, 0)
+    stuck: int = 0
+    replays: int = 0
     reason: str = ""
 
 

@@ -73,6 +73,12 @@ def left_on_vms(k: Knowledge) -> int:
     return sum(gone.values()) + sum(rows for (_, vm), rows in unread(k).items() if vm not in gone)
 
 
+def held_on(k: Knowledge, vm: str) -> int:
+    """Events that were accepted and are on this VM's disk, of threads that are no more and of others."""
+    member = k.members.members.get(vm)
+    return k.durable.events_gone.get(vm, 0) or _accepted(k, member.report if member is not None else None, vm)
+
+
 def watch_lost_events(turn: Turn, changes: tuple[MembershipChange, ...]) -> None:
     """VMs were lost, left, or are heard again. Of one that was lost there is "back", "restarted" or both."""
     k = turn.knowledge

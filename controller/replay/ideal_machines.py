@@ -11,6 +11,7 @@ For tests in which things go wrong, `vm_kind` and the looks are to be overridden
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -282,8 +283,11 @@ class IdealVm:
                 if thread.task != task.name or _waits(thread, threads, desired):
                     continue
                 done = int(self.world.done / max(1, len(partitions)))
-                stopped = thread.leaving
-                yield m.SourceStatus(task.name, thread.partition, thread.thread, done, done, 0, 0, 0, stopped)
+                stopped = thread.leaving or desired.draining
+                rests = desired.end.number if desired.end is not None else 0
+                name = task.name, thread.partition, thread.thread
+                over = self.world.done >= self.world.rows
+                yield m.SourceStatus(*name, done, done, 0, 0, 0, stopped, over, rests=rests)
 
     def block(self) -> m.SampleBlock:
         self.blocks += 1
@@ -296,7 +300,7 @@ class IdealVm:
 
 class IdealWorld:
     """Ideal VMs around `loop`. account: says what is carried. rates: to be set by hand, (s after the
-    first tuple was due, rows/s). sampler: makes something of the blocks, which count nothing."""
+    first tuple was due, rows/s). sampler: makes something of the blocks, which count nothing. rows: of a source."""
 
     vm_kind: type[IdealVm] = IdealVm
     step_ns, report_ns = TICK_NS, NS // 2
@@ -309,8 +313,9 @@ class IdealWorld:
         rates: Sequence[tuple[float, float]] = (),
         wall_ns: int = 0,
         sampler: Sampler | None = None,
+        rows: float = math.inf,
     ) -> None:
-        self.loop, self.delays = loop, delays
+        self.loop, self.delays, self.rows = loop, delays, rows
         self._account = account
         self._rates = sorted(rates, reverse=True)
         self._sampler = sampler
@@ -409,7 +414,7 @@ class IdealWorld:
         if k.durable.schedule is None or k.topology is None:
             return
         able = self._account.supported_tps(k.topology) * self.step_ns / NS
-        self.done = min(k.durable.schedule.offered(self.now.wall_ns), self.done + able)
+        self.done = min(k.durable.schedule.offered(self.now.wall_ns), self.done + able, self.rows)
 
     def _plans_now(self) -> Iterator[t.Event]:
         made = [order for due_ns, order in self._plans if due_ns <= self.mono_ns]

@@ -193,7 +193,7 @@ def models_of(settings: UpSettings, work: Work, places: Places, say: Say) -> Pat
             told = task
 
         fresh = models_for(
-            shelf, folder, first, tell=tell, measure_side_effects=settings.measure_side_effects
+            shelf, folder, first, tell=tell, measure_side_effects=settings.measure_side_effects, say=say
         )
     if fresh:
         say(f"models measured; kept for next time in {shelf.folder}")

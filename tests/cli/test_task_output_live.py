@@ -38,9 +38,12 @@ class Store:
     def __call__(self, row):
         return None
 
+def forget(row):
+    "Lacks its return."
+
 flow = topology("speaking")
 numbers = flow.source("numbers", Counter)
-numbers >> flow.task("speak", Speak) >> flow.task("store", Store)
+numbers >> flow.task("speak", Speak) >> flow.task("forget", forget) >> flow.task("store", Store)
 """
 
 
@@ -52,7 +55,7 @@ def test_on_the_console_live_and_past(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "flow.py").write_text(FLOW)
     (tmp_path / "models").mkdir()
-    for task in ("speak", "store"):
+    for task in ("speak", "forget", "store"):
         points = [{"threads": n, "rate_tps": 400.0, "cpu": 0.5, "memory": 0.1} for n in (1, 2)]
         model = {"schema": "headgate/model/v1", "task": task, "points": points}
         (tmp_path / "models" / f"{task}.json").write_text(json.dumps(model))
@@ -69,4 +72,6 @@ def test_on_the_console_live_and_past(tmp_path: Path, monkeypatch: pytest.Monkey
         for seen in (live, console, past):
             assert f"| {text}\n" in seen
     assert "vm1/" in live and "| last words\n" in past and "| last words\n" in console
+    assert "returned None, and that went on as a row: return the row" in console, "once is enough"
+    assert console.count("| warning: task 'forget' (") == 1
     assert "from a child" in logs("--since", "1h") and "from a child" not in past

@@ -8,9 +8,11 @@ import io
 import json
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -130,6 +132,138 @@ def test_headers_that_name_no_columns(tmp_path: Path, text: str, word: str) -> N
     with pytest.raises(InvalidInput) as refused:
         all_of(opened(tmp_path, tmp_path / "a.csv"))
     assert word in "\n".join(refused.value.lines())
+
+
+# ── Parquet ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_row_of_parquet_is_found_by_its_row_group(tmp_path: Path) -> None:
+    """Those before it are not read again."""
+    count, group = 60_000, 5_000
+    rows = pa.table({"id": range(count), "text": [f"row {number} of {count}" for number in range(count)]})
+    parquet.write_table(rows, tmp_path / "a.parquet", row_group_size=group, compression="none")
+    source = opened(tmp_path, tmp_path / "a.parquet")
+    assert [row["id"] for row in all_of(source, 7_000)] == list(range(count))
+    before = bytes_read()
+    assert [row["id"] for row in source.read(50_003, 3)] == [50_003, 50_004, 50_005]
+    assert bytes_read() - before < (tmp_path / "a.parquet").stat().st_size // 3
+    assert source.read(0, 1) == [{"id": 0, "text": f"row 0 of {count}"}]
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    groups=st.lists(st.integers(0, 2500), max_size=5),
+    asked=st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 3000)), max_size=6),
+)
+def test_any_row_of_parquet_can_be_read_again(
+    tmp_path: Path, groups: list[int], asked: list[tuple[int, int]]
+) -> None:
+    with parquet.ParquetWriter(tmp_path / "a.parquet", pa.schema([("id", pa.int64())])) as writer:
+        for number, rows in enumerate(groups):
+            begin = sum(groups[:number])
+            writer.write_table(pa.table({"id": pa.array(range(begin, begin + rows), pa.int64())}))
+    ids, source = list(range(sum(groups))), opened(tmp_path, tmp_path / "a.parquet")
+    forgotten(tmp_path)
+    for position, limit in asked:
+        try:
+            assert [row["id"] for row in source.read(position, limit)] == ids[position : position + limit]
+        except Exhausted:
+            assert position >= len(ids)
+
+
+def test_times_of_parquet_are_python_s_own(tmp_path: Path) -> None:
+    """As pandas writes them: to the nanosecond."""
+    times = {
+        "stamp": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", "UTC")),
+        "took": pa.array([1_500], pa.duration("ns")),
+        "clock": pa.array([3_600_000_001_999], pa.time64("ns")),
+        "none": pa.array([None], pa.timestamp("ns")),
+    }
+    parquet.write_table(pa.table(times), tmp_path / "a.parquet")
+    (row,) = all_of(opened(tmp_path, tmp_path / "a.parquet"))
+    assert row == {
+        "stamp": datetime.fromtimestamp(1_700_000_000, UTC).replace(microsecond=123_456),
+        "took": timedelta(microseconds=1),
+        "clock": time(1, 0, 0, 1),
+        "none": None,
+    }
+    assert {type(value) for value in row.values()} == {datetime, timedelta, time, type(None)}
+
+
+def test_parquet_that_is_damaged_or_none_or_followed_is_refused(tmp_path: Path) -> None:
+    table = pa.table({"id": range(20_000)})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=10_000, compression="none")
+    with pytest.raises(InvalidInput, match="cannot follow"):
+        opened(tmp_path, tmp_path / "a.parquet", follow=True).read(0, 1)
+    forgotten(tmp_path)
+    data = bytearray((tmp_path / "a.parquet").read_bytes())
+    second = parquet.ParquetFile(tmp_path / "a.parquet").metadata.row_group(1).column(0)
+    at = second.dictionary_page_offset or second.data_page_offset
+    data[at : at + 16] = b"\xff" * 16
+    (tmp_path / "a.parquet").write_bytes(data)
+    source = opened(tmp_path, tmp_path / "a.parquet")
+    assert source.read(0, 2) == [{"id": 0}, {"id": 1}]
+    with pytest.raises(InvalidInput, match="from about row 8,192 on"):
+        source.read(2, 19_998)
+    forgotten(tmp_path)
+    parquet.write_table(pa.table([[1], [2]], names=["a", "a"]), tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput) as refused:
+        opened(tmp_path, tmp_path / "a.parquet").read(0, 1)
+    assert refused.value.faults == ("column 'a' is there twice",)
+    forgotten(tmp_path)
+    (tmp_path / "a.parquet").write_text("a,b\n1,2\n")
+    with pytest.raises(InvalidInput, match="as Parquet"):
+        opened(tmp_path, tmp_path / "a.parquet").read(0, 1)
+
+
+# ── files elsewhere ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Any]:
+    """A file system of fsspec's that is no folder of this machine."""
+    system = fsspec.filesystem("memory")
+    yield system
+    system.rm("/in", recursive=True)
+
+
+def test_files_elsewhere_are_read_as_those_here(tmp_path: Path, elsewhere: Any) -> None:
+    for name, first in (("b.parquet", 3), ("a.parquet", 0)):
+        out = io.BytesIO()
+        parquet.write_table(pa.table({"id": range(first, first + 3)}), out)
+        elsewhere.pipe(f"/in/{name}", out.getvalue())
+    elsewhere.pipe("/in/.hidden", b"")
+    elsewhere.pipe("/in/more/c.csv.gz", gzip.compress(b"id\n6\n7\n"))
+    rows = [{"id": number} for number in range(6)]
+    for path in ("memory://in", "memory://in/*.parquet"):
+        source = opened(tmp_path, path)
+        assert all_of(source, 4) == rows and source.read(2, 2) == rows[2:4]
+        forgotten(tmp_path)
+    assert all_of(opened(tmp_path, "memory://in/more/c.csv.gz")) == [{"id": 6}, {"id": 7}]
+    with pytest.raises(InvalidInput, match="cannot read memory://in/none") as none:
+        opened(tmp_path, "memory://in/none*")
+    assert none.value.cause == "there is no such file"
+    with pytest.raises(InvalidInput, match="cannot follow"):
+        FilesSource("memory://in/a.parquet", follow=True)
+
+
+def test_a_file_elsewhere_that_changes_gives_no_wrong_row(
+    tmp_path: Path, elsewhere: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.topology_runtime.connectors.files.LOOK_S", 0.0)
+    elsewhere.pipe("/in/a.txt", b"".join(b"%d\n" % number for number in range(100_000)))
+    source = opened(tmp_path, "memory://in/a.txt")
+    assert source.read(0, 2) == ["0", "1"]
+    elsewhere.pipe("/in/a.txt", b"other\n")
+    for again in (source, opened(tmp_path, "memory://in/a.txt")):
+        with pytest.raises(InvalidInput, match="changed while it was read"):
+            again.read(2, 2)
+
+
+def test_what_fsspec_lacks_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"cannot read odd://bucket/a.csv") as unknown:
+        opened(tmp_path, "odd://bucket/a.csv")
+    assert "odd" in str(unknown.value.cause)
 
 
 # ── positions ───────────────────────────────────────────────────────────────────────────────────────────

@@ -82,6 +82,8 @@ class FakeSource:
     acked: int = 0
     reading: bool = False
     stopped: bool = False
+    exhausted: bool = False
+    rests: int = 0  # the last step of the end that it has done
 
 
 class FakeVm(IdealVm):
@@ -156,7 +158,8 @@ class FakeVm(IdealVm):
         source = self.sources.setdefault(thread.thread, FakeSource(thread.thread))
         named = any(at.slot == thread.slot and at.incarnation == worker.incarnation for at in desired.workers)
         leaving = thread.leaving and desired.phase != "prepared"
-        if leaving or desired.draining:
+        whole = desired.end is not None and desired.end.whole and not source.exhausted
+        if leaving or (desired.draining and not whole):
             source.reading = False
         elif not source.reading and named:
             for start in desired.starts:
@@ -173,12 +176,19 @@ class FakeVm(IdealVm):
         schedule = self.desired.schedule if self.desired else None
         for source in self.sources.values():
             if source.reading and schedule is not None:
-                source.emitted = max(source.emitted, schedule.due(wall_ns))
+                source.emitted = max(source.emitted, min(schedule.due(wall_ns), self.world.rows))
+                source.exhausted = schedule.due(wall_ns) > self.world.rows
+                draining = self.desired is not None and self.desired.draining
+                source.reading = not (source.exhausted and draining)
             if not self.world.hold_acks:
                 source.acked = min(source.emitted, source.acked + self.world.acks_at_once)
             if not source.reading and self.desired is not None and source.acked == source.emitted:
                 thread = next((t for t in self.desired.threads if t.thread == source.thread), None)
                 source.stopped = thread is not None and (thread.leaving or self.desired.draining)
+            end = self.desired.end if self.desired is not None else None
+            rests = not source.reading and (source.acked == source.emitted or (end and end.step == "again"))
+            if end is not None and rests and end.number > source.rests and not self.world.hold_steps:
+                source.rests = end.number
 
     def report(self) -> m.Report:
         self.reports += 1
@@ -187,7 +197,11 @@ class FakeVm(IdealVm):
         workers = tuple(self._worker_now(slot, one, marks) for slot, one in sorted(self.workers.items()))
         live = {t for worker in self.workers.values() if worker.state == "running" for t in worker.threads}
         sources = tuple(
-            m.SourceStatus("source", 0, s.thread, s.emitted, s.acked, 0, s.emitted - s.acked, 0, s.stopped)
+            m.SourceStatus(
+                *("source", 0, s.thread, s.emitted, s.acked, 0, s.emitted - s.acked, 0, s.stopped),
+                exhausted=s.exhausted,
+                rests=-s.rests if self.world.lose_rows else s.rests,
+            )
             for s in self.sources.values()
             if s.thread in live
         )
@@ -279,6 +293,8 @@ class World(IdealWorld):
         self._compared: Durable | None = None
         self._folded: tuple[int, Durable] = (0, Durable())
         self.hold_acks, self.acks_at_once = False, 1 << 40
+        self.hold_steps = False  # of the end of the input: none is done
+        self.lose_rows = False  # … nor can be
         self.settings = ControllerSettings("test", initial=tuple(vms), **settings)
         self.submitted = Submitted(TOPOLOGY, MODELS, ((0.0, rate_tps),), 0.0, (), WALL0)
         self.inputs: list[bytes] = []

@@ -465,3 +465,17 @@ def test_of_many_plans_the_first_and_the_newest_are_known_and_the_others_counted
     assert told["operator"] == sum(1 for epoch in range(2, more) if not epoch % 3)
     found = summary(world.loop.view(world.now))
     assert len(found["plans"]) + found["plans_dropped"] == more - 1
+
+
+def test_a_machine_is_not_given_back_before_the_events_on_it_are_read() -> None:
+    world = World((vm("vm1"),), rate_tps=900.0, spare=vm("spare"), max_vms=2).start().until("committed")
+    world.run(20)
+    (had,) = {one.vm for one in world.durable.machines}
+    world.ask("rate_set", rate_tps=60.0)
+    world.until("switched", 60)  # nothing is to be left there
+    world.vms[had].spools = left = (m.SpoolLeft("source", 0, 40, 90, "earlier", 3),)
+    for _ in range(240):
+        world.run(0.25)
+        if had not in world.vms or world.vms[had].spools != left:
+            break
+    assert had in world.vms, "a source went there first"

@@ -8,8 +8,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -38,16 +41,20 @@ def topology(*tasks: Task) -> Topology:
     return Topology("t", tuple(chain), tuple(edges))
 
 
-def shelf_of(topology: Topology, cache: Path, cores: float = CORES, *user_paths: str) -> Shelf:
-    return Shelf(topology, user_paths, cores, MEMORY_BYTES, cache=cache)
-
-
 SPIN = Task(
     "spin", run="headgate.topology_runtime.tasks.computing:Spin", params={"cpu_ms": 2.0}, side_effects=False
 )
 WAIT = Task(
     "wait", run="headgate.topology_runtime.tasks.waiting:Wait", params={"ms": 20.0}, side_effects=False
 )
+
+
+def measured_now(
+    t: Topology, paths: tuple[str, ...], cores: float, memory_bytes: int, cache: Path, **more: Any
+) -> tuple[Path, list[str]]:
+    """The folder of models, and which were measured."""
+    folder = cache / "of-run"
+    return folder, models_for(Shelf(t, paths, cores, memory_bytes, cache=cache / "kept"), folder, **more)
 
 
 @pytest.fixture(autouse=True)
@@ -84,8 +91,10 @@ def wait_until_nothing_is_left(temporary: Path, seconds: float = 1.0) -> None:
 def test_computing_is_flat_and_waiting_rises_and_all_is_kept(tmp_path: Path) -> None:
     heard: list[tuple[str, int, int, int]] = []
     t = topology(SPIN, WAIT)
-    folder, shelf = tmp_path / "models", shelf_of(t, tmp_path)
-    assert models_for(shelf, folder, seconds=0.6, tell=lambda *line: heard.append(line)) == ["spin", "wait"]
+    folder, fresh = measured_now(
+        t, (), CORES, MEMORY_BYTES, seconds=0.6, tell=lambda *line: heard.append(line), cache=tmp_path
+    )
+    assert fresh
     models = {name: json.loads((folder / f"{name}.json").read_text()) for name in ("spin", "wait")}
     spin, wait = ([p["rate_tps"] for p in models[name]["points"]] for name in ("spin", "wait"))
     assert not models["spin"]["waiting"] and models["wait"]["waiting"]
@@ -93,7 +102,7 @@ def test_computing_is_flat_and_waiting_rises_and_all_is_kept(tmp_path: Path) -> 
     assert wait[2] > 2.5 * wait[0]
     assert wait[0] <= 50.0 and (spin[0] <= 33.0 or models["spin"]["binding"] == "affinity")
     assert models["spin"]["slot"]["cores"] == CORES and heard[-1][2] == heard[-1][3] > 0
-    assert models_for(shelf, folder) == [] and shelf.lacking() == []
+    assert measured_now(t, (), CORES, MEMORY_BYTES, cache=tmp_path) == (folder, [])
     wait_until_nothing_is_left(tmp_path)
 
 
@@ -109,8 +118,34 @@ def test_a_task_that_fails_is_one_error_and_nothing_is_left(tmp_path: Path, code
     (tmp_path / "mine.py").write_text(code)
     t = topology(Task("work", run="mine:work"), SPIN)
     with pytest.raises(HeadgateError) as caught:
-        models_for(shelf_of(t, tmp_path, 0.2, str(tmp_path)), tmp_path / "models", seconds=0.3)
+        measured_now(t, (str(tmp_path),), 0.2, MEMORY_BYTES, seconds=0.3, cache=tmp_path)
     assert any(word in " ".join(caught.value.lines()) for word in words.split("|"))
+    wait_until_nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("victim", ["collect_rows", "topology_runtime.worker"])
+def test_a_process_that_is_killed_costs_what_it_measured_and_is_told_of(tmp_path: Path, victim: str) -> None:
+    """At once when it is seen, and again every time: whatever it is at, the rest is measured, or nothing is."""
+    said: list[str] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        while not over.wait(0.02):
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                with suppress(OSError):
+                    command = path.read_bytes().replace(b"\0", b" ").decode()
+                    if victim in command and str(tmp_path) in command:
+                        os.kill(int(path.parent.name), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        folder, fresh = measured_now(topology(SPIN, WAIT), (), CORES, MEMORY_BYTES, tmp_path, say=said.append)
+    finally:
+        over.set()
+        killer.join()
+    assert fresh == [] and said and all("killed" in line and "signal 9" in line for line in said)
+    assert all(json.loads((folder / f"{name}.json").read_text())["unmeasured"] for name in ("spin", "wait"))
     wait_until_nothing_is_left(tmp_path)
 
 
@@ -130,7 +165,7 @@ def test_a_calibration_that_is_stopped_leaves_nothing(tmp_path: Path, number: si
     process.wait(5.0)
     process.stderr.close()
     if number == signal.SIGKILL:  # the next one sweeps what no process could remove any more
-        models_for(shelf_of(topology(SPIN), tmp_path, 0.2), tmp_path / "models", seconds=0.2)
+        measured_now(topology(SPIN), (), 0.2, MEMORY_BYTES, seconds=0.2, cache=tmp_path)
     wait_until_nothing_is_left(tmp_path)
 
 
@@ -142,13 +177,16 @@ def test_a_sink_is_run_on_no_sample_unless_asked(tmp_path: Path) -> None:
         params={"path": str(written)},
     )
     t = topology(SPIN, store)
-    folder, shelf = tmp_path / "models", shelf_of(t, tmp_path / "cache")
-    assert models_for(shelf, folder, seconds=0.3) == ["spin"] and not written.exists()
+    folder, fresh = measured_now(t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache")
+    assert fresh and not written.exists()
     stand_in = json.loads((folder / "store.json").read_text())
     assert stand_in["unmeasured"] and len(json.loads((folder / "spin.json").read_text())["points"]) >= 1
-    assert models_for(shelf, folder, seconds=0.3) == [] and not written.exists()
-    asked = models_for(shelf, folder, seconds=0.3, measure_side_effects=True)
-    assert asked == ["store"] and written.stat().st_size > 0
+    again = measured_now(t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache")
+    assert again == (folder, []) and not written.exists()
+    asked = measured_now(
+        t, (), CORES, MEMORY_BYTES, seconds=0.3, cache=tmp_path / "cache", measure_side_effects=True
+    )
+    assert asked == (folder, ["store"]) and written.stat().st_size > 0
     measured = json.loads((folder / "store.json").read_text())
     assert "unmeasured" not in measured and measured["points"][0]["rate_tps"] < 1e6
     wait_until_nothing_is_left(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -50,13 +51,13 @@ def moments(
     seconds: float,
     steps: Sequence[tuple[float, float]] = STEPS,
     rates: Sequence[tuple[float, float]] = (),
+    rows: float = math.inf,
     **given: Any,
 ) -> list[Moment]:
-    """A run of so many seconds."""
+    """A run of so many seconds; its source has so many rows."""
     loop = Loop(settings(**given), submitted(steps))
-    return list(
-        IdealWorld(loop, IdealAccount(), rates=rates, wall_ns=WALL_NS + 1_000_000_000).moments(seconds)
-    )
+    wall_ns = WALL_NS + 1_000_000_000
+    return list(IdealWorld(loop, IdealAccount(), rates=rates, wall_ns=wall_ns, rows=rows).moments(seconds))
 
 
 def write(folder: Path, found: Sequence[Moment]) -> Path:

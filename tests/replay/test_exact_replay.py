@@ -12,6 +12,7 @@ import pytest
 from recorded_runs import input_of, later, moments, settings, submitted, write
 
 from headgate.controller.core.loop import Loop
+from headgate.controller.execute.end_of_input import EVERY_SOURCE
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.journal_records import Record
 from headgate.controller.models.model_data import model_data
@@ -50,6 +51,17 @@ def edited(path: Path, edit: Callable[[list[str]], None]) -> None:
 @pytest.fixture(scope="module")
 def found() -> list[Moment]:
     return moments(14.0)
+
+
+def test_a_run_whose_input_ends_ends_and_is_decided_the_same_again(tmp_path: Path) -> None:
+    found = moments(60.0, rows=600)
+    (finish,) = [i for moment in found for i in moment.instructions if isinstance(i, t.Finish)]
+    assert finish.summary is not None and finish.summary["ended"] == EVERY_SOURCE
+    tuples = finish.summary["tuples"]
+    assert (tuples["acked"], tuples["left"], tuples["lost"]) == (600, 0, 0)
+    comparison = replayed(write(tmp_path, found))
+    lines = (tmp_path / "decisions.jsonl").read_text().splitlines()
+    assert comparison == PolicyComparison(len(lines), 0, None)
 
 
 def test_a_run_with_a_re_plan_is_decided_the_same_again(tmp_path: Path, found: list[Moment]) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 
 from headgate import (
     Context,
@@ -26,6 +30,7 @@ from headgate import (
 )
 from headgate.tasks import CountByKey, Join
 from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.testing import input_rows
 
 
 class Numbers(Source):
@@ -71,6 +76,24 @@ def last(result: testing.Result) -> list[Any]:
 
 
 # ── rows of sinks ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_task_that_lacks_its_return_is_told_of_and_a_sink_is_not() -> None:
+    def forgets(row: int) -> None:
+        """Lacks its return."""
+
+    @batched
+    def forgets_all(rows: list[int]) -> list[None]:
+        return [None for _ in rows]
+
+    for forgetful in (forgets, forgets_all):
+        with pytest.warns(UserWarning, match="task 'task0' .* return the row") as told:
+            assert last(testing.run(line_of(forgetful, lambda row: row), {"numbers": [1, 2]})) == [None, None]
+        place = f"({__file__}:{forgetful.__code__.co_firstlineno})"
+        assert len(told) == 1 and place in str(told[0].message) and told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        testing.run(line_of(lambda row: row, forgets), {"numbers": [1, 2]})
 
 
 def test_a_sink_gives_what_it_returned_or_the_row_where_that_is_none() -> None:
@@ -180,6 +203,17 @@ def test_leaving_a_debugger_ends_the_run() -> None:
 
     with pytest.raises(BdbQuit):
         testing.run(line_of(stopped), {"numbers": [1]})
+
+
+def test_leaving_a_debugger_in_an_async_task_ends_the_run_too() -> None:
+    from bdb import BdbQuit
+
+    async def quits(row: int) -> int:
+        await asyncio.sleep(0)
+        raise BdbQuit
+
+    with pytest.raises(BdbQuit):
+        testing.run(line_of(quits, keep), {"numbers": [1, 2]})
 
 
 # ── state, windows, time ────────────────────────────────────────────────────────────────────────
@@ -432,3 +466,35 @@ def test_a_task_without_code_is_an_error() -> None:
     with pytest.raises(InvalidInput, match="planned") as raised:
         testing.run(flow, {"numbers": [1]})
     assert "'later' can be planned, not run" in "".join(raised.value.faults)
+
+
+def test_a_flow_runs_where_an_event_loop_runs_already() -> None:
+    """As in a notebook, or in a test that is async itself."""
+
+    async def cell() -> testing.Result:
+        return testing.run(line_of(AsksSoon, both, keep), {"numbers": [1, 2]})
+
+    result = asyncio.run(cell())
+    assert last(result) == [10, -10, 5, -5] and result.dead_letters == []
+
+
+def test_a_test_imports_what_workers_need_only_when_it_runs_something() -> None:
+    """So that it begins at once."""
+    code = "import sys, headgate.testing\nprint([name for name in sys.modules if 'wire' in name or 'worker' in name])"
+    said = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    ).stdout
+    assert said == "[]\n"
+
+
+def test_a_look_at_a_flow_ends_where_its_source_gives_no_more(capsys: pytest.CaptureFixture[str]) -> None:
+    """Though it says no end, as at first; how long that is waited for is no matter here."""
+
+    class Three(Source):
+        def read(self, position: int, limit: int) -> Sequence[int]:
+            return [1, 2, 3][position : position + limit]
+
+    waited: list[float] = []
+    assert [rows for _, rows in input_rows.read("numbers", Three(), 100, waited.append)] == [[1, 2, 3]]
+    assert sum(waited) >= input_rows.QUIET_S
+    assert "gives no more rows after 3 and has not ended: raise `Exhausted` there" in capsys.readouterr().err

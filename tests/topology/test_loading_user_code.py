@@ -156,7 +156,7 @@ def test_the_answer_is_the_last_line_and_prints_go_to_stderr(project: Path) -> N
     assert time.monotonic() - began < 60, "a thread of user code kept the loader"
     lines = done.stdout.decode().splitlines()
     assert len(lines) == 1
-    assert json.loads(lines[0])["schema"] == "headgate/topology/v1"
+    assert json.loads(lines[0])["topology"]["schema"] == "headgate/topology/v1"
     assert {b"from python", b"from a child"} <= set(done.stderr.splitlines())
 
 
@@ -301,3 +301,33 @@ def test_a_file_with_one_topology_names_it(project: Path) -> None:
     write(project, "none.py", "topology = 1")
     assert "name one at its top level" in "\n".join(refused("none.py").lines())
     assert "no such file; did you mean 'one.py'?" in str(refused("onee.py"))
+
+
+def test_folders_that_a_module_puts_on_the_import_path_are_told(tmp_path: Path) -> None:
+    """As many do: other processes import the tasks by their own modules, not through this one."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "cleaning.py").write_text("def clean(row):\n    return row\n")
+    (tmp_path / "flow.py").write_text(
+        "import os, sys\n"
+        "sys.path.append(os.path.join(os.path.dirname(__file__), 'lib'))\n"
+        "from cleaning import clean\n"
+        "from headgate import topology\n"
+        "from headgate.tasks import Counter\n"
+        "flow = topology('t')\n"
+        "flow.source('s', Counter) >> flow.task('clean', clean)\n"
+    )
+    found = load(f"{tmp_path / 'flow.py'}:flow")
+    assert found.user_paths[-1] == str(tmp_path / "lib")
+
+
+def test_a_flow_that_its_file_runs_is_not_run_where_the_file_is_imported(project: Path) -> None:
+    """As scripts end; every process that takes a task from it would run it all."""
+    write(project, "words.py", WORDS + "\n    result = flow.run({'lines': ['a b']})\n    print(result)\n")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "headgate.topology_runtime.api.loading", "words:flow", str(project)],
+        capture_output=True,
+        timeout=PATIENCE_S,
+        text=True,
+    )
+    assert done.returncode == 0 and "run() is left out" in done.stderr
+    assert done.stderr.splitlines()[1:] == ["<result: ; 0 dead letters>"]

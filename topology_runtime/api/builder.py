@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -33,7 +34,7 @@ from headgate.topology_runtime.api.logic import (
     kind_of,
 )
 from headgate.topology_runtime.api.plugins import reference_of_plugin
-from headgate.topology_runtime.api.references import reference_of
+from headgate.topology_runtime.api.references import being_imported, reference_of
 from headgate.topology_runtime.api.task_functions import as_coded, call_faults, type_faults
 from headgate.topology_runtime.api.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
 from headgate.topology_runtime.api.validate import raise_if_any, rule_faults
@@ -262,9 +263,13 @@ class Builder:
     def run(self, inputs: Mapping[str, Iterable[Any]] | None = None, *, rows: int = 100) -> Result:
         """Run it here and now, in this process, and print what reaches its sinks as it comes: at most `rows` rows of
         each source, or of `inputs` all. Sinks do what they do. For a notebook or a script; `headgate up` runs it for
-        real, `headgate.testing` tests it."""
+        real, `headgate.testing` tests it. At the end of a file, it does nothing where headgate imports that file."""
         from headgate.topology_runtime.testing.in_process import run_here, show
+        from headgate.topology_runtime.testing.run_results import Result
 
+        if being_imported():
+            print(f"topology {self.name}: run() is left out, as this file is only imported", file=sys.stderr)
+            return Result({}, [], {})
         return run_here(self, inputs, rows, show)
 
     def _add(self, task: Task, run: Run | None) -> End:

@@ -72,6 +72,8 @@ def main(arguments: Sequence[str]) -> NoReturn:
     limit = threading.Timer(options.limit_s, _give_up, (answer, options, threading.get_ident()))
     limit.daemon = True
     limit.start()
+    use_paths(options.paths)
+    known = list(sys.path)
     try:
         topology = loaded(options.reference, options.paths, options.runs)
     except HeadgateError as error:
@@ -79,7 +81,12 @@ def main(arguments: Sequence[str]) -> NoReturn:
     except BaseException as error:  # user code may raise anything, SystemExit too
         what = f"{options.reference}: raised {type(error).__name__}"
         answer.fail(InvalidInput(what, cause=last_lines(error)))
-    answer.give(document_of(topology), 0)
+    answer.give({"topology": document_of(topology), "paths": _paths_added(known)}, 0)
+
+
+def _paths_added(known: Sequence[str]) -> list[str]:
+    """Folders that user code has put on its import path: its tasks' processes need them too."""
+    return [os.path.abspath(path) for path in sys.path if path not in known and os.path.isdir(path)]
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -7,7 +7,8 @@ topology, so that a hanging or crashing import harms no daemon, and a user's own
 
     python -P -m headgate.topology_runtime.api.loading [--runs] [--limit-s S] REFERENCE PATH…
 
-Its last line on stdout is the topology as JSON, or `{"error": {…}}`; what user code prints goes to stderr.
+Its last line on stdout is `{"topology": {…}, "paths": […]}`, or `{"error": {…}}`; what user code prints goes to
+stderr.
 REFERENCE `-` is a topology as JSON on stdin.
 """
 
@@ -43,7 +44,8 @@ FORMS = f"FILE{'|'.join(PARSERS)}, file.py, file.py:attribute, module:attribute 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A valid topology, and the folders from which its `run`s are imported (first in the import path)."""
+    """A valid topology, and the folders from which its `run`s are imported (first in the import path): also those that
+    its code itself has put there."""
 
     topology: Topology
     user_paths: tuple[str, ...]
@@ -59,7 +61,8 @@ def load(
     place = _locate(reference)
     user_paths = place.user_paths(paths)
     if place.file is None or runs:
-        topology = _in_loader(place.target, user_paths, runs, limit_s, b"", reference)
+        topology, added = _in_loader(place.target, user_paths, runs, limit_s, b"", reference)
+        user_paths = tuple(dict.fromkeys((*user_paths, *added)))
     else:
         topology, _ = topology_of(with_references(read_data(place.file)), reference)
     return Loaded(topology, user_paths)
@@ -69,7 +72,7 @@ def check_runs(topology: Topology, user_paths: Sequence[str], limit_s: float = L
     """The topology with the kinds of its code, every `run` tried in a loader process. Raises InvalidInput
     that lists those that are missing, cannot be imported, or do not fit their kind and params."""
     data = msgspec.json.encode(document_of(topology))
-    return _in_loader("-", user_paths, True, limit_s, data, f"topology {topology.name!r}")
+    return _in_loader("-", user_paths, True, limit_s, data, f"topology {topology.name!r}")[0]
 
 
 # ── what is named ───────────────────────────────────────────────────────────────────────────────
@@ -141,8 +144,9 @@ def _python_file(file: Path, attribute: str) -> _Place:
 
 def _in_loader(
     target: str, user_paths: Sequence[str], runs: bool, limit_s: float, stdin: bytes, what: str
-) -> Topology:
-    """Run the loader process and read its answer. It is gone when this returns, however it ends."""
+) -> tuple[Topology, list[str]]:
+    """Run the loader process and read its answer: the topology, and folders that its code has put on the import path.
+    It is gone when this returns, however it ends."""
     import subprocess
     import tempfile
 
@@ -181,7 +185,7 @@ def _answer_on(pipe: int, timeout_s: float) -> bytes | None:
     return out
 
 
-def _topology_in(out: bytes, code: int, what: str) -> Topology:
+def _topology_in(out: bytes, code: int, what: str) -> tuple[Topology, list[str]]:
     try:
         answer = msgspec.json.decode(out.strip().rpartition(b"\n")[2])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -192,7 +196,7 @@ def _topology_in(out: bytes, code: int, what: str) -> Topology:
         ) from error
     if "error" in answer:
         raise InvalidInput(**answer["error"])
-    return topology_of_document(answer)
+    return topology_of_document(answer["topology"]), answer["paths"]
 
 
 if __name__ == "__main__":

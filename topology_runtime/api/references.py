@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,8 +48,17 @@ def resolve(reference: str) -> Any:
     return value
 
 
+_importing = threading.local()
+
+
+def being_imported() -> bool:
+    """Is user code imported here by another process's name of it, and not run by its user?"""
+    return bool(getattr(_importing, "depth", 0))
+
+
 def import_module(name: str) -> ModuleType:
     """The module, with what its code raises told as a fault of that code."""
+    _importing.depth = getattr(_importing, "depth", 0) + 1
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -60,6 +70,8 @@ def import_module(name: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:
         raise _failed(name, error) from error
+    finally:
+        _importing.depth -= 1
 
 
 def _failed(name: str, error: BaseException) -> InvalidInput:

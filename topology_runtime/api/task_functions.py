@@ -297,6 +297,16 @@ def _fits(gives: Any, takes: Any) -> bool:
         return True
 
 
+def gave_none(task: str, run: Any) -> str:
+    """What to say of a task from whose calls None went on as a row."""
+    code = getattr(inspect.unwrap(_called(run)), "__code__", None)
+    place = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+    return (
+        f"task {task!r}{place} returned None, and that went on as a row: return the row "
+        "(@keep_if leaves rows out, @flat_map gives none or many)"
+    )
+
+
 # What an unmarked function or callable may be declared as; the mark only spares the declaration.
 CALLED_KINDS = ("map", "flat_map", "filter")
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import glob as globs
 import os
 import struct
+import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 from zlib import crc32
 
 import msgspec
@@ -29,12 +30,15 @@ from headgate.topology_runtime.connectors.record_formats import (
     TextRecords,
     format_of,
 )
+from headgate.topology_runtime.connectors.remote_files import found_at, is_remote, opened_at, version_of
 from headgate.topology_runtime.errors import BadRow, InvalidInput
 from headgate.topology_runtime.platform.disk import write_whole
 
 EMPTIED = "it was emptied, or written anew"
 GIVEN = struct.Struct("<qq")  # of what is followed: the next record, and its byte in the newest file
+BY_LINE = (TextRecords, JsonRecords)  # formats that can be followed
 EVERY = 1024  # records between two places that are kept
+LOOK_S = 1.0  # so often a file elsewhere is looked at while it is read
 HEAD_BYTES = 256  # by which a file that was written anew is told
 
 
@@ -53,9 +57,10 @@ class FileSeen(msgspec.Struct):
 
 
 class FilesSource(Source[Any]):
-    """Records of files. path: a file, a folder or a glob. format: text, csv, json (one value a line) or parquet; left
-    out, the file's name says it. types, delimiter: of CSV, where its first records do not say them. Text is a string
-    a line, without blank ones; CSV and Parquet are dicts. What cannot be read becomes a dead letter.
+    """Records of files. path: a file, a folder or a glob, here or elsewhere (`s3://…`: with fsspec). format: text, csv,
+    json (one value a line) or parquet; left out, the file's name says it. types, delimiter: of CSV, where its first
+    records do not say them. Text is a string a line, without blank ones; CSV and Parquet are dicts. What cannot be
+    read becomes a dead letter.
 
     Raises InvalidInput for files that are not there, or change while they are read."""
 
@@ -73,9 +78,9 @@ class FilesSource(Source[Any]):
     ) -> None:
         if format is not None and format not in FORMATS:
             raise InvalidInput(f"invalid format {format!r}", hint=f"one of {', '.join(FORMATS)}")
-        if follow and (repeat or globs.has_magic(path) or os.path.isdir(path)):
-            raise InvalidInput(f"cannot follow {path}", cause="follow=True is for one file, read once")
-        self._path, self._format = os.path.abspath(path), format
+        if follow and (repeat or is_remote(path) or globs.has_magic(path) or os.path.isdir(path)):
+            raise InvalidInput(f"cannot follow {path}", cause="follow=True is for one file here, read once")
+        self._path, self._format = path if is_remote(path) else os.path.abspath(path), format
         self._follow, self._repeat = follow, repeat
         self._types, self._delimiter = types, delimiter
         self._first, self._stride = 0, 1
@@ -86,7 +91,8 @@ class FilesSource(Source[Any]):
         self._records: RecordReader | None = None
         self._number = -1  # of the file that is open
         self._at = 0  # the next record
-        self._places: list[tuple[int, int, int]] = []  # record, file, byte
+        self._places: list[tuple[int, int, int]] = []  # record, file, its place there
+        self._look_s = 0.0  # when a file elsewhere is looked at again
         self._total: int | None = None  # records of all files, once known
 
     def open(self, context: Context) -> None:
@@ -130,6 +136,9 @@ class FilesSource(Source[Any]):
 
     def _found(self) -> list[str]:
         path = self._path
+        if is_remote(path):
+            found = found_at(path)
+            return found or _no_file(path, "there is no such file")
         if os.path.isdir(path):
             path = os.path.join(globs.escape(path), "*")
         found = [path] if os.path.lexists(path) else sorted(globs.glob(path, recursive=True))
@@ -139,9 +148,7 @@ class FilesSource(Source[Any]):
         odd = [name for name in found if not os.path.isfile(name)]
         if odd or not found:
             cause = f"{odd[0]} is no plain file" if odd else "there is no such file"
-            raise InvalidInput(
-                f"cannot read {self._path}", cause=cause, hint="a file, a folder or a glob like 'in/*.csv'"
-            )
+            _no_file(path, cause)
         return found
 
     def _keep(self) -> None:
@@ -226,10 +233,11 @@ class FilesSource(Source[Any]):
     def _open(self, number: int, byte: int) -> None:
         self._close_file()
         seen = self._files[number]
-        self._file, self._number = open(self._where(seen), "rb"), number  # noqa: SIM115 `close` ends it
+        where, self._number = self._where(seen), number
+        self._file = opened_at(where) if is_remote(where) else open(where, "rb")  # noqa: SIM115 `close` ends it
         try:
             self._records = self._made(seen, self._file, byte)
-            if self._follow and self._records.place is None:
+            if self._follow and not (isinstance(self._records, BY_LINE) and self._records.place is not None):
                 raise InvalidInput(f"cannot follow {seen.path}", cause="it is no plain text in UTF-8")
         except InvalidInput:
             self._close_file()
@@ -240,7 +248,7 @@ class FilesSource(Source[Any]):
         if kind == "csv":
             return CsvRecords(file, seen.path, self._types, self._delimiter)
         if kind == "parquet":
-            return ParquetRecords(file, seen.path)
+            return ParquetRecords(file, seen.path, byte)
         by_line = JsonRecords if kind == "json" else TextRecords
         return by_line(file, seen.path, byte, self._follow and not seen.over)
 
@@ -258,9 +266,14 @@ class FilesSource(Source[Any]):
         one that is followed and was emptied, or written anew, is followed from its begin."""
         assert self._file is not None
         seen = self._files[self._number]
+        if is_remote(seen.path):
+            if time.monotonic() >= self._look_s:
+                self._look_s = time.monotonic() + LOOK_S
+                _unchanged(seen, _seen(seen.path))
+            return
         here = os.fstat(self._file.fileno())
         if not self._follow:
-            _unchanged(seen, here)
+            _unchanged(seen, _seen_as(seen.path, here))
         elif not seen.over:
             assert self._records is not None
             head = os.pread(self._file.fileno(), HEAD_BYTES, 0)
@@ -273,6 +286,9 @@ class FilesSource(Source[Any]):
 
     def _where(self, seen: FileSeen) -> str:
         """Where a file is now. Raises InvalidInput when it changed, or is not there any more."""
+        if is_remote(seen.path):
+            _unchanged(seen, _seen(seen.path))
+            return seen.path
         try:
             now = os.stat(seen.path)
         except OSError as error:
@@ -280,7 +296,7 @@ class FilesSource(Source[Any]):
                 raise InvalidInput(f"cannot read {seen.path}", cause=error.strerror) from error
         else:
             if not self._follow:
-                _unchanged(seen, now)
+                _unchanged(seen, _seen_as(seen.path, now))
             if now.st_ino == seen.inode:
                 return seen.path
         with os.scandir(os.path.dirname(seen.path)) as beside:  # rotated: it has another name now
@@ -292,7 +308,7 @@ class FilesSource(Source[Any]):
     def _replaced(self) -> bool:
         """Was the file that is followed rotated? Then what stands behind its last newline is its last record, and the
         next one is of the file that has its name now."""
-        assert isinstance(self._records, TextRecords | JsonRecords)
+        assert isinstance(self._records, BY_LINE)
         seen = self._files[self._number]
         now = _seen_at(seen.path)
         if now is None or now.inode == seen.inode:
@@ -329,8 +345,18 @@ class FilesSource(Source[Any]):
             return False
 
 
+def _no_file(path: str, cause: str) -> NoReturn:
+    raise InvalidInput(f"cannot read {path}", cause=cause, hint="a file, a folder or a glob like 'in/*.csv'")
+
+
 def _seen(path: str) -> FileSeen:
-    now = os.stat(path)
+    if is_remote(path):
+        version, size = version_of(path)
+        return FileSeen(path, version, size, 0)
+    return _seen_as(path, os.stat(path))
+
+
+def _seen_as(path: str, now: os.stat_result) -> FileSeen:
     return FileSeen(path, now.st_ino, now.st_size, now.st_mtime_ns)
 
 
@@ -344,13 +370,13 @@ def _seen_at(path: str) -> FileSeen | None:
         return None
 
 
-def _unchanged(seen: FileSeen, now: os.stat_result) -> None:
-    if (now.st_ino, now.st_size, now.st_mtime_ns) == (seen.inode, seen.size, seen.mtime_ns):
+def _unchanged(seen: FileSeen, now: FileSeen) -> None:
+    if (now.inode, now.size, now.mtime_ns) == (seen.inode, seen.size, seen.mtime_ns):
         return
-    if now.st_ino != seen.inode:
+    if now.inode != seen.inode:
         cause = "another file has its name now"
-    elif now.st_size != seen.size:
-        cause = f"it had {seen.size:,} bytes when the run began, and has {now.st_size:,}"
+    elif now.size != seen.size:
+        cause = f"it had {seen.size:,} bytes when the run began, and has {now.size:,}"
     else:
         cause = "it was written to"
     raise InvalidInput(

@@ -252,25 +252,64 @@ BATCH_ROWS = 4096
 
 
 class ParquetRecords:
-    """Each row is a dict."""
+    """Each row is a dict; times are to the microsecond. place: the number of the next row: the row group that it is in
+    is begun again."""
 
-    place = None
-
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: BinaryIO, name: str, at: int = 0) -> None:
         import pyarrow
         from pyarrow import parquet
 
+        self.name, self.place = name, at
+        self._broken = (pyarrow.ArrowException, OSError)
         try:
-            self._batches = parquet.ParquetFile(file).iter_batches(BATCH_ROWS)
-        except (pyarrow.ArrowException, OSError) as error:
+            table = parquet.ParquetFile(file)
+        except self._broken as error:
             raise InvalidInput(f"cannot read {name} as Parquet", cause=str(error).splitlines()[0]) from error
+        names = table.schema_arrow.names
+        if twice := sorted({column for column in names if names.count(column) > 1}):
+            faults = [f"column {column!r} is there twice" for column in twice]
+            raise InvalidInput(f"cannot read {name} as Parquet", faults=faults)
+        group, groups = 0, table.num_row_groups
+        while group < groups and at >= (rows := table.metadata.row_group(group).num_rows):
+            at, group = at - rows, group + 1
+        left = range(group, groups)
+        self._batches = iter(
+            table.iter_batches(BATCH_ROWS, row_groups=left, use_threads=False) if left else ()
+        )
+        self._skip = at
         self._ready: list[Record] = []
 
     def read(self, most: int) -> list[Record]:
-        while len(self._ready) < most and (batch := next(self._batches, None)) is not None:
-            self._ready += batch.to_pylist()
+        while len(self._ready) < most and (rows := self._more()):
+            self._skip, skipped = max(0, self._skip - len(rows)), self._skip
+            self._ready += rows[skipped:]
         given, self._ready = self._ready[:most], self._ready[most:]
+        self.place += len(given)
         return given
+
+    def _more(self) -> list[Record]:
+        """The next rows of the file; nothing at its end. Raises InvalidInput."""
+        try:
+            batch = next(self._batches, None)
+            return [] if batch is None else list(_to_microseconds(batch).to_pylist())
+        except self._broken as error:
+            what = f"cannot read {self.name} from about row {self.place + len(self._ready):,} on"
+            raise InvalidInput(what, cause=str(error).splitlines()[0], hint="get a whole copy") from error
+
+
+def _to_microseconds(batch: Any) -> Any:
+    """Of nanoseconds, which Python's own times cannot hold."""
+    from pyarrow import types
+
+    for number, field in enumerate(batch.schema):
+        kind = field.type
+        if types.is_temporal(kind) and getattr(kind, "unit", "") == "ns":
+            coarse = types.lib.timestamp("us", kind.tz) if types.is_timestamp(kind) else None
+            coarse = coarse or (
+                types.lib.duration("us") if types.is_duration(kind) else types.lib.time64("us")
+            )
+            batch = batch.set_column(number, field.name, batch.column(number).cast(coarse, safe=False))
+    return batch
 
 
 # ── by name ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,9 +17,11 @@ import msgspec
 
 from headgate.topology_runtime.api.topology import Edge, Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.measuring.collected_rows import Killed
 from headgate.topology_runtime.measuring.measuring_slots import Quotas
 from headgate.topology_runtime.platform.processes import rss_bytes
 from headgate.topology_runtime.rates.schedule import Schedule
+from headgate.topology_runtime.testing.run_results import failed_row
 from headgate.topology_runtime.wire.messages import DataPlaneSettings
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.rig import Rig
@@ -80,6 +82,8 @@ class WatchedRig(Rig):
         """Raises when a worker ended or a task fails."""
         for worker in self._workers.values():
             code = worker.popen.poll()
+            if code is not None and code < 0:
+                raise Killed(f"a worker that measured {self.what} was killed", code)
             if code is not None:
                 raise HeadgateError(f"a worker of {self.what} ended with exit code {code}")
             for thread in worker.report.threads if worker.report else ():
@@ -87,7 +91,7 @@ class WatchedRig(Rig):
                     raise HeadgateError(f"{self.what} cannot run", cause=thread.failed)
         letters = self.letters()
         if letters and 2 * len(letters) >= self.done():
-            raise HeadgateError(f"{self.what} fails on most of its rows", cause=letters[-1].error)
+            raise HeadgateError(f"{self.what} fails on most of its rows", cause=str(failed_row(letters[-1])))
 
     def quiet(self, seconds: float) -> int:
         """Nothing is offered any more; waits until all that was is done, at most so long. Gives the number

@@ -29,6 +29,7 @@ from headgate.topology_runtime.stability.trial_evidence import (
     Verdict,
     looks_for,
 )
+from headgate.topology_runtime.testing.run_results import failed_row
 from headgate.topology_runtime.wording import counted
 
 BIN_S, LOOKS = 0.25, 5  # length of a bin, and how often in it the queue is looked at
@@ -205,7 +206,9 @@ def probe(  # what is measured, how long, beside what
     steady = looks[steady_from(tps) :]
     failed, done = steady[-1].letters - steady[0].letters, steady[-1].done - steady[0].done
     if failed and 2 * failed >= done:
-        raise HeadgateError(f"{bench.what} fails on most of its rows", cause=bench.letters()[-1].error)
+        raise HeadgateError(
+            f"{bench.what} fails on most of its rows", cause=str(failed_row(bench.letters()[-1]))
+        )
     if done <= 0:
         raise HeadgateError(
             f"{bench.what} finished no row in {seconds:.1f} s with {counted(threads, 'thread')}"

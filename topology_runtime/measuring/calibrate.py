@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 from headgate.topology_runtime.measuring import model_store as store
-from headgate.topology_runtime.measuring.collected_rows import last_line, own_folder
+from headgate.topology_runtime.measuring.collected_rows import Killed, last_line, own_folder
 
 DERATE = 0.93  # of what one probe of seconds finds: it errs low
 SECONDS = 2.0  # per point: a hundred periods of the slot's quota
@@ -30,10 +30,13 @@ def models_for(
     seconds: float = SECONDS,
     tell: Tell | None = None,
     measure_side_effects: bool = False,
+    say: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
     """Put a model of every task into `directory`: those that are kept; of the others what is measured now, if `first`,
     and else stand-ins. Tasks that are not run on samples (`Topology.unsampled`) get stand-ins in any case, unless
     `measure_side_effects`. The names of those that were measured now.
+
+    A process that is killed meanwhile costs the models that it measured, and `say` hears of it.
 
     `tell` hears of every point. Raises InvalidInput for tasks without code, HeadgateError when a task
     fails, hangs or misses its service; nothing is left running then, nor on Ctrl-C."""
@@ -46,17 +49,19 @@ def models_for(
     spared = unsampled_models(shelf.topology) if first and not measure_side_effects else set()
     asked = [name for name in lacking if first and name not in spared]
     for name in lacking:
-        if name not in asked:
-            store.save(directory, store.stand_in(name, shelf.slot))
+        store.save(directory, store.stand_in(name, shelf.slot))
     if not asked:
         return []
+    measured: list[str] = []
     with tempfile.TemporaryFile() as said:
         try:
-            _measure(shelf, asked, directory, seconds, tell, said)
+            _measure(shelf, asked, directory, seconds, tell, said, measured, say)
+        except Killed as error:
+            say(f"{error.what} ({error.cause}): nothing is measured now")
         except HeadgateError as error:
             error.cause = error.cause or last_line(said)  # what a worker said before it died
             raise
-    return asked
+    return measured
 
 
 def unsampled_models(topology: Topology) -> set[str]:
@@ -76,9 +81,16 @@ def _raise_if_planned_only(topology: Topology) -> None:
 
 
 def _measure(
-    shelf: store.Shelf, names: Sequence[str], directory: Path, seconds: float, tell: Tell | None, said: IO[bytes]
-) -> None:  # fmt: skip
-    """Each model is kept as soon as it is whole; the first task that fails ends all."""
+    shelf: store.Shelf,
+    names: Sequence[str],
+    directory: Path,
+    seconds: float,
+    tell: Tell | None,
+    said: IO[bytes],
+    measured: list[str],
+    say: Callable[[str], None],
+) -> None:
+    """Each model is kept as soon as it is whole, and its name is `measured`; the first task that fails ends all."""
     from headgate.topology_runtime.measuring.profile_steps import QUICK, USUAL_COUNTS, Next, steps_left
     from headgate.topology_runtime.measuring.task_profile import ProfileRecord, ProfileRequest, profile
 
@@ -87,17 +99,25 @@ def _measure(
     done, left = Counter[str](), dict.fromkeys((task.model_name for task in tasks), USUAL_COUNTS)
 
     def hear(record: ProfileRecord, step: Next | None) -> None:
-        if record.failed is not None:
+        if isinstance(record.failed, Killed):
+            say(f"{record.failed.what} ({record.failed.cause}): it is not measured now")
+        elif record.failed is not None:
             raise record.failed
-        if step is None:
+        elif step is None:
+            measured.append(record.task)
             found = msgspec.json.decode((fresh / f"{record.task}.json").read_bytes())
             shelf.keep(found)
             store.save(directory, found)
         done[record.task] = len(record.probes)
         left[record.task] = max(1, steps_left(record.probes, (), QUICK)[0]) if step is not None else 0
         if tell is not None:
-            threads = step.threads if step is not None else record.probes[-1].threads
-            tell(record.task, threads, done.total(), done.total() + sum(left.values()))
+            last = step or (record.probes[-1] if record.probes else None)
+            tell(
+                record.task,
+                last.threads if last is not None else 1,
+                done.total(),
+                done.total() + sum(left.values()),
+            )
 
     fresh, wish = Path(own_folder()), replace(QUICK, derate=DERATE)
     try:

@@ -11,53 +11,77 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from headgate.topology_runtime.api.loading import build, key_function
-from headgate.topology_runtime.api.logic import Context, Exhausted, Keyed, LiveSource, To, Window, kind_of
-from headgate.topology_runtime.api.references import last_lines
-from headgate.topology_runtime.api.task_functions import is_async
+from headgate.topology_runtime.api.logic import Exhausted
+from headgate.topology_runtime.api.references import last_lines, resolve
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.collected_rows import Speaker
+from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.processes import die_with
-from headgate.topology_runtime.worker.calls.attempts import shown
-from headgate.topology_runtime.worker.calls.batches import call_of, rows_read
+from headgate.topology_runtime.testing.input_rows import read_now
+from headgate.topology_runtime.testing.run_results import failed_row
+from headgate.topology_runtime.wire.messages import DeadLetter, Frame
+from headgate.topology_runtime.worker.calls.user_code import ToRecord
 from headgate.topology_runtime.worker.meters import sample_rows
 from headgate.topology_runtime.worker.meters.sample_rows import Sample
+from headgate.topology_runtime.worker.operators.window_task import WindowTask
+from headgate.topology_runtime.worker.process.called_thread import (
+    INCARNATION,
+    SLOT,
+    CalledThread,
+    batch_at,
+    orders_for,
+    ports_in,
+)
+from headgate.topology_runtime.worker.rows import row_runs
+from headgate.topology_runtime.worker.rows.acks import Addressed
+from headgate.topology_runtime.worker.rows.columns import Columns
 
 ROWS = 200
 SECONDS_A_TASK = 3.0  # a slow task gives fewer rows
 THREADS = 8  # waiting tasks give more in that time
 LOOK_AGAIN_S = 0.01
-ROW_MOST = 500  # characters of a row that is told
+FRAME_S, FRAME_MOST = 0.05, 64  # frames have more rows as long as they are done so soon
+FAILED_ENOUGH = 16  # rows: then the task fails
 
 
 def collect(
-    topology: Topology, desired: set[str], directory: str, tell: Callable[[str], None]
+    topology: Topology,
+    desired: set[str],
+    directory: str,
+    tell: Callable[[str], None],
+    find: Callable[[str], Any] = resolve,
 ) -> dict[str, list[Sample]]:
     """Task → rows that reach it and from which task, for the tasks named in `desired`.
 
-    `tell` hears the name of each task before it works. HeadgateError names the task that fails."""
+    `tell` hears the name of each task before it works. find: the object of a reference. HeadgateError names the task
+    that fails."""
     found: dict[str, list[Sample]] = {}
-    outputs: dict[str, list[Any]] = {}
+    outputs: dict[int, list[Any]] = {}  # by edge
     needed = upstream_of(topology, desired)
     for task in topology.breadth_first:
-        edges = [edge for _, edge in topology.in_edges(task.name)]
-        inputs = interleaved([(edge.source, outputs.get(edge.source, [])) for edge in edges])[:ROWS]
+        edges = topology.in_edges(task.name)
+        inputs = interleaved([(edge.source, outputs.get(number, [])) for number, edge in edges])[:ROWS]
         if edges and task.name in desired | needed and not inputs:
             raise HeadgateError(f"no row reached task {task.name!r} while collecting sample rows")
         if task.name in desired:
             found[task.name] = inputs
         if task.name in needed or (task.name in desired and task.kind == "hold"):
             tell(task.name)
-            work = _Work(topology, task, directory)
-            outputs[task.name] = work.through(inputs) if edges else in_own_thread(work.from_source)
+            work = _Work(topology, task, directory, find)
+            if edges:
+                outputs |= work.through(inputs)
+            else:
+                rows = in_own_threads(work.from_source)
+                outputs |= {number: rows for number, _ in topology.out_edges(task.name)}
             if task.name in desired:
                 found[task.name] = work.whole(inputs)
     return found
@@ -83,11 +107,7 @@ def interleaved(branches: Sequence[tuple[str, Sequence[Any]]]) -> list[Sample]:
     return [(source, row) for _, _, source, row in sorted(placed, key=lambda item: item[:2])]
 
 
-def in_own_thread(call: Callable[[], list[Any]]) -> list[Any]:
-    return in_own_threads(lambda _: call(), 1)
-
-
-def in_own_threads(call: Callable[[int], list[Any]], threads: int) -> list[Any]:
+def in_own_threads(call: Callable[[int], list[Any]], threads: int = 1) -> list[Any]:
     """What `call(0)`, `call(1)`, … give, each in a new thread, together; raises what one of them raised. User code has
     one thread for its whole life in a worker, too: what it opens may be of use in that one alone."""
     with ThreadPoolExecutor(threads) as pool:
@@ -95,70 +115,97 @@ def in_own_threads(call: Callable[[int], list[Any]], threads: int) -> list[Any]:
         return [one for part in parts for one in part.result()]
 
 
+class _Kept:
+    """What comes of the rows of one thread: what it gives on, (number of its input, edge, row), and dead letters.
+    tried: how many rows it was given."""
+
+    slot, incarnation = SLOT, INCARNATION
+
+    def __init__(self) -> None:
+        self.given: list[tuple[int, int, Any]] = []
+        self.letters: list[DeadLetter] = []
+        self.tried = 0
+
+    def deliver(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            rows = frame.rows.rows() if isinstance(frame.rows, Columns) else frame.rows
+            for row, (number, offset, _) in zip(rows, row_runs.single(frame.runs), strict=True):
+                self.given.append((frame.roots[number].position + offset, frame.edge, row))
+
+    def send_acks(self, acks: Iterable[Addressed]) -> None:
+        """Nothing waits for them."""
+
+    def send_word(self, word: Any) -> None:
+        """Barriers, of a plan that never changes."""
+
+    def write(self, done: ToRecord, holding: int) -> None:
+        self.letters += done.letters
+
+
 class _Work:
-    def __init__(self, topology: Topology, task: Task, directory: str) -> None:
-        self._task = task
-        self._edges = {edge.source: edge for _, edge in topology.in_edges(task.name)}
-        self._directory = directory
-        self._left: set[int] = set()  # numbers of the rows a Window did not fire
-        self._failed: dict[int, Exception] = {}  # by the place of the row, where several threads try
+    """One task over sample rows, as its threads in a worker would have it."""
 
-    def _logic(self, number: int = 0) -> Any:
+    def __init__(self, topology: Topology, task: Task, directory: str, find: Callable[[str], Any]) -> None:
+        self._topology, self._task, self._directory, self._find = topology, task, directory, find
+        self._edges = {edge.source: number for number, edge in topology.in_edges(task.name)}
+        self._orders = orders_for(topology)
+        self._left: set[int] = set()  # numbers of the rows that a Window did not fire
+
+    def _opened(self, kept: _Kept, number: int = 0) -> CalledThread:
+        called = CalledThread(self._task, self._topology, ports_in(kept, self._find))
+        called.build(self._find)
         try:
-            logic = build(self._task)
-            if is_async(logic):
-                from headgate.topology_runtime.worker.process.async_calls import (
-                    InLoop,  # with asyncio: few need it
-                )
-
-                logic = InLoop(logic, self._task.max_call_s)
-            if hasattr(logic, "open"):
-                logic.open(Context(self._task.name, number, 0, 1, self._directory))
-        except HeadgateError:
-            raise
+            called.open(self._directory, number)
         except Exception as error:  # user code
-            raise self._fault("cannot run", error) from error
-        return logic
+            raise self._fault("cannot run", last_lines(error)) from error
+        return called
 
-    def _fault(self, what: str, error: Exception, *rows: Any) -> HeadgateError:
-        """With what a dead letter has: the error, the places in the user's code, the row."""
-        told = "".join(f"\n  the row: {shown(row, ROW_MOST)}" for row in rows)
-        return HeadgateError(f"task {self._task.name!r} {what}", cause=f"{last_lines(error)}{told}")
+    def _close(self, called: CalledThread) -> None:
+        try:
+            called.close()
+        except Exception as error:  # user code
+            raise self._fault("cannot close", last_lines(error)) from error
 
-    def from_source(self) -> list[Any]:
+    def _fault(self, what: str, cause: str) -> HeadgateError:
+        return HeadgateError(f"task {self._task.name!r} {what}", cause=cause)
+
+    def from_source(self, _: int) -> list[Any]:
         """Events of the source, `ROWS` if they come in time."""
-        source = self._logic()
-        rows: list[Any] = []
+        called, rows = self._opened(_Kept()), list[Any]()
         until_s = time.monotonic() + SECONDS_A_TASK
         try:
             while len(rows) < ROWS and time.monotonic() < until_s:
-                more = ROWS - len(rows)
-                new = (
-                    source.poll(more)
-                    if isinstance(source, LiveSource)
-                    else rows_read(source, len(rows), more)
-                )
-                rows += list(new)
-                if not new:
+                if not (new := read_now(called.logic, len(rows), ROWS - len(rows))):
                     time.sleep(LOOK_AGAIN_S)
+                rows += list(new)
         except Exhausted:
             pass
         except Exception as error:  # user code
-            raise self._fault("cannot be read", error) from error
+            raise self._fault("cannot be read", last_lines(error)) from error
         finally:
-            _close(source)
+            self._close(called)
         rows = [row for row in rows if not isinstance(row, Exception)]  # of what could not be read
         if not rows:
             raise HeadgateError(f"the source {self._task.name!r} gave no row in {SECONDS_A_TASK:g} s")
-        return rows[:ROWS]
+        return rows
 
-    def through(self, inputs: Sequence[Sample]) -> list[Any]:
-        """The task's output for these rows; rows that raise are left out, unless half of them do."""
-        out = self._mapped(inputs)
-        if self._failed and 2 * len(self._failed) >= len(inputs):
-            error = self._failed[min(self._failed)]
-            raise self._fault("fails on most of its rows", error, inputs[min(self._failed)][1]) from error
-        return [row.row if isinstance(row, To) else row for row in out]
+    def through(self, inputs: Sequence[Sample]) -> dict[int, list[Any]]:
+        """Edge → the rows that the task gives on over it; raises when it fails on half of its rows. By as many threads
+        as the worker would have; what keeps rows for later has one."""
+        keeps = self._task.state == "keyed" or self._task.kind in ("hold", "keyed")
+        parts = 1 if keeps else min(THREADS, len(inputs))
+        done = in_own_threads(lambda number: [self._part(inputs, number, parts)], parts)
+        letters = [letter for kept in done for letter in kept.letters]
+        if letters and 2 * len(letters) >= sum(kept.tried for kept in done):
+            first = min(letters, key=lambda letter: letter.position)
+            raise self._fault("fails on most of its rows", str(failed_row(first)))
+        given = [one for kept in done for one in kept.given]
+        if parts > 1:
+            given.sort(key=lambda one: one[0])
+        out: dict[int, list[Any]] = {}
+        for _, edge, row in given:
+            out.setdefault(edge, []).append(row)
+        return out
 
     def whole(self, inputs: list[Sample]) -> list[Sample]:
         """The inputs without rows whose bucket stayed incomplete, where others were completed: played
@@ -167,92 +214,43 @@ class _Work:
             return inputs
         return [sample for number, sample in enumerate(inputs) if number not in self._left]
 
-    def _mapped(self, inputs: Sequence[Sample]) -> list[Any]:
-        """By as many threads as the worker would have, each with logic of its own, as there: opened, called and closed
-        in it. What keeps rows for later has one."""
-        until_s = time.monotonic() + SECONDS_A_TASK
-        keeps = self._task.state == "keyed" or self._task.kind in ("hold", "keyed")
-        parts = 1 if keeps else min(THREADS, len(inputs))
-
-        def part(number: int) -> list[tuple[int, list[Any]]]:
-            logic = self._logic(number)
-            kind = kind_of(getattr(logic, "func", logic))
-            try:
-                if kind == "hold":
-                    return [(0, self._hold(logic, inputs))]
-                if kind == "keyed":
-                    return [(0, self._keyed(logic, inputs))]
-                done: list[tuple[int, list[Any]]] = []
-                for place in range(number, len(inputs), parts):
-                    if time.monotonic() < until_s or not done:
-                        done.append((place, self._tried(place, _mapped, kind, logic, inputs[place][1])))
-                return done
-            finally:
-                _close(logic)
-
-        results = sorted(in_own_threads(part, parts), key=lambda done: done[0])
-        return [row for _, rows in results for row in rows]
-
-    def _tried(self, place: int, call: Callable[..., list[Any]], *arguments: Any) -> list[Any]:
+    def _part(self, inputs: Sequence[Sample], number: int, parts: int) -> _Kept:
+        """In one thread: open, every so-manieth row in frames that grow while they are quick, close."""
+        kept, until_s = _Kept(), time.monotonic() + SECONDS_A_TASK
+        called = self._opened(kept, number)
+        called.begin()
+        called.core.obey(self._orders, monotonic_ns())
+        places, most = list(range(number, len(inputs), parts)), 1
         try:
-            return call(*arguments)
-        except Exception as error:  # user code: counted, and raised when half of the rows fail
-            self._failed[place] = error
-            return []
+            while places and (time.monotonic() < until_s or not kept.tried):
+                if len(kept.letters) >= FAILED_ENOUGH // parts:
+                    break
+                source, alike = next(groupby(places[:most], lambda place: inputs[place][0]))
+                some, begun_s = list(alike), time.monotonic()
+                self._take(called, self._edges[source], {place: inputs[place][1] for place in some})
+                del places[: len(some)]
+                kept.tried += len(some)
+                most = min(2 * most, FRAME_MOST) if time.monotonic() - begun_s < FRAME_S else most
+            self._end(called, kept)
+        finally:
+            self._close(called)
+        return kept
 
-    def _hold(self, logic: Window, inputs: Sequence[Sample]) -> list[Any]:
-        buckets: dict[Hashable, list[int]] = {}
-        out: list[Any] = []
+    def _take(self, called: CalledThread, edge: int, rows: dict[int, Any]) -> None:
+        """Rows by the numbers that they have."""
+        first = min(rows)
+        runs = [(0, place - first, 1, 0) for place in rows]
+        batch = batch_at(0, 1 + first, 0, (0, 0, first), list(rows.values()), runs)
+        called.take(edge, batch, monotonic_ns())
 
-        def let_go(key: Hashable) -> list[Any]:
-            return list(logic.finish(key, [inputs[number][1] for number in buckets.pop(key)]))
-
-        def put(number: int) -> list[Any]:
-            source, row = inputs[number]
-            key = logic.key(row, source)
-            bucket = buckets.setdefault(key, [])
-            bucket.append(number)
-            return let_go(key) if logic.ready(key, [inputs[n][1] for n in bucket]) else []
-
-        for number in range(len(inputs)):
-            out += self._tried(number, put, number)
-        self._left = {number for bucket in buckets.values() for number in bucket}
-        if logic.max_age_s is not None and not out:
-            for number, key in enumerate(list(buckets), len(inputs)):
-                out += self._tried(number, let_go, key)
-        return out
-
-    def _keyed(self, logic: Keyed, inputs: Sequence[Sample]) -> list[Any]:
-        states: dict[Hashable, Any] = {}
-        keys = {
-            source: key_function(edge.key) for source, edge in self._edges.items() if edge.key is not None
-        }
-        out: list[Any] = []
-
-        def put(source: str, row: Any) -> list[Any]:
-            key = keys[source](row)
-            state = states[key] if key in states else logic.new(key)
-            states[key], rows = logic.process(key, row, state)
-            return list(rows)
-
-        for number, (source, row) in enumerate(inputs):
-            out += self._tried(number, put, source, row)
-        return out
-
-
-def _mapped(kind: str, logic: Any, row: Any) -> list[Any]:
-    batch = call_of(logic)
-    result = batch.one(row) if batch is not None else logic(row)
-    if kind == "flat_map":
-        return list(result)
-    if kind == "filter":
-        return [row] if result else []
-    return [result]
-
-
-def _close(logic: Any) -> None:
-    if hasattr(logic, "close"):
-        logic.close()
+    def _end(self, called: CalledThread, kept: _Kept) -> None:
+        """Which rows a Window has not fired; they are, if it gave nothing and fires by time."""
+        if isinstance(window := called.core.behaviour, WindowTask):
+            panes = window.windows.panes.by_key.values()
+            self._left = {row.root.position + row.offset for pane in panes for row in pane.kept()}
+            if not kept.given and window.due_ns is not None:
+                called.core.settle(window.windows.fire_all(monotonic_ns()))
+                called.core.flush(monotonic_ns(), everything=True)
 
 
 def main(arguments: Iterable[str] | None = None) -> int:

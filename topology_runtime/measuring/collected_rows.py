@@ -17,6 +17,14 @@ import msgspec
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError
 
+
+class Killed(HeadgateError):
+    """A process that measures was killed. Nothing is wrong with the task, and nothing is known of it."""
+
+    def __init__(self, what: str, code: int) -> None:
+        super().__init__(what, cause=f"by signal {-code}")
+
+
 # ── JSON lines between a calibration's processes ────────────────────────────────────────────────────────
 
 
@@ -94,6 +102,8 @@ def collect_rows(
             raise HeadgateError(f"no sample rows: task {at} hangs", cause=str(error)) from error
         finally:
             process.kill()
+        if code < 0:
+            raise Killed(f"no sample rows: the process that collected them was killed at task {at}", code)
         if code != 0:
             raise HeadgateError(f"no sample rows: task {at} failed", cause=last_line(stderr))
 

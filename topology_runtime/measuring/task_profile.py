@@ -198,6 +198,9 @@ class TaskProfile:
                 measured = self._trial(bench, step)
             self.record.put(measured)
             self._file.add(measured)
+        except OSError:  # of a process that is no more
+            bench.look()
+            raise
         finally:
             bench.end()
 

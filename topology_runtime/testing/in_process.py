@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import Any
 
 from headgate.topology_runtime.api.builder import Builder
-from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.api.logic import Context
 from headgate.topology_runtime.api.references import last_lines, resolve
-from headgate.topology_runtime.api.task_functions import build, is_async, key_function
-from headgate.topology_runtime.api.topology import KEY_RANGES, Task, Topology
+from headgate.topology_runtime.api.task_functions import gave_none
+from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.api.validate import raise_if_any, run_faults
 from headgate.topology_runtime.errors import BadRow, HeadgateError, InvalidInput
 from headgate.topology_runtime.testing import input_rows
@@ -30,35 +30,25 @@ from headgate.topology_runtime.testing.run_results import FailedRow, Result, fai
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.user_code import ToRecord
-from headgate.topology_runtime.worker.keyed_state import state_snapshots
-from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
 from headgate.topology_runtime.worker.operators.keyed_task import SNAPSHOT_EVERY_NS, KeyedTask
-from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.operators.thread_core import ThreadCore
 from headgate.topology_runtime.worker.operators.window_task import WindowTask
-from headgate.topology_runtime.worker.orders.thread_orders import orders_of
+from headgate.topology_runtime.worker.process.called_thread import (
+    INCARNATION,
+    SLOT,
+    CalledThread,
+    batch_at,
+    orders_for,
+    ports_in,
+)
 from headgate.topology_runtime.worker.rows import row_runs as r
 from headgate.topology_runtime.worker.rows import row_values
 from headgate.topology_runtime.worker.rows.acks import Addressed
 
-SLOT, INCARNATION = Slot("test", 0), 1
 START_NS = 1 << 50  # the virtual clock at the beginning
 Inputs = Mapping[str, Iterable[Any]]
+Ran = tuple[Result, list[str]]  # and warnings
 Shown = Callable[[str, Any], None]  # a sink or task, and a row of it or a FailedRow
-
-
-class NoDisk:
-    """Snapshots are written, as a worker's are, and go nowhere."""
-
-    whole_due = False
-
-    def load(self) -> None: ...
-    def save(self, snapshot: state_snapshots.KeyedSnapshot) -> None:
-        state_snapshots.whole(snapshot)
-
-    def add(self, change: state_snapshots.StateChange) -> None:
-        state_snapshots.added(change)
-
-    def of(self, thread: int) -> None: ...
 
 
 class InProcessRun:
@@ -76,10 +66,9 @@ class InProcessRun:
         self._find, self._shown = find, shown
         self._frames: deque[m.Frame] = deque()
         self._sequences = count(1)
-        keys = partial(key_function, find=find)
-        self._ports = Ports(self, self, lambda task, thread: NoDisk(), count(1).__next__, keys)
-        threads = tuple(m.ThreadSpec(n, task.name, SLOT) for n, task in enumerate(topology.tasks, 1))
-        self._cores = {spec.task: ThreadCore(spec, topology, self._ports) for spec in threads}
+        ports = ports_in(self, find)
+        self._called = {task.name: CalledThread(task, topology, ports, _pause) for task in topology.tasks}
+        self._cores = {task: called.core for task, called in self._called.items()}
         self._threads = {core.desired.thread: core for core in self._cores.values()}
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
@@ -89,59 +78,33 @@ class InProcessRun:
         for task in self.topology.tasks:
             if task.name not in given:
                 self._open(task)
-        threads = {task: core.desired.thread for task, core in self._cores.items()}
-        routes = [
-            m.Route(n, ((threads[edge.target], 1.0),), ((threads[edge.target], KEY_RANGES),))
-            for n, edge in enumerate(self.topology.edges)
-        ]
-        desired = m.DesiredState(
-            token=m.Token(1, 1, 1),
-            phase="committed",
-            run="test",
-            topology=self.topology,
-            user_paths=(),
-            threads=tuple(core.desired for core in self._cores.values()),
-            routes_number=1,
-            routes=tuple(routes),
-            workers=(m.WorkerAt(SLOT, INCARNATION, ""),),
-            settings=m.DataPlaneSettings(strict=True),
-            holders=tuple(threads.values()),
-        )
-        orders = orders_of(desired, SLOT, INCARNATION)
+        orders = orders_for(self.topology)
         for core in self._cores.values():
             core.obey(orders, self.now_ns)
 
     def _open(self, task: Task) -> None:
-        core = self._cores[task.name]
-        logic = build(task, self._find)
-        if is_async(logic):
-            from headgate.topology_runtime.worker.process.async_calls import (
-                InLoop,  # with asyncio: few need it
-            )
-
-            logic = InLoop(logic, task.max_call_s)
-        if hasattr(logic, "open"):
-            context = Context(task.name, core.desired.thread, 0, 1, self.directory)
-            with _told(f"task {task.name!r}: open() raised"):
-                logic.open(context)
-        self.logics[task.name] = logic
+        called = self._called[task.name]
+        called.build(self._find)
+        with _told(f"task {task.name!r}: open() raised"):
+            called.open(self.directory)
+        self.logics[task.name] = called.logic
         if not self.topology.in_edges(task.name):
             return
-        if core.results.around.sink:
-            self.rows[task.name] = []
-            logic = watched(logic, partial(self._see, task.name))
-        core.behaviour = behaviour_of(core, logic, _pause)
+        if not called.core.results.around.sink:
+            called.begin()
+            return
+        self.rows[task.name] = []
+        called.begin(partial(watched, see=partial(self._see, task.name)))
 
     def close(self) -> None:
         """Every object that is open; the first failure is raised when all have been asked."""
         failed: list[HeadgateError] = []
-        for task, logic in self.logics.items():
-            if hasattr(logic, "close"):
-                try:
-                    with _told(f"task {task!r}: close() raised"):
-                        logic.close()
-                except HeadgateError as error:
-                    failed.append(error)
+        for task in self.logics:
+            try:
+                with _told(f"task {task!r}: close() raised"):
+                    self._called[task].close()
+            except HeadgateError as error:
+                failed.append(error)
         if failed:
             raise failed[0]
 
@@ -185,9 +148,9 @@ class InProcessRun:
         sequence, number = next(self._sequences), [task.name for task in self.topology.sources].index(source)
         behaviours = [core.behaviour for core in self._cores.values()]
         held = any(one.holding for one in behaviours if isinstance(one, WindowTask))
-        key = m.RootKey(core.desired.thread, INCARNATION, sequence, 0)
         floor = 0 if held else sequence
-        return r.Batch(rows, runs, [m.RootPart(key, SLOT, number, partition, position, 0, floor, 0)])
+        place = number, partition, position
+        return batch_at(core.desired.thread, sequence, floor, place, rows, runs)
 
     def _emit(self, core: ThreadCore, batch: r.Batch) -> None:
         core.results.emit(batch, self.now_ns)
@@ -244,7 +207,7 @@ class InProcessRun:
             if isinstance(core.behaviour, WindowTask):
                 core.settle(core.behaviour.windows.fire_all(self.now_ns))
                 self._run_empty(core)
-            elif isinstance(core.behaviour, KeyedTask) and hasattr(self.logics[task.name], "finish"):
+            elif isinstance(core.behaviour, KeyedTask):
                 self._finish(core, self.logics[task.name])
         for name, core in self._cores.items():
             self._check_states(name, core)
@@ -268,6 +231,11 @@ class InProcessRun:
         assert isinstance(core.behaviour, KeyedTask)
         states = core.behaviour.rows.states
         return [pair for key_range in sorted(states.filled) for pair in states.of(key_range).items()]
+
+    def warnings(self) -> list[str]:
+        """Of what is hardly meant."""
+        forgetful = [task for task, core in self._cores.items() if core.results.gave_none]
+        return [gave_none(task, self.logics[task]) for task in forgetful]
 
     def result(self) -> Result:
         keyed = {task: core for task, core in self._cores.items() if isinstance(core.behaviour, KeyedTask)}
@@ -313,6 +281,24 @@ def run_here(
         raise InvalidInput(f"cannot run {most!r} rows", hint="1 or more, as in flow.run(rows=20)")
     raise_if_any(run_faults(topology), f"topology {topology.name!r}")
     given = input_rows.checked(topology, inputs)
+    result, told = _beside_a_loop(partial(_run, topology, objects, given, most, shown))
+    for text in told:
+        warnings.warn(text, stacklevel=3)
+    return result
+
+
+def _beside_a_loop(run: Callable[[], Ran]) -> Ran:
+    """Where an event loop runs already, as in a notebook, tasks can run none of their own: then in another thread."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return run()
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result()
+
+
+def _run(
+    topology: Topology, objects: Mapping[str, Any], given: Inputs, most: int | None, shown: Shown
+) -> Ran:
     with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
         directory = os.path.realpath(folder)
         run = InProcessRun(
@@ -324,7 +310,7 @@ def run_here(
             run.end()
         finally:
             run.close()
-        return run.result()
+        return run.result(), run.warnings()
 
 
 def _play(run: InProcessRun, given: Inputs, most: int | None) -> None:

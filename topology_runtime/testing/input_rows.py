@@ -3,6 +3,7 @@ the source itself reads."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from headgate.topology_runtime.api.references import last_lines
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import did_you_mean
-from headgate.topology_runtime.worker.calls.batches import rows_read
 
 NS = 1_000_000_000
 FRAME_ROWS = 256  # that come at once
@@ -72,13 +72,13 @@ def given(rows: Iterable[Any]) -> Coming:
 
 
 def read(name: str, source: Any, most: int | None, sleep: Callable[[float], None] = time.sleep) -> Coming:
-    """What the source itself reads until it raises `Exhausted`, or `most` rows of it. Raises InvalidInput for one that
-    raises something else, or does not end."""
+    """What the source itself reads until it raises `Exhausted`, or `most` rows of it (of one that is no LiveSource: or
+    until it gives nothing for a while). Raises InvalidInput for one that raises something else, or does not end."""
     position, quiet_s, limit = 0, 0.0, most or ROWS_MOST
     while position < limit:
         many = min(FRAME_ROWS, limit - position)
         try:
-            rows = _read(source, position, many)
+            rows = read_now(source, position, many)
         except Exhausted:
             return
         except Exception as error:  # user code
@@ -87,6 +87,10 @@ def read(name: str, source: Any, most: int | None, sleep: Callable[[float], None
         if rows:
             position, quiet_s = position + len(rows), 0.0
             yield 0, rows
+        elif most is not None and quiet_s >= QUIET_S and not isinstance(source, LiveSource):
+            what = f"source {name!r} gives no more rows after {position:,} and has not ended: raise `Exhausted` there"
+            print(what, file=sys.stderr, flush=True)
+            return
         elif most is None and quiet_s >= QUIET_S:
             raise InvalidInput(
                 f"source {name!r} gives no more rows and does not end",
@@ -104,9 +108,12 @@ def read(name: str, source: Any, most: int | None, sleep: Callable[[float], None
         )
 
 
-def _read(source: Any, position: int, most: int) -> Rows:
+def read_now(source: Any, position: int, most: int) -> Rows:
+    """What a source has there, at most so many rows."""
     if isinstance(source, LiveSource):
         return list(islice(source.poll(most), most))
+    from headgate.topology_runtime.worker.calls.batches import rows_read  # with all messages of workers
+
     return rows_read(source, position, most)
 
 

@@ -6,14 +6,22 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headgate.topology_runtime.api.logic import BATCHED, BATCHED_COLUMNS, Keyed, Window, batched_of, kind_of
+from headgate.topology_runtime.api.logic import (
+    BATCHED,
+    BATCHED_COLUMNS,
+    Keyed,
+    Window,
+    batched_of,
+    concurrent,
+    kind_of,
+)
 from headgate.topology_runtime.api.references import HERE
-from headgate.topology_runtime.wire.messages import DeadLetter
-from headgate.topology_runtime.worker.calls.batches import listed
-from headgate.topology_runtime.worker.rows import row_values
-from headgate.topology_runtime.worker.rows.columns import columns_in
+from headgate.topology_runtime.api.task_functions import is_async
+
+if TYPE_CHECKING:
+    from headgate.topology_runtime.wire.messages import DeadLetter
 
 _PLACE = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
 
@@ -52,6 +60,8 @@ class Result:
 
 def failed_row(letter: DeadLetter) -> FailedRow:
     """A dead letter as tests see it."""
+    from headgate.topology_runtime.worker.rows import row_values
+
     row = row_values.read(letter.data, letter.shape)[0] if letter.data else letter.row
     places = [(file, int(line)) for file, line in _PLACE.findall(letter.traceback)]
     theirs = [place for place in places if not place[0].startswith(HERE)]
@@ -73,8 +83,7 @@ def watched(logic: Any, see: See) -> Any:
     elif isinstance(logic, Keyed):
         _watch(logic, "process", see, lambda answer: answer[1])
         _watch(logic, "process_all", see, lambda answer: answer[0])
-        if hasattr(logic, "finish"):
-            _watch(logic, "finish", see, list)
+        _watch(logic, "finish", see, list)
     else:
         return _watched_call(logic, see)
     return logic
@@ -96,20 +105,44 @@ def _watch(logic: Any, name: str, see: See, rows_of: Callable[[Any], Any]) -> No
     setattr(logic, name, call)
 
 
-def _watched_call(logic: Any, see: See) -> Any:
-    kind, form = kind_of(logic), batched_of(logic)
+def _seen(kind: str, row: Any, answer: Any) -> Iterable[Any]:
+    """What is seen of a call."""
+    if kind == "flat_map":
+        return answer  # type: ignore[no-any-return]
+    return (row,) if answer is None or kind == "filter" else (answer,)
 
-    def seen(row: Any, answer: Any) -> Iterable[Any]:
-        if kind == "flat_map":
-            return answer  # type: ignore[no-any-return]
-        return (row,) if answer is None or kind == "filter" else (answer,)
+
+def _watched_await(logic: Any, see: See) -> Any:
+    """One call after the other, so that what is seen is always the same."""
+    from headgate.topology_runtime.worker.process.async_calls import awaited  # with asyncio: few need it
+
+    kind = kind_of(logic)
+    call = awaited(logic, kind)
+
+    @concurrent(1)
+    async def one(row: Any) -> Any:
+        answer = await call(row)
+        if kind != "filter" or answer:
+            see(_seen(kind, row, answer))
+        return answer
+
+    return one
+
+
+def _watched_call(logic: Any, see: See) -> Any:
+    from headgate.topology_runtime.worker.calls.batches import listed
+    from headgate.topology_runtime.worker.rows.columns import columns_in
+
+    if is_async(logic):
+        return _watched_await(logic, see)
+    kind, form = kind_of(logic), batched_of(logic)
 
     def one(row: Any) -> Any:
         answer = logic(row)
         if kind == "flat_map":
             answer = list(answer)
         if kind != "filter" or answer:
-            see(seen(row, answer))
+            see(_seen(kind, row, answer))
         return answer
 
     def together(rows: Any) -> Any:
@@ -122,7 +155,7 @@ def _watched_call(logic: Any, see: See) -> Any:
         if len(given) == len(made):  # else they are dead letters
             for row, answer in zip(given, made, strict=True):
                 if kind != "filter" or answer:
-                    see(seen(row, answer))
+                    see(_seen(kind, row, answer))
         return answers
 
     call: Any = together if form else one

@@ -100,6 +100,7 @@ class SimAccount:
         self.accepted: dict[Row, str] = {}  # events that no sink has seen → the VM whose spool took them
         self.events_gone = 0  # events that went with their VMs
         self.touched = False
+        self.came_to_sinks = 0  # rows of a run that ends
         self.ended: dict[tuple[int, int, int, int], Row] = {}  # name → row at the sink of a run that ends
 
     def of(self, place: Partition) -> Positions:
@@ -134,6 +135,7 @@ class SimAccount:
 
     def _ended(self, finished: Iterable[Finished], rows: Sequence[Row]) -> None:
         """A row that comes again has the same name, and is the same."""
+        self.came_to_sinks += len(rows)
         names = (
             (root.source, root.partition, root.position + offset + n, variant)
             for root, offset, count, variant in finished

@@ -96,7 +96,7 @@ class SimAgent:
         self.state = AgentState(hello, self.world.now_ns, tuple(self.letters))
         self.token = m.Token()
         self._wake_ns = -1
-        self._wakes = self._blocks = 0
+        self._wakes = self._blocks = self._came = 0
         self.world.clock.say(f"agent {self.name} starts")
         self.do(e.Tick())
         self._sample(self.lives)
@@ -242,9 +242,12 @@ class SimAgent:
             self.world.later(S, lambda: self._sample(life))
 
     def _block(self) -> m.SampleBlock:
-        """A second of this VM: nothing used, every row through in a moment."""
+        """A second of this VM: nothing used, every row through in a moment; of runs that end whether there was one."""
         self._blocks += 1
         threads = [t.desired for w in self.workers.values() for t in w.threads.values()]
         quiet = quiet_block(self.name, self.boot, threads)
-        latency = (("sink", "source", latency_rows()),) if "sink" in quiet.tasks else ()
+        account = self.world.account
+        came = account.came_to_sinks > self._came or not self.world.shape.ends
+        self._came = account.came_to_sinks
+        latency = (("sink", "source", latency_rows()),) if came and "sink" in quiet.tasks else ()
         return replace(quiet, sequence=self._blocks, wall_ns=self.world.wall_ns, latency=latency)

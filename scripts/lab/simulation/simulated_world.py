@@ -53,6 +53,7 @@ MEMORY = "/dev/shm"
 REPLANS_LEAST = 2
 ENDS_S = 240.0  # a run whose sources end does so, after the last fault
 QUIET_S = 5.0
+SILENT_S = 30.0
 LETTERS_LOST = {"lose_vm", "lose_vm_at_move"}  # with the disk of the VM
 SWAPPED, AT_ONCE = 0.4, 0.5  # shares of proposals that swap VMs, of plans that are followed at once
 TURNED = 0.3  # of those that swap: slots of one VM instead
@@ -388,8 +389,8 @@ class SimWorld:
         assert finish.summary["tuples"]["lost"] == 0, finish.summary["tuples"]
         source = self.shape.topology.sources[0]
         assert source.static is not None
-        left = finish.summary["tuples"]["left"]  # a run that ends is not planned anew when a VM is lost
-        assert not left or self.met["VMs held dead"] or {"lose_vm", "lose_vm_at_move"} & set(self.faults.done)
+        left = finish.summary["tuples"]["left"]  # what no link carries for half a minute is left
+        assert not left or self.faults.silent_until_ns > self.now_ns - SILENT_S * S, finish.summary["tuples"]
         if not self.tallies.states_lost and not left:
             self.account.whole_once(source.static.threads)
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from test_batched_tasks import KINDS, doing, outcome
 from test_task_logic import HOME, S, code, flow, frame, open_after, outputs, root, sent
 
-from headgate.topology_runtime.api.logic import Context, concurrent, flat_map, kind_of
+from headgate.topology_runtime.api.logic import concurrent, flat_map
 from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION
 from headgate.topology_runtime.wire.messages import RootKey, RootPart
 from headgate.topology_runtime.worker.calls.attempts import CallWatch, Identity, Poison
 from headgate.topology_runtime.worker.calls.dead_lettering import Around
 from headgate.topology_runtime.worker.calls.user_code import Finished, Pieces, Results
 from headgate.topology_runtime.worker.operators.async_task import HELD
-from headgate.topology_runtime.worker.process.async_calls import AsyncCalls, InLoop
+from headgate.topology_runtime.worker.process.async_calls import AsyncCalls
 
 LIMIT_S = 8.0
 
@@ -135,28 +135,6 @@ def test_an_async_generator_gives_many_rows() -> None:
     task = Calls(words, "flat_map").task
     task.take(frame(["to be", "", "or not"]), S)
     assert sent(task) == ["to", "be", "or", "not"]  # type: ignore[arg-type]
-
-
-def test_where_calls_are_made_one_by_one_an_object_has_one_loop_from_open_to_close() -> None:
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    @flat_map
-    class Words:
-        async def open(self, context: Context) -> None:
-            loops.append(asyncio.get_running_loop())
-
-        async def __call__(self, row: str) -> list[str]:
-            loops.append(asyncio.get_running_loop())
-            return row.split()
-
-        def close(self) -> None:
-            loops.append(loops[0])
-
-    words = InLoop(Words(), LIMIT_S)
-    words.open(Context("words", 1, 0, 1, ""))
-    assert kind_of(words) == "flat_map" and [words("to be"), words("")] == [["to", "be"], []]
-    words.close()
-    assert len(loops) == 4 and len(set(loops)) == 1 and loops[0].is_closed()
 
 
 def test_rows_of_an_ordered_task_leave_behind_those_before_them_and_a_frame_is_acked_when_all_have_left() -> (

@@ -179,6 +179,8 @@ def test_what_was_forgotten_before_it_was_saved_is_counted_from_above(tmp_path: 
     again = restored(files(tmp_path).load())
     again.take(frame([("a", n) for n in range(4)], 0, attempt=1), 0)
     assert states(again) == {"a": 44} and again.applied.again_at_most == 4
+    assert save(again, files(tmp_path))
+    assert restored(files(tmp_path).load()).applied.again_at_most == 4, "a restart forgets none of them"
 
 
 # ── The thread that says what snapshots on its VM hold: the real one, over real files, without user code ───

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import starmap
+from types import NoneType
 from typing import Any, Protocol
 
 import msgspec
@@ -100,7 +101,8 @@ class ToRecord(msgspec.Struct):
 @dataclass
 class Results:
     """Of one thread. pieces: of a sink whose rows are logged. edge: by which the rows came that the task has now.
-    refused: roots of dead letters that died again, which are not to be acked."""
+    refused: roots of dead letters that died again, which are not to be acked. gave_none: None went on to the next task
+    as a row, which is hardly meant."""
 
     around: Around
     outputs: Outputs
@@ -110,6 +112,7 @@ class Results:
     pieces: Pieces | None = None
     refused: set[RootKey] = field(default_factory=set)
     edge: int | None = None
+    gave_none: bool = False
     checks: RowChecks = field(default_factory=RowChecks)
 
     def done(self) -> ToRecord:
@@ -238,6 +241,8 @@ class UserCode:
             return _flattened(results, batch)
         if self.kind == "filter":
             return batch if all(results) else batch.where(results)
+        if not (self.results.gave_none or self.results.around.sink or type(results) is Columns):
+            self.results.gave_none = NoneType in map(type, results)
         return Batch(results, batch.runs, batch.roots)
 
     def _each(

@@ -192,13 +192,16 @@ class Applied:
         self._open: list[_Frame] = []  # frames of which something came that may have to go again
         self._looks_at = LOOK_AGAIN_FRAMES  # of those
 
-    def hear(self, roots: Iterable[RootPart]) -> None:
-        """Of a frame that came: they tell which earlier ones of their sources are done."""
-        floors = self._floors
+    def hear(self, roots: Iterable[RootPart]) -> int:
+        """Of a frame that came: they tell which earlier ones of their sources are done. Their highest partition."""
+        floors, last = self._floors, -1
         for root in roots:
+            if root.partition > last:
+                last = root.partition
             heard = root.key.incarnation, root.floor
             if heard > floors.get(root.key.thread, (0, 0)):
                 floors[root.key.thread] = heard
+        return last
 
     def _done(self, root: RootPart) -> bool:
         incarnation, floor = self._floors.get(root.key.thread, (0, 0))

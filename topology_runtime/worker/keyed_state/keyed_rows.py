@@ -288,9 +288,9 @@ class KeyedRows:
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         acks = AckSums(frame.roots)
-        self.applied.hear(frame.roots)
+        last = self.applied.hear(frame.roots)
         batch = Batch(list(frame.rows), frame.runs, frame.roots)
-        if any(root.partition == self._end for root in frame.roots):
+        if last >= END_PARTITION:
             batch = self._take_ends(batch, frame.edge, now_ns, acks)
             if not batch.rows:
                 return acks.all()

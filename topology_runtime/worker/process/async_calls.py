@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from headgate.topology_runtime.api.logic import CALLS, KIND, Context, concurrency_of, kind_of
+from headgate.topology_runtime.api.logic import CALLS, concurrency_of
 from headgate.topology_runtime.worker.calls.attempts import PAUSES_S, TRIES, CallWatch, failure
 from headgate.topology_runtime.worker.calls.user_code import Results, UserCode
 from headgate.topology_runtime.worker.operators.async_task import AsyncTask, FrameInWork
@@ -34,10 +34,18 @@ class Lane:
 
 
 class AsyncCalls:
-    """Of one thread; made, and used, in it. on_done: what is to happen when a call is done."""
+    """Of one thread; made, and used, in it. on_done: what is to happen when a call is done. pause: between two tries,
+    in place of waiting; what that raises ends the run."""
 
-    def __init__(self, max_call_s: float, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(
+        self,
+        max_call_s: float,
+        loop: asyncio.AbstractEventLoop | None = None,
+        pause: Callable[[float], None] | None = None,
+    ) -> None:
         self.loop = loop or asyncio.new_event_loop()
+        self._pause = pause
+        self._broken: BaseException | None = None
         self._max_s, self._clock = max_call_s, self.loop.time
         self.turn_s = min(TURN_S, max_call_s / 4)
         self._lanes: set[Lane] = set()
@@ -53,12 +61,12 @@ class AsyncCalls:
         self, results: Results, kind: str, logic: Any, watch: CallWatch | None = None, at_once: bool = False
     ) -> AsyncTask:
         """The behaviour of a thread round this object. at_once: its `take` makes all calls of a frame before it
-        returns."""
+        returns, and what comes of them is in order."""
         self._watch = watch or CallWatch()
         self._call = awaited(logic, kind)
         calls, ordered = concurrency_of(logic) or (CALLS, True)
         code = UserCode(results, kind, logic, time.sleep, self._watch)
-        self.behaviour = AsyncTask(code, calls, ordered, self.run_all if at_once else None)
+        self.behaviour = AsyncTask(code, calls, ordered or at_once, self.run_all if at_once else None)
         return self.behaviour
 
     def run(self, found: Any) -> Any:
@@ -87,10 +95,12 @@ class AsyncCalls:
         if seconds <= 0:
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
-            return
-        handle = self.loop.call_later(seconds, self.loop.stop)
-        self.loop.run_forever()
-        handle.cancel()
+        else:
+            handle = self.loop.call_later(seconds, self.loop.stop)
+            self.loop.run_forever()
+            handle.cancel()
+        if self._broken is not None:
+            raise self._broken
 
     def run_all(self) -> None:
         """Until all that was begun is done."""
@@ -121,6 +131,11 @@ class AsyncCalls:
                 if not lane.left:
                     behaviour.called(work, place, answer)
                     self.on_done()
+        except BaseException as error:  # somebody left the debugger
+            if self._ending or isinstance(error, KeyboardInterrupt):
+                raise
+            self._broken = error
+            self.loop.stop()
         finally:
             self._lanes.discard(lane)
             self._lost.discard(lane)
@@ -144,6 +159,8 @@ class AsyncCalls:
                 if self._ending:
                     raise
                 failed = error
+                if self._pause is not None:
+                    self._pause(PAUSES_S[min(tries, TRIES - 2)])
             self._watch.raised += 1
             tries += 1
             if lane.cancelled:
@@ -152,7 +169,8 @@ class AsyncCalls:
                 failed = late(self._max_s, failed)
             if tries == TRIES or lane.left:
                 return failure(place, failed)
-            await asyncio.sleep(PAUSES_S[tries - 1])
+            if self._pause is None:
+                await asyncio.sleep(PAUSES_S[tries - 1])
 
     def look(self) -> None:
         """Calls that take too long are cancelled; those that do not end then are left behind."""
@@ -217,24 +235,3 @@ def awaited(logic: Any, kind: str) -> Callable[[Any], Awaitable[Any]]:
 
     call: Callable[[Any], Awaitable[Any]] = {"flat_map": rows, "filter": kept}.get(kind, logic)
     return call
-
-
-class InLoop:
-    """An async object called as any other is: every call is over when it returns."""
-
-    def __init__(self, logic: Any, max_call_s: float) -> None:
-        self._logic, self._calls = logic, AsyncCalls(max_call_s)
-        self._call = awaited(logic, kind_of(logic))
-        setattr(self, KIND, kind_of(logic))
-
-    def open(self, context: Context) -> None:
-        if hasattr(self._logic, "open"):
-            self._calls.run(self._logic.open(context))
-
-    def __call__(self, row: Any) -> Any:
-        return self._calls.run(self._call(row))
-
-    def close(self) -> None:
-        if hasattr(self._logic, "close"):
-            self._calls.run(self._logic.close())
-        self._calls.close()

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.topology_runtime.api.logic import Context, batched_of, runs_anywhere
-from headgate.topology_runtime.api.task_functions import build, is_async, key_function
+from headgate.topology_runtime.api.task_functions import build, gave_none, is_async, key_function
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.api.user_metrics import UserMetrics
 from headgate.topology_runtime.latency.latency_buckets import bucket_of
@@ -183,6 +183,7 @@ class TaskThread(threading.Thread):
         self.metrics = UserMetrics()
         self.speaker: SpeakingThread | None = None
         self._letters_said = 0
+        self._none_said = False
         self.records = ThreadRecords(host.meter.words, at, self._on_letter, sink)
         numbers = random.Random()
         snapshots = partial(SnapshotFiles, host.directory)
@@ -322,6 +323,9 @@ class TaskThread(threading.Thread):
         words, at = self.host.meter.words, self.at
         words[at + mt.BORROWED_NS] = self.borrowed_ns - self.post.lent_ns
         words[at + mt.BYTES_OUT] = self.post.wire_bytes
+        if self.core.results.gave_none and not self._none_said and (speaker := self.speaker) is not None:
+            self._none_said = True
+            self.host.output.say(speaker, "warning", gave_none(self.task.name, self.logic))
 
     def look_at_orders(self) -> None:
         orders, asked = self.orders, self.asked

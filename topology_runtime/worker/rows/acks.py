@@ -185,10 +185,13 @@ class AckSums:
     def waits(self, row: BufferedRow, keeper: int, kept: int = 0) -> None:
         """A row begins to wait in a pane of this keeper (kept: 1), or does not any more (-1); 0: another keeper had it,
         or has it (rule 8)."""
+        share = row.share
         for root in row.roots:
-            known = self._add(root, row.share if kept else 0, kept)
-            known.waits = known.waits or {}
-            known.waits[keeper] = known.waits.get(keeper, 0) ^ row.share
+            known = self._add(root, share if kept else 0, kept)
+            if known.waits is None:
+                known.waits = {keeper: share}
+            else:
+                known.waits[keeper] = known.waits.get(keeper, 0) ^ share
 
     def give(self, roots: Iterable[RootPart], given: Shares) -> None:
         """These shares went out (rule 2)."""

@@ -264,7 +264,7 @@ class SourceTask(Behaviour):
         self.ledger: Ledger | None = None
         self.letters = DeadLetterReplays()  # that are sent again
         self.ends = EndWords()
-        self.rests = 0  # the last step of the end of the input that it has done
+        self.rests = 0  # as SourceStatus says
         self._faulted = 0  # the step by which all was sent again
         self.partitions = core.task.static.threads if core.task.static else 1
         self.stopped_reading = self.exhausted = False
@@ -317,15 +317,23 @@ class SourceTask(Behaviour):
 
     @property
     def _end(self) -> int | None:
-        """It reads up to here only: what was read before, or was accepted."""
+        """It reads up to here only: what was read before, or was accepted; where every source has ended, to its end."""
         orders = self.core.orders
         draining = orders is not None and orders.desired.draining
         if not (self.leaving or draining):
             return None
         if self.arrivals is not None:
             return self.arrivals.end
+        if self._to_its_end:
+            return None
         before = self._gap_end if self.leaving else self._until
         return before if self.spool is None else max(before, self.spool.end)
+
+    @property
+    def _to_its_end(self) -> bool:
+        """Is it to read to the end of the input, though the run drains?"""
+        end = self.core.orders.desired.end if self.core.orders is not None else None
+        return end is not None and end.whole and not self.leaving and not self.task.spooled
 
     @property
     def _drained(self) -> bool:
@@ -394,7 +402,7 @@ class SourceTask(Behaviour):
             self.task.name, self.core.desired.partition, thread if leaving else -1
         )
         over = start is not None and start.position >= start.until
-        over = over and not self.task.spooled  # what it took may be in the spool still
+        over = over and not (self.task.spooled or self._to_its_end)  # what it took may be in the spool still
         if leaving and self.core.orders.gap_of(thread) is None:
             self.stopped_reading = True
             return None
@@ -468,6 +476,8 @@ class SourceTask(Behaviour):
         if not self._still(end):
             self._send_due(now_ns, wall_ns, read)
             self._send_ends(end, now_ns, wall_ns)
+        elif self._fault_due_ns:
+            self.rests = -end.number
         if self.rests < end.number and self._done(end):
             self.rests = end.number
 
@@ -481,7 +491,7 @@ class SourceTask(Behaviour):
 
     def _still(self, end: EndOfInput) -> bool:
         """Is nothing to be sent, so that panes stay whole? While they fire, and once nothing is under way before."""
-        return end.step in ("fire", "over") or (end.step == "hold" and self.rests == end.number)
+        return end.step in ("fire", "over") or (end.step == "hold" and abs(self.rests) == end.number)
 
     def _done(self, end: EndOfInput) -> bool:
         """Is this step done, as far as this thread's rows are concerned?"""
@@ -523,13 +533,18 @@ class SourceTask(Behaviour):
         return min(threads, default=-1) == self.core.desired.thread
 
     def _send_ends(self, end: EndOfInput, now_ns: int, wall_ns: int) -> None:
+        """Of one thread of all; what it said before it left is another's."""
+        if end.finish and not self._says_ends:
+            self.ends.clear()
+        elif end.finish and self.stopped_reading:
+            self._send_words(end.finish, now_ns, wall_ns)
+
+    def _send_words(self, finish: Collection[str], now_ns: int, wall_ns: int) -> None:
         """Each straight to the thread that has the key range."""
-        if not end.finish or not self._says_ends or not self.stopped_reading:
-            return
         orders, topology = self.core.orders, self.core.topology
         assert orders is not None
         owners_of: dict[str, tuple[int, Sequence[int]]] = {}
-        for root, task, key_range in self.ends.due(end.finish, now_ns):
+        for root, task, key_range in self.ends.due(finish, now_ns):
             if task not in owners_of:
                 edge = next(n for n, _ in topology.in_edges(task) if n in orders.route_of)
                 owners_of[task] = edge, owners(orders.route_of[edge])

@@ -1,0 +1,41 @@
+"""Runs whose sources end, with faults and re-plans of their own: every pane and every `finish` gives its rows once."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.lab.simulation.simulated_world import ENDS_S, Options, SimWorld
+from headgate.lab.simulation.virtual_time import S
+
+FEW = range(6)
+FOUND = {
+    140: "a journal that failed when the run began to drain",
+    252: "a link that broke after panes had fired",
+    100018: "a source that was started again, by a controller that knew of half its rows",
+    100044: "the thread that had said the end to keyed tasks left before that was done",
+    200116: "panes that were to fire when nothing had moved for long",
+}
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_all_is_at_the_sink_once_and_the_run_ends_by_itself(seed: int) -> None:
+    SimWorld(seed, Options(shape="ends")).run()
+
+
+@pytest.mark.parametrize("seed", FOUND, ids=str)
+def test_what_seeds_found_is_as_it_must_be(seed: int) -> None:
+    SimWorld(seed, Options(shape="ends")).run()
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_a_run_that_is_stopped_fires_no_pane_and_finishes_no_key_and_loses_no_row(seed: int) -> None:
+    world = SimWorld(seed, Options(shape="ends", faults=0))
+    world.begin()
+    world.clock.run_until(3 * S)
+    world.controller.ask("stop")
+    world.wait("the run ends", lambda: "" if world.controller.finish else "no end", ENDS_S)
+    finish = world.controller.finish
+    assert finish is not None and finish.error is None and finish.summary is not None
+    tuples = finish.summary["tuples"]
+    assert not world.account.ended, "nothing has come to the sink"
+    assert tuples["emitted"] > 0 and (tuples["left"], tuples["lost"]) == (tuples["emitted"], 0)

@@ -1,0 +1,101 @@
+"""A thread of a keyed task that ends leaves its snapshot for the next one, unless another has all its keys."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Hashable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from line_of_threads import refuse
+
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.logic import Keyed
+from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Static, Task, Topology
+from headgate.topology_runtime.platform.disk import DiskTroubles
+from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.worker.calls.router import range_of
+from headgate.topology_runtime.worker.keyed_state.snapshot_files import path_of, read
+from headgate.topology_runtime.worker.links.switchboard import Switchboard
+from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
+from headgate.topology_runtime.worker.orders.thread_orders import orders_of
+from headgate.topology_runtime.worker.process.task_thread import FrameWork, HeldLease, Host, TaskThread
+
+SLOT, INCARNATION = Slot("vm", 0), 7
+
+
+class Sums(Keyed):
+    def new(self, key: Hashable) -> int:
+        return 0
+
+    def process(self, key: Hashable, row: Any, state: int) -> tuple[int, Iterable[Any]]:
+        return state + row[1], ()
+
+
+TOPOLOGY = Topology(
+    "sums",
+    (
+        Task("source", kind="source", static=Static()),
+        Task("sums", kind="keyed", state="keyed", run=f"{__name__}:Sums"),
+    ),
+    (Edge("source", "sums", grouping="fields", key=0),),
+)
+
+
+def thread_of(tmp_path: Path) -> TaskThread:
+    specs = m.ThreadSpec(1, "source", SLOT), m.ThreadSpec(2, "sums", SLOT)
+    routes = (m.Route(0, ((2, 1.0),), ((2, KEY_RANGES),)),)
+    workers = (m.WorkerAt(SLOT, INCARNATION, "tcp://x:1"),)
+    desired = m.DesiredState(
+        m.Token(1, 1, 1), "committed", "run", TOPOLOGY, (), specs, 1, routes, workers=workers
+    )
+    orders = orders_of(desired, SLOT, INCARNATION)
+    board = Switchboard(SLOT, INCARNATION)
+    board.slot_of = orders.slot_of
+    host = Host(
+        board,
+        mt.Meter(mt.create()),
+        str(tmp_path),
+        letters=lambda letter: pytest.fail(f"a dead letter: {letter}"),
+        changed=lambda: None,
+        crashed=refuse,
+        lock=threading.Lock(),
+        disk=DiskTroubles(),
+        lease=HeldLease(),
+        one=threading.Lock(),
+        threads={},
+    )
+    thread = TaskThread(specs[1], TOPOLOGY, host, host.meter.thread_record(), FrameWork)
+    thread.startup()
+    thread.orders = orders
+    thread.inbox.put(None)
+    thread.work.turn()
+    return thread
+
+
+def keyed(thread: TaskThread) -> KeyedTask:
+    behaviour = thread.core.behaviour
+    assert isinstance(behaviour, KeyedTask)
+    return behaviour
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_snapshot_outlives_an_orderly_close_unless_all_keys_are_elsewhere(
+    moved: bool, tmp_path: Path
+) -> None:
+    thread = thread_of(tmp_path)
+    rows = keyed(thread).rows
+    rows.claim(0)
+    root = m.RootPart(m.RootKey(1, 1, 0, 0), SLOT, 0, 0, 0, 0, 0, 9)
+    rows.take(m.Frame(0, 1, SLOT, 1, 2, [root], [(0, 0, 1, 0)], [("a", 5)], 0, 0), 0)
+    assert rows.states.of(range_of("a")) == {"a": 5}
+    thread.core.on_time(time.monotonic_ns() + 10**10)
+    path = path_of(str(tmp_path), "sums", 2)
+    assert read(path) is not None
+    if moved:
+        rows.ranges.versions.clear()
+    thread.work.close()
+    assert Path(path).exists() != moved
