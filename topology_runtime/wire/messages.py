@@ -404,7 +404,9 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     arrived: int = 0
     oldest_ns: int = 0
     seen_ns: int = 0
-    rests: int = 0  # number of the step of the end (`EndOfInput`) that it has done; negative: rows were lost in it
+    rests: int = (
+        0  # number of the step of the end (`EndOfInput`) that it has done; negative: rows were lost in it
+    )
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
