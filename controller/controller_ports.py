@@ -149,7 +149,7 @@ class ControllerPorts:
 
     def know(self, view: RunView) -> None:
         """Which VMs are known now."""
-        self._gate.know(view.known, len(view.vms))
+        self._gate.know(view.known, len(view.vms), view.run)
 
     def distrust(self, vm: str, why: str, view: RunView | None) -> None:
         """What this VM said cannot be."""

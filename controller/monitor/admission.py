@@ -178,17 +178,20 @@ class AdmissionGate:
     ignored: int = 0
     known: AbstractSet[str] = frozenset()
     vms: int = 0
+    run: str = ""
     _fresh: set[str] = field(default_factory=set)  # strangers let in since
     _stranger_ns: int = 0  # up to when strangers have been let in
     _hello_ns: dict[str, int] = field(default_factory=dict)
 
-    def know(self, known: AbstractSet[str], vms: int) -> None:
-        """Names of VMs that are no strangers, and how many VMs there are."""
-        self.known, self.vms = known, vms
+    def know(self, known: AbstractSet[str], vms: int, run: str = "") -> None:
+        """Names of VMs that are no strangers, how many VMs there are, and the run: what is of another is ignored."""
+        self.known, self.vms, self.run = known, vms, run
         self._fresh.clear()
 
     def admits(self, message: m.FromAgent, now_ns: int) -> bool:
-        if message.vm in self.known or message.vm in self._fresh:
+        if self.run and getattr(message, "run", "") not in ("", self.run):
+            let_in = False
+        elif message.vm in self.known or message.vm in self._fresh:
             let_in = self._in_time(message, now_ns)
         elif let_in := self._stranger(self.vms + len(self._fresh), now_ns):
             self._fresh.add(message.vm)

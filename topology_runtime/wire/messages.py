@@ -445,6 +445,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     )  # its UTC is so many ns behind the controller's, ± so many; (0, 0): unknown
     profiles: tuple[ProfileAt, ...] = ()  # that run here
     keys: tuple[KeysSeen, ...] = ()  # of its threads
+    run: str = ""  # that this is of
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
