@@ -35,6 +35,7 @@ from headgate.dashboards.cluster.host_facts import (
 )
 from headgate.dashboards.cluster.hosts_file import ClusterHosts, parse
 from headgate.dashboards.cluster.on_host.controller_runs import folder_of_run
+from headgate.dashboards.cluster.on_host.host_side import ServicesHere
 from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.platform.run_ids import is_run_id
 
@@ -342,6 +343,21 @@ def test_units_are_units_for_systemd(tmp_path: Path):
         unit.write_text(wanted.unit)
         ran = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
         assert unit.name not in ran.stderr, ran.stderr
+
+
+def test_a_copied_file_makes_no_second_cluster_of_the_same_hosts(tmp_path: Path) -> None:
+    (told,) = found(beside=("plant",))
+    assert (told.host, told.level) == ("10.0.0.11", "fault")
+    assert "cluster plant is there already" in told.what and 'name = "plant"' in told.hint
+    assert found(beside=("plant",), cluster=True) == [], "it is there itself"
+    facts = {on.host: replace(WELL, identity=on.host, beside=("other",)) for on in HOSTS.hosts()}
+    second, _ = parse('name = "second"\n' + SMALL, "copy")
+    assert second is not None and list(findings(second, facts)) == [], "it says that it is another"
+    (tmp_path / "plant" / "services").mkdir(parents=True)
+    (tmp_path / "down" / "services").mkdir(parents=True)
+    (tmp_path / "plant" / "services" / "controller.json").touch()
+    assert ServicesHere(tmp_path / "copy").beside() == ["plant"]
+    assert ServicesHere(tmp_path / "plant").beside() == []
 
 
 def test_a_controller_takes_over_a_run_that_goes_on_and_begins_anew_after_one_that_has_ended(tmp_path: Path):
