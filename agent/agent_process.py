@@ -33,6 +33,7 @@ from headgate.agent.slots.profile_slots import ProfileSlots
 from headgate.agent.slots.slot_output import SlotOutput
 from headgate.agent.slots.worker_supervisor import Supervisor, WorkerEnd, WorkerProcess
 from headgate.topology_runtime.errors import BadMessage, Conflict
+from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.keys.worker_keys import WorkerKeys
 from headgate.topology_runtime.platform import processes
@@ -129,7 +130,7 @@ class Agent:
         now_ns = monotonic_ns()
         keys = WorkerKeys()
         self.workers_channel: ServerChannel[FromAgentToWorker, FromWorker] = ServerChannel(
-            channels.from_worker, keys.guard
+            channels.from_worker, keys.guard, max_bytes=channels.FROM_WORKER_MAX_BYTES
         )
         undo.callback(self.workers_channel.close, 0)
         self.uplink = Uplink(agent_startup.contact(config), now_ns)
@@ -333,7 +334,8 @@ class Agent:
     def _look_for_hung(self, now_ns: int) -> None:
         self.supervisor.trim_logs(self.disk)
         left = agent_files.left_over(self.config.work) if self.state.spools_left else None
-        seen = e.DiskSeen(self.disk.texts() + self.packages.troubles(), left)
+        troubles = self.disk.texts() + self.packages.troubles() + curve.troubles()
+        seen = e.DiskSeen(troubles, left)
         if seen != self._disk_told or left is not None:
             self._disk_told = seen
             self.do(seen)

@@ -278,6 +278,9 @@ def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
     """A heartbeat with what is on the VM."""
     before = turn.members.members.get(message.vm)
     known = before.workers() if before else ()
+    if message.workers != known and (fault := turn.members.endpoint_fault(message)):
+        turn.do(Distrust(message.vm, f"an endpoint that cannot be: {fault}"))
+        return ()
     changes = turn.members.report(message, turn.now)
     k = turn.knowledge
     leased = changes is not None and k.may_lease(message)
@@ -296,7 +299,9 @@ def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
     for source in message.sources:
         if owns_source(k, message.vm, source):
             _source(turn, message.vm, source)
-    disk(turn, message.vm, (*message.troubles, *state_troubles(message)))
+    failed = tuple(trouble for trouble in message.troubles if trouble.startswith("thread "))
+    threads(turn, message.vm, failed)
+    disk(turn, message.vm, (*(one for one in message.troubles if one not in failed), *state_troubles(message)))
     if message.workers != known:
         hear_keyed_state(turn, message.workers)
         hear_user_code(turn, message.vm, message.workers)
@@ -312,6 +317,17 @@ def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
     text = f"{where}: {'; '.join(troubles)}" if troubles else ""
     over = f"{where}: the disk takes everything again"
     turn.alarm(f"disk {where}", text, over, level="error", where=where)
+
+
+def threads(turn: Turn, where: str, failed: tuple[str, ...]) -> None:
+    """A thread of ours that fails is started again; that is an alarm for a minute."""
+    text = f"{where}: {'; '.join(failed)}" if failed else ""
+    turn.alarm(f"thread {where}", text, f"{where}: no thread has failed for a minute", level="error")
+
+
+def peers(turn: Turn, troubles: tuple[str, ...]) -> None:
+    """What peers with good keys do that they should not is an alarm that names them, for a minute after the last."""
+    turn.alarm("peers", "; ".join(troubles), "all peers do as they should again", level="error")
 
 
 def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
@@ -412,7 +428,7 @@ def note_changes(turn: Turn, changes: tuple[MembershipChange, ...]) -> tuple[Mem
     for change in changes:
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
         if change.kind in ("lost", "left"):
-            for what in ("disk", "code"):
+            for what in ("disk", "code", "thread"):
                 turn.knowledge.alarms.pop(f"{what} {change.vm}", None)
     spooled_events.watch_lost_events(turn, changes)
     for change in changes:

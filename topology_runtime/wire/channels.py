@@ -19,7 +19,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -28,11 +28,14 @@ import zmq
 from headgate.topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
 from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Who, keyed
-from headgate.topology_runtime.platform.addresses import Listening, parted, tcp
+from headgate.topology_runtime.platform.addresses import Listening, endpoint_fault, parted, tcp
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.messages import from_here
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
+FROM_WORKER_MAX_BYTES = 4 * 1024 * 1024
+UNREAD_BYTES, UNREAD_LEAST = 16 * 1024 * 1024, 4  # of one link, in memory; the rest waits with whoever sends
+PASSED_OVER_MOST = 1000  # messages that are not looked at, in one go
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
 CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: each becomes 230 bytes
 TUPLES_MAX_BYTES = 16 * 1024 * 1024
@@ -45,6 +48,7 @@ CONNECT_TIMEOUT_MS, HANDSHAKE_MS = 500, 1000  # then it is tried afresh: else a 
 LINK_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
 REFUSAL_EVENTS = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
+Hears = Callable[[Who, bytes, int], bool]
 Out = TypeVar("Out")
 In = TypeVar("In")
 
@@ -132,6 +136,9 @@ def _bound(socket: zmq.Socket[bytes]) -> str:
 
 
 def _connect(socket: zmq.Socket[bytes], contact: Contact) -> None:
+    if fault := endpoint_fault(contact.endpoint):
+        socket.close(linger=0)
+        raise Unreachable(f"cannot connect to {contact.endpoint}", cause=fault)
     try:
         curve.prove(socket, contact)
         socket.setsockopt(zmq.IPV6, int("[" in contact.endpoint))
@@ -176,11 +183,14 @@ class ServerChannel(_Channel, Generic[Out, In]):
         port: int = 0,
         max_bytes: int = CONTROL_MAX_BYTES,
         untyped: bool = False,
+        hears: Hears | None = None,
     ) -> None:
-        """Whoever sends more than `max_bytes` at once is cut off. untyped: messages hold plain values."""
-        self._decoder, self._untyped, self._guard = decoder, untyped, guard
+        """Whoever sends more than `max_bytes` at once is cut off. untyped: messages hold plain values. hears: which
+        messages are looked at at all, by whose key, link and size."""
+        self._decoder, self._untyped, self._guard, self._hears = decoder, untyped, guard, hears
         self.unknown = 0
         self._socket = _socket(zmq.ROUTER, max_bytes)
+        self._socket.setsockopt(zmq.RCVHWM, max(UNREAD_LEAST, UNREAD_BYTES // max_bytes))
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.endpoint = _served(self._socket, guard, at, port)
 
@@ -197,15 +207,21 @@ class ServerChannel(_Channel, Generic[Out, In]):
 
     def receive(self) -> tuple[bytes, Who, In] | None:
         """(peer, whose key, message), or None when there is nothing now. Raises BadMessage (with its `peer`)."""
-        while True:
+        for _ in range(PASSED_OVER_MOST):
             try:
                 parts = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 return None
             peer, who = parts[0].bytes, self._guard.admits(str(parts[-1].get("User-Id")))
-            if who is not None:
-                return peer, who, self._read(peer, [part.bytes for part in parts[1:]])
-            self.unknown += 1
+            if who is None:
+                self.unknown += 1
+            elif self._hears is None or self._hears(who, peer, sum(len(part) for part in parts[1:])):
+                try:
+                    return peer, who, self._read(peer, [part.bytes for part in parts[1:]])
+                except BadMessage as error:
+                    error.who = str(who)
+                    raise
+        return None
 
     def _read(self, peer: bytes, parts: list[bytes]) -> In:
         if len(parts) != 1:

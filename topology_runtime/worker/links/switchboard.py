@@ -22,6 +22,7 @@ from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.keys.key_pairs import KeyPair, contact_at
 from headgate.topology_runtime.latency.latency_messages import LatencyReport, Paces
 from headgate.topology_runtime.platform.clock import monotonic_ns
+from headgate.topology_runtime.platform.kept_threads import KeptThread
 from headgate.topology_runtime.wire.channels import LinkWatch, PullChannel, PushChannel, encode
 from headgate.topology_runtime.wire.messages import (
     Ack,
@@ -166,13 +167,13 @@ class Over:
     thread: int
 
 
-class Sender(threading.Thread):
+class Sender(KeptThread):
     """Makes and ends the sockets to the peers; writes what waits: frames, words, and acks in batches."""
 
     def __init__(
         self, board: Switchboard, meter: mt.Meter, records: dict[int, int], wake: Any, own: KeyPair
     ) -> None:
-        super().__init__(name="sender", daemon=True)
+        super().__init__("sender")
         self._own = own
         self._board, self._meter, self._records, self._wake = board, meter, records, wake
         self.watches: SimpleQueue[tuple[WorkerAt, LinkWatch]] = SimpleQueue()  # of links, for who reads them
@@ -188,15 +189,13 @@ class Sender(threading.Thread):
     def stop(self) -> None:
         self._board.out.put((None, None))
 
-    def run(self) -> None:
-        while self._turn():
-            pass
+    def over(self) -> None:
         with self._board.out.taken(0):
             for channel in self._board.out.peers.values():
                 channel.close()
             self._board.out.peers.clear()
 
-    def _turn(self) -> bool:
+    def turn(self) -> bool:
         """One batch; False to stop."""
         acks: dict[Slot, list[Ack]] = {}
         go_on = True
@@ -257,24 +256,26 @@ class Sender(threading.Thread):
             self.dropped += 1
 
 
-class Receiver(threading.Thread):
+class Receiver(KeptThread):
     """Owns the worker's PULL socket; hands what arrives to inboxes, if the worker's state admits it."""
 
     def __init__(
         self, board: Switchboard, pull: PullChannel, state: WorkerState, pings: SimpleQueue[Ping], wake: Any
     ) -> None:
-        super().__init__(name="receiver", daemon=True)
+        super().__init__("receiver")
         self._board, self._pull, self._state, self._pings, self._wake = board, pull, state, pings, wake
         self._decoder: msgspec.msgpack.Decoder[Tuples] = msgspec.msgpack.Decoder(Tuples)
         self.refused = 0
         self.early: SimpleQueue[tuple[Slot, int, Token]] = SimpleQueue()  # refused: by which desired state
         self.stopping = False
 
-    def run(self) -> None:
-        while not self.stopping:
-            data = self._pull.wait_for_bytes(POLL_S)
-            if data is not None:
-                self._take(data)
+    def turn(self) -> bool:
+        data = self._pull.wait_for_bytes(POLL_S)
+        if data is not None:
+            self._take(data)
+        return not self.stopping
+
+    def over(self) -> None:
         self._pull.close(linger_ms=0)
 
     def _take(self, data: bytes) -> None:
