@@ -299,9 +299,13 @@ def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
     for source in message.sources:
         if owns_source(k, message.vm, source):
             _source(turn, message.vm, source)
-    failed = tuple(trouble for trouble in message.troubles if trouble.startswith("thread "))
-    threads(turn, message.vm, failed)
-    disk(turn, message.vm, (*(one for one in message.troubles if one not in failed), *state_troubles(message)))
+    of = {
+        word: tuple(one for one in message.troubles if one.startswith(word)) for word in ("thread ", "peer ")
+    }
+    threads(turn, message.vm, of["thread "])
+    peers(turn, of["peer "], f"peers {message.vm}")
+    full = tuple(one for one in message.troubles if not one.startswith(tuple(of)))
+    disk(turn, message.vm, (*full, *state_troubles(message)))
     if message.workers != known:
         hear_keyed_state(turn, message.workers)
         hear_user_code(turn, message.vm, message.workers)
@@ -325,9 +329,9 @@ def threads(turn: Turn, where: str, failed: tuple[str, ...]) -> None:
     turn.alarm(f"thread {where}", text, f"{where}: no thread has failed for a minute", level="error")
 
 
-def peers(turn: Turn, troubles: tuple[str, ...]) -> None:
+def peers(turn: Turn, troubles: tuple[str, ...], what: str = "peers") -> None:
     """What peers with good keys do that they should not is an alarm that names them, for a minute after the last."""
-    turn.alarm("peers", "; ".join(troubles), "all peers do as they should again", level="error")
+    turn.alarm(what, "; ".join(troubles), "all peers do as they should again", level="error")
 
 
 def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
@@ -428,7 +432,7 @@ def note_changes(turn: Turn, changes: tuple[MembershipChange, ...]) -> tuple[Mem
     for change in changes:
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
         if change.kind in ("lost", "left"):
-            for what in ("disk", "code", "thread"):
+            for what in ("disk", "code", "thread", "peers"):
                 turn.knowledge.alarms.pop(f"{what} {change.vm}", None)
     spooled_events.watch_lost_events(turn, changes)
     for change in changes:

@@ -90,8 +90,7 @@ def endpoint_fault(endpoint: str) -> str:
     if (
         not is_host(host)
         or is_everywhere(host)
-        or ((found := _address(host)) is not None
-        and found.is_multicast)
+        or ((found := _address(host)) is not None and found.is_multicast)
     ):
         return f"{host!r} is no host that one could connect to"
     return ""

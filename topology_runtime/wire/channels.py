@@ -5,7 +5,7 @@ One thread owns one channel. Nothing here blocks without a time-out.
 
     ServerChannel (ROUTER)  controller's control and command port, agent's port for its workers
     ClientChannel (DEALER)  agent → controller, worker → agent, client → controller
-    PullChannel / PushChannel   tuples between workers; unbounded, for the ledger's window bounds what is in flight
+    PullChannel / PushChannel   tuples between workers; the ledger's window bounds what honest ones have in flight
     PublisherChannel (XPUB) / SubscriberChannel (SUB)   the controller's picture; who is slow misses some
 
 Every one is encrypted and knows whom it speaks to (docs/how-to/manage-keys.md): a server has a `KeyGuard`, a client a
@@ -35,6 +35,7 @@ from headgate.topology_runtime.wire.messages import from_here
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
 FROM_WORKER_MAX_BYTES = 4 * 1024 * 1024
 UNREAD_BYTES, UNREAD_LEAST = 16 * 1024 * 1024, 4  # of one link, in memory; the rest waits with whoever sends
+UNREAD_FRAMES = 1000  # of one link
 PASSED_OVER_MOST = 1000  # messages that are not looked at, in one go
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
 CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: each becomes 230 bytes
@@ -274,10 +275,13 @@ class ClientChannel(_Channel, Generic[Out, In]):
 
 
 class PullChannel(_Channel):
-    """Tuples into one worker, from all its peers. endpoint: with the worker's key."""
+    """Tuples into one worker, from all its peers. endpoint: with the worker's key. whose: the public key under which
+    the last message came."""
 
     def __init__(self, guard: KeyGuard, at: Listening = HERE) -> None:
+        self.whose = ""
         self._socket = _socket(zmq.PULL, TUPLES_MAX_BYTES)
+        self._socket.setsockopt(zmq.RCVHWM, UNREAD_FRAMES)
         self.endpoint = keyed(_served(self._socket, guard, at, 0), guard.own.public)
         self._timeout_ms = -1
 
@@ -287,9 +291,11 @@ class PullChannel(_Channel):
             self._socket.setsockopt(zmq.RCVTIMEO, timeout_ms)
             self._timeout_ms = timeout_ms
         try:
-            return self._socket.recv()
+            part = self._socket.recv(copy=False)
         except zmq.Again:
             return None
+        self.whose = str(part.get("User-Id"))
+        return part.bytes
 
 
 class LinkWatch(_Channel):

@@ -299,8 +299,9 @@ class Worker:
         return now, sources
 
     def _thread_troubles(self) -> tuple[str, ...]:
-        """What failed lately of what every thread needs."""
-        return (*curve.troubles(), *filter(None, (self.sender.trouble(), self.receiver.trouble())))
+        """What failed lately of what every thread needs, and what peers sent too much of."""
+        failed = filter(None, (self.sender.trouble(), self.receiver.trouble()))
+        return (*curve.troubles(), *failed, *self.receiver.dropped())
 
     def _report(self, now_ns: int) -> None:
         if not self._heard:
