@@ -34,8 +34,10 @@ from headgate.topology_runtime.wire.messages import from_here
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
 FROM_WORKER_MAX_BYTES = 4 * 1024 * 1024
-UNREAD_BYTES, UNREAD_LEAST = 16 * 1024 * 1024, 4  # of one link, in memory; the rest waits with whoever sends
+UNREAD = 4  # messages of one link, in memory; the rest waits with whoever sends
+SUBSCRIPTION_MAX_BYTES = 4096  # the handshake counts, too
 UNREAD_FRAMES = 1000  # of one link
+SUBSCRIPTIONS_MOST = 100_000  # read in one go: ZeroMQ takes in all that come
 PASSED_OVER_MOST = 1000  # messages that are not looked at, in one go
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
 CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: each becomes 230 bytes
@@ -191,7 +193,7 @@ class ServerChannel(_Channel, Generic[Out, In]):
         self._decoder, self._untyped, self._guard, self._hears = decoder, untyped, guard, hears
         self.unknown = 0
         self._socket = _socket(zmq.ROUTER, max_bytes)
-        self._socket.setsockopt(zmq.RCVHWM, max(UNREAD_LEAST, UNREAD_BYTES // max_bytes))
+        self._socket.setsockopt(zmq.RCVHWM, UNREAD)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.endpoint = _served(self._socket, guard, at, port)
 
@@ -350,8 +352,9 @@ class PublisherChannel(_Channel):
     """The same bytes to everyone who listens and may; never waits for any of them."""
 
     def __init__(self, guard: KeyGuard, at: Listening = HERE, port: int = 0) -> None:
-        self._socket = _socket(zmq.XPUB, CONTROL_MAX_BYTES)
+        self._socket = _socket(zmq.XPUB, SUBSCRIPTION_MAX_BYTES)
         self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
+        self._socket.setsockopt(zmq.RCVHWM, BEHIND_MOST)
         self._heard, self._at = False, at
         self.endpoint = _served(self._socket, guard, at, port)
 
@@ -371,11 +374,14 @@ class PublisherChannel(_Channel):
     @property
     def heard(self) -> bool:
         """Does anybody listen now?"""
-        while True:
+        for _ in range(SUBSCRIPTIONS_MOST):
             try:
-                self._heard = self._socket.recv(zmq.DONTWAIT)[:1] == b"\x01"
+                asked = self._socket.recv(zmq.DONTWAIT)
             except zmq.Again:
-                return self._heard
+                break
+            if asked in (b"\x00", b"\x01"):  # to all, or to nothing any more
+                self._heard = asked == b"\x01"
+        return self._heard
 
     def send_bytes(self, data: bytes) -> None:
         self._socket.send(data, zmq.DONTWAIT)
