@@ -5,6 +5,7 @@ looking on of others are left out. Tests of flows and the collection of sample r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
