@@ -375,7 +375,11 @@ def dead_letters(turn: Turn, message: m.DeadLetters) -> None:
     """Rows that a task could not process."""
     note_changes(turn, turn.members.heard(message.vm, turn.now))
     counts = turn.knowledge.counts
+    topology = turn.knowledge.topology
     for letter in message.letters:
+        if topology is not None and letter.task not in topology.by_name:
+            turn.do(Distrust(message.vm, "a dead letter of a task that there is not"))
+            break
         if counts.letters.add(letter, turn.now.wall_ns):
             _report(turn, letter, counts.letters.count + counts.letters.keys)
     for task in {letter.task for letter in message.letters if not counts.letters.keeps(letter.task)}:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from keys_made import agent, operator
+from patience import until
 from test_controller_live import Process, controller
 
 from headgate.topology_runtime.wire import channels
@@ -91,3 +92,25 @@ def test_a_command_of_countless_parts_is_refused_in_words(tmp_path: Path) -> Non
         reply = one.ask("x", x=[[] for _ in range(400_000)])
         assert reply.error is not None and "too many parts" in reply.error[2]
         assert answers_in_s(one) < ANSWER_S and memory_mib(one) - before_mib < 64
+
+
+@pytest.mark.parametrize("links", [1, 8])
+def test_a_flood_under_one_good_key_takes_little_memory_and_is_named(links: int, tmp_path: Path) -> None:
+    with controller(tmp_path) as one, ExitStack() as closing:
+        before_mib = settled_mib(one)
+        letter = m.DeadLetter("work", 1, "source", 0, 5, "r" * 1000, "error", "t" * 1000)
+        data = channels.encode(m.DeadLetters("vm1", (letter,) * 200))
+        peers = [closing.enter_context(peer(one, "vm1")) for _ in range(links)]
+        peak_mib = 0.0
+        for n in range(1500):
+            peers[n % links].send(data)
+            if n % 50 == 0:
+                assert answers_in_s(one) < ANSWER_S
+                peak_mib = max(peak_mib, memory_mib(one))
+        assert peak_mib - before_mib < 64
+        until(
+            lambda: any(
+                "agent vm1 sends more than is looked at" in a["text"]
+                for a in one.ask("status").data["alarms"]
+            )
+        )

@@ -228,3 +228,13 @@ def test_which_clients_are_answered(wire: int, answered: bool) -> None:
 def test_clients_tell_what_they_speak() -> None:
     said = from_here(m.Request("status", {"a": 1}))
     assert (said.command, said.arguments, said.protocol) == ("status", {"a": 1}, WIRE) and said.version
+
+
+def test_dead_letters_of_a_task_that_there_is_not_count_nothing() -> None:
+    told = Told()
+    turn = Turn(told.knowledge, told.world.now)
+    for task in ("invented", told.task):
+        before = told.knowledge.counts.letters.count
+        letter = m.DeadLetter(task, 1, "source", 0, 5, "row", "error", "")
+        vm_reports.dead_letters(turn, m.DeadLetters("vm1", (letter,), boot=1))
+        assert told.knowledge.counts.letters.count - before == (task == told.task)
