@@ -435,7 +435,7 @@ def _failed(turn: Turn, stand: rollout_steps.RolloutProgress, failed: list[str])
     error = EnactmentFailed(
         "the first plan could not be enacted",
         cause=rollout_steps.named(failed),
-        hint="mend the task; the traceback is in the log of the worker",
+        hint="mend the task; the traceback is in agents/VM/logs/worker-SLOT.log of the run's state",
     )
     turn.do(Finish(None, error))
     return False

@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -268,7 +269,10 @@ class Builder:
         from headgate.topology_runtime.testing.run_results import Result
 
         if being_imported():
-            print(f"topology {self.name}: run() is left out, as this file is only imported", file=sys.stderr)
+            if threading.current_thread() is threading.main_thread():  # once, not in every thread of a worker
+                print(
+                    f"topology {self.name}: run() is left out, as this file is only imported", file=sys.stderr
+                )
             return Result({}, [], {})
         return run_here(self, inputs, rows, show)
 

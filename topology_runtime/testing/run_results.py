@@ -19,6 +19,7 @@ from headgate.topology_runtime.api.logic import (
 )
 from headgate.topology_runtime.api.references import HERE
 from headgate.topology_runtime.api.task_functions import is_async
+from headgate.topology_runtime.wording import counted
 
 if TYPE_CHECKING:
     from headgate.topology_runtime.wire.messages import DeadLetter
@@ -41,7 +42,8 @@ class FailedRow:
     traceback: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: task {self.task!r} failed on {self.row!r}: {self.error}"
+        place = f"{self.file}:{self.line}: " if self.file else ""
+        return f"{place}task {self.task!r} failed on {self.row!r}: {self.error}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,8 +56,8 @@ class Result:
     states: dict[str, dict[Any, Any]]
 
     def __repr__(self) -> str:
-        sinks = [f"{sink} {len(rows):,} rows" for sink, rows in self.rows.items()]
-        return f"<result: {', '.join(sinks)}; {len(self.dead_letters):,} dead letters>"
+        sinks = [f"{sink} {counted(len(rows), 'row')}" for sink, rows in self.rows.items()]
+        return f"<result: {', '.join(sinks)}; {counted(len(self.dead_letters), 'dead letter')}>"
 
 
 def failed_row(letter: DeadLetter) -> FailedRow:

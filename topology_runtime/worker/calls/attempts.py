@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
+from types import TracebackType
 from typing import Any, TypeVar
 
 from headgate.topology_runtime.errors import BadBatch, HeadgateError
@@ -110,6 +111,10 @@ class CallWatch:
 Came = TypeVar("Came")  # of a call
 TRIES = 3
 PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment
+_WORKER = (
+    "headgate.topology_runtime.worker.",
+    "headgate.topology_runtime.api.",
+)  # modules that call user code
 LINE_MOST = 500  # characters of the exception's own line that are kept
 TRACEBACK_MOST = 4000  # characters of a traceback that are kept
 
@@ -128,10 +133,27 @@ def failure(place: int, error: BaseException) -> Failure:
         line = f"{type(error).__name__}: {error}"
     except Exception:  # an exception of the user's that cannot even say what it is
         line = f"{type(error).__name__}, whose text cannot be had"
-    text = "".join(traceback.format_exception(error))
+    text = "".join(traceback.format_exception(type(error), error, _theirs(error)))
     if isinstance(error, HeadgateError):
         text += "\n".join(error.lines()[1:])
-    return Failure(place, _printable(line)[:LINE_MOST], _printable(text)[-TRACEBACK_MOST:])
+    line = _printable(line).replace("\n", " ")
+    return Failure(place, line[:LINE_MOST], _printable(text)[-TRACEBACK_MOST:])
+
+
+def _theirs(error: BaseException) -> TracebackType | None:
+    """The traceback from where the worker called user code: its own steps say nothing to a user."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_WORKER):
+        trace = trace.tb_next
+    return trace if trace is not None or isinstance(error, HeadgateError) else error.__traceback__
+
+
+def place_of(error: BaseException) -> str:
+    """Where the user's code that was called met this, to be put behind the error; nothing where that is not known."""
+    trace = _theirs(error)
+    if trace is None or trace is error.__traceback__:
+        return ""
+    return f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
 
 
 def shown(value: Any, most: int) -> str:

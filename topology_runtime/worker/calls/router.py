@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from heapq import heapify, heapreplace
 from operator import itemgetter
 from typing import Any
@@ -258,10 +259,12 @@ class Router:
         if isinstance(rows, Columns) and (column := rows.values_at(self._place)) is not None:
             rows, key = column, _itself
         places: Places = range(len(rows))
-        try:
+        keys: list[Hashable] = []
+        ranges: list[int] | None = None
+        with suppress(Exception):  # the user's key function or a row: that row is a dead letter
             keys = list(map(key, rows))
             ranges = self._ranges.of(keys)
-        except Exception:  # the user's key function or a row: that row is a dead letter
+        if ranges is None:
             keys, ranges, places = self._by_key_each(rows, key)
         if self.keys is not None and self.keys.wants(len(rows)) and keys:
             self.keys.add(keys)

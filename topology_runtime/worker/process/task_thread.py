@@ -41,6 +41,7 @@ from headgate.topology_runtime.wire.messages import (
 )
 from headgate.topology_runtime.wire.report_messages import KeysSeen
 from headgate.topology_runtime.wire.state_moves import StateAsked
+from headgate.topology_runtime.worker.calls.attempts import place_of
 from headgate.topology_runtime.worker.calls.batches import edge_of, gathered, rows_in
 from headgate.topology_runtime.worker.calls.user_code import Pieces
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
@@ -231,9 +232,9 @@ class TaskThread(threading.Thread):
             with self.watch.calling(mt.OPEN):
                 self.startup()
             self.failed = ""
-        except Exception as error:  # user code: whatever it is, it is reported as this thread's failure
+        except BaseException as error:  # user code: whatever it is, it is reported as this thread's failure
             traceback.print_exc()  # into the worker's log
-            self.failed = explained(error)[:SAID_MOST]
+            self.failed = f"{explained(error)[:SAID_MOST]}{place_of(error)}"
             self.host.changed()
             while not self.stopping:
                 self.inbox.get()
@@ -295,7 +296,7 @@ class TaskThread(threading.Thread):
             try:
                 with self.watch.calling(mt.CLOSE):
                     self.work.call(self.logic.close)
-            except Exception as error:  # user code: its failure to close is told, not hidden
+            except BaseException as error:  # user code: its failure to close is told, not hidden
                 self.failed = f"close: {type(error).__name__}: {error}"[:SAID_MOST]
         self.records.close()
         self.work.close()
