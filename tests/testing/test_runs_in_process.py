@@ -334,7 +334,7 @@ def test_time_passes_between_rows_where_a_test_says_so() -> None:
 def test_panes_fire_in_order_of_time_over_all_sources() -> None:
     flow = topology("two")
     sources = [flow.source("left", Lines), flow.source("right", Lines)]
-    sources >> flow.task("sums", Sums) >> flow.task("keep", keep)
+    sources >> flow.task("sums", Sums).by("name") >> flow.task("keep", keep)
     left, right = [testing.wait(2), *of("b", 1), testing.wait(30), *of("a", 4)], [*of("a", 1)]
     assert testing.run(flow, {"left": left, "right": right}).rows["keep"] == [("a", 1), ("b", 1), ("a", 4)]
 

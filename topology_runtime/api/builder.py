@@ -36,7 +36,7 @@ from headgate.topology_runtime.api.logic import (
 )
 from headgate.topology_runtime.api.plugins import reference_of_plugin
 from headgate.topology_runtime.api.references import being_imported, reference_of
-from headgate.topology_runtime.api.task_functions import as_coded, call_faults, type_faults
+from headgate.topology_runtime.api.task_functions import as_coded, call_faults, edge_faults
 from headgate.topology_runtime.api.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
 from headgate.topology_runtime.api.validate import raise_if_any, rule_faults
 from headgate.topology_runtime.errors import InvalidInput
@@ -256,7 +256,7 @@ class Builder:
         )
         draft, wrong_types = draft_of(topology)
         runs = {task.name: (kind_of(run), _function(run)) for task, run in self.tasks if run is not None}
-        faults += type_faults(enumerate(topology.edges), runs)
+        faults += edge_faults(enumerate(topology.edges), runs)
         faults += wrong_types + rule_faults(draft)
         raise_if_any([self._with_names(fault) for fault in faults], f"topology {self.name!r}")
         return topology_from(draft)
