@@ -88,7 +88,8 @@ def test_a_task_that_lacks_its_return_is_told_of_and_a_sink_is_not() -> None:
 
     for forgetful in (forgets, forgets_all):
         with pytest.warns(UserWarning, match="task 'task0' .* return the row") as told:
-            assert last(testing.run(line_of(forgetful, lambda row: row), {"numbers": [1, 2]})) == [None, None]
+            flow = line_of(forgetful, lambda row: row, lambda row: row)  # the second passes on what it got
+            assert last(testing.run(flow, {"numbers": [1, 2]})) == [None, None]
         place = f"({__file__}:{forgetful.__code__.co_firstlineno})"
         assert len(told) == 1 and place in str(told[0].message) and told[0].filename == __file__
     with warnings.catch_warnings():

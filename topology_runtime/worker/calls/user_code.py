@@ -242,7 +242,7 @@ class UserCode:
         if self.kind == "filter":
             return batch if all(results) else batch.where(results)
         if not (self.results.gave_none or self.results.around.sink or type(results) is Columns):
-            self.results.gave_none = NoneType in map(type, results)
+            self.results.gave_none = NoneType in map(type, results) and NoneType not in map(type, batch.rows)
         return Batch(results, batch.runs, batch.roots)
 
     def _each(
