@@ -258,6 +258,63 @@ def test_a_key_whose_finish_fails_is_a_dead_letter() -> None:
     assert [(letter.task, "bad" in str(letter.row)) for letter in result.dead_letters] == [("total", True)]
 
 
+@flat_map
+def gives_a_dict(row: int) -> Any:
+    return {"row": row}
+
+
+@flat_map
+async def soon_gives_nothing(row: int) -> Any:
+    return None
+
+
+class LooseEnds(Keyed):
+    """Of key 0 its rows, of key 1 its end."""
+
+    def new(self, key: int) -> int:
+        return key
+
+    def process(self, key: int, row: int, state: int) -> Any:
+        return state, "text" if key == 0 else []
+
+    def finish(self, key: int, state: int) -> Any:
+        return {"key": key} if key == 1 else []
+
+
+class LooseWindow(Window):
+    def key(self, row: int, source: str) -> int:
+        return row
+
+    def ready(self, key: int, rows: Sequence[int]) -> bool:
+        return key == 0
+
+    def finish(self, key: int, rows: Sequence[int]) -> Any:
+        return b"bytes" if key == 0 else 5
+
+
+@pytest.mark.parametrize(
+    ("run", "returned"),
+    [
+        (gives_a_dict, ["a dict", "a dict"]),
+        (soon_gives_nothing, ["None", "None"]),
+        (LooseEnds, ["a str", "a dict"]),
+        (LooseWindow, ["a bytes", "an int"]),
+    ],
+)
+def test_what_is_no_list_of_rows_does_not_go_on_in_pieces(run: Any, returned: list[str]) -> None:
+    flow = topology("line")
+    flow.source("numbers", Numbers) >> flow.task("loose", run).by(whole) >> flow.task("keep", keep)
+    result = testing.run(flow, {"numbers": [0, 1]})
+    assert result.rows["keep"] == []
+    told = [f"BadRow: the task returned {what} for its rows" for what in returned]
+    assert [letter.error for letter in result.dead_letters] == told
+    assert all("return [row], or [] for none" in letter.traceback for letter in result.dead_letters)
+
+
+def whole(row: int) -> int:
+    return row
+
+
 def test_a_state_that_cannot_be_saved_costs_its_row() -> None:
     class Objects(Totals):
         def process(self, key: Any, row: Any, state: Any) -> tuple[Any, list[Any]]:

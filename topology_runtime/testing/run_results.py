@@ -91,17 +91,19 @@ def watched(logic: Any, see: See) -> Any:
     return logic
 
 
-def _watch(logic: Any, name: str, see: See, rows_of: Callable[[Any], Any]) -> None:
+def _watch(logic: Any, name: str, see: See, seen: Callable[[Any], Any]) -> None:
+    from headgate.topology_runtime.worker.calls.batches import rows_of  # only where something is run
+
     method = getattr(logic, name)
 
     @wraps(method)
     def call(*arguments: Any) -> Any:
         answer = method(*arguments)
         if name == "process":
-            answer = answer[0], list(answer[1])
+            answer = answer[0], rows_of(answer[1])
         elif name == "finish":
-            answer = list(answer)
-        see(rows_of(answer))
+            answer = rows_of(answer)
+        see(seen(answer))
         return answer
 
     setattr(logic, name, call)

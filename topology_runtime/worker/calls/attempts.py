@@ -151,7 +151,7 @@ def _theirs(error: BaseException) -> TracebackType | None:
 def place_of(error: BaseException) -> str:
     """Where the user's code that was called met this, to be put behind the error; nothing where that is not known."""
     trace = _theirs(error)
-    if trace is None or trace is error.__traceback__:
+    if trace is None or trace.tb_frame.f_globals.get("__name__", "").startswith("headgate."):
         return ""
     return f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})"
 

@@ -27,7 +27,7 @@ from headgate.topology_runtime.wire.messages import Frame
 from headgate.topology_runtime.wire.report_messages import KEY_TEXT_MOST
 from headgate.topology_runtime.wire.state_moves import RangeCopy, StateAsked, StateMove
 from headgate.topology_runtime.worker.calls import attempts
-from headgate.topology_runtime.worker.calls.batches import listed, wrong_number
+from headgate.topology_runtime.worker.calls.batches import listed, rows_of, wrong_number
 from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of_key
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
@@ -148,7 +148,7 @@ class KeyedStates:
         states, at = self._at(key, key_range)
         state = states.all[at] if at in states.all else self._logic.new(key)
         new, out = self._logic.process(key, row, state)
-        rows = list(out)
+        rows = rows_of(out)
         self._look(key, new)
         states.all[at] = new
         states.new.add(at)
@@ -349,7 +349,7 @@ class KeyedRows:
         self._go_on(end.batch, out, [len(out)], now_ns, acks)
 
     def _last_rows(self, key: Hashable, state: Any) -> list[Any]:
-        return list(self.code.logic.finish(key, state))
+        return rows_of(self.code.logic.finish(key, state))
 
     def _elsewhere(self, batch: Batch, edge: int, ranges: Sequence[int], now_ns: int, acks: AckSums) -> None:
         """Rows of ranges that are not here: they follow their range, or wait for it at the side."""
