@@ -52,6 +52,7 @@ from headgate.topology_runtime.traces.trace_tables import DEAD_LETTERS
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.channels import Waker
 from headgate.topology_runtime.wire.run_options import Keep
+from headgate.topology_runtime.wording import visible
 
 # ── Plans that take long, made beside the loop: a thread for each, which gives back what came of it as an
 # event
@@ -429,4 +430,5 @@ def kind_of(event: t.Event) -> str:
 
 def _say(level: str, text: str) -> None:
     if level != "debug":
+        text = visible(text)
         print("controller:", text if level == "info" else f"{level}: {text}", file=sys.stderr, flush=True)

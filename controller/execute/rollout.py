@@ -593,7 +593,5 @@ def evidence_against(k: Knowledge, stability: Stability, window: MeasuredWindow)
     proven = k.proven.get(before.epoch, 0.0)
     if window.acked_tps >= FAR_BELOW * predicted or proven < window.offered_tps:
         return ""
-    return (
-        f"does {window.acked_tps:,.1f} rows/s{f' of {predicted:,.1f} predicted' if known else ''}, and plan {before.epoch} "
-        f"was stable at {proven:,.1f}"
-    )
+    said = f" of {predicted:,.1f} predicted" if known else ""
+    return f"does {window.acked_tps:,.1f} rows/s{said}, and plan {before.epoch} was stable at {proven:,.1f}"

@@ -5,7 +5,6 @@ Nothing is decided by them, so the core never hears of them.
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any

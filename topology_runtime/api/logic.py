@@ -132,7 +132,7 @@ class LiveSource(ABC, Generic[Given]):
         """When this row came (UTC, seconds), if it says so; None: when it was taken. Latency counts from then."""
         return None
 
-    def durable(self, rows: int) -> None:  # noqa: B027  (who need not confirm does nothing)
+    def durable(self, rows: int) -> None:
         """So many rows, of all that `poll` has given since it was opened, are on the VM's disk or were refused: confirm
         them to whoever sent them. Called after `poll`, in the same thread."""
 

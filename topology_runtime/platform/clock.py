@@ -1,7 +1,7 @@
 """Clocks. Durations and leases: monotonic, which means nothing elsewhere. Emit times, schedules and records: UTC.
 
 UTC here is the controller's, and goes on by the monotonic clock: what the machine's clock said when the process
-began, and what has passed since. Whoever sets that clock later changes no duration, no schedule and no order of records.
+began, and what has passed since. Who sets that clock later changes no duration, no schedule, no order of records.
 An agent measures how far its machine is from its controller, and it and its workers go by that.
 """
 
@@ -33,6 +33,10 @@ class RunClock:
 
     def go_by(self, ahead_ns: int) -> None:
         self.ahead_ns = ahead_ns
+
+    def hear(self, offset_ns: int, ahead_ns: int | None) -> None:
+        """What an agent says; one of before knows `offset_ns` alone."""
+        self.go_by(self.own_ns + offset_ns if ahead_ns is None else ahead_ns)
 
     def not_before(self, wall_ns: int) -> None:
         """Time that was recorded is over."""

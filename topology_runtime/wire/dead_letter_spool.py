@@ -17,7 +17,13 @@ from itertools import islice
 
 import msgspec
 
-from headgate.topology_runtime.platform.disk import DiskTroubles, append_whole, open_plain, text_of, write_note
+from headgate.topology_runtime.platform.disk import (
+    DiskTroubles,
+    append_whole,
+    open_plain,
+    text_of,
+    write_note,
+)
 from headgate.topology_runtime.wire.dead_letter_messages import DeadLetter, weighed
 
 FOLDER = "letters"

@@ -314,7 +314,7 @@ class Rig:
                 continue
             worker.peer = peer
             if isinstance(message, m.WorkerHello):
-                self._channel.send(peer, m.ClockOff(clock.HERE.ahead_ns))
+                self._channel.send(peer, m.ClockOff(0, clock.HERE.ahead_ns))
                 worker.endpoint = worker.endpoint or self.through(message.slot.number, message.endpoint)
             else:
                 worker.report = message
