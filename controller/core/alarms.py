@@ -44,7 +44,10 @@ class AlarmWatch:
         elif short <= -SHORT_S:
             turn.alarm("short", "", "the plan in force carries what is offered")
         given_up = self._given_up(turn)
-        wrong = verdict.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
+        known = plan.prediction.told_tps is not None
+        wrong = (
+            verdict.verdict == "unstable" and known and offered_tps <= carried_tps and in_force_s >= SETTLED_S
+        )
         wrong = wrong and not given_up and not any(what.startswith("code ") for what in k.alarms)
         lasting = self._lasts("models", wrong)
         if lasting >= WRONG_S:

@@ -589,11 +589,9 @@ def evidence_against(k: Knowledge, stability: Stability, window: MeasuredWindow)
         return ""  # an operator's word: what is wrong with it is said, and nothing undone
     if rollout is None or before is None or rollout.undoes or stability.verdict != "unstable":
         return ""
-    predicted = rollout.plan.prediction.rate_tps
+    predicted, known = rollout.plan.prediction.rate_tps, rollout.plan.prediction.told_tps is not None
     proven = k.proven.get(before.epoch, 0.0)
     if window.acked_tps >= FAR_BELOW * predicted or proven < window.offered_tps:
         return ""
-    return (
-        f"does {window.acked_tps:,.1f} rows/s of {predicted:,.1f} predicted, and plan {before.epoch} "
-        f"was stable at {proven:,.1f}"
-    )
+    said = f" of {predicted:,.1f} predicted" if known else ""
+    return f"does {window.acked_tps:,.1f} rows/s{said}, and plan {before.epoch} was stable at {proven:,.1f}"

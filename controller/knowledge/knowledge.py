@@ -37,7 +37,7 @@ from headgate.topology_runtime.wire.messages import (
     WorkerStatus,
 )
 from headgate.topology_runtime.wire.report_messages import KeysSeen, ProfileSpec
-from headgate.topology_runtime.wording import utc_iso
+from headgate.topology_runtime.wording import one_line, utc_iso
 
 # ── What is being planned beside the loop, and what came of it last. Plain values ───────────────────────
 
@@ -556,7 +556,7 @@ class Turn:
 
     def event(self, kind: str, text: str, level: str = "info", **more: Any) -> None:
         """Something happened that people may want to know: a flat record, and a line on stderr."""
-        k = self.knowledge
+        k, text = self.knowledge, one_line(text)
         k.event_number += 1
         k.events.append(
             {
@@ -577,12 +577,13 @@ class Turn:
         if text and what not in alarms:
             self.event("alarm", text, level=level, what=what, **more)
         if text:
-            alarms[what] = text
+            alarms[what] = one_line(text)
         elif alarms.pop(what, "") and over:
             self.event("alarm_over", over, what=what, **more)
 
     def decided(self, decision: dict[str, Any], plan: Plan | None = None) -> None:
         """A decision for the trace, `explain` and `status`; the `plan` that it is about."""
+        decision["text"] = one_line(decision["text"])
         self.knowledge.last_decision = decision
         if decision["action"] != "none":
             self.knowledge.actions.append(decision)

@@ -169,9 +169,11 @@ class FinishedKept(msgspec.Struct, frozen=True, tag="finished_kept"):
 
 
 class ClockOff(msgspec.Struct, frozen=True, tag="clock"):
-    """Add so much to this machine's UTC to have the controller's."""
+    """Add so much to this machine's monotonic clock to have the controller's UTC. offset_ns: to its own UTC, for
+    workers of before, who go by that."""
 
     offset_ns: int
+    ahead_ns: int | None = None
 
 
 class Token(msgspec.Struct, frozen=True, order=True, array_like=True):

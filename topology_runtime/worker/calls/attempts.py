@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from headgate.topology_runtime.errors import BadBatch, HeadgateError
 from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Struck
+from headgate.topology_runtime.wording import one_line, visible
 
 # ── Where a thread is in user code, for whoever must know if it never comes back. Pure ──────────────────
 #
@@ -166,8 +167,7 @@ def failure(place: int, error: BaseException) -> Failure:
     text = "".join(traceback.format_exception(type(error), error, _theirs(error)))
     if isinstance(error, HeadgateError):
         text += "\n".join(error.lines()[1:])
-    line = _printable(line).replace("\n", " ")
-    return Failure(place, line[:LINE_MOST], _printable(text)[-TRACEBACK_MOST:])
+    return Failure(place, one_line(line)[:LINE_MOST], visible(text)[-TRACEBACK_MOST:])
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
@@ -192,12 +192,7 @@ def shown(value: Any, most: int) -> str:
         text = repr(value)
     except Exception as error:  # the user's class cannot even say what it is
         text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
-    return _printable(text)[:most]
-
-
-def _printable(text: str) -> str:
-    """Text that can be sent: half characters (lone surrogates) escaped."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    return visible(text)[:most]
 
 
 def each(

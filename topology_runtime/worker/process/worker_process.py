@@ -210,7 +210,7 @@ class Worker:
         if isinstance(message, Lease):
             return self.lease.renew(message.until_ns, monotonic_ns())
         if isinstance(message, ClockOff):
-            return clock.correct(message.offset_ns)
+            return clock.HERE.hear(message.offset_ns, message.ahead_ns)
         if isinstance(message, Poisoned):
             self._struck = message.struck
             for thread in self.threads.values():
