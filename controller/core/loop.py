@@ -234,6 +234,7 @@ class Loop:
             t.PlanMade: commands.plan_made,
             t.Troubled: self._on_troubled,
             t.DiskSeen: self._on_disk,
+            t.PeersSeen: lambda turn, event: vm_reports.peers(turn, event.troubles),
             t.Stopping: lambda turn, event: ask_to_end(turn, event.reason),
             t.Tick: self._on_tick,
         }

@@ -37,7 +37,7 @@ Reason = Literal[
 
 
 ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "version", "machines", "plan", "enactment",
-               "journal", "disk", "code", "dead letters", "hot key", "state", "unread")  # fmt: skip
+               "journal", "disk", "code", "dead letters", "hot key", "state", "unread", "peers", "thread")  # fmt: skip
 
 
 class Stability(msgspec.Struct, frozen=True):

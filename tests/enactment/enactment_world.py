@@ -224,7 +224,7 @@ class FakeVm(IdealVm):
             slot,
             worker.incarnation,
             worker.state,
-            f"tcp://{slot}",
+            f"tcp://{slot.vm}:{slot.number + 1}#" + f"{slot}-{worker.incarnation}".ljust(40, "0"),
             worker.token,
             ready,
             threads,

@@ -25,6 +25,7 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.references import use_paths
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard
 from headgate.topology_runtime.platform import clock
 from headgate.topology_runtime.platform import processes as failpoints
@@ -297,6 +298,11 @@ class Worker:
             words[at + mt.QUEUE] = thread.inbox.qsize() * max(1, words[at + mt.TUPLES_IN] // frames)
         return now, sources
 
+    def _thread_troubles(self) -> tuple[str, ...]:
+        """What failed lately of what every thread needs, and what peers sent too much of."""
+        failed = filter(None, (self.sender.trouble(), self.receiver.trouble()))
+        return (*curve.troubles(), *failed, *self.receiver.dropped())
+
     def _report(self, now_ns: int) -> None:
         if not self._heard:
             if now_ns - self._reported_ns >= HELLO_EVERY_NS:
@@ -313,7 +319,7 @@ class Worker:
             tuple(state.sources.values()),
             letters,
             self.stop is not None,
-            self.disk.texts(),
+            (*self.disk.texts(), *self._thread_troubles()),
             self._unlogged_of_gone + sum(thread.records.unlogged for thread in self.threads.values()),
             tuple(t.work.again for t in self.threads.values() if t.work.again),
             tuple(seen for t in self.threads.values() for seen in t.keys_seen),
