@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.controller.execute.plan_drift import quarantined_now
 from headgate.controller.execute.rollout import IN_FORCE
-from headgate.controller.knowledge.diagnoses import Demand, Stability
+from headgate.controller.knowledge.diagnoses import Demand, Health
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.membership import Membership
 from headgate.topology_runtime.api.cluster import Slot
@@ -28,24 +28,32 @@ class AlarmWatch:
 
     def __init__(self) -> None:
         self._lasting: dict[str, int] = {}
+        self._standing = False
 
-    def look(self, turn: Turn, need: Demand, verdict: Stability) -> None:
-        """Once a turn."""
+    def halted(self, turn: Turn) -> bool:
+        """Once a turn, first: is there an alarm that threads of the plan in force stand still?"""
+        k = turn.knowledge
+        if k.plan is not None and k.durable.phase in IN_FORCE:
+            self._standing = self._given_up(turn)
+        return "slot" in k.alarms
+
+    def look(self, turn: Turn, need: Demand, health: Health) -> None:
+        """Once a turn. What keeps up is not called short, nor its models wrong: an alarm and the verdict agree."""
         k = turn.knowledge
         plan, in_force_s = k.plan, k.in_force_s(turn.now)
         self._machines(turn)
         if plan is None or in_force_s is None or k.durable.phase not in IN_FORCE:
             return  # a plan is on its way
         offered_tps, carried_tps = float(need.evidence.get("level_tps", 0.0)), plan.prediction.rate_tps
-        short = self._lasts("short", offered_tps > carried_tps)
+        well = health.verdict == "stable"
+        short = self._lasts("short", offered_tps > carried_tps and not well)
         if short >= SHORT_S:
             text = f"{offered_tps:,.0f} rows/s are offered, the plan in force carries {carried_tps:,.0f}"
             turn.alarm("short", text + why_not_more(k))
-        elif short <= -SHORT_S:
+        elif well or short <= -SHORT_S:
             turn.alarm("short", "", "the plan in force carries what is offered")
-        given_up = self._given_up(turn)
-        wrong = verdict.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
-        wrong = wrong and not given_up and not any(what.startswith("code ") for what in k.alarms)
+        wrong = health.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
+        wrong = wrong and not self._standing and not any(what.startswith("code ") for what in k.alarms)
         lasting = self._lasts("models", wrong)
         if lasting >= WRONG_S:
             text = (
@@ -54,7 +62,7 @@ class AlarmWatch:
             )
             text += "".join(f"; {words}" for words in k.found_off.values())
             turn.alarm("models", text)
-        elif lasting <= -WRONG_S:
+        elif well or lasting <= -WRONG_S:
             turn.alarm("models", "", "it keeps up again, as the models predict")
 
     def _lasts(self, what: str, is_so: bool) -> int:

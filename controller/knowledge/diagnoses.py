@@ -57,6 +57,21 @@ class Stability(msgspec.Struct, frozen=True):
     text: str
 
 
+HealthVerdict = Literal["stable", "catching_up", "unstable", "unknown"]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Is it well? backlog: rows due or arrived and not done, and for how long the oldest waits. caught_up_s: until
+    nothing waits any more, where it falls. words: for people; text: these with what they come from."""
+
+    verdict: HealthVerdict
+    backlog_rows: int
+    backlog_s: float
+    caught_up_s: float | None
+    words: str
+    text: str = ""
+
+
 UNDONE_S = 30.0  # a plan that is lower for less does not save what its moves cost
 ALIKE = 0.9  # of the rate before: it is as high again
 LATELY_S = 600.0

@@ -17,6 +17,7 @@ import msgspec
 from headgate.controller.knowledge.dead_letters import KeptDeadLetter
 from headgate.controller.knowledge.diagnoses import (
     Demand,
+    Health,
     PathStanding,
     Reason,
     Residual,
@@ -107,6 +108,7 @@ class LoopResult:
 
     window: MeasuredWindow
     stability: Stability
+    health: Health
     demand: Demand
     residuals: tuple[Residual, ...]
     violations: tuple[Violation, ...]
@@ -407,7 +409,7 @@ class RunView:
 
     @property
     def verdict(self) -> str:
-        return self.result.stability.verdict if self.result else "unknown"
+        return self.result.health.verdict if self.result else "unknown"
 
     @property
     def window(self) -> MeasuredWindow | None:

@@ -66,6 +66,17 @@ def _seconds(intake: Intake, now_ns: int, seconds: float) -> Ints:
     return np.arange(first, end + 1)
 
 
+def queues_now(intake: Intake, now_ns: int) -> dict[str, float]:
+    """Task → rows that wait before it, of the last second that is known."""
+    rows = _seconds(intake, now_ns, 1.0)
+    if not len(rows):
+        return {}
+    cover_s, _ = _coverage(intake, rows)
+    return dict(
+        zip(intake.map.tasks, intake.tasks.of(rows)[0, :, x.QUEUE] / max(cover_s, 1e-9), strict=True)
+    )
+
+
 def _coverage(intake: Intake, rows: Ints) -> tuple[float, float]:
     """(seconds covered by the average VM, share of the expected samples that are there)."""
     there = expected = 0.0

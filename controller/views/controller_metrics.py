@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, get_args
 
-from headgate.controller.knowledge.diagnoses import ALARM_KINDS, Reason
+from headgate.controller.knowledge.diagnoses import ALARM_KINDS, HealthVerdict, Reason
 from headgate.controller.knowledge.run_view import NS, RunView
 from headgate.controller.views.run_documents import slot_use
 from headgate.topology_runtime.api.user_metrics import bound_of
@@ -115,11 +115,15 @@ def families(view: RunView) -> Iterable[Metric]:
 
 
 def _values(view: RunView) -> Iterator[tuple[str, str, float | None]]:
+    health = view.result.health if view.result else None
     judged = view.result.stability if view.result and view.verdict != "unknown" else None
-    stable, slope = (judged.verdict == "stable", judged.slope) if judged else (None, None)
+    stable, slope = (view.verdict == "stable", judged.slope) if judged else (None, None)
     yield "headgate_input_rate_tps", "Rows/s offered to every source now.", view.offered_tps
     yield "headgate_headroom_tps", "Predicted rate of the plan minus the offered one.", view.headroom_tps
     yield "headgate_stable", "1 when the topology keeps up, 0 when not; absent while unknown.", stable
+    rows, seconds = (health.backlog_rows, health.backlog_s) if health else (None, None)
+    yield "headgate_backlog_rows", "Rows due or arrived and not done.", rows
+    yield "headgate_backlog_seconds", "For how long the oldest of these has waited.", seconds
     yield "headgate_latency_slope", "Growth of the median latency in s per s.", slope
     yield "headgate_replan_seconds", "The last re-plan, from decided to in force.", _replan_s(view)
 
@@ -128,6 +132,8 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     result = view.result
     loads = {task: load.share for task, load in result.loads.items()} if result else {}
     off = {r.where: r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {}
+    verdicts = {name: float(name == view.verdict) for name in get_args(HealthVerdict)}
+    yield "headgate_verdict", "1 for the verdict, 0 for the others.", "state", verdicts
     near = "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot."
     troubled = {"controller": view.troubled, **{vm.vm.vm: vm.troubled for vm in view.vms if vm.up}}
     full = "1 while the disk of a VM, or of the controller, does not take something."

@@ -45,7 +45,7 @@ def status(view: RunView) -> dict[str, Any]:
         "headgate": view.version,
         "wire": WIRE,
         "pid": view.pid,
-        "verdict": rounded(asdict(result.stability)) if result else {"verdict": view.verdict},
+        "verdict": _verdict(view),
         "plan": _plan(view),
         "enactment": _enactment(view),
         "proposal": view.proposal.facts if view.proposal else None,
@@ -72,6 +72,13 @@ def status(view: RunView) -> dict[str, Any]:
         "learning": learning_of(view),
         "troubles": view.troubles,
     }
+
+
+def _verdict(view: RunView) -> dict[str, Any]:
+    """What health says, with the trend that it goes by."""
+    if view.result is None:
+        return {"verdict": view.verdict}
+    return rounded({**asdict(view.result.stability), **asdict(view.result.health)})
 
 
 def state_of(view: RunView) -> dict[str, Any]:
@@ -405,6 +412,7 @@ class RateRows:
         behind = {lag.source: lag for lag in view.lags}
         for task in topology.sources:
             lag = behind.get(task.name)
+            offered, _, done = view.by_source[task.name]
             yield {
                 "time": view.wall_ns // 1000,
                 "window_s": window.seconds,
@@ -418,6 +426,8 @@ class RateRows:
                 "source_kind": "arriving" if task.arriving else "paced",
                 "lag_rows": lag.rows if lag else None,
                 "lag_s": lag.seconds if lag else None,
+                "backlog_rows": max(0, offered - done),
+                "backlog_s": view.result.health.backlog_s if view.result else None,
                 **self._counts(task.name, view),
             }
 

@@ -125,11 +125,20 @@ def latency_now(view: RunView) -> s.LatencyNow:
 
 def stable_now(view: RunView) -> s.StableNow:
     """The verdict with its evidence; where there is none, only why."""
-    found = view.result.stability if view.result else None
-    if found is None or found.verdict == "unknown":
-        return s.StableNow(verdict="unknown", text=(found.text[:TEXT_MOST] or None) if found else None)
+    if view.result is None:
+        return s.StableNow(verdict="unknown")
+    found, health = view.result.stability, view.result.health
+    known = {
+        "verdict": health.verdict,
+        "backlog_rows": health.backlog_rows,
+        "backlog_s": figure(health.backlog_s),
+        "caught_up_s": figure(health.caught_up_s, 2),
+    }
+    if health.verdict == "unknown":
+        return s.StableNow(**known, text=health.words[:TEXT_MOST] or None)
     return s.StableNow(
-        verdict=found.verdict,
+        **known,
+        text=health.words if health.words != health.verdict else None,
         slope=figure(found.slope, 2),
         slope_low=figure(found.slope_low, 2),
         slope_high=figure(found.slope_high, 2),
@@ -455,7 +464,7 @@ def _settled(view: RunView, rollout: Rollout) -> bool:
         there
         and seen is not None
         and seen.window.epoch == rollout.epoch
-        and seen.stability.verdict == "stable"
+        and seen.health.verdict == "stable"
     )
 
 
@@ -472,6 +481,8 @@ def _row(view: RunView, now_s: float) -> Row:
         "p50_ms": figure(latency.p50_ms) if latency else None,
         "p95_ms": figure(latency.p95_ms) if latency else None,
         "p99_ms": figure(latency.p99_ms) if latency else None,
+        "backlog_rows": view.result.health.backlog_rows if view.result else None,
+        "backlog_s": figure(view.result.health.backlog_s) if view.result else None,
         "slope": figure(view.result.stability.slope, 2) if view.result and judged else None,
         "slots_used": view.slots_used if view.plan else None,
         "epoch": view.epoch or None,
