@@ -46,7 +46,8 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
 
     in_force_s: how long the plan has been in force; None while one is being enacted.
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
-    fits the slots that there are or may be had, when the plan in force is that."""
+    fits the slots that there are or may be had, when the plan in force is that. behind: what health says, where it is
+    not what the trend says."""
 
     window: MeasuredWindow
     stability: Stability
@@ -62,6 +63,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     limit_tps: float | None = None
     frozen: str = ""
     held: str = ""
+    behind: str = ""
 
 
 Finding = Callable[[], Diagnosis | None]
@@ -99,7 +101,7 @@ def _by_rules(given: DiagnosisInput) -> Diagnosis:
     for rule in (_frozen, _membership, _unknown, _overloaded, _up, _down, _latency, _drift):
         if (found := rule(given, rejected)) is not None:
             return _held(given, found)
-    stable = given.stability.text
+    stable = given.stability.text + (f"; {given.behind}" if given.behind else "")
     return _nothing(
         given,
         "fine",

@@ -261,6 +261,7 @@ class Loop:
         window = window_of(intake, now.mono_ns, k.settings.window_s)
         lags, cap_tps = k.load.lags(now.wall_ns), k.load.cap_tps(now.wall_ns)
         verdict = stability(under_cap(window, lags, cap_tps), in_force_s or 0.0)
+        health = self._look_at_health(turn, intake, window, verdict, lags)
         self._following = self._following or RateFollower(topology, season=k.settings.season)
         need = self._following.need(k, window, lags, cap_tps, now)
         behind = lag_alarm(k.alarms.get("lag", ""), lags, window)
@@ -295,11 +296,11 @@ class Loop:
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.knowledge.members.frozen(now),
                 held=self._held(),
+                behind=health.words if health.verdict != verdict.verdict else "",
             ),
             self._findings(turn, intake, window, verdict, need, off_models),
         )
         decisions.decide(turn, diagnosis)
-        health = self._look_at_health(turn, intake, window, verdict, lags)
         self._watch.look(turn, need, health)
         profiling.consider(turn, off)
         near = nearness(window, plan, topology, k.models, slots)

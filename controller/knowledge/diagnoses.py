@@ -175,6 +175,16 @@ class TaskLoad(NamedTuple):
     slot: str
 
 
+class Bottleneck(NamedTuple):
+    """The task of the plan in force that saturates first as the rate grows, where, and at which input rate. load: the
+    present rate as a part of that."""
+
+    task: str
+    slot: str
+    at_tps: float
+    load: float | None
+
+
 class Diagnosis(msgspec.Struct, frozen=True):
     """What to do now and why. kind "replan": plan for `rate_tps`; "none": nothing.
 

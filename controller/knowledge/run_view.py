@@ -16,6 +16,7 @@ import msgspec
 
 from headgate.controller.knowledge.dead_letters import KeptDeadLetter
 from headgate.controller.knowledge.diagnoses import (
+    Bottleneck,
     Demand,
     Health,
     PathStanding,
@@ -333,6 +334,19 @@ class RunView:
             "threads": sum(bundle.threads for bundle in plan.placement.bundles),
             "degraded": rollout.degraded or None,
         }
+
+    @property
+    def bottleneck(self) -> Bottleneck | None:
+        """What everybody names so; None where nothing is known to limit the plan."""
+        plan = self.plan
+        if plan is None or plan.prediction.told_tps is None:
+            return None
+        found = plan.prediction
+        if found.limited_by is None or found.limited_by_slot is None:
+            return None
+        load = self.result.loads.get(found.limited_by) if self.result else None
+        share = load.share if load is not None else None
+        return Bottleneck(found.limited_by, found.limited_by_slot, plan.prediction.told_tps, share)
 
     @property
     def slots_used(self) -> int:

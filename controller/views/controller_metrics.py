@@ -124,6 +124,8 @@ def _values(view: RunView) -> Iterator[tuple[str, str, float | None]]:
     rows, seconds = (health.backlog_rows, health.backlog_s) if health else (None, None)
     yield "headgate_backlog_rows", "Rows due or arrived and not done.", rows
     yield "headgate_backlog_seconds", "For how long the oldest of these has waited.", seconds
+    first = view.bottleneck.load if view.bottleneck else None
+    yield "headgate_bottleneck_load_ratio", "Load of the task that saturates first.", first
     yield "headgate_latency_slope", "Growth of the median latency in s per s.", slope
     yield "headgate_replan_seconds", "The last re-plan, from decided to in force.", _replan_s(view)
 
@@ -132,7 +134,7 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     result = view.result
     loads = {task: load.share for task, load in result.loads.items()} if result else {}
     off = {r.where: r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {}
-    verdicts = {name: float(name == view.verdict) for name in get_args(HealthVerdict)}
+    verdicts = {name: float(name == view.verdict) for name in get_args(HealthVerdict) if result}
     yield "headgate_verdict", "1 for the verdict, 0 for the others.", "state", verdicts
     near = "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot."
     troubled = {"controller": view.troubled, **{vm.vm.vm: vm.troubled for vm in view.vms if vm.up}}

@@ -47,6 +47,7 @@ def status(view: RunView) -> dict[str, Any]:
         "pid": view.pid,
         "verdict": _verdict(view),
         "plan": _plan(view),
+        "bottleneck": rounded(view.bottleneck._asdict()) if view.bottleneck else None,
         "enactment": _enactment(view),
         "proposal": view.proposal.facts if view.proposal else None,
         "profile": _profile(view),

@@ -128,17 +128,17 @@ def stable_now(view: RunView) -> s.StableNow:
     if view.result is None:
         return s.StableNow(verdict="unknown")
     found, health = view.result.stability, view.result.health
-    known = {
-        "verdict": health.verdict,
-        "backlog_rows": health.backlog_rows,
-        "backlog_s": figure(health.backlog_s),
-        "caught_up_s": figure(health.caught_up_s, 2),
-    }
+    now = s.StableNow(
+        verdict=health.verdict,
+        backlog_rows=health.backlog_rows,
+        backlog_s=figure(health.backlog_s),
+        caught_up_s=figure(health.caught_up_s, 2),
+        text=health.words[:TEXT_MOST] if health.words != health.verdict else None,
+    )
     if health.verdict == "unknown":
-        return s.StableNow(**known, text=health.words[:TEXT_MOST] or None)
-    return s.StableNow(
-        **known,
-        text=health.words if health.words != health.verdict else None,
+        return now
+    return replace(
+        now,
         slope=figure(found.slope, 2),
         slope_low=figure(found.slope_low, 2),
         slope_high=figure(found.slope_high, 2),
@@ -148,11 +148,13 @@ def stable_now(view: RunView) -> s.StableNow:
     )
 
 
-def bottleneck_now(plan: s.PlanNow | None) -> s.Bottleneck | None:
-    """What the prediction of the plan says saturates first; None when it names nothing."""
-    if plan is None or plan.limited_by is None or plan.limited_by_slot is None or plan.predicted_tps is None:
-        return None
-    return s.Bottleneck(task=plan.limited_by, slot=plan.limited_by_slot, at_tps=plan.predicted_tps)
+def bottleneck_now(view: RunView) -> s.Bottleneck | None:
+    found = view.bottleneck
+    return (
+        s.Bottleneck(task=found.task, slot=found.slot, at_tps=round(found.at_tps, 3), load=share(found.load))
+        if found is not None
+        else None
+    )
 
 
 # ── Of a snapshot: tasks, edges, slots, VMs. Pure ───────────────────────────────────────────────────────
@@ -461,10 +463,7 @@ def _settled(view: RunView, rollout: Rollout) -> bool:
     seen = view.result
     there = view.epoch == rollout.epoch and rollout.in_force_ns > 0
     return (
-        there
-        and seen is not None
-        and seen.window.epoch == rollout.epoch
-        and seen.health.verdict == "stable"
+        there and seen is not None and seen.window.epoch == rollout.epoch and seen.health.verdict == "stable"
     )
 
 
@@ -583,7 +582,7 @@ def snapshot_of(view: RunView, turn: int | None = None) -> Snapshot:
         proposal=proposal_now(view),
         enacting=enacting_now(view),
         slope=stable.slope,
-        next_bottleneck=bottleneck_now(plan),
+        next_bottleneck=bottleneck_now(view),
         alarms={alarm.what: alarm.text for alarm in view.alarms},
         alarms_since={alarm.what: utc_iso(alarm.since_ns) for alarm in view.alarms},
     )

@@ -101,7 +101,9 @@ class Cluster:
         in_task = {task.name: self._in_task() for task in self.topology.tasks}
         grows = growing(window, stable)
         health = d.Health("stable", 0, 0.0, None, "stable")
-        result = LoopResult(window, stable, health, need, (), (), (), predicted, predicted, near, grows, in_task)
+        result = LoopResult(
+            window, stable, health, need, (), (), (), predicted, predicted, near, grows, in_task
+        )
         for known in self.k.members.members.values():
             assert known.report is not None
             known.report = replace(known.report, sequence=known.report.sequence + 1)

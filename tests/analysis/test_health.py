@@ -35,7 +35,8 @@ GRACE_S = 6  # after what is right has changed: the looks that a change takes to
 @dataclass
 class Flow:
     """Rows offered at rate(t), done one after the other at capacity(t) rows/s; at most `flight` are under way. keeps_s:
-    that the task keeps each, beside others (keeps: it is a window, not a call); burst: rows come together; chance: 0 … of the times that rows take."""
+    that the task keeps each, beside others (keeps: it is a window, not a call); burst: rows come together; chance: 0 …
+    of the times that rows take."""
 
     rate: Callable[[float], float]
     capacity: Callable[[float], float]
@@ -86,7 +87,9 @@ class Flow:
             for s, a, b in each
             if b > a
         ]
-        latency = LatencySeries(*(tuple(column) for column in zip(*medians, strict=True))) if medians else None
+        latency = (
+            LatencySeries(*(tuple(column) for column in zip(*medians, strict=True))) if medians else None
+        )
         queue = float(bisect_right(self.read, now_s - 1) - bisect_right(self.begun, now_s - 1))
         past = min(len(offered) - 1, 20)
         rates = {
@@ -105,7 +108,9 @@ class Flow:
         for now_s in range(2, SECONDS - 20):
             window, queue = self.window(float(now_s))
             rows = int(window.progress.offered[-1] - window.progress.acked[-1])
-            found.append(watch.look(window, stability(window, now_s + 1.0), rows, queue if self.keeps else None))
+            found.append(
+                watch.look(window, stability(window, now_s + 1.0), rows, queue if self.keeps else None)
+            )
         return found
 
     # ── what is right ───────────────────────────────────────────────────────────────────────────

@@ -217,11 +217,12 @@ class StableNow(SnapshotPart, frozen=True, kw_only=True):
 
 
 class Bottleneck(SnapshotPart, frozen=True, kw_only=True):
-    """What saturates first, where, and at which input rate."""
+    """What saturates first, where, and at which input rate; load: the present rate as a part of that."""
 
     task: str
     slot: str
     at_tps: float
+    load: float | None = None
 
 
 class TuplesNow(SnapshotPart, frozen=True, kw_only=True):
