@@ -198,7 +198,7 @@ def test_each_thread_has_its_own_cpu_time(stand: Stand) -> None:
     stand.block()
     go.set()
     spun.wait()
-    busy, idle, absent = rows(stand.block(0.05))
+    busy, idle, absent = rows(stand.block(0.2))
     stop.set()
     spinner.join()
     assert busy["cpu_ns"] > 1_000_000 and busy["cpu_ns"] > 2 * idle["cpu_ns"]
