@@ -15,8 +15,9 @@ Each is kept until it is surely over: a level is left at half of where it was en
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -31,6 +32,7 @@ SPANS_S = (6, 12, 24)  # the shortest that is sure says whether the backlog grow
 SURE, LEAST = 2.0, 0.01  # standard errors, and of the rate
 FEW = 0.1  # of the rows in a task wait before it
 MARKS = 4096
+EARLIER_S = 1800  # what came before is looked up so far back
 HALTED = "unstable, threads stand still"
 NS = 1_000_000_000
 
@@ -40,7 +42,7 @@ class HealthWatch:
 
     def __init__(self) -> None:
         self.now = Health("unknown", 0, 0.0, None, "nothing has been measured yet")
-        self._offered: deque[tuple[int, float]] = deque()  # when, how many: of rows that may not be done yet
+        self._offered: list[tuple[int, float]] = []  # when, how many
         self._waiting: deque[float] = deque(maxlen=SPANS_S[-1] + 1)  # rows, of each turn
         self._calm = 0
 
@@ -49,23 +51,27 @@ class HealthWatch:
         window: MeasuredWindow,
         trend: Stability,
         rows: int,
+        came: Callable[[float], float] | None = None,
         queued: float | None = None,
         lags: Sequence[Lag] = (),
         halted: bool = False,
     ) -> Health:
-        """rows: offered and not done, of all sources; queued: of these, at the input rate, before tasks, where tasks
-        keep rows (None: none does); halted: an
-        alarm says that something stands still."""
+        """rows: offered and not done, of all sources; came: seconds ago → positions offered by then, for what is
+        older than this watch; queued: of these rows, at the input rate, before tasks, where tasks keep rows (None: none
+        does); halted: an alarm says that something stands still."""
         series = window.progress
         if not series.at_s:
             return self.now
         worst_s = max((lag.seconds for lag in lags), default=0.0)
-        backlog_s = max(self._oldest_s(window), worst_s) if rows else 0.0
+        self._note(window, came)
+        backlog_s = max(self._since_s(window, series.acked[-1]), worst_s) if rows else 0.0
         held_back = series.offered[-1] - series.emitted[-1]
         waiting = series.offered[-1] - series.acked[-1] if queued is None else held_back + queued
         self._waiting.append(waiting)
         rate_tps = max(window.offered_tps, window.acked_tps)
-        net_tps = net(_by_second(window) if queued is None else np.array(self._waiting), rate_tps)
+        net_tps = net(_by_second(window), rate_tps)
+        if queued is not None and net_tps >= 0:
+            net_tps = net(np.array(self._waiting), rate_tps)
         waits_s = max(0.0, backlog_s - _work_s(window))
         if queued is not None:
             waits_s = min(self._waits_s(window, queued), waits_s)
@@ -94,39 +100,40 @@ class HealthWatch:
             return "stable"
         return trend.verdict
 
-    def _oldest_s(self, window: MeasuredWindow) -> float:
-        """How long ago the oldest row was offered that is not done."""
+    def _note(self, window: MeasuredWindow, came: Callable[[float], float] | None) -> None:
+        """Know when how many rows had been offered."""
         series = window.progress
-        offered, acked = series.offered[-1], series.acked[-1]
         at_ns = window.now_ns + round(series.at_s[-1] * NS)
-        if self._offered and (offered < self._offered[-1][1] or at_ns < self._offered[-1][0]):
+        if self._offered and (series.offered[-1] < self._offered[-1][1] or at_ns < self._offered[-1][0]):
             self._offered.clear()  # positions are counted anew
         if not self._offered:
-            older = zip(series.at_s, series.offered, strict=True)
-            self._offered.extend((window.now_ns + round(s * NS), rows) for s, rows in older)
+            agos = [-ago for ago in range(EARLIER_S, 0, -1) if came is not None and -ago < series.at_s[0]]
+            earlier = [(float(at_s), came(-at_s)) for at_s in agos] if came is not None else []
+            known = [*earlier, *zip(series.at_s, series.offered, strict=True)]
+            self._offered = [(window.now_ns + round(at_s * NS), rows) for at_s, rows in known]
         elif at_ns > self._offered[-1][0]:
-            self._offered.append((at_ns, offered))
-        while len(self._offered) > 1 and self._offered[1][1] <= acked:
-            self._offered.popleft()
+            self._offered.append((at_ns, series.offered[-1]))
         if len(self._offered) > MARKS:
-            self._offered = deque(list(self._offered)[::2])
-        if offered - acked < 1.0:
+            self._offered = self._offered[::2]
+
+    def _since_s(self, window: MeasuredWindow, position: float) -> float:
+        """How long ago the row after this position was offered; 0 where there is none."""
+        if window.progress.offered[-1] - position < 1.0:
             return 0.0
-        (from_ns, before), (to_ns, after) = self._offered[0], self._offered[min(1, len(self._offered) - 1)]
-        if acked < before:  # offered before anything is known
-            more_ns = (before - acked) / max(window.offered_tps, 1e-9) * NS
-            return float((window.now_ns - from_ns + more_ns) / NS)
-        share = (acked - before) / (after - before) if after > before else 0.0
+        place = bisect_right(self._offered, position, key=lambda mark: mark[1])
+        if place == 0:  # before anything is known
+            from_ns, before = self._offered[0]
+            older_s = (before - position) / max(window.offered_tps, 1e-9)
+            return float((window.now_ns - from_ns) / NS + min(older_s, EARLIER_S))
+        at = self._offered[place - 1], self._offered[min(place, len(self._offered) - 1)]
+        (from_ns, before), (to_ns, after) = at
+        share = (position - before) / (after - before) if after > before else 0.0
         return float((window.now_ns - from_ns - share * (to_ns - from_ns)) / NS)
 
     def _waits_s(self, window: MeasuredWindow, queued: float) -> float:
         """For how long rows wait: to be read, and then before tasks."""
         series = window.progress
-        offered, emitted = series.offered[-1], series.emitted[-1]
-        held_s = 0.0
-        if offered - emitted >= 1.0:
-            known = [at_s for at_s, rows in zip(series.at_s, series.offered, strict=True) if rows <= emitted]
-            held_s = -(known[-1] if known else series.at_s[0])
+        held_s = self._since_s(window, series.emitted[-1])
         done_tps = max(series.lately(what, SPANS_S[0]) or 0.0 for what in ("emitted", "acked"))
         return held_s + (queued / done_tps if done_tps > 0 else np.inf if queued >= 1 else 0.0)
 

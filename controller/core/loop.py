@@ -324,7 +324,13 @@ class Loop:
         queued = None
         if any(task.kind in KEEPERS for task in topology.tasks):
             queued = queued_of(queues_now(intake, turn.now.mono_ns), topology.rates(1.0))
-        return self._health.look(window, verdict, rows, queued, lags, self._watch.halted(turn))
+        load, wall_ns = k.load, turn.now.wall_ns
+
+        def came(ago_s: float) -> float:
+            return load.progress(wall_ns - round(ago_s * NS), 0, 0)[0]
+
+        earlier = None if topology.arriving else came
+        return self._health.look(window, verdict, rows, earlier, queued, lags, self._watch.halted(turn))
 
     def _findings(
         self,

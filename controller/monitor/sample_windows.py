@@ -72,7 +72,8 @@ def queues_now(intake: Intake, now_ns: int) -> dict[str, float]:
     if not len(rows):
         return {}
     cover_s, _ = _coverage(intake, rows)
-    return dict(zip(intake.map.tasks, intake.tasks.of(rows)[0, :, x.QUEUE] / max(cover_s, 1e-9), strict=True))
+    queues = intake.tasks.of(rows)[0, :, x.QUEUE] / max(cover_s, 1e-9)
+    return dict(zip(intake.map.tasks, queues.tolist(), strict=True))
 
 
 def _coverage(intake: Intake, rows: Ints) -> tuple[float, float]:

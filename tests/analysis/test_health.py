@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from analysis_made import IDLE, START_NS, window_of
+from analysis_made import IDLE, START_NS, VM1, block, line_topology, window_of
 from msgspec.structs import replace
 
 from headgate.controller.analyze.health import BEHIND_S, HealthWatch
@@ -26,6 +26,8 @@ from headgate.controller.knowledge.measured_window import (
     MeasuredWindow,
     ProgressSeries,
 )
+from headgate.controller.monitor.sample_intake import Intake
+from headgate.controller.monitor.sample_windows import queues_now
 
 S = 1_000_000_000
 SECONDS, FIRST_S = 180, 20  # of a shape; the plan has settled by then
@@ -109,7 +111,7 @@ class Flow:
             window, queue = self.window(float(now_s))
             rows = int(window.progress.offered[-1] - window.progress.acked[-1])
             found.append(
-                watch.look(window, stability(window, now_s + 1.0), rows, queue if self.keeps else None)
+                watch.look(window, stability(window, now_s + 1.0), rows, queued=queue if self.keeps else None)
             )
         return found
 
@@ -178,3 +180,31 @@ def test_the_verdict_is_right_in_98_of_100_looks(name: str) -> None:
         if health.verdict not in may:
             wrong.append((t, health.words, sorted(may), round(flow.waits_s(t), 1)))
     assert len(wrong) <= 0.02 * len(found), wrong
+
+
+def test_a_controller_that_begins_anew_knows_since_when_rows_wait_by_what_was_due() -> None:
+    """100 rows/s for 40 s, then 1: what is left is as old as the burst, not as the present rate says."""
+
+    def came(at_s: float) -> float:
+        return min(at_s, 40.0) * 100 + max(0.0, at_s - 40.0)
+
+    now_s, done = 100.0, 3000.0
+    at = (-1.0, -0.5, 0.0)
+    positions = tuple(came(now_s + ago) for ago in at)
+    window = window_of(ProgressSeries(at, positions, (done,) * 3, (done,) * 3), offered_tps=1.0)
+    found = HealthWatch().look(window, stability(window, 100.0), 1060, lambda ago: came(now_s - ago))
+    assert found.backlog_s == pytest.approx(70.0, abs=1.0)
+
+
+def test_queues_are_plain_numbers_that_every_message_can_hold() -> None:
+    made = Intake(line_topology())
+    made.expect((VM1,))
+    for second in range(4):
+        rows = [("score", {"thread": 1, "queue": 7})]
+        made.add_block(
+            block(sequence=second, wall_ns=START_NS + second * S, threads=rows), START_NS + second * S, 1
+        )
+    queues = queues_now(made, START_NS + 4 * S)
+    assert {type(rows) for rows in queues.values()} == {float} and queues["score"] == pytest.approx(
+        7, rel=0.3
+    )
