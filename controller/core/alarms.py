@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headgate.controller.execute.plan_drift import quarantined_now
 from headgate.controller.execute.rollout import IN_FORCE
 from headgate.controller.knowledge.diagnoses import Demand, Health
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.vm_ways import Way
 from headgate.topology_runtime.api.cluster import Slot
 
 NS = 1_000_000_000
@@ -14,6 +17,7 @@ SHORT_S = 5  # above what is carried for so long, or below it: what waits is ove
 WRONG_S = 10  # unstable for so long; a verdict is of 15 s already
 GIVEN_UP_S = 3  # a plan that does without is made within a second
 SETTLED_S = 20.0  # so long after a plan came into force what it does is its own doing
+CUT_OFF_S = 300.0  # a VM that another one did not reach gets no new threads for so long
 MISSING_S = 60.0  # after a VM was asked for
 
 
@@ -64,6 +68,21 @@ class AlarmWatch:
             turn.alarm("models", text)
         elif well or lasting <= -WRONG_S:
             turn.alarm("models", "", "it keeps up again, as the models predict")
+
+    def look_at_ways(self, turn: Turn, cut: Sequence[Way]) -> None:
+        """Once a turn: an alarm for each pair of VMs that do not reach each other; who was in one is remembered."""
+        k, now_ns = turn.knowledge, turn.now.mono_ns
+        k.cut_off = {vm: at_ns for vm, at_ns in k.cut_off.items() if now_ns - at_ns < CUT_OFF_S * NS}
+        k.cut_off |= dict.fromkeys([vm for way in cut for vm in (way.vm, way.to)], now_ns)
+        there = {f"link {way.vm}>{way.to}": way for way in cut}
+        for what in [
+            what for what in turn.knowledge.alarms if what.startswith("link ") and what not in there
+        ]:
+            vm, to = what.removeprefix("link ").split(">")
+            turn.alarm(what, "", f"{vm} and {to} reach each other again, or need not")
+        for what, way in there.items():
+            if what not in turn.knowledge.alarms:
+                turn.alarm(what, way.words)
 
     def _lasts(self, what: str, is_so: bool) -> int:
         before = self._lasting.get(what, 0)

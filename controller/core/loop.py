@@ -66,6 +66,7 @@ from headgate.controller.knowledge.membership import MembershipChange
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.knowledge.run_view import LoopResult, RunView
 from headgate.controller.knowledge.spooled_events import Unread, without_reader
+from headgate.controller.knowledge.vm_ways import cut_pairs, ways
 from headgate.controller.models.task_models import missing_models
 from headgate.controller.monitor import vm_reports
 from headgate.controller.monitor.sample_intake import Intake
@@ -296,12 +297,14 @@ class Loop:
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.knowledge.members.frozen(now),
                 held=self._held(),
+                cut="; ".join(way.words for way in cut_pairs(ways(k.members.told()))),
                 behind=health.words if health.verdict != verdict.verdict else "",
             ),
             self._findings(turn, intake, window, verdict, need, off_models),
         )
         decisions.decide(turn, diagnosis)
         self._watch.look(turn, need, health)
+        self._watch.look_at_ways(turn, cut_pairs(ways(k.members.told())))
         profiling.consider(turn, off)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)

@@ -20,6 +20,7 @@ Reason = Literal[
     "vm_drained",
     "code_replaced",
     "vm_joined",
+    "link_cut",
     "overloaded",
     "rate_changed",
     "over_provisioned",
@@ -37,7 +38,7 @@ Reason = Literal[
 
 
 ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "version", "machines", "plan", "enactment",
-               "journal", "disk", "code", "dead letters", "hot key", "state", "unread")  # fmt: skip
+               "journal", "disk", "code", "dead letters", "hot key", "state", "unread", "link")  # fmt: skip
 
 
 class Stability(msgspec.Struct, frozen=True):

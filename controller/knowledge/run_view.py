@@ -29,6 +29,7 @@ from headgate.controller.knowledge.diagnoses import (
 from headgate.controller.knowledge.journal_records import Rollout, RolloutStarted
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
 from headgate.controller.knowledge.offered_load import Lag
+from headgate.controller.knowledge.vm_ways import Way
 from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan
 from headgate.controller.models.task_models import Model, unknown_tasks
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -283,6 +284,7 @@ class RunView:
     measuring: Measuring | None
     source_kind: str | None
     offered_tps: float | None
+    ways: tuple[Way, ...]  # between VMs
     lags: tuple[Lag, ...]
     cap_tps: float | None
     tuples: TupleCounts

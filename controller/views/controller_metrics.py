@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 FIRST = "start"  # the reason of a run's first plan, which is no re-plan
-QUIET = ("fine", "unknown", "frozen")  # reasons for planning nothing
+QUIET = ("fine", "unknown", "frozen", "link_cut")  # reasons for planning nothing
 REASONS = (*(r for r in get_args(Reason) if r not in (FIRST, *QUIET)), "operator", "rolled_back")
 
 
@@ -47,7 +47,7 @@ def _alarms(view: RunView) -> dict[str, int]:
     """Kind → how many alarms there are of it, also 0: some are of a VM, a task or a key."""
     kinds = [
         alarm.what.rsplit(" ", 1)[0]
-        if alarm.what.startswith(("disk ", "code ", "dead letters ", "hot key "))
+        if alarm.what.startswith(("disk ", "code ", "dead letters ", "hot key ", "link "))
         else alarm.what
         for alarm in view.alarms
     ]
@@ -75,6 +75,11 @@ def _slot_states(view: RunView) -> dict[str, int]:
     return {"used": used, "free": len(slots) - used - len(given_up), "quarantined": len(given_up)}
 
 
+def _delays(view: RunView) -> dict[tuple[str, ...], float | None]:
+    known = {(way.vm, way.to): way.delay_ms for way in view.ways if way.carries}
+    return {pair: None if delay_ms is None else delay_ms / 1000 for pair, delay_ms in known.items()}
+
+
 def _slot_values(view: RunView, what: str) -> dict[tuple[str, ...], float | None]:
     values: dict[tuple[str, ...], float | None] = {}
     for slot in sorted({*view.result.window.slots, *view.result.predicted}) if view.result else ():
@@ -99,6 +104,12 @@ def families(view: RunView) -> Iterable[Metric]:
         yield from gauge(name, about, value)
     for name, about, label, values in _values_by(view):
         yield from gauges(name, about, [label], {(key,): value for key, value in values.items()})
+    yield from gauges(
+        "headgate_link_delay_seconds",
+        "There and back between workers of two VMs; absent where nothing carries.",
+        ["vm", "to"],
+        _delays(view),
+    )
     for what, about in (("cpu", "CPU of a slot"), ("memory", "Memory of a slot")):
         labels = ["vm", "slot", "source"]
         yield from gauges(

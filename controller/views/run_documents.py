@@ -54,6 +54,10 @@ def status(view: RunView) -> dict[str, Any]:
         "measuring": measuring_data(view.measuring),
         "slots": _slots(view),
         "vms": [_vm(view, vm) for vm in view.vms],
+        "links": [
+            {"from": way.vm, "to": way.to, "delay_ms": way.delay_ms, "carries": way.carries}
+            for way in view.ways
+        ],
         "rates": _rates(view),
         "tuples": msgspec.to_builtins(view.tuples),
         "state": state_of(view),

@@ -20,6 +20,7 @@ RULES = {
     "vm_drained": "an operator drains a VM",
     "code_replaced": "other code takes the place of what runs",
     "vm_joined": "a VM is new",
+    "link_cut": "two VMs do not reach each other, so no other plan can come into force",
     "overloaded": "it does not keep up though no more is offered than planned for",
     "rate_changed": "the offered rate is not the one planned for",
     "over_provisioned": "much less is offered than planned for",

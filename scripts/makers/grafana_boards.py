@@ -155,6 +155,8 @@ def slots() -> dict[str, Any]:
                (f"headgate_disk_trouble{HERE}", "disk of {{vm}}")], min=0),
         panel("Errors: unreadable messages", "In all, by VM and sender.",
               [("headgate_agent_bad_messages_total", "{{vm}} {{sender}}")], min=0),
+        panel("Ways between VMs", "There and back between their workers; absent where nothing carries.",
+              [(f"headgate_link_delay_seconds{HERE}", "{{vm}} → {{to}}")], "s", min=0),
         panel("Cost of sampling", "Of a core, by VM.",
               [("rate(headgate_agent_sampling_seconds_total[$__rate_interval])", "{{vm}}")], "percentunit", min=0),
         panel("Workers by state", "Slots by what their worker does.",

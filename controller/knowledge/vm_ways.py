@@ -1,0 +1,54 @@
+"""Does the way between two VMs carry? By what their workers heard of each other. Pure.
+
+Workers ask their peers on other VMs every second (worker_state.py), over the sockets that rows take. A worker that
+stands still hears nothing either, and is not heard: so a pair is cut only when both sides say so, in words that are
+fresh, while both agents answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headgate.topology_runtime.wire.messages import WorkerStatus
+
+SILENT_MS = 5000  # an enactment, a full disk and a busy core hold up an answer for less
+
+
+class Way(NamedTuple):
+    """From a VM to another one. delay_ms: there and back, of the slowest pair of workers; None: not known."""
+
+    vm: str
+    to: str
+    silent_ms: int
+    delay_ms: int | None
+    carries: bool
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.vm} → {self.to} does not carry: their workers have not heard each other for "
+            f"{self.silent_ms / 1000:.0f} s, though both agents answer"
+        )
+
+
+def ways(told: Iterable[tuple[str, Iterable[WorkerStatus]]]) -> tuple[Way, ...]:
+    """Between VMs that are up, each with its workers, where these are peers; by name."""
+    silent: dict[tuple[str, str], int] = {}
+    delay: dict[tuple[str, str], int] = {}
+    for vm, workers in told:
+        for worker in workers:
+            for heard in worker.heard if worker.state == "running" else ():
+                pair = vm, heard.vm
+                silent[pair] = min(heard.silent_ms, silent.get(pair, heard.silent_ms))
+                delay[pair] = max(heard.delay_ms, delay.get(pair, -1))
+    found = []
+    for (vm, to), silent_ms in sorted(silent.items()):
+        carries = min(silent_ms, silent.get((to, vm), 0)) < SILENT_MS
+        found.append(Way(vm, to, silent_ms, delay[vm, to] if delay[vm, to] >= 0 else None, carries))
+    return tuple(found)
+
+
+def cut_pairs(found: Iterable[Way]) -> tuple[Way, ...]:
+    """One way of each pair that does not carry."""
+    return tuple(way for way in found if not way.carries and way.vm < way.to)
