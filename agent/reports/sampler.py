@@ -271,6 +271,7 @@ class Sampler:
         self._source_of: dict[int, str] = {}
         self._last_ns = now_ns
         self._sequence = 0
+        self._timed = True
 
     def obey(self, desired: DesiredState) -> None:
         """Learn the tasks' names and which source a sink's latency is booked on."""
@@ -311,7 +312,7 @@ class Sampler:
         if self._topology is None:
             return None
         begin_ns = time.thread_time_ns()
-        timed = now_ns - self._last_ns >= SHORTEST_NS
+        self._timed = now_ns - self._last_ns >= SHORTEST_NS
         rows: list[Row] = []
         tasks: list[str] = []
         slots: list[Row] = []
@@ -319,7 +320,7 @@ class Sampler:
         in_task: TaskLatency = {}
         links: list[Row] = []
         for slot in sorted({watched.slot for watched in self._watched}):
-            self._slot(slot, timed, epoch, rows, tasks, slots, latency, in_task)
+            self._slot(slot, epoch, rows, tasks, slots, latency, in_task)
         for watched in self._watched:
             links += [_link_row(*link) for link in watched.reader.links(LINKS_MOST - len(links))]
         self._forget_over()
@@ -361,7 +362,6 @@ class Sampler:
     def _slot(
         self,
         slot: int,
-        timed: bool,
         epoch: int,
         rows: list[Row],
         tasks: list[str],
@@ -369,18 +369,20 @@ class Sampler:
         latency: dict[int, list[int]],
         in_task: TaskLatency,
     ) -> None:
-        """One slot's row (not timed: none) and its threads' rows."""
+        """One slot's row (none where too little time has passed) and its threads' rows."""
         here = [watched for watched in self._watched if watched.slot == slot]
         held_bytes = 0 if all(watched.over for watched in here) else self._binding.memory_bytes(slot)
         throttled_ns = 0
-        if timed:
+        if self._timed:
             now, before = self._use(slot), self._used[slot]
             self._used[slot] = now
             throttled_ns = now.throttled_ns - before.throttled_ns
             killed = now.oom_kills - before.oom_kills
             slots.append((slot, now.cpu_ns - before.cpu_ns, throttled_ns, held_bytes, killed))
         seen = [
-            (delta, _times(watched, delta, timed)) for watched in here for delta in watched.reader.threads()
+            (delta, _times(watched, delta, self._timed))
+            for watched in here
+            for delta in watched.reader.threads()
         ]
         own_share = unthrottled_share([delay_ns for _, (_, delay_ns) in seen], throttled_ns)
         memory_bytes = held_bytes // len(seen) if seen else 0

@@ -9,7 +9,7 @@ from headgate.controller.execute.rollout import IN_FORCE
 from headgate.controller.knowledge.diagnoses import Demand, Health
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.membership import Membership
-from headgate.controller.knowledge.vm_ways import Way
+from headgate.controller.knowledge.vm_ways import VmWay
 from headgate.topology_runtime.api.cluster import Slot
 
 NS = 1_000_000_000
@@ -69,7 +69,7 @@ class AlarmWatch:
         elif well or lasting <= -WRONG_S:
             turn.alarm("models", "", "it keeps up again, as the models predict")
 
-    def look_at_ways(self, turn: Turn, cut: Sequence[Way]) -> None:
+    def look_at_ways(self, turn: Turn, cut: Sequence[VmWay]) -> None:
         """Once a turn: an alarm for each pair of VMs that do not reach each other; who was in one is remembered."""
         k, now_ns = turn.knowledge, turn.now.mono_ns
         k.cut_off = {vm: at_ns for vm, at_ns in k.cut_off.items() if now_ns - at_ns < CUT_OFF_S * NS}

@@ -176,7 +176,7 @@ class TaskLoad(NamedTuple):
     slot: str
 
 
-class Bottleneck(NamedTuple):
+class SaturatesFirst(NamedTuple):
     """The task of the plan in force that saturates first as the rate grows, where, and at which input rate. load: the
     present rate as a part of that."""
 

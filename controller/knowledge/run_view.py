@@ -16,12 +16,12 @@ import msgspec
 
 from headgate.controller.knowledge.dead_letters import KeptDeadLetter
 from headgate.controller.knowledge.diagnoses import (
-    Bottleneck,
     Demand,
     Health,
     PathStanding,
     Reason,
     Residual,
+    SaturatesFirst,
     Stability,
     TaskLoad,
     Violation,
@@ -29,7 +29,7 @@ from headgate.controller.knowledge.diagnoses import (
 from headgate.controller.knowledge.journal_records import Rollout, RolloutStarted
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
 from headgate.controller.knowledge.offered_load import Lag
-from headgate.controller.knowledge.vm_ways import Way
+from headgate.controller.knowledge.vm_ways import VmWay
 from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan
 from headgate.controller.models.task_models import Model, unknown_tasks
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -284,7 +284,7 @@ class RunView:
     measuring: Measuring | None
     source_kind: str | None
     offered_tps: float | None
-    ways: tuple[Way, ...]  # between VMs
+    ways: tuple[VmWay, ...]  # between VMs
     lags: tuple[Lag, ...]
     cap_tps: float | None
     tuples: TupleCounts
@@ -338,7 +338,7 @@ class RunView:
         }
 
     @property
-    def bottleneck(self) -> Bottleneck | None:
+    def bottleneck(self) -> SaturatesFirst | None:
         """What everybody names so; None where nothing is known to limit the plan."""
         plan = self.plan
         if plan is None or plan.prediction.told_tps is None:
@@ -348,7 +348,7 @@ class RunView:
             return None
         load = self.result.loads.get(found.limited_by) if self.result else None
         share = load.share if load is not None else None
-        return Bottleneck(found.limited_by, found.limited_by_slot, plan.prediction.told_tps, share)
+        return SaturatesFirst(found.limited_by, found.limited_by_slot, plan.prediction.told_tps, share)
 
     @property
     def slots_used(self) -> int:

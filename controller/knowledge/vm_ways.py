@@ -15,7 +15,7 @@ from headgate.topology_runtime.wire.messages import WorkerStatus
 SILENT_MS = 5000  # an enactment, a full disk and a busy core hold up an answer for less
 
 
-class Way(NamedTuple):
+class VmWay(NamedTuple):
     """From a VM to another one. delay_ms: there and back, of the slowest pair of workers; None: not known."""
 
     vm: str
@@ -32,7 +32,7 @@ class Way(NamedTuple):
         )
 
 
-def ways(told: Iterable[tuple[str, Iterable[WorkerStatus]]]) -> tuple[Way, ...]:
+def ways(told: Iterable[tuple[str, Iterable[WorkerStatus]]]) -> tuple[VmWay, ...]:
     """Between VMs that are up, each with its workers, where these are peers; by name."""
     silent: dict[tuple[str, str], int] = {}
     delay: dict[tuple[str, str], int] = {}
@@ -45,10 +45,10 @@ def ways(told: Iterable[tuple[str, Iterable[WorkerStatus]]]) -> tuple[Way, ...]:
     found = []
     for (vm, to), silent_ms in sorted(silent.items()):
         carries = min(silent_ms, silent.get((to, vm), 0)) < SILENT_MS
-        found.append(Way(vm, to, silent_ms, delay[vm, to] if delay[vm, to] >= 0 else None, carries))
+        found.append(VmWay(vm, to, silent_ms, delay[vm, to] if delay[vm, to] >= 0 else None, carries))
     return tuple(found)
 
 
-def cut_pairs(found: Iterable[Way]) -> tuple[Way, ...]:
+def cut_pairs(found: Iterable[VmWay]) -> tuple[VmWay, ...]:
     """One way of each pair that does not carry."""
     return tuple(way for way in found if not way.carries and way.vm < way.to)
