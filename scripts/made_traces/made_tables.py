@@ -213,12 +213,12 @@ def rates(run: Run, epoch: Epoch, begin: int, end: int) -> dict[str, Any]:
         "predicted_tps": run.predicted[there],
         "source_kind": words(("paced",), np.zeros(many)),
         "lag_rows": pa.nulls(many, pa.int64()),
-        "backlog_rows": pa.nulls(many, pa.int64()),
-        "backlog_s": pa.nulls(many, pa.float64()),
         "lag_s": pa.nulls(many, pa.float64()),
         "offered": offered[there],
         "emitted": offered[there],
         "acked": acked[there],
+        "backlog_rows": pa.nulls(many, pa.int64()),
+        "backlog_s": pa.nulls(many, pa.float64()),
     }
 
 
