@@ -34,18 +34,20 @@ class VmWay(NamedTuple):
 
 def ways(told: Iterable[tuple[str, Iterable[WorkerStatus]]]) -> tuple[VmWay, ...]:
     """Between VMs that are up, each with its workers, where these are peers; by name."""
+    up = dict(told)
     silent: dict[tuple[str, str], int] = {}
-    delay: dict[tuple[str, str], int] = {}
-    for vm, workers in told:
+    delays: dict[tuple[str, str], list[int]] = {}
+    for vm, workers in up.items():
         for worker in workers:
             for heard in worker.heard if worker.state == "running" else ():
-                pair = vm, heard.vm
-                silent[pair] = min(heard.silent_ms, silent.get(pair, heard.silent_ms))
-                delay[pair] = max(heard.delay_ms, delay.get(pair, -1))
+                if heard.vm in up:
+                    pair = vm, heard.vm
+                    silent[pair] = min(heard.silent_ms, silent.get(pair, heard.silent_ms))
+                    delays.setdefault(pair, []).extend([] if heard.delay_ms is None else [heard.delay_ms])
     found = []
     for (vm, to), silent_ms in sorted(silent.items()):
         carries = min(silent_ms, silent.get((to, vm), 0)) < SILENT_MS
-        found.append(VmWay(vm, to, silent_ms, delay[vm, to] if delay[vm, to] >= 0 else None, carries))
+        found.append(VmWay(vm, to, silent_ms, max(delays[vm, to], default=None), carries))
     return tuple(found)
 
 

@@ -19,7 +19,11 @@ MIND, MIND_TRIED = (
 OF_HEALTH: tuple[Plant, ...] = (
     one("only the trend counts", HEALTH, "waits_s >= BEHIND_S or", "False or", test=QUEUES),
     one(
-        "a backlog that stands is caught up with", HEALTH, "net_tps >= 0 and", "net_tps > 0 and", test=QUEUES
+        "it is caught up at the rate at which rows come",
+        HEALTH,
+        "waiting / -net_tps",
+        "waiting / max(1.0, window.offered_tps / 4)",
+        test=ALARMS,
     ),
     one(
         "what a window keeps waits",

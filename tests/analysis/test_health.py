@@ -100,7 +100,13 @@ class Flow:
         }
         series = ProgressSeries(tuple((-ago).tolist()), offered, emitted, acked)
         a, b = bisect_right(self.sunk, now_s - 11), bisect_right(self.sunk, now_s - 1)
-        in_task_s = float(np.mean(np.array(self.sunk[a:b]) - self.read[a:b])) if b > a else 0.0
+        in_task_s = (
+            0.01
+            if self.keeps
+            else float(np.mean(np.array(self.sunk[a:b]) - self.read[a:b]))
+            if b > a
+            else 0.0
+        )
         task = replace(IDLE, rate_in_tps=(b - a) / 10, queue=queue, latency_mean_ms=1000 * in_task_s)
         made = window_of(series, latency, tasks={"work": task}, **rates)
         return replace(made, now_ns=START_NS + round(now_s * S)), queue

@@ -19,7 +19,8 @@ class HearingWorld(World):
 
     def do(self, event: t.Event) -> list[t.Instruction]:
         if isinstance(event, t.FromVm) and isinstance(said := event.message, m.Report):
-            heard = tuple(
+            heard: tuple[m.VmHeard, ...] = (m.VmHeard("a VM that there is not", 99_999),)
+            heard += tuple(
                 m.VmHeard(other, self.silent.get((said.vm, other), 400), 7)
                 for other in self.vms
                 if other != said.vm

@@ -162,7 +162,7 @@ def test_every_metric_of_the_contract_is_told_with_its_labels_and_no_others(name
 
 def test_no_label_is_a_thread():
     labels = {key for _, found in samples_of(everything()) for key, _ in found}
-    assert labels == {"task", "vm", "slot", "source", "reason", "state", "le", "sink", "sender", "what"}
+    assert labels == {"task", "vm", "slot", "source", "reason", "state", "le", "sink", "sender", "what", "to"}
 
 
 @needs_promtool

@@ -411,11 +411,11 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
 
 class VmHeard(msgspec.Struct, frozen=True, array_like=True):
     """By a worker, of the workers of another VM: for how long none of them was heard, ms, and how long the last answer
-    of the slowest took, there and back, ms (−1: there was none)."""
+    of the slowest took, there and back, ms."""
 
     vm: str
     silent_ms: int
-    delay_ms: int = -1
+    delay_ms: int | None = None
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):

@@ -618,6 +618,10 @@ def test_peers_on_other_vms_are_asked_every_second_and_their_silence_is_told() -
     for second in range(12, 20):
         assert of(s.AskPeer, mind.on_tick(second * S)) == [s.AskPeer(FAR)]
     assert mind.heard(20 * S) == (VmHeard("vm2", 8900, 100),)
+    mind.on_ping(Ping(FAR, 1, False), 20 * S + 5)
+    assert mind.heard(20 * S) == (VmHeard("vm2", 0, 100),), (
+        "what comes while a report is made is no time below 0"
+    )
     mind.on_link(FAR, up=True)
     mind.on_link(FAR, up=False)
     assert of(s.AskPeer, mind.on_tick(21 * S)) == [], "questions would pile up"

@@ -254,12 +254,10 @@ class WorkerState:
             said = self._said(slot)
             if slot.vm == self.slot.vm or not said.met_ns:
                 continue
-            silent_ms = (now_ns - max(said.met_ns, said.heard_ns)) // MS
-            delay_ms = said.delay_ns // MS if said.delay_ns >= 0 else -1
+            silent_ms = max(0, now_ns - max(said.met_ns, said.heard_ns)) // MS  # it may just have been heard
             before = found.get(slot.vm, VmHeard(slot.vm, silent_ms))
-            found[slot.vm] = VmHeard(
-                slot.vm, min(silent_ms, before.silent_ms), max(delay_ms, before.delay_ms)
-            )
+            known = [ms for ms in (before.delay_ms, said.delay_ns // MS) if ms is not None and ms >= 0]
+            found[slot.vm] = VmHeard(slot.vm, min(silent_ms, before.silent_ms), max(known, default=None))
         return tuple(found.values())
 
     # ── what it amounts to ──────────────────────────────────────────────────────────────────────
