@@ -17,7 +17,7 @@ from headgate.controller.analyze.model_bias import spread_of
 from headgate.controller.core import background_planning, rolling_upgrade
 from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, standing
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
-from headgate.controller.execute.plan_drift import lost_vms, quarantined_now
+from headgate.controller.execute.plan_drift import lost_vms, quarantined_now, unreached
 from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable
 from headgate.controller.knowledge.diagnoses import Diagnosis, Reason
 from headgate.controller.knowledge.journal_records import Adopted, Durable, Rollout, Submitted
@@ -382,7 +382,7 @@ def question(
 def present(k: Knowledge) -> tuple[Vm, ...]:
     """VMs to plan with, in order of preference: those that shall be there first, then by name."""
     first = {vm.vm: place for place, vm in enumerate(k.settings.initial)}
-    apart = {*k.durable.held_dead, *k.durable.cordoned}
+    apart = {*k.durable.held_dead, *k.durable.cordoned, *unreached(k)}
     there = [m.vm for m in k.members.up() if m.vm.vm not in apart]
     return tuple(sorted(there, key=lambda vm: (first.get(vm.vm, len(first)), natural(vm.vm))))
 

@@ -426,6 +426,7 @@ class Knowledge:
     windows_bad: int = 0  # of the probation under way
     windows_passed: int = 0
     open_circuits: dict[str, int] = field(default_factory=dict)  # plan id → until
+    cut_off: dict[str, int] = field(default_factory=dict)  # VM that another one did not reach → when last
     proposal: PlanProposal | None = None
     plans: dict[str, Plan] = field(default_factory=dict)  # id → plan that was decided about, the newest last
     last_decision: dict[str, Any] | None = None

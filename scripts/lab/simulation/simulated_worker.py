@@ -173,7 +173,7 @@ class SimWorker:
             letters, self.letters = tuple(self.letters), []
             report = m.WorkerReport(
                 self.slot, self.incarnation, state.token, state.ready, threads, sources, letters, leaving,
-                again=again,
+                again=again, heard=state.heard(self.world.now_ns),
             )  # fmt: skip
             self.to_agent(report)
             self._news, self._reported_ns = news, self.world.now_ns
@@ -327,7 +327,7 @@ class SimWorker:
             else:
                 self._refuse(message.slot, message.incarnation)
         elif isinstance(message, m.Ping):
-            self._perform(self.state.on_ping(message))
+            self._perform(self.state.on_ping(message, self.world.now_ns))
             self.changed()
         elif self.state.fenced(message.slot, message.incarnation):
             self._refuse(message.slot, message.incarnation)

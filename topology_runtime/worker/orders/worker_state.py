@@ -31,12 +31,14 @@ from headgate.topology_runtime.wire.messages import (
     ThreadSpec,
     ThreadStatus,
     Token,
+    VmHeard,
     WorkerAt,
 )
 from headgate.topology_runtime.worker.orders.thread_orders import Orders, orders_of
 
 NS = 1_000_000_000
 PAUSE_NS, PAUSE_MOST_NS = NS // 4, 4 * NS  # after sources were told of losses, until they are again
+MS, BEAT_NS = 1_000_000, 1_000_000_000  # between two questions to a peer on another VM
 SHORT_PAUSES = 4  # links that broke together come back one after the other
 CALM_NS = 10 * NS  # without losses: the next one is told at once, and the pause is short again
 STRANGERS_MOST = 256  # slots without a thread that are remembered, of whose workers data was refused
@@ -114,6 +116,10 @@ class Said:
     told: int = 0
     asked: int = 0
     seen: int = 0
+    met_ns: int = 0  # the first question; then the last word, the last question and how long its answer took
+    heard_ns: int = 0
+    question_ns: int = 0
+    delay_ns: int = -1
 
 
 @dataclass
@@ -185,11 +191,14 @@ class WorkerState:
         out += self._end_some()
         return out + self._ask() + self._leave()
 
-    def on_ping(self, ping: Ping) -> list[Instruction]:
+    def on_ping(self, ping: Ping, now_ns: int = 0) -> list[Instruction]:
         """A peer asks, or answers. One that is not named is not answered: it asks again."""
         if self.fenced(ping.slot, ping.incarnation):
             return []
         said = self._said(ping.slot)
+        said.heard_ns = now_ns
+        if ping.answer and said.question_ns:
+            said.delay_ns = max(0, now_ns - said.question_ns)
         (self.by_columns.add if ping.columns else self.by_columns.discard)(ping.slot)
         said.asked = max(ping.round, said.asked)
         if ping.losses > said.losses:
@@ -236,7 +245,20 @@ class WorkerState:
     def on_tick(self, now_ns: int) -> list[Instruction]:
         """Ask the peers that have not answered, or not heard of all losses; leave when there is nothing to
         do. `now_ns`: monotonic."""
-        return self._send_again(now_ns) + self._ask() + self._leave()
+        return self._send_again(now_ns) + self._ask(now_ns) + self._leave()
+
+    def heard(self, now_ns: int) -> tuple[VmHeard, ...]:
+        """Of other VMs that have peers: is the way there and back open, and how long is it?"""
+        found: dict[str, VmHeard] = {}
+        for slot in self.peers:
+            said = self._said(slot)
+            if slot.vm == self.slot.vm or not said.met_ns:
+                continue
+            silent_ms = max(0, now_ns - max(said.met_ns, said.heard_ns)) // MS  # it may just have been heard
+            before = found.get(slot.vm, VmHeard(slot.vm, silent_ms))
+            known = [ms for ms in (before.delay_ms, said.delay_ns // MS) if ms is not None and ms >= 0]
+            found[slot.vm] = VmHeard(slot.vm, min(silent_ms, before.silent_ms), max(known, default=None))
+        return tuple(found.values())
 
     # ── what it amounts to ──────────────────────────────────────────────────────────────────────
 
@@ -358,13 +380,19 @@ class WorkerState:
         why, self._lost = self._lost, ""
         return [Fault(why)]
 
-    def _ask(self) -> list[Instruction]:
-        """Not over a link that is broken: the questions would pile up."""
-        return [
-            AskPeer(slot)
-            for slot in self.peers
-            if self.links.get(slot, True) and not self._knows_all(self._said(slot))
-        ]
+    def _ask(self, now_ns: int = 0) -> list[Instruction]:
+        """Not over a link that is broken: the questions would pile up. now_ns: of a tick; peers on other VMs are asked
+        every `BEAT_NS`, so that a way that is cut shows."""
+        out: list[Instruction] = []
+        for slot in self.peers:
+            said = self._said(slot)
+            said.met_ns = said.met_ns or now_ns
+            beat = slot.vm != self.slot.vm and now_ns - said.question_ns >= BEAT_NS
+            if self.links.get(slot, True) and (beat or not self._knows_all(said)):
+                if now_ns and (beat or not said.question_ns):
+                    said.question_ns = now_ns
+                out.append(AskPeer(slot))
+        return out
 
     def _knows_all(self, said: Said) -> bool:
         return said.answered and said.told >= self.losses and said.seen >= self.round

@@ -263,7 +263,7 @@ class Worker:
         for refused in taken(self.receiver.early):
             self._perform(self.state.on_refused(*refused))
         for ping in taken(self.pings):
-            self._perform(self.state.on_ping(ping))
+            self._perform(self.state.on_ping(ping, monotonic_ns()))
 
     def _warn(self, thread: TaskThread) -> None:
         """Tell it of rows that it must not call user code for."""
@@ -324,6 +324,7 @@ class Worker:
             tuple(t.work.again for t in self.threads.values() if t.work.again),
             tuple(seen for t in self.threads.values() for seen in t.keys_seen),
             self.latency.now(),
+            heard=state.heard(now_ns),
         )
         news = (
             report.token,
