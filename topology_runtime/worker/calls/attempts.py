@@ -8,6 +8,7 @@ many rows nobody knows which one failed: after three tries its halves are tried,
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
@@ -112,6 +113,8 @@ TRIES = 3
 PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment
 LINE_MOST = 500  # characters of the exception's own line that are kept
 TRACEBACK_MOST = 4000  # characters of a traceback that are kept
+OURS = "/topology_runtime/"  # in the names of our files
+LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,13 @@ def failure(place: int, error: BaseException) -> Failure:
     if isinstance(error, HeadgateError):
         text += "\n".join(error.lines()[1:])
     return Failure(place, _printable(line)[:LINE_MOST], _printable(text)[-TRACEBACK_MOST:])
+
+
+def users_line(error: BaseException) -> str:
+    """` (file:line in function)`: the innermost line of the user's own that it came from; empty when none is seen."""
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if OURS not in one.filename]
+    own = [one for one in frames if not one.filename.startswith((*LIBRARIES, "<"))] or frames
+    return f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else ""
 
 
 def shown(value: Any, most: int) -> str:
