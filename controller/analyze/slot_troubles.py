@@ -139,5 +139,7 @@ def planned_with(k: Knowledge) -> dict[str, Model]:
     """The models in force, with what memory ran out for."""
     if not k.memory_more or k.topology is None:
         return k.models
-    more = {k.topology.by_name[t].model_name: part for t, part in k.memory_more.items() if t in k.topology.by_name}
+    more = {
+        k.topology.by_name[t].model_name: part for t, part in k.memory_more.items() if t in k.topology.by_name
+    }
     return {name: roomier(model, more.get(name, 0.0)) for name, model in k.models.items()}

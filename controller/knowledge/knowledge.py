@@ -431,8 +431,12 @@ class Knowledge:
     unbuilt_since: dict[int, int] = field(default_factory=dict)  # thread → since when it cannot be built
     left_out: dict[Slot, int] = field(default_factory=dict)  # slots that plans do without, until then
     starved: dict[Slot, tuple[int, ...]] = field(default_factory=dict)  # when workers died for want of memory
-    memory_wanted: tuple[int, int, Diagnosis] | None = None  # (epoch, until, a plan to be made for more memory)
-    memory_more: dict[str, float] = field(default_factory=dict)  # task → of a slot, per thread, beyond its model
+    memory_wanted: tuple[int, int, Diagnosis] | None = (
+        None  # (epoch, until, a plan to be made for more memory)
+    )
+    memory_more: dict[str, float] = field(
+        default_factory=dict
+    )  # task → of a slot, per thread, beyond its model
     open_circuits: dict[str, int] = field(default_factory=dict)  # plan id → until
     proposal: PlanProposal | None = None
     plans: dict[str, Plan] = field(default_factory=dict)  # id → plan that was decided about, the newest last

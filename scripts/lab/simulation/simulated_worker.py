@@ -153,6 +153,8 @@ class SimWorker:
         now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
         sources = [t.source_now() for t in self.threads.values() if isinstance(t, SimSource)]
         self._perform(self.state.on_threads(now, sources))
+        for number, thread in self.threads.items():
+            self.state.on_started_again(number, thread.core.behaviour.started_again)
         if self.alive:
             self._perform(self.state.on_tick(self.world.now_ns))
             self.state.validate()
@@ -226,6 +228,8 @@ class SimWorker:
         if thread is not None:
             self.world.clock.say(f"worker {self.slot} ends {thread.name}")
             self.world.account.ends(thread, self.state)
+            if thread.now().failed:
+                self.state.on_started_again(number, thread.core.tries)
             thread.end()
 
     def _leave(self, why: str) -> None:

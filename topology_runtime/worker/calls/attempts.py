@@ -72,12 +72,21 @@ def wait_s(times: int) -> float:
     return min(WAIT_MOST_S, WAIT_FIRST_S * 2.0 ** min(times - FAILURES_MOST, 10))
 
 
+class StartAgain(BaseException):
+    """Nothing that was made of the rows of this frame counts: the state of a key is spoilt, and by which row is not
+    known, or what it was before is not there any more."""
+
+
 class CallWatch:
     """One thread. quick: a call needs no more than to be counted (a frame round it is timed, and nothing is
     asked for). `out`, `failures`: of the pass over rows under way; `raised`, `calls`: tries that raised
     and calls made one by one or in passes that are over, ever."""
 
     quick = careful = False
+    ends: tuple[type[BaseException], ...] = (
+        KeyboardInterrupt,
+        StartAgain,
+    )  # what user code may end the thread by
     poison = NO_POISON
 
     def __init__(self) -> None:
@@ -181,7 +190,7 @@ def each(
             if stopped == len(rows):
                 break
             raise RuntimeError("the task raised StopIteration")
-        except KeyboardInterrupt:
+        except watch.ends:
             raise
         except BaseException as error:
             watch.raised += 1
@@ -219,7 +228,7 @@ def together(
             try:
                 out.append(function(some))
                 break
-            except KeyboardInterrupt:
+            except watch.ends:
                 raise
             except BadBatch as error:
                 failures += [failure(place, error) for place in range(start, stop)]
@@ -248,7 +257,7 @@ def once(
     while True:
         try:
             return call(), None
-        except KeyboardInterrupt:
+        except watch.ends:
             raise
         except BaseException as error:  # as in `each`
             watch.raised += 1

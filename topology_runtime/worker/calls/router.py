@@ -38,6 +38,7 @@ GOLDEN_32 = 0x9E3779B1  # its multiples, modulo 2³², lie evenly spread
 KEPT = 100  # keys, when there are more than …
 KEYS_MOST = 1000
 TOLD_MOST, TOLD_LEAST = 4, 0.1  # so many keys, if they have that share of the rows
+ENDS_A_ROW = Exception, GeneratorExit, SystemExit  # raised by the user's code
 
 
 class KeyWatch:
@@ -261,7 +262,7 @@ class Router:
         try:
             keys = list(map(key, rows))
             ranges = self._ranges.of(keys)
-        except Exception:  # the user's key function or a row: that row is a dead letter
+        except ENDS_A_ROW:  # the user's key function or a row: that row is a dead letter
             keys, ranges, places = self._by_key_each(rows, key)
         if self.keys is not None and self.keys.wants(len(rows)) and keys:
             self.keys.add(keys)
@@ -285,7 +286,7 @@ class Router:
             try:
                 value = key(row)
                 ranges.append(range_of(value))
-            except Exception as error:
+            except ENDS_A_ROW as error:
                 self.unroutable.append((place, error))
             else:
                 keys.append(value)
@@ -298,7 +299,7 @@ class Router:
         for place, row in enumerate(rows):
             try:
                 thread = threads[row.index % len(threads) if isinstance(row, To) else 0]
-            except Exception as error:  # the user's index is not a whole number: a dead letter
+            except ENDS_A_ROW as error:  # the user's index is not a whole number: a dead letter
                 self.unroutable.append((place, error))
             else:
                 parts.setdefault(thread, []).append(place)

@@ -140,6 +140,7 @@ class WorkerState:
     said: dict[Slot, Said] = field(default_factory=dict)  # by the workers that are named
     round: int = 0  # of our questions
     emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round started when it was empty
+    started_again: dict[int, int] = field(default_factory=dict)  # thread → how often it forgot what it had
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
     _others: frozenset[Slot] = frozenset()  # slots of the workers that it waits for
@@ -232,6 +233,13 @@ class WorkerState:
         self.sources.update({now.thread: now for now in sources})
         before, out = self.round, self._end_some()
         return out + (self._ask() if self.round > before else [])
+
+    def on_started_again(self, thread: int, times: int) -> list[Instruction]:
+        """A thread forgot what it had, so often by now: rows that it kept are to come again."""
+        if times > self.started_again.get(thread, 0):
+            self.started_again[thread] = times
+            self._lose(f"thread {thread} started again")
+        return []
 
     def on_tick(self, now_ns: int) -> list[Instruction]:
         """Ask the peers that have not answered, or not heard of all losses; leave when there is nothing to

@@ -132,7 +132,7 @@ class AsyncCalls:
                     behaviour.called(work, place, answer)
                     self.on_done()
         except BaseException as error:  # somebody left the debugger
-            if self._ending or isinstance(error, KeyboardInterrupt):
+            if self._ending or isinstance(error, self._watch.ends):
                 raise
             self._broken = error
             self.loop.stop()
@@ -152,7 +152,7 @@ class AsyncCalls:
                     lane.cancelled = False
                     lane.task.uncancel()
                 return answer
-            except KeyboardInterrupt:
+            except self._watch.ends:
                 raise
             except BaseException as error:
                 lane.begun_s = None

@@ -251,12 +251,15 @@ class TaskThread(threading.Thread):
         the inbox meanwhile. False: the thread is to end."""
         pause_s = BUILD_AGAIN_S
         while not self.stopping:
+            self.core.tries += 1
             try:
                 with self.watch.calling(mt.OPEN):
                     self.startup()
                 self.failed = ""
                 return True
-            except BaseException as error:  # user code: whatever it is, it is reported as this thread's failure
+            except (
+                BaseException
+            ) as error:  # user code: whatever it is, it is reported as this thread's failure
                 traceback.print_exception(error)  # into the worker's log
                 self.failed = f"{explained(error)}{attempts.users_line(error)}; it is tried again"[:SAID_MOST]
                 self.host.changed()

@@ -144,6 +144,7 @@ class Worker:
         self.waiter = Waiter([self.agent], [self.wake.fd])
         self.sender.start()
         self.receiver.start()
+        mt.hold()
         self._hello()
 
     def main_loop(self) -> None:
@@ -168,6 +169,8 @@ class Worker:
         self.lease.look(any(thread.working for thread in self.threads.values()), monotonic_ns())
         self._on_peers(ready)
         self._perform(self.state.on_threads(*self._look()))
+        for number, thread in self.threads.items():
+            self.state.on_started_again(number, thread.core.behaviour.started_again)
         self._perform(self.state.on_tick(now_ns))
         self._look_at_closing(now_ns)
         self._bad_rows()
@@ -409,6 +412,8 @@ class Worker:
         self.board.close_inbox(number)
         if thread is not None:
             self._unlogged_of_gone += thread.records.unlogged
+            if thread.now().failed:  # what it was sent, nobody took
+                self.state.on_started_again(number, thread.core.tries)
             thread.stopping = True
             thread.wake()
             self.closing[number] = thread
