@@ -72,6 +72,11 @@ class Failing(Trial):
         return self.finish()
 
 
+def letters_of(run: Failing) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = command(run, "status")["dead_letters"]
+    return found
+
+
 @contextmanager
 def failing(folder: Path, tally: str) -> Iterator[Failing]:
     run = Failing(folder, tally)
@@ -87,11 +92,8 @@ def test_what_a_thread_needs_is_away_while_its_worker_starts_again(what: str, tm
     with failing(tmp_path, "Tally") as run:
         run.more()
         (tmp_path / "away").write_text(what)
-        while run.pids("worker"):
-            before = set(run.pids("worker"))
-            for _ in before:
-                run.kill("worker", 0)
-            break
+        for _ in run.pids("worker"):
+            run.kill("worker", 0)
         until(lambda: f"no database for {what}" in run.alarms(), run.log, run.process)
         told = run.alarms()
         (tmp_path / "away").unlink()
@@ -110,10 +112,10 @@ def test_what_a_thread_needs_is_away_while_its_worker_starts_again(what: str, tm
 
 def test_code_that_ends_programs_or_spoils_its_state_costs_its_own_rows(tmp_path: Path) -> None:
     with failing(tmp_path, "Spoilt") as run:
-        until(lambda: command(run, "status")["dead_letters"] >= 3, run.log, run.process)
+        until(lambda: len(letters_of(run)) >= 3, run.log, run.process)
         run.more(2 * MORE)
-        letters = command(run, "deadletter_list")
+        letters = letters_of(run)
         summary = run.ended()
-    assert sorted(letter["position"] for letter in letters["letters"]) == [300, 340, 380]
+    assert sorted(letter["position"] for letter in letters) == [300, 340, 380]
     tuples = summary["tuples"]
     assert (tuples["lost"], tuples["dead_lettered"], tuples["in_flight"]) == (0, 3, 0)

@@ -154,6 +154,8 @@ class SimThread:
                 self._plan_next()
             except Killed as how:
                 self.worker.kill(f"in the middle of {how}")
+            except ConnectionError as error:  # `restore`, where a thread starts again
+                self.worker.kill(f"a thread crashed: {error}")
 
     def _look_back(self) -> None:
         """What it forgot, it never did."""

@@ -216,7 +216,9 @@ class Router:
         copies = self._threads if edge.grouping == "all" else []
         self.copy_of = {thread: number for number, thread in enumerate(copies)}  # tells copies of a row apart
         self.keys = KeyWatch() if edge.grouping == "fields" else None
-        self.unroutable: list[tuple[int, Exception]] = []  # rows with no usable key or index since last asked
+        self.unroutable: list[
+            tuple[int, BaseException]
+        ] = []  # rows with no usable key or index since last asked
 
     @property
     def only(self) -> int | None:

@@ -56,7 +56,8 @@ from headgate.topology_runtime.worker.rows.row_values import MadeSizes
 LOOKED_FIRST, LOOK_ONE_IN = 64, 64  # of large states, those that are looked at before they are kept
 SMALL = 16  # values in a state; one that has no more is always looked at
 CAREFUL_ROWS, CAREFUL_DOUBLED = 4096, 6  # after a state was spoilt; twice as many each time
-RESTORE_AGAIN_NS, RESTORE_TRIES = 500_000_000, 16  # of a range that came, before a key is set aside
+RESTORE_AGAIN_NS = 500_000_000  # a range that came is tried so often …
+RESTORE_TRIES, RESTORE_TRIES_WHOLE = 16, 120  # … before some of its keys, or all of them, are set aside
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
 
 
@@ -329,10 +330,11 @@ class KeyedStates:
         except Exception as error:  # user code: the rows of its key try again
             return Aside(saved, error)
 
-    def trouble(self, data: bytes) -> Exception | None:
-        """Why not all states in these bytes of a range can be taken up now."""
-        tried = (self._restored(state) for _, state in of_range(data))
-        return next((state.why for state in tried if type(state) is Aside), None)
+    def trouble(self, data: bytes) -> tuple[Exception | None, bool]:
+        """(why not all states in these bytes of a range can be taken up now, whether none can)."""
+        tried = [self._restored(state) for _, state in of_range(data)]
+        bad = [state.why for state in tried if type(state) is Aside]
+        return bad[0] if bad else None, len(bad) == len(tried)
 
     def asides(self) -> tuple[int, int, Exception | None]:
         """(states set aside, all states, why)."""
@@ -676,14 +678,12 @@ class KeyedRows:
         """Not at once when `restore` does not take some state of it: what it needs may be there soon."""
         offer = self._offers.get(key_range)
         tries, again_ns = self._tried.get(key_range, (0, 0))
-        if offer is None or tries >= RESTORE_TRIES:
-            self._tried.pop(key_range, None)
-            self.troubles.pop(key_range, None)
-            return True
-        if now_ns < again_ns:
+        if offer is not None and now_ns < again_ns:
             return False
-        trouble = self.states.trouble(contents_of(offer).states)
-        if trouble is None:
+        trouble, whole = (
+            self.states.trouble(contents_of(offer).states) if offer is not None else (None, False)
+        )
+        if trouble is None or tries >= (RESTORE_TRIES_WHOLE if whole else RESTORE_TRIES):
             self._tried.pop(key_range, None)
             self.troubles.pop(key_range, None)
             return True

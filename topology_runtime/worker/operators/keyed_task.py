@@ -51,16 +51,17 @@ class KeyedTask(Behaviour):
         self.started_again = 0  # times that all since the last snapshot was forgotten
         self.said = ""  # why it was the last time
         self._take_up()
-        aside, of, why = rows.states.asides()
-        if why is not None and (aside == of or core.tries < PATIENT_TRIES):
-            raise why  # what `restore` needs may be there soon: the thread is built again
 
     def _take_up(self) -> None:
-        """What the former life of this thread saved."""
+        """What the former life of this thread saved. Raises what `restore` does, unless that is of some keys alone and
+        for long: what it needs may be there soon, and the thread is built again."""
         saved = self.store.load()
         if saved is not None:
             self.rows.restore(saved)
             self._note_saved()
+        aside, of, why = self.rows.states.asides()
+        if why is not None and (aside == of or self.core.tries < PATIENT_TRIES):
+            raise why
 
     def _start_again(self, why: StartAgain, now_ns: int) -> None:
         """As if the worker had been killed and started again, but for this thread alone: what is not in the last
