@@ -92,12 +92,12 @@ def starved(turn: Turn, need: Demand) -> Diagnosis | None:
             evidence = {"slot": str(slot), "memory_more": more}
             rate_tps = max(k.plan.rate_tps, need.target_tps)
             found = Diagnosis("replan", "out_of_memory", text, rate_tps, evidence, ())
-            k.memory_wanted = k.epoch, now_ns + int(WANTED_S * NS), found
+            k.memory_wanted = k.plan, now_ns + int(WANTED_S * NS), found
     if k.memory_wanted is None:
         _over(turn)
         return None
-    epoch, until_ns, found = k.memory_wanted
-    if epoch != k.epoch or now_ns >= until_ns:
+    plan, until_ns, found = k.memory_wanted
+    if plan is not k.plan or now_ns >= until_ns:
         k.memory_wanted = None
         return None
     return found
@@ -119,12 +119,16 @@ def _give_more(k: Knowledge, threads: Mapping[str, int]) -> bool:
         return False
     named = {task: k.models.get(k.topology.by_name[task].model_name) for task in threads}
     models = {task: model for task, model in named.items() if model is not None and model.points}
+    if not models:
+        return False
     used = sum(memory(roomier(m, k.memory_more.get(task, 0.0)), threads[task]) for task, m in models.items())
-    more = max(LEAST_MORE, (OVERFULL - used) / sum(threads.values()))
+    fixed = {task: k.topology.by_name[task].static for task in threads.keys() - models.keys()}
+    used += sum(static.memory * threads[task] for task, static in fixed.items() if static is not None)
+    more = max(LEAST_MORE, (OVERFULL - used) / sum(threads[task] for task in models))
     for task, model in models.items():
         most = max(0.0, THREAD_MOST - memory(model, 1))
         k.memory_more[task] = min(most, k.memory_more.get(task, 0.0) + more)
-    return bool(models)
+    return True
 
 
 def roomier(model: Model, more: float) -> Model:

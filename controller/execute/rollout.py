@@ -605,8 +605,11 @@ def unproved(turn: Turn, window: MeasuredWindow) -> str:
         return rollout_steps.named(often)
     done = k.counts.done
     before, k.probation_done = k.probation_done, done if k.probation_done is None else k.probation_done
-    sources = {task.name for task in k.topology.sources} if k.topology is not None else set[str]()
-    taken = any(task.rate_in_tps > 0 for name, task in window.tasks.items() if name not in sources)
+    tasks = k.topology.by_name if k.topology is not None else {}
+    taken = any(one.rate_in_tps > 0 for name, one in window.tasks.items() if tasks[name].kind != "source")
+    taken = taken or any(
+        task.kind == "hold" for task in tasks.values()
+    )  # rows rest there, for as long as they may
     waits = k.counts.emitted > done
     if taken or not waits or (before is not None and done > before):
         return ""

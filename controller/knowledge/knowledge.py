@@ -431,9 +431,8 @@ class Knowledge:
     unbuilt_since: dict[int, int] = field(default_factory=dict)  # thread → since when it cannot be built
     left_out: dict[Slot, int] = field(default_factory=dict)  # slots that plans do without, until then
     starved: dict[Slot, tuple[int, ...]] = field(default_factory=dict)  # when workers died for want of memory
-    memory_wanted: tuple[int, int, Diagnosis] | None = (
-        None  # (epoch, until, a plan to be made for more memory)
-    )
+    # (instead of which plan, until when, what is to be planned for want of memory)
+    memory_wanted: tuple[Plan, int, Diagnosis] | None = None
     memory_more: dict[str, float] = field(
         default_factory=dict
     )  # task → of a slot, per thread, beyond its model

@@ -215,11 +215,7 @@ class FakeVm(IdealVm):
 
     def _worker_now(self, slot: Slot, worker: FakeWorker, marks: dict[str, int]) -> m.WorkerStatus:
         threads = tuple(self._thread_now(worker, t, marks[t.task]) for _, t in sorted(worker.threads.items()))
-        ready = (
-            slot not in self.hung
-            and self.world.connected(slot, worker)
-            and not any(x.failed for x in threads)
-        )
+        ready = slot not in self.hung and self.world.connected(slot, worker)
         return m.WorkerStatus(
             slot,
             worker.incarnation,

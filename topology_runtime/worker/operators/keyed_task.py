@@ -15,7 +15,8 @@ from headgate.topology_runtime.wire.state_moves import StateAsked, StateMove, St
 from headgate.topology_runtime.worker.calls.attempts import StartAgain
 from headgate.topology_runtime.worker.calls.router import owners, unrolled
 from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Standing, runs_of
-from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows, Moves
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_state.range_answers import Moves
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, SnapshotStore
 from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Heard, ThreadCore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders

@@ -19,7 +19,7 @@ from headgate.topology_runtime.worker.calls.dead_lettering import Around
 from headgate.topology_runtime.worker.calls.output_buffers import Outputs
 from headgate.topology_runtime.worker.calls.router import Router
 from headgate.topology_runtime.worker.calls.user_code import Results, ToRecord, UserCode
-from headgate.topology_runtime.worker.keyed_state.keyed_rows import answers_for
+from headgate.topology_runtime.worker.keyed_state.range_answers import answers_for
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotStore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows.acks import Addressed, left_open, passed_on

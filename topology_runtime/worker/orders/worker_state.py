@@ -9,7 +9,7 @@ Pure: events in, instructions out; worker_process.py performs them, the simulato
  4. A peer of a higher incarnation replaces the old one; what was open on the way to it is sent again.
     So it is when new routes lead away from a worker that is no more. Only a desired state names an
     incarnation; who is not named, or is named no more, is not heard.
- 5. READY: every desired thread of this slot is here, and every other worker answered a ping.
+ 5. READY: every desired thread of this slot is here, built or not, and every other worker answered a ping.
  6. A worker whose threads have all ended and that has none desired leaves.
  7. What was on its way over a link is lost when the link breaks, and so is what was refused because its
     sender was not named yet. Both are counted as losses, once the link is back or the sender named, and
@@ -254,9 +254,8 @@ class WorkerState:
         if self.desired is None or self.orders is None:
             return False
         here = all(t.thread in self.threads or t.thread in self.ended for t in self._mine)
-        failed = any(now.failed for now in self.threads.values())
         reached = all(self._reached(slot) for slot in self._others)
-        return here and not failed and self.orders.started and reached
+        return here and self.orders.started and reached
 
     def fenced(self, slot: Slot, incarnation: int) -> bool:
         """Is this the word of a worker that has been replaced, or that no desired state has named?"""
