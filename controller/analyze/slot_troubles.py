@@ -2,7 +2,7 @@
 memory is not enough. Pure.
 
 A thread that cannot be built is tried again by its worker; after `UNBUILT_S` another VM is tried, where there is one on
-which no thread of its task fails. A worker that died twice for want of memory is a reason to put fewer threads into its
+which no thread of its task fails (but of keyed tasks, whose state is here, and exclusive ones). A worker that died twice for want of memory is a reason to put fewer threads into its
 slot: each thread of a task there is planned with so much more that what was there does not fit any more.
 """
 
@@ -41,7 +41,7 @@ def unbuilt(turn: Turn, need: Demand) -> Diagnosis | None:
     staying = {t.thread: t for t in rollout.threads if not t.leaving}
     for number, since_ns in sorted(k.unbuilt_since.items()):
         thread = staying.get(number)
-        if thread is None or now_ns - since_ns < UNBUILT_S * NS:
+        if thread is None or now_ns - since_ns < UNBUILT_S * NS or not _movable(k, thread.task):
             continue
         bad = {t.slot.vm for t in staying.values() if t.task == thread.task and t.thread in failed}
         if thread.slot not in k.left_out:
@@ -54,6 +54,10 @@ def unbuilt(turn: Turn, need: Demand) -> Diagnosis | None:
         evidence = {"left_out": str(thread.slot), "failed": failed[number]}
         return Diagnosis("replan", "thread_failed", text, rate_tps, evidence, ())
     return None
+
+
+def _movable(k: Knowledge, task: str) -> bool:
+    return k.topology is not None and k.topology.by_name[task].movable
 
 
 def _other_vms(k: Knowledge, bad: set[str]) -> bool:

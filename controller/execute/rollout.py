@@ -506,8 +506,8 @@ def roll_back(turn: Turn, why: str) -> bool:
 
 
 def _leavers_over(turn: Turn) -> bool:
-    """Leaving threads that said they have ended, that are on a lost VM or in a quarantined slot, or that cannot be
-    built, are no longer desired in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
+    """Leaving threads that said they have ended, that are on a lost VM or in a quarantined slot, or (of a task
+    that keeps nothing there) cannot be built, are no longer desired in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
 
     While PREPARED rows still go to leaving threads; a VM lost then is a reason for a new plan."""
     d = turn.knowledge.durable
@@ -520,13 +520,14 @@ def _leavers_over(turn: Turn) -> bool:
         gone -= {slot.vm for slot in rollout.staying_slots}
     quarantined = turn.members.quarantined if d.phase != "prepared" else frozenset()
     unbuilt = turn.members.failed if d.phase != "prepared" else {}
+    tasks = d.run.topology.by_name if d.run is not None else {}
     over = tuple(
         t.thread
         for t in rollout.leaving
         if (rollout_steps.said_ended(turn.members, t) and not handover.still_open(turn.knowledge, t))
         or t.slot.vm in gone
         or t.slot in quarantined
-        or (t.thread in unbuilt and not handover.still_open(turn.knowledge, t))
+        or (t.thread in unbuilt and tasks[t.task].movable and not handover.still_open(turn.knowledge, t))
     )
     if not over:
         return False

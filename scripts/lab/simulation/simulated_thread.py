@@ -249,6 +249,12 @@ class SimThread:
             self.world.tallies.ends(self)
 
     @property
+    def dropped(self) -> bool:
+        """As task_thread.py's."""
+        left = any(isinstance(item, Frame) for item in self.inbox)
+        return not isinstance(self, SimSource) and (left or not self.core.empty)
+
+    @property
     def name(self) -> str:
         return f"{self.desired.task}-{self.desired.thread}"
 

@@ -228,9 +228,9 @@ class SimWorker:
         if thread is not None:
             self.world.clock.say(f"worker {self.slot} ends {thread.name}")
             self.world.account.ends(thread, self.state)
-            if thread.now().failed:
-                self.state.on_started_again(number, thread.core.tries)
             thread.end()
+            if thread.dropped:
+                self.state.on_started_again(number, st.ENDED)
 
     def _leave(self, why: str) -> None:
         """The worker exits by itself."""

@@ -597,3 +597,13 @@ def test_one_key_of_two_workers_as_a_lying_agent_may_tell_it_ends_nothing() -> N
 def test_an_endpoint_without_a_key_lets_nobody_in() -> None:
     state = WorkerState(ME, 1)
     assert told(state, 1, (YOU, 5, "tcp://127.0.0.1:1"), (THIRD, 5, "tcp://127.0.0.1:1#1700000000")) == set()
+
+
+def test_a_thread_that_started_again_has_all_rows_sent_again_once() -> None:
+    mind = state(desired([thread(1)], [at(ME)]))
+    mind.on_started_again(1, 0)
+    assert not of(s.Fault, mind.on_tick(S)) and not mind.losses
+    mind.on_started_again(1, 1)
+    assert len(of(s.Fault, mind.on_tick(S))) == 1 and mind.losses == 1, "peers are told of it"
+    mind.on_started_again(1, 1)
+    assert not of(s.Fault, mind.on_tick(100 * S)) and mind.losses == 1

@@ -42,6 +42,7 @@ CALM_NS = 10 * NS  # without losses: the next one is told at once, and the pause
 STRANGERS_MOST = 256  # slots without a thread that are remembered, of whose workers data was refused
 PLACES_MOST = 1 << 16  # threads of all plans so far whose slots are remembered
 
+ENDED = 1 << 30  # instead of how often a thread started again
 ENDED_KEPT = 10_000  # threads that have ended are remembered, or they might be started again
 
 
@@ -234,12 +235,11 @@ class WorkerState:
         before, out = self.round, self._end_some()
         return out + (self._ask() if self.round > before else [])
 
-    def on_started_again(self, thread: int, times: int) -> list[Instruction]:
-        """A thread forgot what it had, so often by now: rows that it kept are to come again."""
+    def on_started_again(self, thread: int, times: int) -> None:
+        """A thread forgot what it had, so often by now, or ended with it: rows that it kept are to come again."""
         if times > self.started_again.get(thread, 0):
             self.started_again[thread] = times
-            self._lose(f"thread {thread} started again")
-        return []
+            self._lose(f"thread {thread} {'ended with rows' if times == ENDED else 'started again'}")
 
     def on_tick(self, now_ns: int) -> list[Instruction]:
         """Ask the peers that have not answered, or not heard of all losses; leave when there is nothing to

@@ -170,6 +170,7 @@ class TaskThread(threading.Thread):
         self.inbox = host.board.inbox(desired.thread)
         self.orders: Orders | None = None  # set by the main thread
         self.failed = ""
+        self.dropped = False  # it ended with rows that nobody else has
         self.copies: Copies | None = None  # set by the main thread while rows are mirrored
         self.keys_seen: tuple[KeysSeen, ...] = ()  # in its last second
         self._keys_due_ns = 0
@@ -333,9 +334,17 @@ class TaskThread(threading.Thread):
     def over(self) -> None:
         """Nothing is counted any more; its records may go to others once the sender has sent what is there."""
         self.count()
+        self.dropped = bool(self.topology.in_edges(self.task.name)) and (self._left() or not self.core.empty)
         self.host.output.over()
         self.host.board.out.put((None, Over(self.desired.thread)))
         self.host.changed()
+
+    def _left(self) -> bool:
+        """Are there frames that it has not taken?"""
+        while not self.inbox.empty():
+            if type(self.inbox.get()) is tuple:
+                return True
+        return False
 
     # ── a turn ──────────────────────────────────────────────────────────────────────────────────
 

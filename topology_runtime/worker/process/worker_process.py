@@ -283,6 +283,8 @@ class Worker:
             late = thread.stuck_in(mt.CLOSE, most_ns, now_ns) or thread.stuck_in(mt.OPEN, most_ns, now_ns)
             if late:
                 self._say(f"{late}; it is left behind")
+            if thread.dropped:
+                self.state.on_started_again(number, st.ENDED)
             if late or not thread.is_alive():
                 del self.closing[number], thread
         if len(self.closing) < before:
@@ -412,8 +414,6 @@ class Worker:
         self.board.close_inbox(number)
         if thread is not None:
             self._unlogged_of_gone += thread.records.unlogged
-            if thread.now().failed:  # what it was sent, nobody took
-                self.state.on_started_again(number, thread.core.tries)
             thread.stopping = True
             thread.wake()
             self.closing[number] = thread
