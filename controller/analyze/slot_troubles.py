@@ -1,9 +1,11 @@
 """Slots that plans are better without for a while, or with fewer threads: where threads cannot be built, and where the
 memory is not enough. Pure.
 
-A thread that cannot be built is tried again by its worker; after `UNBUILT_S` another VM is tried, where there is one on
-which no thread of its task fails (but of keyed tasks, whose state is here, and exclusive ones). A worker that died twice for want of memory is a reason to put fewer threads into its
-slot: each thread of a task there is planned with so much more that what was there does not fit any more.
+A thread that cannot be built is tried again by its worker; after `UNBUILT_S` another VM is tried, where there is one
+on which no thread of its task fails (but of keyed tasks, whose state is here, of spools, and of exclusive ones).
+
+A worker that died twice for want of memory is a reason to put fewer threads into its slot: each thread of a task there
+is planned with so much more that what was there does not fit any more, if there are slots for that.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ LEFT_OUT_S = 120.0
 STARVED_TIMES, STARVED_WITHIN_S = 2, 300.0
 WANTED_S = 60.0  # a plan for more memory is looked for so long
 OVERFULL = 1.1  # of a slot: what its threads are planned with at least, after they ran out of memory
+ROOMY = 0.8  # of the memory of all slots: more is not asked for
 LEAST_MORE, THREAD_MOST = 0.02, 0.95  # of a slot, per thread; one thread alone always fits
 
 
@@ -89,7 +92,7 @@ def starved(turn: Turn, need: Demand) -> Diagnosis | None:
         within_s = (times[-1] - times[0]) / NS
         text = f"slot {slot} ran out of memory {STARVED_TIMES} times in {within_s:.0f} s, with {held}"
         fits = _give_more(k, threads)
-        then = "fewer are planned there; if it goes on" if fits else "one thread alone does not fit"
+        then = "fewer are planned there; if it goes on" if fits else "no slots are left for fewer there"
         turn.alarm(f"memory {slot}", f"{text}: {then}, give larger slots (`--slot-memory`)")
         if fits:
             more = {task: round(part, 4) for task, part in k.memory_more.items()}
@@ -129,10 +132,18 @@ def _give_more(k: Knowledge, threads: Mapping[str, int]) -> bool:
     fixed = {task: k.topology.by_name[task].static for task in threads.keys() - models.keys()}
     used += sum(static.memory * threads[task] for task, static in fixed.items() if static is not None)
     more = max(LEAST_MORE, (OVERFULL - used) / sum(threads[task] for task in models))
+    if used + more * sum(threads.values()) > ROOMY * _usable(k):
+        return False
     for task, model in models.items():
         most = max(0.0, THREAD_MOST - memory(model, 1))
         k.memory_more[task] = min(most, k.memory_more.get(task, 0.0) + more)
     return True
+
+
+def _usable(k: Knowledge) -> int:
+    """Slots that a plan may use."""
+    slots = {slot for name in k.members.here for slot in k.members.members[name].vm.all_slots()}
+    return len(slots - k.members.quarantined - k.left_out.keys())
 
 
 def roomier(model: Model, more: float) -> Model:

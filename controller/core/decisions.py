@@ -168,6 +168,7 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> None:
         _record(turn, diagnosis, "none", f"{diagnosis.text} – {why_not}")
         return
     except HeadgateError as error:
+        k.memory_more.clear()  # what memory ran out for is not worth having no plan
         turn.alarm("plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}")
         _record(turn, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return

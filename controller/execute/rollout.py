@@ -506,8 +506,9 @@ def roll_back(turn: Turn, why: str) -> bool:
 
 
 def _leavers_over(turn: Turn) -> bool:
-    """Leaving threads that said they have ended, that are on a lost VM or in a quarantined slot, or (of a task
-    that keeps nothing there) cannot be built, are no longer desired in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
+    """Leaving threads that said they have ended, that are on a lost VM or in a quarantined slot, or that cannot be
+    built (of a task that keeps nothing there), are no longer desired in any phase: they mark nobody, so nobody must
+    wait for their marks [B1, B2].
 
     While PREPARED rows still go to leaving threads; a VM lost then is a reason for a new plan."""
     d = turn.knowledge.durable

@@ -63,7 +63,7 @@ def of(task: KeyedRows, key: str) -> Any:
 @pytest.mark.parametrize("bad", [2**64, object(), {"a": 1j}, -(2**63) - 1, "\ud800"], ids=type)
 def test_the_first_row_that_makes_a_bad_state_is_refused_however_many_were_good(bad: Any) -> None:
     task = task_of(Whole())
-    task.take(frame([(f"k{n}", n) for n in range(500)]), 0)
+    task.take(frame([(f"k{n}", (n,)) for n in range(500)]), 0)
     task.take(frame([("a", 1), ("a", bad), ("b", 2)], position=500), 0)
     assert [letter.position for letter in task.results.letters] == [501]
     assert (of(task, "a"), of(task, "b")) == (1, 2)

@@ -292,12 +292,12 @@ class KeyedStates:
 
     def _is_small(self, state: Any) -> bool:
         """Is it cheap to look at?"""
-        kind = type(state)
-        if not self._plain or not (kind is tuple or kind is list or kind is dict):
-            return self._plain and kind is not set and kind is not frozenset
-        return len(state) <= SMALL and wire.SCALARS.issuperset(
-            map(type, state.values() if kind is dict else state)
-        )
+        if not self._plain:
+            return False
+        if type(state) not in wire.CONTAINERS:
+            return True
+        inside = state.values() if type(state) is dict else state
+        return len(state) <= SMALL and all(type(x) not in wire.CONTAINERS or len(x) <= SMALL for x in inside)
 
     # ── going along ─────────────────────────────────────────────────────────────────────────────
 

@@ -33,6 +33,7 @@ EXT_DECIMAL, EXT_DATE, EXT_TIME, EXT_SPAN, EXT_UUID, EXT_ZONED = range(3, 9)
 EXT_DICT, EXT_SET, EXT_FROZENSET = range(9, 12)  # a dict of which some key is no text: pairs; items
 SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
 FLAT_ENOUGH = frozenset({float, bytes, bool, type(None)})  # every value of which can be written
+CONTAINERS = frozenset({tuple, list, dict, set, frozenset})
 LEAVES = SCALARS | {datetime, Decimal, date, time, timedelta, UUID}
 _STR = frozenset({str})
 DEEPEST = 32  # levels of nesting
