@@ -17,14 +17,14 @@ class Recorded(World):
 
     def perform(self, instruction: t.Instruction) -> None:
         if isinstance(instruction, t.Trace) and instruction.kind == "rates":
-            self.rows.append(instruction.data)
+            self.recorded.append(instruction.data)
         if isinstance(instruction, t.Block):
             used = [cpu for cpu, _ in instruction.predicted.values()]
             self.predicted.append(max(used, default=0.0))
         super().perform(instruction)
 
     def begin(self) -> Recorded:
-        self.rows: list[dict[str, Any]] = []
+        self.recorded: list[dict[str, Any]] = []
         self.predicted: list[float] = []
         self.start()
         return self
@@ -36,12 +36,12 @@ def test_counts_add_up_and_follow_the_rate_at_once() -> None:
     world.ask("rate_set", rate_tps=300.0)
     world.run(6)
     counts = world.loop.knowledge.counts
-    assert sum(row["emitted"] for row in world.rows) == pytest.approx(counts.emitted, abs=310)
-    last = world.rows[-1]
+    assert sum(row["emitted"] for row in world.recorded) == pytest.approx(counts.emitted, abs=310)
+    last = world.recorded[-1]
     assert last["emitted"] == pytest.approx(300, rel=0.2) and last["emitted_tps"] < 280, (
         "a mean over some seconds"
     )
-    assert {type(row[name]) for row in world.rows for name in COUNTS} == {int}
+    assert {type(row[name]) for row in world.recorded for name in COUNTS} == {int}
 
 
 def test_all_of_a_run_is_in_its_rows() -> None:
@@ -51,7 +51,7 @@ def test_all_of_a_run_is_in_its_rows() -> None:
     world.run(20)
     assert world.finish is not None and world.finish.summary is not None
     tuples = world.finish.summary["tuples"]
-    assert {name: sum(row[name] for row in world.rows) for name in COUNTS} == {
+    assert {name: sum(row[name] for row in world.recorded) for name in COUNTS} == {
         name: tuples[name] for name in COUNTS
     }
 
@@ -59,12 +59,12 @@ def test_all_of_a_run_is_in_its_rows() -> None:
 def test_the_first_row_of_a_later_life_has_none() -> None:
     world = Recorded().begin()
     world.until("committed").run(10)
-    world.rows.clear()
+    world.recorded.clear()
     world.restart_controller()
     world.run(12)
-    assert world.rows[0]["emitted"] is None
-    assert all(row["emitted"] is not None for row in world.rows[1:])
-    assert sum(row["emitted"] for row in world.rows[1:]) <= 12 * 101
+    assert world.recorded[0]["emitted"] is None
+    assert all(row["emitted"] is not None for row in world.recorded[1:])
+    assert sum(row["emitted"] for row in world.recorded[1:]) <= 12 * 101
 
 
 def test_what_is_predicted_of_slots_is_for_the_rate_of_that_second() -> None:

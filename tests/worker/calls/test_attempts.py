@@ -19,7 +19,7 @@ from headgate.topology_runtime.api.logic import Window
 from headgate.topology_runtime.wire.dead_letter_messages import Struck
 from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart
 from headgate.topology_runtime.worker.calls import attempts
-from headgate.topology_runtime.worker.calls.attempts import CallWatch, Poison, poison_of, wait_s
+from headgate.topology_runtime.worker.calls.attempts import CallWatch, Pauses, Poison, poison_of, wait_s
 from headgate.topology_runtime.worker.calls.dead_lettering import Around
 from headgate.topology_runtime.worker.calls.output_buffers import Outputs
 from headgate.topology_runtime.worker.calls.user_code import Results, UserCode
@@ -91,6 +91,51 @@ def test_every_row_is_done_or_failed_once(
     bad = sorted(row for row in times if times[row] >= 3 and row < rows)
     assert [failed.place for failed in failures] == bad
     assert out == [2 * row for row in range(rows) if row not in bad]
+
+
+def seconds_of(
+    frames: list[list[int]], bad: Callable[[int], bool], call: str = "each"
+) -> tuple[float, float]:
+    """(the whole, of it slept) of rows that take a millisecond each, by a clock of its own."""
+    now_s, slept = [0.0], Patience()
+
+    def work(row: int) -> int:
+        now_s[0] += 0.001
+        if bad(row):
+            raise ValueError(row)
+        return row
+
+    def sleep(pause_s: float) -> None:
+        now_s[0] += pause_s
+        slept(pause_s)
+
+    watch = CallWatch()
+    pauses = Pauses(watch, sleep, lambda: now_s[0])
+    for frame in frames:
+        if call == "each":
+            attempts.each(work, frame, pauses, watch)
+        else:
+            for row in frame:
+                attempts.once(lambda row=row: work(row), pauses, watch)
+    return now_s[0], sum(slept)
+
+
+@pytest.mark.parametrize("call", ["each", "once"])
+@pytest.mark.parametrize("size", [1, 50])
+def test_bad_rows_here_and_there_hold_up_the_others_for_a_tenth_of_the_time(call: str, size: int) -> None:
+    frames = [list(range(start, start + size)) for start in range(0, 5000, size)]
+    whole_s, slept_s = seconds_of(frames, lambda row: row % 10 == 3, call)
+    assert 0 < slept_s <= 0.11 * whole_s + 1.2
+    assert whole_s < 10.0, "each of 500 rows with its pauses would be 61 s"
+
+
+@pytest.mark.parametrize("call", ["each", "once"])
+@pytest.mark.parametrize("size", [1, 50])
+def test_when_no_row_goes_well_every_one_waits(call: str, size: int) -> None:
+    """As when a service is away."""
+    frames = [list(range(size)) for _ in range(100 // size)]
+    _, slept_s = seconds_of(frames, lambda _: True, call)
+    assert slept_s == pytest.approx(100 * 0.11)
 
 
 def test_rows_done_before_a_failure_are_not_done_again() -> None:

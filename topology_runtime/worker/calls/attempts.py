@@ -80,7 +80,7 @@ class StartAgain(BaseException):
 class CallWatch:
     """One thread. quick: a call needs no more than to be counted (a frame round it is timed, and nothing is
     asked for). `out`, `failures`: of the pass over rows under way; `raised`, `calls`: tries that raised
-    and calls made one by one or in passes that are over, ever."""
+    and calls made one by one or in passes that are over, ever. lost: rows that failed for good since one went well."""
 
     quick = careful = False
     ends: tuple[type[BaseException], ...] = (
@@ -92,7 +92,7 @@ class CallWatch:
     def __init__(self) -> None:
         self.out: Sized = ()
         self.failures: Sized = ()
-        self.raised = self.calls = 0
+        self.raised = self.calls = self.lost = 0
 
     @property
     def moved(self) -> int:
@@ -120,10 +120,42 @@ class CallWatch:
 Came = TypeVar("Came")  # of a call
 TRIES = 3
 PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment
+PAUSED_SHARE, PAUSED_MOST_S = 0.1, 1.1  # of the time; saved up while nothing fails: ten rows
+LOST_MANY = 5  # rows one after the other: no longer a bad row here and there
 LINE_MOST = 500  # characters of the exception's own line that are kept
 TRACEBACK_MOST = 4000  # characters of a traceback that are kept
 OURS = "/topology_runtime/"  # in the names of our files
 LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+
+
+class Pauses:
+    """Between two tries of a call: sleeps so many seconds, or not at all. Bad rows here and there hold up those
+    behind them for a tenth of the time at most. Where nothing goes well a service may be away: then each one waits.
+
+    >>> slept = []
+    >>> pauses = Pauses(CallWatch(), slept.append, lambda: 0.0)
+    >>> for _ in range(20): pauses(0.1)
+    >>> len(slept)
+    11
+    """
+
+    def __init__(
+        self,
+        watch: CallWatch,
+        sleep: Callable[[float], None],
+        clock_s: Callable[[], float],
+    ) -> None:
+        self._watch, self._sleep, self._clock_s = watch, sleep, clock_s
+        self._left_s, self._at_s = PAUSED_MOST_S, clock_s()
+
+    def __call__(self, seconds: float) -> None:
+        now_s = self._clock_s()
+        self._left_s = min(PAUSED_MOST_S, self._left_s + PAUSED_SHARE * (now_s - self._at_s))
+        self._at_s = now_s
+        if self._left_s < seconds * (1 - 1e-9) and self._watch.lost < LOST_MANY:
+            return
+        self._left_s = max(0.0, self._left_s - seconds)
+        self._sleep(seconds)
 
 
 @dataclass(frozen=True)
@@ -182,7 +214,7 @@ def each(
     failures: list[Failure] = []
     watch = watch or CallWatch()
     watch.out, watch.failures = out, failures
-    tries = 0
+    tries = well = 0
     while (at := len(out) + len(failures)) < len(rows):
         try:
             out.extend(map(function, islice(rows, at, None) if at else rows))
@@ -196,11 +228,16 @@ def each(
             watch.raised += 1
             stopped = len(out) + len(failures)
             tries = tries + 1 if stopped == at else 1
+            if len(out) > well:
+                well, watch.lost = len(out), 0
             if tries >= TRIES:
                 failures.append(failure(stopped, error))
+                watch.lost += 1
                 tries = 0
             else:
                 pause(PAUSES_S[tries - 1])
+    if len(out) > well:
+        watch.lost = 0
     watch.over(len(rows))
     return out, failures
 
@@ -227,6 +264,7 @@ def together(
             watch.calls += 1
             try:
                 out.append(function(some))
+                watch.lost = 0
                 break
             except watch.ends:
                 raise
@@ -241,6 +279,7 @@ def together(
         else:
             if stop - start == 1:
                 failures.append(failure(start, last))
+                watch.lost += 1
                 continue
             middle = (start + stop) // 2
             ahead += [(a, b, TRIES if b - a == 1 else 1) for a, b in ((middle, stop), (start, middle))]
@@ -256,12 +295,15 @@ def once(
     tries = 0
     while True:
         try:
-            return call(), None
+            result = call()
+            watch.lost = 0
+            return result, None
         except watch.ends:
             raise
         except BaseException as error:  # as in `each`
             watch.raised += 1
             tries += 1
             if tries >= TRIES:
+                watch.lost += 1
                 return None, failure(0, error)
             pause(PAUSES_S[tries - 1])

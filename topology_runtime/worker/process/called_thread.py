@@ -17,6 +17,7 @@ from headgate.topology_runtime.api.references import resolve
 from headgate.topology_runtime.api.task_functions import build, is_async, key_function
 from headgate.topology_runtime.api.topology import KEY_RANGES, Task, Topology
 from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.worker.calls.attempts import CallWatch, Pauses
 from headgate.topology_runtime.worker.keyed_state import state_snapshots
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of, kind_in
 from headgate.topology_runtime.worker.operators.thread_core import Ports, Post, Records, ThreadCore
@@ -110,7 +111,10 @@ class CalledThread:
         """It takes frames from now on. seen: what is called in place of its object."""
         core, logic = self.core, seen(self.logic)
         if self._calls is None:
-            core.behaviour = behaviour_of(core, logic, self._pause or time.sleep)
+            watch = CallWatch()
+            core.behaviour = behaviour_of(
+                core, logic, self._pause or Pauses(watch, time.sleep, time.monotonic), watch
+            )
         else:
             kind = kind_in(self.task, self.logic)
             core.behaviour = self._calls.compose(core.results, kind, logic, at_once=True)

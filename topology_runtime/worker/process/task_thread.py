@@ -42,6 +42,7 @@ from headgate.topology_runtime.wire.messages import (
 from headgate.topology_runtime.wire.report_messages import KeysSeen
 from headgate.topology_runtime.wire.state_moves import StateAsked
 from headgate.topology_runtime.worker.calls import attempts
+from headgate.topology_runtime.worker.calls.attempts import Pauses
 from headgate.topology_runtime.worker.calls.batches import edge_of, gathered, rows_in
 from headgate.topology_runtime.worker.calls.user_code import Pieces
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
@@ -415,8 +416,8 @@ class FrameWork(ThreadWork):
         self._unsaved = ""
 
     def begin(self, logic: Any) -> None:
-        core = self.core
-        core.behaviour = behaviour_of(core, logic, time.sleep, self.thread.watch)
+        core, watch = self.core, self.thread.watch
+        core.behaviour = behaviour_of(core, logic, Pauses(watch, time.sleep, time.monotonic), watch)
         self._anywhere = runs_anywhere(logic)
         self._gathers = bool(batched_of(logic)) and not self.thread.task.exclusive
 
