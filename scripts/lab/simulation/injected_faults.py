@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headgate.agent.core.slot_state import CRASHES_MOST
+from headgate.controller.analyze.slot_troubles import STARVED_TIMES
 from headgate.controller.execute.plan_drift import cordon_of
 from headgate.controller.knowledge.dead_letters import (
     DeadLetterDone,
@@ -324,6 +325,7 @@ class FailingCode:
         self.active = CODE in world.options.kinds or (not world.options.kinds and self.random.random() < 0.4)
         self._away_ns = dict.fromkeys(FAILS_IN, 0)
         self._once: set[str] = set()
+        self._starved = False
 
     def plan(self, first_ns: int, last_ns: int) -> None:
         for _ in range(self.random.randint(1, 4) if self.active else 0):
@@ -342,8 +344,11 @@ class FailingCode:
             self._away_ns[what] = self.world.now_ns + length_ns
         if what == "memory":
             workers = self.world.workers()
-            if workers:
-                self._starve(self.random.choice(workers).slot, self.random.randint(1, CRASHES_MOST))
+            if (
+                workers and not self._starved
+            ):  # more often, and a slot that nothing can do without is given up
+                self._starved = True
+                self._starve(self.random.choice(workers).slot, STARVED_TIMES)
         elif what in ("open", "restore"):  # a worker that is started again meets it
             keyed = [
                 w
