@@ -281,11 +281,20 @@ class KeyedStates:
             return
         if self._plain and kind is int and wire.LEAST_INT <= state <= wire.MOST_INT:
             return
-        self._looked += 1
-        if self._looked > LOOKED_FIRST and self._looked % LOOK_ONE_IN and not self._is_small(state):
+        flat = self._plain and (kind is dict or kind is tuple) and wire.is_flat(state, SMALL)
+        self._looked += not flat
+        if (
+            not flat
+            and self._looked > LOOKED_FIRST
+            and self._looked % LOOK_ONE_IN
+            and not self._is_small(state)
+        ):
             return
         try:
-            wire.check([self._logic.snapshot(state)])
+            if flat:
+                wire.write([state], wire.PLAIN)
+            else:
+                wire.check([self._logic.snapshot(state)])
         except BadRow as error:
             self._looked = 0  # the next ones are looked at
             raise _unsaved(key, error) from error

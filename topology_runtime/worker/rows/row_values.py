@@ -69,6 +69,15 @@ def _flat_dicts(rows: Sequence[dict[Any, Any]]) -> bool:
     )
 
 
+def is_flat(value: dict[Any, Any] | tuple[Any, ...], most: int) -> bool:
+    """Has it so many values at most, all of them scalars, by text if it is a dict?"""
+    if len(value) > most:
+        return False
+    if type(value) is dict:
+        return SCALARS.issuperset(map(type, value.values())) and _STR.issuperset(map(type, value))
+    return SCALARS.issuperset(map(type, value))
+
+
 def _check(value: Any, depth: int) -> None:
     kind = type(value)
     if kind is int or kind is str:
