@@ -47,7 +47,9 @@ def _alarms(view: RunView) -> dict[str, int]:
     """Kind → how many alarms there are of it, also 0: some are of a VM, a task or a key."""
     kinds = [
         alarm.what.rsplit(" ", 1)[0]
-        if alarm.what.startswith(("disk ", "code ", "dead letters ", "hot key ", "thread ", "peers ", "link "))
+        if alarm.what.startswith(
+            ("disk ", "code ", "dead letters ", "hot key ", "thread ", "peers ", "link ")
+        )
         else alarm.what
         for alarm in view.alarms
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from planted.planting import Plant
 from planted.plants_of_analysis import OF_ANALYSIS, OF_SUMS
 from planted.plants_of_ends import OF_ENDS
+from planted.plants_of_failing import OF_FAILING
 from planted.plants_of_health import OF_HEALTH
 from planted.plants_of_models import OF_LATENCY, OF_MEASURING, OF_TRAFFIC
 from planted.plants_of_peers import OF_PEERS
@@ -28,4 +29,5 @@ PLANTS: tuple[Plant, ...] = (
     *OF_ENDS,
     *OF_PEERS,
     *OF_HEALTH,
+    *OF_FAILING,
 )

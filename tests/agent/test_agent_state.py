@@ -358,7 +358,9 @@ def test_wake_names_the_time_of_the_next_word_and_the_next_kill() -> None:
 def test_dead_letters_are_passed_on() -> None:
     mind = begun()
     letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
-    assert only(mind.report(letters=(letter,)), m.DeadLetters) == [m.DeadLetters(VM, (letter,), BOOT, run="run")]
+    assert only(mind.report(letters=(letter,)), m.DeadLetters) == [
+        m.DeadLetters(VM, (letter,), BOOT, run="run")
+    ]
     assert only(mind.tick(5.0), m.DeadLetters), "again, as nobody took it"
     mind.tell(m.LettersTaken(BOOT, 1))
     assert not only(mind.tick(6.0), m.DeadLetters)

@@ -129,6 +129,8 @@ def test_of_two_runs_here_it_is_said_which_one_is_used(capsys: pytest.CaptureFix
         with run_here("two", 2) as two:
             assert contact_of(None).endpoint == two, "the newest"
             said_of_it = capsys.readouterr().err
-            assert said_of_it == "this is run two, the newest of 2 here; --controller .headgate/two names one\n"
+            assert (
+                said_of_it == "this is run two, the newest of 2 here; --controller .headgate/two names one\n"
+            )
             contact_of(None)
             assert capsys.readouterr().err == "", "once is enough"

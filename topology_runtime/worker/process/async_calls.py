@@ -133,7 +133,7 @@ class AsyncCalls:
                     behaviour.called(work, place, answer)
                     self.on_done()
         except BaseException as error:  # somebody left the debugger
-            if self._ending or isinstance(error, KeyboardInterrupt):
+            if self._ending or isinstance(error, self._watch.ends):
                 raise
             self._broken = error
             self.loop.stop()
@@ -153,7 +153,7 @@ class AsyncCalls:
                     lane.cancelled = False
                     lane.task.uncancel()
                 return answer
-            except KeyboardInterrupt:
+            except self._watch.ends:
                 raise
             except BaseException as error:
                 lane.begun_s = None

@@ -145,6 +145,7 @@ class Worker:
         self.waiter = Waiter([self.agent], [self.wake.fd])
         self.sender.start()
         self.receiver.start()
+        mt.hold()
         self._hello()
 
     def main_loop(self) -> None:
@@ -169,6 +170,8 @@ class Worker:
         self.lease.look(any(thread.working for thread in self.threads.values()), monotonic_ns())
         self._on_peers(ready)
         self._perform(self.state.on_threads(*self._look()))
+        for number, thread in self.threads.items():
+            self.state.on_started_again(number, thread.core.behaviour.started_again)
         self._perform(self.state.on_tick(now_ns))
         self._look_at_closing(now_ns)
         self._bad_rows()
@@ -281,6 +284,8 @@ class Worker:
             late = thread.stuck_in(mt.CLOSE, most_ns, now_ns) or thread.stuck_in(mt.OPEN, most_ns, now_ns)
             if late:
                 self._say(f"{late}; it is left behind")
+            if thread.dropped:
+                self.state.on_started_again(number, st.ENDED)
             if late or not thread.is_alive():
                 del self.closing[number], thread
         if len(self.closing) < before:
