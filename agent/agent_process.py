@@ -36,7 +36,7 @@ from headgate.topology_runtime.errors import BadMessage, Conflict
 from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.keys.worker_keys import WorkerKeys
-from headgate.topology_runtime.platform import processes
+from headgate.topology_runtime.platform import clock, processes
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.service_notify import ServiceNotes
@@ -185,7 +185,7 @@ class Agent:
         if self.uplink.refresh(now_ns):
             self._watch_all()
         for slot in self.peers if self.uplink.correct_clock() else ():
-            self._send_worker(slot, ClockOff(self.uplink.told_ns))
+            self._send_worker(slot, ClockOff(self.uplink.told_ns, clock.HERE.ahead_ns))
 
     def shutdown(self) -> None:
         """Undo what startup did, as far as it came."""
@@ -289,7 +289,7 @@ class Agent:
         if worker.slot in self.peers or isinstance(message, WorkerHello):
             self.peers[worker.slot] = peer  # its link may be a new one
         if isinstance(message, WorkerHello):
-            self._send_worker(worker.slot, ClockOff(self.uplink.told_ns))
+            self._send_worker(worker.slot, ClockOff(self.uplink.told_ns, clock.HERE.ahead_ns))
             try:
                 self.supervisor.bind(worker)
             except OSError as error:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headgate.topology_runtime.wording import one_line, visible
+
 
 class HeadgateError(Exception):
     """Base: what went wrong, why (`cause`) and what to try (`hint`); `faults` lists every place."""
@@ -30,12 +32,12 @@ class HeadgateError(Exception):
 
     def lines(self) -> list[str]:
         """The text people see: `error[HG-…]: what`, every fault, `cause:` and `try:`."""
-        out = [f"error[{self.code}]: {self.what}"]
-        out += [f"  - {fault}" for fault in self.faults]
+        out = [f"error[{self.code}]: {one_line(self.what)}"]
+        out += [f"  - {visible(fault)}" for fault in self.faults]
         if self.cause:
-            out.append(f"cause: {self.cause}")
+            out.append(f"cause: {visible(self.cause)}")
         if self.hint:
-            out.append(f"try: {self.hint}")
+            out.append(f"try: {visible(self.hint)}")
         return out
 
 

@@ -258,6 +258,10 @@ class Membership:
         self._lost.pop(member.vm.vm, None)
         self.roster += 1
 
+    def told(self) -> list[tuple[str, tuple[WorkerStatus, ...]]]:
+        """VMs that are up, each with what it said of its workers."""
+        return [(member.vm.vm, member.workers()) for member in self.up()]
+
     def _verdict(self, member: Member, now: Now) -> MembershipChange | None:
         quiet_ns = now.mono_ns - member.heard_ns
         name = member.vm.vm

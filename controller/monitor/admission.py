@@ -55,7 +55,8 @@ NAMES = frozenset({
     "level",
 })  # fmt: skip
 MOST = {"letters": LETTERS_MOST, "top": KEYS_TOLD_MOST, "troubles": TROUBLES_MOST, "struck": STRUCK_MOST,
-        "workers": SLOTS_MOST, "profiles": SLOTS_MOST, "open": AGAIN_MOST, "done": AGAIN_MOST, "lost": KEY_RANGES,
+        "workers": SLOTS_MOST, "heard": SLOTS_MOST,
+        "profiles": SLOTS_MOST, "open": AGAIN_MOST, "done": AGAIN_MOST, "lost": KEY_RANGES,
         "data": ROW_BYTES_MOST}  # fmt: skip
 UNBOUND = frozenset({"model", "runs"})  # read later
 

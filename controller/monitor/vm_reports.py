@@ -361,11 +361,17 @@ def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
     known.arrivals.hear(now, thread is None or thread.leaving, turn.now.wall_ns)
 
 
+OUT_OF_MEMORY = "out of memory"  # how an agent tells of such an end
+
+
 def _note_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStatus) -> None:
     """Deaths of workers, and slots given up."""
     if now.crashes > (before.crashes if before else 0):
         text = f"worker {now.slot} died: {now.last_exit or 'no reason known'}"
         turn.event("worker_died", text, level="warning", slot=str(now.slot), crashes=now.crashes)
+        if now.last_exit.startswith(OUT_OF_MEMORY):
+            starved = turn.knowledge.starved
+            starved[now.slot] = (*starved.get(now.slot, ()), turn.now.mono_ns)[-2:]
     if now.state == "quarantined" and (before is None or before.state != "quarantined"):
         text = f"slot {now.slot} is quarantined after {now.crashes} crashes: {now.last_exit}"
         turn.event("slot_quarantined", text, level="warning", slot=str(now.slot))

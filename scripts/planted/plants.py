@@ -5,6 +5,8 @@ from __future__ import annotations
 from planted.planting import Plant
 from planted.plants_of_analysis import OF_ANALYSIS, OF_SUMS
 from planted.plants_of_ends import OF_ENDS
+from planted.plants_of_failing import OF_FAILING
+from planted.plants_of_health import OF_HEALTH
 from planted.plants_of_models import OF_LATENCY, OF_MEASURING, OF_TRAFFIC
 from planted.plants_of_peers import OF_PEERS
 from planted.plants_of_plans import OF_MOVES, OF_PACKAGES, OF_PLANS
@@ -26,4 +28,6 @@ PLANTS: tuple[Plant, ...] = (
     *OF_LATENCY,
     *OF_ENDS,
     *OF_PEERS,
+    *OF_HEALTH,
+    *OF_FAILING,
 )

@@ -127,7 +127,7 @@ LEDGERS = (
         "a kept root has the deadline of others",
         LEDGER,
         "root.deadline_ns = now_ns + KEPT_DEADLINE_NS",
-        "root.deadline_ns = now_ns + FIRST_DEADLINE_NS",
+        "root.deadline_ns = now_ns + LEAST_DEADLINE_NS",
         test="tests/worker/sources/test_ledger.py",
     ),
 )

@@ -169,9 +169,11 @@ class FinishedKept(msgspec.Struct, frozen=True, tag="finished_kept"):
 
 
 class ClockOff(msgspec.Struct, frozen=True, tag="clock"):
-    """Add so much to this machine's UTC to have the controller's."""
+    """Add so much to this machine's monotonic clock to have the controller's UTC. offset_ns: to its own UTC, for
+    workers of before, who go by that."""
 
     offset_ns: int
+    ahead_ns: int | None = None
 
 
 class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -410,6 +412,15 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     )
 
 
+class VmHeard(msgspec.Struct, frozen=True, array_like=True):
+    """By a worker, of the workers of another VM: for how long none of them was heard, ms, and how long the last answer
+    of the slowest took, there and back, ms."""
+
+    vm: str
+    silent_ms: int
+    delay_ms: int | None = None
+
+
 class WorkerStatus(msgspec.Struct, frozen=True):
     """The worker of one slot as its agent sees it. `ready`: all desired threads of `token` exist and
     every peer of `token` has answered both ways. state "quarantined": it crashed too often."""
@@ -425,6 +436,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     last_exit: str = ""
     again: tuple[SentAgain, ...] = ()
     paths: tuple[PathNow, ...] = ()  # the parts of latency constraints that it manages
+    heard: tuple[VmHeard, ...] = ()  # other VMs, where it has peers
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
@@ -497,6 +509,7 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     keys: tuple[KeysSeen, ...] = ()
     paths: tuple[PathNow, ...] = ()
     metrics: tuple[UserMetric, ...] = ()  # tasks' own, new since the report before
+    heard: tuple[VmHeard, ...] = ()
 
 
 FromWorker = WorkerHello | WorkerReport

@@ -145,6 +145,7 @@ class Worker:
         self.waiter = Waiter([self.agent], [self.wake.fd])
         self.sender.start()
         self.receiver.start()
+        mt.hold()
         self._hello()
 
     def main_loop(self) -> None:
@@ -169,6 +170,8 @@ class Worker:
         self.lease.look(any(thread.working for thread in self.threads.values()), monotonic_ns())
         self._on_peers(ready)
         self._perform(self.state.on_threads(*self._look()))
+        for number, thread in self.threads.items():
+            self.state.on_started_again(number, thread.core.behaviour.started_again)
         self._perform(self.state.on_tick(now_ns))
         self._look_at_closing(now_ns)
         self._bad_rows()
@@ -211,7 +214,7 @@ class Worker:
         if isinstance(message, Lease):
             return self.lease.renew(message.until_ns, monotonic_ns())
         if isinstance(message, ClockOff):
-            return clock.correct(message.offset_ns)
+            return clock.HERE.hear(message.offset_ns, message.ahead_ns)
         if isinstance(message, Poisoned):
             self._struck = message.struck
             for thread in self.threads.values():
@@ -263,7 +266,7 @@ class Worker:
         for refused in taken(self.receiver.early):
             self._perform(self.state.on_refused(*refused))
         for ping in taken(self.pings):
-            self._perform(self.state.on_ping(ping))
+            self._perform(self.state.on_ping(ping, monotonic_ns()))
 
     def _warn(self, thread: TaskThread) -> None:
         """Tell it of rows that it must not call user code for."""
@@ -281,6 +284,8 @@ class Worker:
             late = thread.stuck_in(mt.CLOSE, most_ns, now_ns) or thread.stuck_in(mt.OPEN, most_ns, now_ns)
             if late:
                 self._say(f"{late}; it is left behind")
+            if thread.dropped:
+                self.state.on_started_again(number, st.ENDED)
             if late or not thread.is_alive():
                 del self.closing[number], thread
         if len(self.closing) < before:
@@ -324,6 +329,7 @@ class Worker:
             tuple(t.work.again for t in self.threads.values() if t.work.again),
             tuple(seen for t in self.threads.values() for seen in t.keys_seen),
             self.latency.now(),
+            heard=state.heard(now_ns),
         )
         news = (
             report.token,
