@@ -81,8 +81,8 @@ OF_FAILING: tuple[Plant, ...] = (
     one(
         "of small states most are not looked at",
         KEYED_ROWS,
-        " and not self._is_small(state):\n",
-        " and state:\n",
+        " and not self._is_small(state)\n",
+        " and state\n",
         test=SAVED,
     ),
     one(

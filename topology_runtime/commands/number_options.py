@@ -13,9 +13,9 @@ class Number(click.FloatRange):
     """As `click.FloatRange`, whose bounds let NaN pass, and infinity where one is missing."""
 
     def __init__(
-        self, least: float | None = None, most: float | None = None, *, infinite: bool = False, **more: Any
+        self, min: float | None = None, max: float | None = None, *, infinite: bool = False, **more: Any
     ) -> None:
-        super().__init__(least, most, **more)
+        super().__init__(min, max, **more)
         self._infinite = infinite
         if self.min is None and self.max is None:
             self.name = "float"

@@ -204,7 +204,7 @@ def test_a_row_that_is_refused_has_no_traceback_of_the_workers() -> None:
 
 def test_an_error_of_many_lines_is_told_in_one() -> None:
     assert (
-        attempts.failure(0, ValueError("status 500\nsee there")).error == "ValueError: status 500 see there"
+        attempts.failure(0, ValueError("status 500\nsee there")).error == "ValueError: status 500\\nsee there"
     )
 
 

@@ -67,7 +67,7 @@ def test_a_task_that_leaves_in_open_fails_its_thread_with_its_place(
     thread.start()
     until(lambda: bool(thread.failed) or not thread.is_alive())
     line = logic.open.__code__.co_firstlineno + 1
-    assert thread.failed == f"{error} ({__file__}:{line})"
+    assert thread.failed == f"{error} ({__file__}:{line} in open); it is tried again"
     thread.stopping = True
     thread.wake()
     thread.join(PATIENCE_S)
