@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from headgate.topology_runtime.api.cluster import SLOT_CORES
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.platform.http_options import metrics_at, metrics_options
 
@@ -17,7 +18,7 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
 @click.option("--key", default="", metavar="FILE", help="Its key: `headgate keys add agent VM` makes one.")
 @click.option("--slots", type=int, default=4, show_default=True, help="How many slots it has.")
 @click.option(
-    "--slot-cores", type=float, default=SLOT_CORES, show_default=True, help="Cores of each, at most 1."
+    "--slot-cores", type=Number(), default=SLOT_CORES, show_default=True, help="Cores of each, at most 1."
 )
 @click.option("--slot-memory", metavar="BYTES|512M", help="Memory of each [default: equal parts of 80 %].")
 @click.option("--state-dir", "directory", help="The agent's own folder [default: .headgate/RUN/agents/VM].")
@@ -50,14 +51,14 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
 @setting("--rack", default="", metavar="NAME", help="Where it stands, for plans [r1].")
 @setting(
     "--usd-per-hour",
-    type=click.FloatRange(0, 1e6),
+    type=Number(0, 1e6),
     default=0.0,
     metavar="X",
     help="What it costs.",
 )
 @setting(
     "--bandwidth-mbps",
-    type=float,
+    type=Number(),
     default=0.0,
     metavar="X",
     help="Mbit/s of its link, each way: plans keep below [not known].",

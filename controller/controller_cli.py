@@ -19,6 +19,7 @@ import click
 import msgspec
 
 from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Vm
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.commands.run_settings import run_settings
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -47,11 +48,11 @@ MACHINES = "machines"  # in the state directory
 
 def machine_options(command: F) -> F:
     """The options that the functions below take."""
-    seconds = click.FloatRange(0, 7 * 86400)
+    seconds = Number(0, 7 * 86400)
     for option in reversed((
         setting("--machines-command", metavar="COMMAND", help="Has VMs beyond the first, and gives them back."),
         setting("--machines", metavar="NAME", help="The same by a plug-in (entry point headgate.machines)."),
-        setting("--machines-timeout", type=click.FloatRange(1, 3600), default=CALL_S, show_default=True,
+        setting("--machines-timeout", type=Number(1, 3600), default=CALL_S, show_default=True,
                      metavar="S", help="Of each call of it."),
         setting("--machines-wait", type=seconds, default=WAIT_S, show_default=True, metavar="S",
                      help="How long a plan waits for a VM."),
@@ -59,7 +60,7 @@ def machine_options(command: F) -> F:
                      help="A VM is not given back before."),
         setting("--prices", type=click.Path(path_type=Path), metavar="FILE", help="Price list of VMs."),
         setting("--machine-size", metavar="NAME", help="Which of its sizes [the only one]."),
-        setting("--max-usd-per-hour", type=click.FloatRange(0), metavar="X", help="All VMs cost no more."),
+        setting("--max-usd-per-hour", type=Number(0), metavar="X", help="All VMs cost no more."),
     )):  # fmt: skip
         command = option(command)
     return command
@@ -184,13 +185,11 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @click.option("--topology", type=click.Path(path_type=Path), help="The topology, as JSON; none: `submit`.")
 @click.option("--models", type=click.Path(path_type=Path), help="Folder of its models.")
 @setting("--schedule", type=click.Path(path_type=Path), help='Offered load: {"steps": [[0, 100]]}.')
-@click.option("--rate", type=click.FloatRange(0, 1e9), help="Offered load: one rate in rows/s.")
+@click.option("--rate", type=Number(0, 1e9), help="Offered load: one rate in rows/s.")
 @click.option(
     "--vms", "initial_vms", default="", help="VMs that shall be there and their slots: vm1=4,vm2=4."
 )
-@click.option(
-    "--slot-cores", default=SLOT_CORES, type=click.FloatRange(0, 1, min_open=True), show_default=True
-)
+@click.option("--slot-cores", default=SLOT_CORES, type=Number(0, 1, min_open=True), show_default=True)
 @setting("--slot-memory", default=SLOT_MEMORY_BYTES, type=click.IntRange(1), show_default=True)
 @click.option("--max-vms", default=0, type=click.IntRange(0, VMS_MOST), help="VMs at most, by the provider.")
 @machine_options
@@ -198,8 +197,14 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @setting("--interference", default="cpu", show_default=True)
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
-@click.option("--run", "run_name", default="local", show_default=True, help="The run's name.")
-@setting("--seconds", default=0.0, type=click.FloatRange(0), help="End so long after the first row.")
+@click.option(
+    "--run",
+    "run_name",
+    default="local",
+    show_default=True,
+    help="Names the state directory; the run itself has an id.",
+)
+@setting("--seconds", default=0.0, type=Number(0), help="End so long after the first row.")
 @click.option("--path", "user_paths", multiple=True, help="A folder to import user code from first.")
 @setting("--round-trip", "strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
 @click.option(
@@ -233,6 +238,7 @@ def start(options: dict[str, Any]) -> None:
     from headgate.topology_runtime.keys.keyring import KEYS, Keyring
     from headgate.topology_runtime.platform.process_logs import hold_out
     from headgate.topology_runtime.platform.processes import die_with
+    from headgate.topology_runtime.platform.run_ids import run_of
 
     hold_out()
     if options["owner"]:
@@ -248,6 +254,7 @@ def start(options: dict[str, Any]) -> None:
     submitted = submitted_of(options)
     settings = settings_of(options, submitted, initial, grows)
     metrics = metrics_at(options)
+    run = run_of(state, name)
     ring = Keyring.at(options["keys"] or state / KEYS)
     ports = options["port"], options["command_port"]
     place = ControllerPlace(
@@ -261,8 +268,8 @@ def start(options: dict[str, Any]) -> None:
         ring,
         at,
     )
-    machines = machines_of(options, state, ring, grows)
-    Controller(Loop(settings, submitted).step, place, machines).run()
+    machines = machines_of({**options, "run_name": run}, state, ring, grows)
+    Controller(Loop(msgspec.structs.replace(settings, run=run), submitted).step, place, machines).run()
 
 
 def settings_of(

@@ -42,7 +42,7 @@ from headgate.topology_runtime.keys.keyring import KEYS, Keyring
 from headgate.topology_runtime.measuring import model_store
 from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.addresses import Listening
-from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
+from headgate.topology_runtime.platform.clock import HERE, monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.disk import DiskTroubles, words_of, write_whole
 from headgate.topology_runtime.platform.http_options import MetricsAt
 from headgate.topology_runtime.platform.planning_time import clocked
@@ -52,6 +52,7 @@ from headgate.topology_runtime.traces.trace_tables import DEAD_LETTERS
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.channels import Waker
 from headgate.topology_runtime.wire.run_options import Keep
+from headgate.topology_runtime.wording import visible
 
 # ── Plans that take long, made beside the loop: a thread for each, which gives back what came of it as an
 # event
@@ -126,7 +127,7 @@ class Controller:
         self._journal = Journal(home)
         self._store = TallyFile(home / "tallies.bin")
         self._letters = DeadLetterFile(home / DEAD_LETTERS)
-        self._endpoint = home / "endpoint"
+        self._endpoint, self._clock = home / "endpoint", home / "clock"
         self._wake = channels.Waker()
         ring = place.keys or Keyring.at(place.state / KEYS)
         ports = place.control_port, place.command_port
@@ -144,6 +145,7 @@ class Controller:
         self._disk = DiskTroubles()
         self._notes = ServiceNotes()
         self._disk_told: t.DiskSeen = t.DiskSeen(())
+        self._peers_told = t.PeersSeen(())
         self._endpoint_told = False
         self._run: dict[str, Any] | None = None  # a trace to be started
 
@@ -164,7 +166,11 @@ class Controller:
     def startup(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        self._do(t.Started(self._journal.records, self._store.read(), os.getpid(), self._letters.read()))
+        records, tallies = self._journal.records, self._store.read()
+        with self._disk.writing("what time it is", self._clock):
+            HERE.carry_on(self._clock, fresh=not records)
+        HERE.not_before(tallies.wall_ns if tallies is not None else 0)
+        self._do(t.Started(records, tallies, os.getpid(), self._letters.read()))
         self._write_endpoint()
         self._machines.start()
         ahead = threading.Timer(IMPORT_AHEAD_S, importlib.import_module, ["scipy.optimize"])
@@ -181,6 +187,7 @@ class Controller:
         if monotonic_ns() >= self._next_machines_ns:
             self._look_at_machines()
             self._look_at_disk()
+            self._look_at_peers()
         if monotonic_ns() >= self._next_tick_ns:
             if self._ports.look_at_keys():
                 self._viewers.ask_again()
@@ -277,6 +284,12 @@ class Controller:
         seen = t.DiskSeen(found, not self._disk.has(JOURNAL))
         if seen != self._disk_told:
             self._disk_told = seen
+            self._do(seen)
+
+    def _look_at_peers(self) -> None:
+        seen = t.PeersSeen(self._ports.troubles())
+        if seen != self._peers_told:
+            self._peers_told = seen
             self._do(seen)
 
     # ── a step, and what it asks for ────────────────────────────────────────────────────────────
@@ -425,4 +438,5 @@ def kind_of(event: t.Event) -> str:
 
 def _say(level: str, text: str) -> None:
     if level != "debug":
+        text = visible(text)
         print("controller:", text if level == "info" else f"{level}: {text}", file=sys.stderr, flush=True)

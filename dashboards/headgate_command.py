@@ -7,6 +7,7 @@ command. The table is also the one place that names other packages' modules: by 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -353,6 +354,9 @@ def main(arguments: list[str] | None = None) -> int:
     """The process's entry point: prints errors in the contract's form and gives the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # no locale is a reason to end
     try:
         code = _ended([word for word in words if word != "--debug"], debug)
         sys.stdout.flush()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from headgate.topology_runtime.wording import one_line, visible
+
 
 class HeadgateError(Exception):
     """Base: what went wrong, why (`cause`) and what to try (`hint`); `faults` lists every place."""
@@ -30,12 +32,12 @@ class HeadgateError(Exception):
 
     def lines(self) -> list[str]:
         """The text people see: `error[HG-…]: what`, every fault, `cause:` and `try:`."""
-        out = [f"error[{self.code}]: {self.what}"]
-        out += [f"  - {fault}" for fault in self.faults]
+        out = [f"error[{self.code}]: {one_line(self.what)}"]
+        out += [f"  - {visible(fault)}" for fault in self.faults]
         if self.cause:
-            out.append(f"cause: {self.cause}")
+            out.append(f"cause: {visible(self.cause)}")
         if self.hint:
-            out.append(f"try: {self.hint}")
+            out.append(f"try: {visible(self.hint)}")
         return out
 
 
@@ -95,13 +97,13 @@ class CheckFailed(HeadgateError):
 
 
 class BadMessage(HeadgateError):
-    """Bytes from a peer are not a message of this channel; `peer`: its name on that channel."""
+    """Bytes from a peer are not a message of this channel. peer: its name there; who: whose key it has."""
 
     code = "HG-MESSAGE"
 
     def __init__(self, what: str, *, cause: str | None = None, peer: bytes = b"") -> None:
         super().__init__(what, cause=cause)
-        self.peer = peer
+        self.peer, self.who = peer, ""
 
 
 class BadRow(HeadgateError):

@@ -24,6 +24,20 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
 
 
+UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Foreign text for people: without anything that moves a terminal's cursor, turns text round or is half a
+    character. Such a one is shown as `\\x1b`."""
+    return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def one_line(text: str) -> str:
+    """The same, in a line of its own."""
+    return visible(text).replace("\n", "\\n").replace("\t", " ")
+
+
 def counted(number: int, thing: str) -> str:
     """`1 slot`, `1,200 slots`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -271,10 +271,12 @@ class Sampler:
         self._source_of: dict[int, str] = {}
         self._last_ns = now_ns
         self._sequence = 0
+        self._run = ""
         self._timed = True
 
     def obey(self, desired: DesiredState) -> None:
         """Learn the tasks' names and which source a sink's latency is booked on."""
+        self._run = desired.run
         if desired.topology == self._topology:
             return
         self._topology = topology = desired.topology
@@ -344,6 +346,7 @@ class Sampler:
             finished=self.finished.take(self._names, now_ns),
             task_latency=columns(LATENCY_COLUMNS, [(*place, count) for place, count in in_task.items()]),
             user=self.user.take(),
+            run=self._run,
             cost_ns=time.thread_time_ns() - begin_ns,
         )
 

@@ -8,7 +8,6 @@ reports are repeated anyway, gaps in samples show by their numbers, finished row
 from __future__ import annotations
 
 import logging
-import time
 
 from headgate.agent.core.clock_offset import ClockOffset
 from headgate.topology_runtime.errors import BadMessage
@@ -83,12 +82,14 @@ class Uplink:
             return False
         log.info("this machine's clock is %.3f s from the controller's", -offset_ns / NS)
         self.told_ns = offset_ns
-        clock.correct(offset_ns)
+        clock.HERE.go_by(clock.HERE.own_ns + offset_ns)
         return True
 
     def offset_ns(self) -> tuple[int, int]:
-        """What is to be added to this machine's clock, and by how much that may be wrong."""
-        return self.clock.offset_ns(monotonic_ns(), time.time_ns())
+        """What is to be added to what this machine's clock said when this process began, and by how much that may be
+        wrong."""
+        now_ns = monotonic_ns()
+        return self.clock.offset_ns(now_ns, clock.HERE.own_ns + now_ns)
 
     def heard(self, now_ns: int) -> int | None:
         """The controller was heard: since when messages may have been lost, None when they were not."""

@@ -56,7 +56,10 @@ class AlarmWatch:
             turn.alarm("short", text + why_not_more(k))
         elif well or short <= -SHORT_S:
             turn.alarm("short", "", "the plan in force carries what is offered")
-        wrong = health.verdict == "unstable" and offered_tps <= carried_tps and in_force_s >= SETTLED_S
+        known = plan.prediction.told_tps is not None
+        wrong = (
+            health.verdict == "unstable" and known and offered_tps <= carried_tps and in_force_s >= SETTLED_S
+        )
         wrong = wrong and not self._standing and not any(what.startswith("code ") for what in k.alarms)
         lasting = self._lasts("models", wrong)
         if lasting >= WRONG_S:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from headgate.controller.analyze import slot_troubles
 from headgate.controller.analyze.demand import lag_alarm, under_cap
 from headgate.controller.analyze.diagnosis import DiagnosisInput, Findings, diagnose
 from headgate.controller.analyze.health import HealthWatch, queued_of
@@ -246,6 +247,7 @@ class Loop:
             t.PlanMade: commands.plan_made,
             t.Troubled: self._on_troubled,
             t.DiskSeen: self._on_disk,
+            t.PeersSeen: lambda turn, event: vm_reports.peers(turn, event.troubles),
             t.Stopping: lambda turn, event: ask_to_end(turn, event.reason),
             t.Tick: self._on_tick,
         }
@@ -347,6 +349,8 @@ class Loop:
         """What to ask when nothing is more urgent; `diagnosis.py` says when."""
         return Findings(
             idle=(
+                lambda: slot_troubles.unbuilt(turn, need),
+                lambda: slot_troubles.starved(turn, need),
                 lambda: rolling_upgrade.found(turn),
                 lambda: unread_spools_found(turn),
             ),

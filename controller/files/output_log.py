@@ -5,7 +5,6 @@ Nothing is decided by them, so the core never hears of them.
 
 from __future__ import annotations
 
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -50,7 +49,7 @@ class OutputLog:
     def __init__(self) -> None:
         self._lines: deque[Line] = deque()
         self._chars = 0
-        self._number = time.time_ns() // 1000
+        self._number = wall_ns() // 1000
         self._budget = LineBudget(LINES_A_SECOND, CHARS_A_SECOND)
         self._left_out: Counter[tuple[str, int]] = Counter()
         self._record: Callable[[list[bytes]], None] | None = None

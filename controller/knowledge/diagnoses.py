@@ -16,6 +16,8 @@ Reason = Literal[
     "unknown",
     "frozen",
     "slot_quarantined",
+    "thread_failed",
+    "out_of_memory",
     "vm_lost",
     "vm_drained",
     "code_replaced",
@@ -38,7 +40,8 @@ Reason = Literal[
 
 
 ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "version", "machines", "plan", "enactment",
-               "journal", "disk", "code", "dead letters", "hot key", "state", "unread", "link")  # fmt: skip
+               "journal", "disk", "code", "memory", "dead letters", "hot key", "state", "unread", "peers", "thread",
+               "link")  # fmt: skip
 
 
 class Stability(msgspec.Struct, frozen=True):

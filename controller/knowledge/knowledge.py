@@ -37,7 +37,7 @@ from headgate.topology_runtime.wire.messages import (
     WorkerStatus,
 )
 from headgate.topology_runtime.wire.report_messages import KeysSeen, ProfileSpec
-from headgate.topology_runtime.wording import utc_iso
+from headgate.topology_runtime.wording import one_line, utc_iso
 
 # ── What is being planned beside the loop, and what came of it last. Plain values ───────────────────────
 
@@ -425,6 +425,17 @@ class Knowledge:
     proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable
     windows_bad: int = 0  # of the probation under way
     windows_passed: int = 0
+    unproved: str = ""  # why it is not known that rows are processed under the plan on probation
+    probation_done: int | None = None  # rows done when it began
+    crashes_before: dict[Slot, int] = field(default_factory=dict)  # of workers, when its last window began
+    unbuilt_since: dict[int, int] = field(default_factory=dict)  # thread → since when it cannot be built
+    left_out: dict[Slot, int] = field(default_factory=dict)  # slots that plans do without, until then
+    starved: dict[Slot, tuple[int, ...]] = field(default_factory=dict)  # when workers died for want of memory
+    # (instead of which plan, until when, what is to be planned for want of memory)
+    memory_wanted: tuple[Plan, int, Diagnosis] | None = None
+    memory_more: dict[str, float] = field(
+        default_factory=dict
+    )  # task → of a slot, per thread, beyond its model
     open_circuits: dict[str, int] = field(default_factory=dict)  # plan id → until
     cut_off: dict[str, int] = field(default_factory=dict)  # VM that another one did not reach → when last
     proposal: PlanProposal | None = None
@@ -557,7 +568,7 @@ class Turn:
 
     def event(self, kind: str, text: str, level: str = "info", **more: Any) -> None:
         """Something happened that people may want to know: a flat record, and a line on stderr."""
-        k = self.knowledge
+        k, text = self.knowledge, one_line(text)
         k.event_number += 1
         k.events.append(
             {
@@ -578,12 +589,13 @@ class Turn:
         if text and what not in alarms:
             self.event("alarm", text, level=level, what=what, **more)
         if text:
-            alarms[what] = text
+            alarms[what] = one_line(text)
         elif alarms.pop(what, "") and over:
             self.event("alarm_over", over, what=what, **more)
 
     def decided(self, decision: dict[str, Any], plan: Plan | None = None) -> None:
         """A decision for the trace, `explain` and `status`; the `plan` that it is about."""
+        decision["text"] = one_line(decision["text"])
         self.knowledge.last_decision = decision
         if decision["action"] != "none":
             self.knowledge.actions.append(decision)

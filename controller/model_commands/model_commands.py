@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import click
 
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Format, Row, emit, format_options, write_table
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wording import NAME, counted, did_you_mean, significant
@@ -195,7 +196,7 @@ def _there(to: Path, task: str) -> bool:
 
 DAY_S = 86_400.0
 _folder = click.Path(path_type=Path)
-FRACTION = click.FloatRange(0, 1, min_open=True)
+FRACTION = Number(0, 1, min_open=True)
 _plot = click.option("--plot", type=_folder, metavar="FILE", help="Draw the curves: FILE.svg, .png or .pdf.")
 _code = click.option(
     "--path", "paths", multiple=True, metavar="DIR", help="Where the tasks' code is, to see if it changed."

@@ -166,7 +166,7 @@ def plan_row(entry: LedgerEntry) -> dict[str, Any]:
         "seconds": entry.seconds,
         "offered_tps": rate.offered_tps,
         "carried_tps": rate.carried_tps,
-        "predicted_tps": rate.predicted_tps,
+        "predicted_tps": rate.told_tps,
         "tested": rate.tested,
         "cpu": sum(slot.cpu for slot in entry.slots) / count,
         "predicted_cpu": sum(slot.predicted_cpu for slot in entry.slots) / count,
@@ -184,7 +184,7 @@ def shown(row: Row) -> Row:
         "time": row["time"][:16].replace("T", " "),
         "for s": round(row["seconds"]),
         "offered": round(row["offered_tps"], 1),
-        "predicted": round(row["predicted_tps"], 1),
+        "predicted": None if row["predicted_tps"] is None else round(row["predicted_tps"], 1),
         "it": TESTED[row["tested"]],
         "cpu %": round(100 * row["cpu"], 1),
         "predicted %": round(100 * row["predicted_cpu"], 1),
@@ -230,8 +230,9 @@ def words_of(entry: LedgerEntry) -> str:
         "carried": "it carried what was offered, about as much as predicted",
         "short": f"it did not keep up and carried {significant(rate.carried_tps)}",
     }
+    predicted = "not known yet" if rate.told_tps is None else f"{significant(rate.told_tps)} rows/s"
     return (
         f"plan {entry.plan} of {entry.topology}, run {entry.run}, for {entry.seconds:.0f} s: predicted to carry "
-        f"{significant(rate.predicted_tps)} rows/s, {significant(rate.offered_tps)} were offered; "
+        f"{predicted}, {significant(rate.offered_tps)} were offered; "
         f"{tested[rate.tested]}"
     )

@@ -15,6 +15,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from headgate.controller.models.model_data import MAX_FRACTION
+from headgate.controller.models.plans import UNLIMITED_TPS
 from headgate.controller.models.task_models import Model, Point
 from headgate.topology_runtime.api.topology import digest_of
 
@@ -35,6 +36,11 @@ class RateKept(msgspec.Struct, frozen=True):
     predicted_tps: Amount
     likely_tps: Amount | None
     tested: Tested
+
+    @property
+    def told_tps(self) -> float | None:
+        """`predicted_tps` as people and programs see it: None where it was not known."""
+        return self.predicted_tps if self.predicted_tps < UNLIMITED_TPS else None
 
 
 class SlotKept(msgspec.Struct, frozen=True):

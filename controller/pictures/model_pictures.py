@@ -151,7 +151,11 @@ def ledger_picture(entries: Sequence[LedgerEntry], path: str | os.PathLike[str])
     )
     cpu = [(slot.predicted_cpu, slot.cpu) for entry in entries for slot in entry.slots]
     rates = {
-        tested: [(e.rate.predicted_tps, e.rate.carried_tps) for e in entries if e.rate.tested == tested]
+        tested: [
+            (e.rate.told_tps, e.rate.carried_tps)
+            for e in entries
+            if e.rate.tested == tested and e.rate.told_tps is not None
+        ]
         for tested in ("carried", "short")
     }
     wide_in = (drawing.WIDTH_IN - MEASURED_LEFT_IN - MEASURED_GAP_IN - RIGHT_IN) / 2

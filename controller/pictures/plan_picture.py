@@ -453,6 +453,7 @@ def _draw_carried(figure: Figure, plan: Plan, rows: list[Carried], look: TaskCol
     places = range(len(rows))
     colours = [look.colour(row.task) for row in rows]
     asked_tps, found_tps = plan.rate_tps, plan.prediction.rate_tps
+    found_tps = asked_tps if plan.prediction.told_tps is None else found_tps
     end_tps = 1.12 * max(asked_tps, found_tps, min(max(row.rate_tps for row in rows), 2 * found_tps))
     axes.barh(places, [min(row.rate_tps, end_tps) for row in rows], 0.72, color=[tint(c) for c in colours])
     for place, row in zip(places, rows, strict=True):
@@ -469,7 +470,7 @@ def _draw_carried(figure: Figure, plan: Plan, rows: list[Carried], look: TaskCol
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(_axis_words(plan, len(rows)), labelpad=2)
-    _mark_rates(axes, asked_tps, found_tps)
+    _mark_rates(axes, asked_tps, plan.prediction.told_tps)
 
 
 def _limit_words(plan: Plan, row: Carried) -> str:
@@ -479,15 +480,15 @@ def _limit_words(plan: Plan, row: Carried) -> str:
     return f"  limits: shares the CPU of {plan.prediction.limited_by_slot}" if shared else "  limits"
 
 
-def _mark_rates(axes: Axes, asked_tps: float, found_tps: float) -> None:
-    """The rate asked for, dashed, and the rate predicted, solid; words at the foot of the chart."""
+def _mark_rates(axes: Axes, asked_tps: float, found_tps: float | None) -> None:
+    """The rate asked for, dashed, and the rate predicted, where it is known, solid; words at the foot of the chart."""
+    asked_right = found_tps is None or asked_tps > found_tps
+    marks = [(asked_tps, f"asked {number(asked_tps)}", INK, asked_right)]
     axes.axvline(asked_tps, color=INK, linestyle="--", linewidth=1.1)
-    axes.axvline(found_tps, color=DARK_RED, linewidth=1.6)
-    asked_right = asked_tps > found_tps
-    for at_tps, words, colour, right in (
-        (asked_tps, f"asked {number(asked_tps)}", INK, asked_right),
-        (found_tps, f"predicted {number(found_tps)}", DARK_RED, not asked_right),
-    ):
+    if found_tps is not None:
+        axes.axvline(found_tps, color=DARK_RED, linewidth=1.6)
+        marks.append((found_tps, f"predicted {number(found_tps)}", DARK_RED, not asked_right))
+    for at_tps, words, colour, right in marks:
         axes.annotate(
             f" {words} ", (at_tps, 1.0), xycoords=("data", "axes fraction"), fontsize=SMALL_PT, color=colour,
             ha="left" if right else "right", va="bottom", annotation_clip=False,

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.controller.models.plans import Plan, usd_per_hour
+from headgate.controller.models.plans import UNLIMITED_TPS, Plan, usd_per_hour
 from headgate.controller.plan.acquire import Acquire
 from headgate.controller.plan.plan_reasons import limit_reason, supported
 from headgate.controller.plan.plan_steps import allocation_within, with_rising_needs
@@ -376,7 +376,8 @@ def whatif_document(request: PlanRequest, rows: Sequence[Row], fixed: bool, answ
 def _reach_row(reach: Reach) -> Row:
     """So many slots, their cost, and the highest rate that plans on them."""
     row: Row = msgspec.to_builtins(reach)
-    return {**row, "vms": sizes_text(reach.vms), "carried_tps": reach.carried_tps}
+    predicted = reach.predicted_tps if reach.predicted_tps < UNLIMITED_TPS else None
+    return {**row, "vms": sizes_text(reach.vms), "predicted_tps": predicted, "carried_tps": reach.carried_tps}
 
 
 def comparison_document(

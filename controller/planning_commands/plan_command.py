@@ -24,6 +24,7 @@ from headgate.controller.planning_commands.planning_options import (
     refuse_unknown_choices,
     topology_and_models,
 )
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wording import significant
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 Options = dict[str, Any]
 _path = click.Path(path_type=Path)
-_share = click.FloatRange(0, 9)
+_share = Number(0, 9)
 
 TARGETS = ("flink", "storm", "kubernetes")
 
@@ -91,7 +92,7 @@ _SPREAD = (
 )
 @click.option(
     "--search-seconds",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     metavar="S",
     help="optimal: the best found in so long, with its gap (default: 1.2; of over 40 tasks 3).",
 )

@@ -47,7 +47,9 @@ def _alarms(view: RunView) -> dict[str, int]:
     """Kind → how many alarms there are of it, also 0: some are of a VM, a task or a key."""
     kinds = [
         alarm.what.rsplit(" ", 1)[0]
-        if alarm.what.startswith(("disk ", "code ", "dead letters ", "hot key ", "link "))
+        if alarm.what.startswith(
+            ("disk ", "code ", "dead letters ", "hot key ", "thread ", "peers ", "link ")
+        )
         else alarm.what
         for alarm in view.alarms
     ]
@@ -150,6 +152,7 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     near = "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot."
     troubled = {"controller": view.troubled, **{vm.vm.vm: vm.troubled for vm in view.vms if vm.up}}
     full = "1 while the disk of a VM, or of the controller, does not take something."
+    yield "headgate_run_info", "1, of the run that this is of.", "run", {view.run: 1.0}
     yield "headgate_task_rate_tps", "Rows/s that a task takes in.", "task", _task_rates(view)
     yield "headgate_task_load_ratio", near, "task", loads
     yield "headgate_model_error_ratio", "Measured input rate of a task / predicted one, minus 1.", "task", off

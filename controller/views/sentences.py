@@ -16,6 +16,8 @@ RULES = {
     "unknown": "too many samples are missing to judge",
     "frozen": "the controller itself stood still, so nothing is judged",
     "slot_quarantined": "a slot crashed too often and is planned around",
+    "thread_failed": "a thread cannot be built where it is",
+    "out_of_memory": "a slot ran out of memory",
     "vm_lost": "a VM is gone",
     "vm_drained": "an operator drains a VM",
     "code_replaced": "other code takes the place of what runs",

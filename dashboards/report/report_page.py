@@ -20,9 +20,10 @@ from headgate.dashboards.report import model_charts, run_charts
 from headgate.dashboards.report.analysis_files import Analysis, read
 from headgate.dashboards.report.report_charts import RUNS_DRAWN, Chart, Row, Table, spelled, thinned
 from headgate.dashboards.report.report_facts import headline
-from headgate.dashboards.report.report_wording import cell, count, listed, number
+from headgate.dashboards.report.report_wording import cell, count, listed, number, seen
 from headgate.topology_runtime.commands.output import columns_of
 from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.wording import UNSEEN
 
 SCHEMA = "headgate/report/v1"
 DEFAULT = "report.html"
@@ -148,7 +149,7 @@ def _template() -> Any:
     import jinja2
 
     here = jinja2.FileSystemLoader(Path(__file__).parent)
-    known = jinja2.Environment(loader=here, undefined=jinja2.StrictUndefined, autoescape=True)
+    known = jinja2.Environment(loader=here, undefined=jinja2.StrictUndefined, finalize=seen, autoescape=True)
     known.filters |= {"safe_json": safe_json, "cell": cell, "columns": columns_of, "thinned": thinned}
     known.filters |= {"numeric": _numeric, "asset": asset, "count": count}
     known.globals |= {"KINDS": KINDS, "PLOTLY": PLOTLY}
@@ -164,6 +165,7 @@ def safe_json(value: Any) -> str:
     text = json.dumps(
         value, allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=msgspec.to_builtins
     )
+    text = UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -15,7 +15,16 @@ import jinja2
 from headgate.dashboards.report.analysis_files import Analysis
 from headgate.dashboards.report.report_charts import RUNS_DRAWN
 from headgate.dashboards.report.report_facts import REASONS, Facts, load, run_facts, whole_facts
-from headgate.dashboards.report.report_wording import count, duration, listed, number, percent, points, span
+from headgate.dashboards.report.report_wording import (
+    count,
+    duration,
+    listed,
+    number,
+    percent,
+    points,
+    seen,
+    span,
+)
 from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
 
 Said = tuple[str, str]  # its kind, the sentence
@@ -72,7 +81,9 @@ def _told(macro: str, facts: Facts, whole: Facts) -> Told:
 @cache
 def _template() -> jinja2.Template:
     here = jinja2.FileSystemLoader(Path(__file__).parent)
-    known = jinja2.Environment(loader=here, undefined=jinja2.StrictUndefined, extensions=["jinja2.ext.do"])
+    known = jinja2.Environment(
+        loader=here, undefined=jinja2.StrictUndefined, finalize=seen, extensions=["jinja2.ext.do"]
+    )
     known.filters |= {
         word.__name__: word for word in (count, duration, listed, load, number, percent, points, span)
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from headgate.topology_runtime.wording import visible
+
 NOTHING = "N/A"
 
 
@@ -52,6 +54,11 @@ def listed(parts: Sequence[str], most: int = 6) -> str:
     """`a, b and c`; of many the first ones and how many more."""
     shown = [*parts[:most], *([f"{len(parts) - most} more"] if len(parts) > most else [])]
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def seen(value: object) -> object:
+    """What a template is about to write: foreign text as people may see it. What is marked as safe stays."""
+    return visible(value) if type(value) is str else value
 
 
 def cell(value: object) -> str:

@@ -36,8 +36,8 @@ def value_at(status: Status, path: str) -> Any:
 
 
 def number(value: float | None, unit: str = "", digits: int = 0) -> str:
-    """`12.3 ms`, or N/A: never NaN."""
-    return "N/A" if value is None else f"{value:,.{digits}f}{unit}"
+    """`12.3 ms`, or N/A: never NaN, and no `-0`."""
+    return "N/A" if value is None else f"{value:z,.{digits}f}{unit}"
 
 
 def figure(status: Status, path: str, unit: str = "", digits: int = 0) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from headgate.dashboards.runs.connection import asked, controller_option, traces_option
 from headgate.dashboards.runs.live_view import carries_words, vms_of
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Format, answer, bar, format_options
 from headgate.topology_runtime.errors import CheckFailed
 from headgate.topology_runtime.keys.key_pairs import Contact
@@ -20,7 +21,7 @@ from headgate.topology_runtime.wording import significant
 
 
 @click.command()
-@click.argument("rate", type=click.FloatRange(0, 1e9))
+@click.argument("rate", type=Number(0, 1e9))
 @controller_option
 @format_options
 def set_rate(rate: float, controller: str | None, output: Format) -> None:
@@ -31,7 +32,7 @@ def set_rate(rate: float, controller: str | None, output: Format) -> None:
 
 
 @click.command()
-@click.option("--drain-timeout", type=click.FloatRange(0, 7 * 86400, min_open=True), metavar="S",
+@click.option("--drain-timeout", type=Number(0, 7 * 86400, min_open=True), metavar="S",
               help="Wait so long at most; rows not done are left [as long as rows get done].")  # fmt: skip
 @controller_option
 @format_options
@@ -85,7 +86,7 @@ def wait_option(default_s: float, until: str) -> Callable[[F], F]:
     """`--deadline`, after which what was asked for goes on alone."""
     return click.option(
         "--deadline",
-        type=click.FloatRange(0),
+        type=Number(0),
         default=default_s,
         show_default=True,
         metavar="SECONDS",

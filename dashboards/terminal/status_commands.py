@@ -14,6 +14,7 @@ import click
 from headgate.dashboards.runs.connection import asked, contact_of, controller_option, data_of
 from headgate.dashboards.runs.live_view import TerminalPicture, picture, tick_line
 from headgate.dashboards.runs.run_tables import VIEWS, StatusReading
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import (
     Format,
     Row,
@@ -37,10 +38,8 @@ SPARE = ("of slot", "load", "off model", "cores", "busy")
 @controller_option
 @click.option("--check", is_flag=True, help="End 8 unless the verdict is stable and there is no alarm.")
 @click.option("--watch", is_flag=True, help="Show it again and again, until the run ends.")
-@click.option(
-    "--every", "every_s", type=click.FloatRange(0.1), metavar="SECONDS", help="With --watch: so often [1]."
-)
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="With --watch: end after so long.")
+@click.option("--every", "every_s", type=Number(0.1), metavar="SECONDS", help="With --watch: so often [1].")
+@click.option("--seconds", type=Number(0, min_open=True), help="With --watch: end after so long.")
 @format_options
 def status(
     controller: str | None,

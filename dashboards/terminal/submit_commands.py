@@ -25,6 +25,7 @@ from headgate.dashboards.up.up_preparation import say_learning, say_side_effects
 from headgate.topology_runtime.api.loading import Loaded, check_runs, load
 from headgate.topology_runtime.api.references import module_of_file
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import FILE, Bars, Format, answer, bar, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, Unreachable, UsageError
@@ -358,8 +359,8 @@ def root_of(reference: str) -> Path | None:
     help="The input rate: rows/s, or a file; of rows that come by themselves, the most that are read.",
 )
 @setting("--rate-scale", metavar="X", help="Multiplies rates.")
-@setting("--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Divides times.")
-@setting("--drain-timeout", type=click.FloatRange(0, 7 * 86400), default=0.0, metavar="S",
+@setting("--time-scale", type=Number(0, min_open=True), default=1.0, help="Divides times.")
+@setting("--drain-timeout", type=Number(0, 7 * 86400), default=0.0, metavar="S",
          help="Once it ends, wait so long at most; rows not done are left [as long as rows get done].")  # fmt: skip
 @code_options
 @setting("--save-models", type=FILE, metavar="DIR", help="What was measured, too.")

@@ -16,6 +16,7 @@ from headgate.dashboards.runs.up_settings import (
 )
 from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES
 from headgate.topology_runtime.api.shipped_examples import DEMO
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import FILE, Format, format_options
 from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
 from headgate.topology_runtime.commands.run_settings import run_settings
@@ -40,14 +41,12 @@ PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "drain_timeout")  # n
 @click.option(
     "--rate-scale", metavar="X|auto", help="Multiplies rates; auto: the highest is 80 % of what fits."
 )
-@click.option(
-    "--time-scale", type=click.FloatRange(0, min_open=True), help="Divides the times of a rates file."
-)
-@setting("--peak", "peak_tps", type=click.FloatRange(0, min_open=True), metavar="R",
+@click.option("--time-scale", type=Number(0, min_open=True), help="Divides the times of a rates file.")
+@setting("--peak", "peak_tps", type=Number(0, min_open=True), metavar="R",
               help="Scales the rates so that the highest is R rows/s.")  # fmt: skip
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True, infinite=True),
     help="End so long after the first row [the demo: 75; inf: never].",
 )
 @click.option("--vms", "slots", default="4", show_default=True, metavar="4,4", help="Slots of each VM.")
@@ -56,7 +55,7 @@ PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "drain_timeout")  # n
 )
 @click.option(
     "--slot-cores",
-    type=float,
+    type=Number(),
     help=f"Cores of a slot, at most 1 [{SLOT_CORES:g}].",
 )
 @setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
@@ -75,7 +74,7 @@ PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "drain_timeout")  # n
 @setting("--demo-kill", "kill", type=bool, default=True, show_default=True,
               help="The demo kills one of its own workers once, to show that no row is lost.")  # fmt: skip
 @run_settings(PLAIN)
-@setting("--max-dead", type=click.FloatRange(0, 1), default=1.0, show_default=True, metavar="SHARE",
+@setting("--max-dead", type=Number(0, 1), default=1.0, show_default=True, metavar="SHARE",
               help="Exit code 8 when this share of the rows, or more, became dead letters.")  # fmt: skip
 @click.option("--state-dir", type=FILE, help="Keep the run's state here.")
 @click.option("--resume", is_flag=True,

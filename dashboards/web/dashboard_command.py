@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.dashboards.runs.connection import contact_of, controller_option
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import FILE
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -29,7 +30,7 @@ TOKEN_LEAST, TOKEN_MOST = 16, 256  # characters of a token that is given
 @controller_option
 @click.option("--key", type=FILE, metavar="FILE", help="The key file of an operator or viewer.")
 @click.option("--trace", type=FILE, metavar="DIR", help="Show a recorded run instead.")
-@setting("--speed", type=click.FloatRange(0, 1000, min_open=True), help="Of the trace [1].")
+@setting("--speed", type=Number(0, 1000, min_open=True), help="Of the trace [1].")
 @click.option(
     "--listen", metavar="HOST", help="Address for browsers [loopback]; off it with TLS and the token."
 )

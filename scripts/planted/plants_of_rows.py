@@ -127,7 +127,7 @@ LEDGERS = (
         "a kept root has the deadline of others",
         LEDGER,
         "root.deadline_ns = now_ns + KEPT_DEADLINE_NS",
-        "root.deadline_ns = now_ns + FIRST_DEADLINE_NS",
+        "root.deadline_ns = now_ns + LEAST_DEADLINE_NS",
         test="tests/worker/sources/test_ledger.py",
     ),
 )
@@ -336,8 +336,8 @@ LEAVING = (
     one(
         "the sender sleeps over what it did not take at once",
         OUTBOX,
-        "        if self._items:\n            self.wake()",
-        "        pass",
+        "            if self._items:\n                self.wake()",
+        "            pass",
         test="tests/worker/process/test_peer_links.py",
     ),
 )

@@ -212,6 +212,22 @@ def test_once_says_what_would_run_now() -> None:
         assert isinstance(asked(*words, "--once").exception, InvalidInput)
 
 
+def test_the_age_of_the_value_is_told_and_an_old_one_is_not_acted_on() -> None:
+    now_s = int(time.time())
+    fresh: Any = {"rate": [[(now_s - 200 + n, "50") for n in range(500)]]}
+    with made_server(fresh) as server:
+        words = ["linear", "--prometheus", server.url, "--query", "rate", "--set", "past=250"]
+        told = json.loads(asked(*words, "--once", "-o", "json").stdout)
+        assert 0 <= told["value_age_s"] <= 4
+        line = json.loads(
+            asked(*words, "--seconds", "0.3", "--set", "every=0.2", "-o", "jsonl").stdout.splitlines()[0]
+        )
+        assert 190 <= line["value_age_s"] < 260
+        server.series["rate"] = [[(now_s - 200 + n, "50") for n in range(100)]]
+        refused = asked(*words, "--once").exception
+    assert isinstance(refused, InvalidInput) and "the last value is 1" in refused.what
+
+
 @pytest.mark.live
 @pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")), reason="Debian's package prometheus has it"

@@ -162,7 +162,9 @@ def test_every_metric_of_the_contract_is_told_with_its_labels_and_no_others(name
 
 def test_no_label_is_a_thread():
     labels = {key for _, found in samples_of(everything()) for key, _ in found}
-    assert labels == {"task", "vm", "slot", "source", "reason", "state", "le", "sink", "sender", "what", "to"}
+    assert labels == {
+        "task", "vm", "slot", "source", "reason", "state", "le", "sink", "sender", "what", "run", "to",
+    }  # fmt: skip
 
 
 @needs_promtool
@@ -176,7 +178,7 @@ def test_promtool_finds_nothing_wrong_with_the_exposition():
 def test_before_there_is_a_plan_only_what_is_known_is_told():
     told = scraped(World())
     gauges = {name for name, _ in told if not name.startswith(("headgate_replans", "headgate_tuples"))}
-    assert gauges == {"headgate_slots", "headgate_disk_trouble", "headgate_alarms"}
+    assert gauges == {"headgate_slots", "headgate_disk_trouble", "headgate_alarms", "headgate_run_info"}
     assert told["headgate_tuples_lost_total", ()] == 0
 
 

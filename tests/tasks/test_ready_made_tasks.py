@@ -482,6 +482,18 @@ class TestCollectToFile:
         self.collected([(1, "a")], task)
         assert (tmp_path / "rows-task-7.jsonl").read_text() == '[1,"a"]\n'
 
+    @pytest.mark.parametrize("torn", ['{"id', "5"])
+    def test_a_line_that_somebody_else_left_torn_is_ended_first(self, tmp_path: Path, torn: str) -> None:
+        path = tmp_path / "rows"
+        path.write_text(f"1\n{torn}")
+        task = CollectToFile(str(path))
+        task.open(context(tmp_path))
+        task(2)
+        with path.open("a") as other:
+            other.write(torn)
+        self.collected([3, 4], task)
+        assert path.read_text() == f"1\n{torn}\n2\n{torn}\n3\n4\n"
+
     def test_a_row_without_the_key_writes_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "rows"
         task = CollectToFile(str(path), key="id")

@@ -132,6 +132,10 @@ class LiveSource(ABC, Generic[Given]):
         """When this row came (UTC, seconds), if it says so; None: when it was taken. Latency counts from then."""
         return None
 
+    def durable(self, rows: int) -> None:
+        """So many rows, of all that `poll` has given since it was opened, are on the VM's disk or were refused: confirm
+        them to whoever sent them. Called after `poll`, in the same thread."""
+
 
 class Window(ABC, Generic[Key, In, Out]):
     """A task that buffers rows in panes, one for each key, and fires a pane as a whole: join, window, batch.

@@ -16,10 +16,11 @@ from typing import Any, Literal, TextIO, TypeVar, get_args
 
 import click
 
-from headgate.topology_runtime.wording import significant
+from headgate.topology_runtime.wording import UNSEEN, one_line, significant, visible
 
 Format = Literal["table", "json", "jsonl", "csv"]
 FORMATS = get_args(Format)
+UTF8 = ("utf-8", "utf8")
 WIDE = 10_000  # characters, as if a terminal had no end
 
 FILE = click.Path(path_type=Path)  # the type of options that name a file or a folder
@@ -41,7 +42,9 @@ def format_options(command: F) -> F:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """JSON without NaN or infinity: an undefined number must be null, not text no reader knows."""
-    return json.dumps(value, allow_nan=False, ensure_ascii=False, indent=indent)
+    ascii_only = (sys.stdout.encoding or "ascii").lower() not in UTF8
+    text = json.dumps(value, allow_nan=False, ensure_ascii=ascii_only, indent=indent)
+    return UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def emit(output: Format, document: Mapping[str, Any], rows: Sequence[Row], title: str = "") -> None:
@@ -62,7 +65,7 @@ def answer(
 ) -> None:
     """Print `words` for people, else `document` with its schema, or its `rows` (default: itself)."""
     if output == "table":
-        click.echo(words)
+        click.echo(visible(words))
     else:
         emit(output, {"schema": schema, **document}, [document] if rows is None else rows)
 
@@ -131,7 +134,7 @@ def _cell(value: Any, exact: bool = False) -> str:
         return significant(value)
     if isinstance(value, Mapping | list | tuple):
         return to_json(value)
-    return str(value)
+    return visible(str(value)) if exact else one_line(str(value))
 
 
 # ── On stderr how far a long wait is ────────────────────────────────────────────────────────────────────

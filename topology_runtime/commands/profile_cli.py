@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Bars, Format, emit, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.wording import counted, significant
@@ -41,15 +42,13 @@ def _counts(context: click.Context, option: click.Parameter, value: str | None) 
 )
 @click.option("--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("models"),
               show_default=True, help="The folder of models to write.")  # fmt: skip
-@click.option("--slot-cores", type=click.FloatRange(0.01, 1.0), default=SLOT_CORES, show_default=True)
+@click.option("--slot-cores", type=Number(0.01, 1.0), default=SLOT_CORES, show_default=True)
 @setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
               show_default=True, help="Bytes.")  # fmt: skip
 @click.option(
     "--threads", callback=_counts, metavar="1,2,4", help="Only these counts (default: as the curve demands)."
 )
-@click.option(
-    "--budget", type=click.FloatRange(0.1), metavar="MINUTES", help="Begin no measurement later than this."
-)
+@click.option("--budget", type=Number(0.1), metavar="MINUTES", help="Begin no measurement later than this.")
 @setting(
     "--repeats",
     type=click.IntRange(1, 20),
@@ -60,7 +59,7 @@ def _counts(context: click.Context, option: click.Parameter, value: str | None) 
 @setting(
     "--probe-seconds",
     "seconds",
-    type=click.FloatRange(0.5, 120),
+    type=Number(0.5, 120),
     default=3.0,
     show_default=True,
     help="Of a probe, at least.",

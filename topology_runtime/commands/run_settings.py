@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import FILE
 from headgate.topology_runtime.commands.rare_settings import setting
 from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, DEFAULT_TRIGGERS, TRIGGERS_HELP
@@ -41,11 +42,11 @@ RUN_SETTINGS: dict[str, dict[str, Any]] = {
         "help": "Forecast rises and falls by this season (`headgate lab season learn`).",
     },
     "margin": {
-        "type": click.FloatRange(0, 9), "metavar": "PART",
+        "type": Number(0, 9), "metavar": "PART",
         "help": "Plan for so much more than the rate: 0.05 [optimal: by the models' spread].",
     },
     "sure": {
-        "type": click.FloatRange(0.5, 0.9999), "metavar": "P",
+        "type": Number(0.5, 0.9999), "metavar": "P",
         "help": "Plans shall hold with this probability (0.95), by what is known of their errors.",
     },
     "chaining": {
@@ -54,15 +55,15 @@ RUN_SETTINGS: dict[str, dict[str, Any]] = {
     },
     "hide_keys": {"is_flag": True, "help": "Report only the range of a hot key, not the key."},
     "gap": {
-        "type": click.FloatRange(0, 10_000), "default": 1.0, "show_default": True, "metavar": "MS",
+        "type": Number(0, 10_000), "default": 1.0, "show_default": True, "metavar": "MS",
         "help": "How long rows may wait in a buffer, unless a latency constraint says otherwise.",
     },
     "profile_spare": {
-        "type": click.FloatRange(0, 60), "default": 0.0, "metavar": "MINUTES",
+        "type": Number(0, 60), "default": 0.0, "metavar": "MINUTES",
         "help": "Of each hour, to profile tasks in spare slots, on copies of rows [none].",
     },
     "drain_timeout": {
-        "type": click.FloatRange(0, 7 * 86400), "default": 0.0, "metavar": "S",
+        "type": Number(0, 7 * 86400), "default": 0.0, "metavar": "S",
         "help": "A run that ends waits so long at most; rows not done are left [as long as rows get done].",
     },
     "trace_keep": {

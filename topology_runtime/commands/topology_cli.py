@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Format, answer, emit, format_options, write_table
 from headgate.topology_runtime.wording import counted
 
@@ -40,7 +41,7 @@ def validate(topology: str, output: Format, runs: bool) -> None:
 @click.command()
 @click.argument("topology", metavar="TOPOLOGY")
 @format_options
-@click.option("--rate", type=float, default=1.0, help="Input rate in rows/s (default: 1).")
+@click.option("--rate", type=Number(), default=1.0, help="Input rate in rows/s (default: 1).")
 def show(topology: str, output: Format, rate: float) -> None:
     """Tasks and edges with their rates at an input rate (GetRate)."""
     from headgate.topology_runtime.api.loading import load

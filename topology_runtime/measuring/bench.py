@@ -19,6 +19,7 @@ from headgate.topology_runtime.api.topology import Edge, Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.collected_rows import Killed
 from headgate.topology_runtime.measuring.measuring_slots import Quotas
+from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.platform.processes import rss_bytes_of_all
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.testing.run_results import failed_row
@@ -101,7 +102,7 @@ class WatchedRig(Rig):
             return sum(self.count(task.name, mt.SOURCE_EMITTED) for task in self.topology.sources)
 
         for _ in range(2):  # the first is late for what was emitted while it was on its way
-            self.send("committed", Schedule(time.time_ns(), ((0.0, 0.0),), base=float(emitted())))
+            self.send("committed", Schedule(wall_ns(), ((0.0, 0.0),), base=float(emitted())))
             self.watch(QUIET_S)
             self.until(lambda: self.done() >= emitted(), seconds, "finish what was offered")
         return emitted()

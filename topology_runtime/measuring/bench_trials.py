@@ -19,6 +19,7 @@ from headgate.topology_runtime.latency.latency_buckets import BUCKETS, percentil
 from headgate.topology_runtime.measuring.bench import FAST_TPS, Bench, WatchedRig
 from headgate.topology_runtime.measuring.machine_speed import SpeedMeter, SpeedSource
 from headgate.topology_runtime.measuring.profile_steps import Probe, growth, steady_from
+from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.platform.processes import rss_bytes_of_all
 from headgate.topology_runtime.rates.schedule import NS, Schedule
 from headgate.topology_runtime.stability.trial_evidence import (
@@ -82,7 +83,7 @@ class OfferedLoad:
         used = bench.desired is not None and bench.desired.schedule is not None
         given = bench.quiet(QUIET_S) if used else 0
         self._bench, self._done_before, self._sinks = bench, bench.done(), bench.sinks()
-        self._schedule = Schedule(time.time_ns(), ((0.0, rate_tps),), base=float(given))
+        self._schedule = Schedule(wall_ns(), ((0.0, rate_tps),), base=float(given))
         bench.send("committed", self._schedule)
 
     def watch_until(self, t_s: float) -> float:
@@ -90,7 +91,7 @@ class OfferedLoad:
         queues = []
         for left in range(LOOKS - 1, -1, -1):
             self._bench.watch(max(0.0, t_s - BIN_S * left / LOOKS - self._now_s()))
-            offered, done = self._rows(time.time_ns())
+            offered, done = self._rows(wall_ns())
             queues.append(offered - done)
         return max(0.0, fmean(queues))
 
@@ -98,13 +99,13 @@ class OfferedLoad:
         latencies = [0] * BUCKETS
         for sink in self._sinks:
             latencies = [a + b for a, b in zip(latencies, self._bench.latencies(sink), strict=True)]
-        now_ns = time.time_ns()
+        now_ns = wall_ns()
         offered, done = self._rows(now_ns)
         t_s = (now_ns - self._schedule.start_ns) / NS
         return LoopReading(t_s, offered, done, self._bench.cpu_s, tuple(latencies))
 
     def _now_s(self) -> float:
-        return (time.time_ns() - self._schedule.start_ns) / NS
+        return (wall_ns() - self._schedule.start_ns) / NS
 
     def _rows(self, now_ns: int) -> tuple[float, int]:
         offered = self._schedule.offered(now_ns) - self._schedule.base

@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -23,7 +24,6 @@ from headgate.topology_runtime.errors import Conflict
 from headgate.topology_runtime.packages import package_archive as archive
 from headgate.topology_runtime.packages.package_archive import Reading
 from headgate.topology_runtime.packages.package_manifest import DIGEST, BadPackage, PackageManifest
-from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.platform.disk import sync_directory
 
 PACKAGE, CODE, PARTS, NEW = "package.tar", "code", "parts", "new-"
@@ -170,7 +170,7 @@ class PackageStore:
         if len(others) < PARTS_MOST:
             return
         oldest = min(others, key=lambda part: part.stat().st_mtime_ns)
-        if wall_ns() - oldest.stat().st_mtime_ns < IDLE_NS:
+        if time.time_ns() - oldest.stat().st_mtime_ns < IDLE_NS:
             raise Conflict(
                 f"{PARTS_MOST} packages are coming already", hint="wait until one of them is there"
             )
@@ -222,7 +222,9 @@ class PackageStore:
         )
         spare = [(at_ns, digest) for at_ns, digest in used if digest not in kept]
         gone = [
-            digest for n, (at_ns, digest) in enumerate(spare) if n >= KEPT_MOST or wall_ns() - at_ns > KEPT_NS
+            digest
+            for n, (at_ns, digest) in enumerate(spare)
+            if n >= KEPT_MOST or time.time_ns() - at_ns > KEPT_NS
         ]
         for digest in gone:
             self._sound.pop(digest, None)
@@ -230,7 +232,7 @@ class PackageStore:
             os.replace(self.folder / digest, doomed)
             shutil.rmtree(doomed)
         for part in (self.folder / PARTS).iterdir():
-            if part.name not in self._coming and wall_ns() - part.stat().st_mtime_ns > KEPT_NS:
+            if part.name not in self._coming and time.time_ns() - part.stat().st_mtime_ns > KEPT_NS:
                 part.unlink()
         return gone
 

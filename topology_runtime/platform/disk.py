@@ -69,6 +69,18 @@ def write_whole(path: Path, data: bytes) -> None:
     os.replace(new, path)
 
 
+def append_whole(fd: int, data: bytes) -> None:
+    """At the end of a file of one writer, opened to append: all of it, or OSError and nothing, so that what follows is
+    readable."""
+    size, left = os.fstat(fd).st_size, memoryview(data)
+    try:
+        while left:
+            left = left[os.write(fd, left) :]
+    except OSError:
+        os.ftruncate(fd, size)
+        raise
+
+
 def write_private(path: Path, data: bytes, mode: int = 0o600, over: bool = True) -> None:
     """Whole and on the disk, with its mode from the first byte on. over: in place of another one, else FileExistsError.
     Raises OSError."""

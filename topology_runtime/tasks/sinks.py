@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -18,31 +19,41 @@ _encode = msgspec.json.Encoder().encode
 class CollectToFile:
     """Appends each row (or its `key`: a position or a field's name) as a line of JSON to `path`.
 
-    Threads and processes may share one file: O_APPEND keeps their lines apart. With `path` absent each
-    thread writes `rows-<task>-<thread>.jsonl` in the task's own folder. A row that is replayed is
-    there twice."""
+    Threads and processes may share one file: O_APPEND keeps their lines apart, and a line that a full disk or a
+    kill cut short is ended before the next one. With `path` absent each thread writes
+    `rows-<task>-<thread>.jsonl` in the task's own folder. A row that is replayed is there twice."""
 
     def __init__(self, path: str | None = None, key: str | int | None = None) -> None:
         self._path = path
         self._key = key
-        self._fd = -1
+        self._fd = self._reading = -1
+        self._end = 0  # of the file after this thread's last line
 
     def open(self, context: Context) -> None:
         path = self._path or os.path.join(context.directory, f"rows-{context.task}-{context.thread}.jsonl")
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        if stat.S_ISREG(os.fstat(self._fd).st_mode):
+            self._reading = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def __call__(self, row: Any) -> Any:
         value = row if self._key is None else row[self._key]
         line = _encode(value) + b"\n"
+        if self._reading >= 0:
+            end = os.lseek(self._fd, 0, os.SEEK_END)
+            if end and end != self._end and os.pread(self._reading, 1, end - 1) != b"\n":
+                line = b"\n" + line  # the last one is torn
+            self._end = end + len(line)
         written = os.write(self._fd, line)
         if written != len(line):
+            if self._reading >= 0 and os.lseek(self._fd, 0, os.SEEK_END) == self._end - len(line) + written:
+                os.ftruncate(self._fd, self._end - len(line))  # half a number is a number, too
             raise OSError(f"{self._path}: wrote {written} of {len(line)} bytes")  # a full disk
         return row
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        for fd in {self._fd, self._reading} - {-1}:
+            os.close(fd)
+        self._fd = self._reading = -1
 
 
 # ── Writes rows to files in batches, each file whole or not there ───────────────────────────────────────

@@ -17,7 +17,13 @@ from itertools import islice
 
 import msgspec
 
-from headgate.topology_runtime.platform.disk import DiskTroubles, open_plain, text_of, write_note
+from headgate.topology_runtime.platform.disk import (
+    DiskTroubles,
+    append_whole,
+    open_plain,
+    text_of,
+    write_note,
+)
 from headgate.topology_runtime.wire.dead_letter_messages import DeadLetter, weighed
 
 FOLDER = "letters"
@@ -65,12 +71,13 @@ class LettersKept:
     def _write(self, line: bytes) -> None:
         if self._fd < 0 or self._size >= PART_BYTES:
             self._next()
-        self._size += os.write(self._fd, line)
+        append_whole(self._fd, line)
+        self._size += len(line)
 
     def _next(self) -> None:
         os.makedirs(self._folder, exist_ok=True)
         path = os.path.join(self._folder, "-".join(map(str, (*self._who, self._number))))
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._size = fd, 0

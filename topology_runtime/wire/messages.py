@@ -169,9 +169,11 @@ class FinishedKept(msgspec.Struct, frozen=True, tag="finished_kept"):
 
 
 class ClockOff(msgspec.Struct, frozen=True, tag="clock"):
-    """Add so much to this machine's UTC to have the controller's."""
+    """Add so much to this machine's monotonic clock to have the controller's UTC. offset_ns: to its own UTC, for
+    workers of before, who go by that."""
 
     offset_ns: int
+    ahead_ns: int | None = None
 
 
 class Token(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -364,6 +366,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     usd_per_hour: float = 0.0
     workers_as: str = ""  # whom its workers run as: "own (2040000001)", "agent (1000)"
     bandwidth_mbps: float = 0.0  # of its link, Mbit/s each way; 0: as the controller was told of this VM
+    address: str = ""  # where others reach its workers, as hosts; none: it does not say
 
 
 class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
@@ -455,6 +458,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     )  # its UTC is so many ns behind the controller's, ± so many; (0, 0): unknown
     profiles: tuple[ProfileAt, ...] = ()  # that run here
     keys: tuple[KeysSeen, ...] = ()  # of its threads
+    run: str = ""  # that this is of
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.topology_runtime.wording import counted
+from headgate.topology_runtime.wording import counted, visible
 
 NS = 1_000_000_000
 MARK = b"\x1e"  # no text has it, or it is a part of one
@@ -136,13 +136,6 @@ class LineBudget:
 
 
 # ── As people see them ──────────────────────────────────────────────────────────────────────────────────
-
-_UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-
-
-def visible(text: str) -> str:
-    """Without anything that moves a terminal's cursor, or turns text round: such a character is shown as `\\x1b`."""
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def prefix(line: Mapping[str, Any]) -> str:

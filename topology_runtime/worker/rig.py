@@ -19,6 +19,7 @@ from headgate.topology_runtime.api.topology import KEY_RANGES, Topology
 from headgate.topology_runtime.errors import EnactmentFailed
 from headgate.topology_runtime.keys.worker_keys import WorkerKeys, handing
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+from headgate.topology_runtime.platform import clock
 from headgate.topology_runtime.platform import processes as proc
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire import channels
@@ -146,7 +147,7 @@ class Rig:
 
     def offer(self, steps: Sequence[tuple[float, float]], period_s: float = 0.0) -> None:
         """Routes in force and the sources' schedule from now on."""
-        self.send("committed", Schedule(time.time_ns(), tuple(steps), period_s))
+        self.send("committed", Schedule(clock.wall_ns(), tuple(steps), period_s))
 
     def emit(self, rate_tps: float, seconds: float) -> int:
         """Offer a rate for so long, or until half of those rows are emitted where the machine is slow, and drain; how
@@ -313,6 +314,7 @@ class Rig:
                 continue
             worker.peer = peer
             if isinstance(message, m.WorkerHello):
+                self._channel.send(peer, m.ClockOff(0, clock.HERE.ahead_ns))
                 worker.endpoint = worker.endpoint or self.through(message.slot.number, message.endpoint)
             else:
                 worker.report = message

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Format, emit, format_options, to_json
 from headgate.topology_runtime.errors import Infeasible, InvalidInput, UsageError
 from headgate.topology_runtime.wording import counted, did_you_mean, significant
@@ -25,7 +26,7 @@ SCHEMA = "headgate/placement/v1"
 @click.option(
     "--algorithm", default="refined", metavar="task-level|top-down|refined|optimal", show_default=True
 )
-@click.option("--search-seconds", "seconds", type=click.FloatRange(0.01, 86_400), default=20.0, show_default=True,
+@click.option("--search-seconds", "seconds", type=Number(0.01, 86_400), default=20.0, show_default=True,
               help="For optimal: the best found in so long, with its gap.")  # fmt: skip
 @click.option("--regroup", is_flag=True, help="If tasks do not fit, cut groups into finer ones that do.")
 @click.option("--generate", type=int, metavar="SEED", help="Print a random problem of the paper's class.")

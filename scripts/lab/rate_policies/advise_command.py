@@ -164,7 +164,8 @@ def of_prometheus(options: dict[str, Any], output: Format) -> None:
     began_s = time.time() - options["past"]
     advisor = advisor_of(options)
     follower = ServerFollower(server, asked, advisor, began_s, lambda text: click.echo(text, err=True))
-    said = follower.ask(time.time())
+    now_s = time.time()
+    said = follower.ask(now_s)
     source = {"prometheus": server.url, "query": options["query"], "step_s": options["step"]}
     if options["once"]:
         if not said:
@@ -173,24 +174,34 @@ def of_prometheus(options: dict[str, Any], output: Format) -> None:
                 cause=follower.trouble or "no value",
                 hint="--past S, or another --query",
             )
+        source["value_age_s"] = age_s = round(follower.age_s(now_s), 3)
+        if follower.stale(now_s):
+            raise InvalidInput(
+                f"the last value is {age_s:,.0f} s old: nothing is advised",
+                cause="what is offered now is not known",
+                hint="see why the query gives nothing newer, or a larger --step",
+            )
         return tell_all(output, source, advisor, said, follower.began_s)
-    tell(output, said, follower.began_s)
+    tell(output, said, follower.began_s, now_s)
     began_s = time.monotonic()
     while options["seconds"] is None or time.monotonic() - began_s < options["seconds"]:
         time.sleep(follower.wait_s)
-        tell(output, follower.go_on(time.time()), follower.began_s)
+        now_s = time.time()
+        tell(output, follower.go_on(now_s), follower.began_s, now_s)
 
 
 # ── what is printed ─────────────────────────────────────────────────────────────────────────────
 
 
-def row_of(advice: Advice, began_s: float | None) -> dict[str, Any]:
-    """A line for programs. began_s: UTC of second 0, where it is known."""
+def row_of(advice: Advice, began_s: float | None, now_s: float | None = None) -> dict[str, Any]:
+    """A line for programs. began_s: UTC of second 0, now_s: of this one, where they are known."""
+    age_s = None if began_s is None or now_s is None else round(max(0.0, now_s - began_s - advice.at_s), 3)
     plan = advice.plan
     return {
         "schema": LINE_SCHEMA,
         "time": utc_iso(round((began_s + advice.at_s) * NS)) if began_s is not None else None,
         "at_s": round(advice.at_s, 3),
+        "value_age_s": age_s,
         "action": advice.action,
         "reason": advice.reason,
         "text": advice.text,
@@ -201,25 +212,27 @@ def row_of(advice: Advice, began_s: float | None) -> dict[str, Any]:
 
 def plan_facts(plan: Plan) -> dict[str, Any]:
     from headgate.controller.models.plans import usd_per_hour
+    from headgate.controller.views.sentences import figure
 
     return {
         "plan": plan.id,
         "rate_tps": round(plan.rate_tps, 3),
-        "predicted_tps": round(plan.prediction.rate_tps, 3),
+        "predicted_tps": figure(plan.prediction.told_tps),
         "slots": plan.slots.used,
         "vms": len(plan.vms),
         "usd_per_hour": usd_per_hour(plan.vms),
     }
 
 
-def tell(output: Format, found: Sequence[Advice], began_s: float) -> None:
+def tell(output: Format, found: Sequence[Advice], began_s: float, now_s: float) -> None:
     """As it comes."""
     for advice in found:
-        row = row_of(advice, began_s)
+        row = row_of(advice, began_s, now_s)
         if output == "jsonl":
             emit_line(row)
         else:
-            click.echo(f"{row['time'][:19]}Z  {advice.reason} → {advice.action}: {advice.text}")
+            age = f" (its value is {row['value_age_s']:.0f} s old)"
+            click.echo(f"{row['time'][:19]}Z  {advice.reason} → {advice.action}: {advice.text}{age}")
 
 
 def tell_all(
@@ -244,6 +257,7 @@ def tell_all(
     click.echo(
         f"\nnow: plan {plan.id} for {significant(facts['rate_tps'], 6)} rows/s, "
         f"{counted(facts['slots'], 'slot')} on {counted(facts['vms'], 'VM')}, ${facts['usd_per_hour']:g} per hour"
+        + (f"; by a value of {source['value_age_s']:.0f} s ago" if "value_age_s" in source else "")
     )
     write_table(task_rows(plan))
 

@@ -70,7 +70,11 @@ SHOWN = (
 @setting("--rate-scale", type=float, metavar="X", help="Instead: rows/s = value × X.")
 @setting("--time-scale", "time_scales", metavar="X,Y", default="1", help="Seconds = time / X; several: each.")
 @setting(
-    "--take", "seconds", type=float, metavar="S", help="Of each file only the first N (default: all of it)."
+    "--take",
+    "seconds",
+    type=float,
+    metavar="S",
+    help="Of each file only the first N (default: all of it).",
 )
 @number("--cut", CUT, "P", "Cut at this percentile.")
 @headroom

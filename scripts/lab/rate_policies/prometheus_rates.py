@@ -236,7 +236,7 @@ class ServerFollower:
         say: Callable[[str], None],
     ) -> None:
         self._server, self._asked, self._advisor, self._say = server, asked, advisor, say
-        self._known_s = self.began_s = self._grid(from_s)
+        self._known_s = self._value_s = self.began_s = self._grid(from_s)
         self._failed = 0
         self.trouble = ""
 
@@ -245,6 +245,14 @@ class ServerFollower:
         """Until it is asked again: twice as long each time that it fails."""
         every_s = self._asked.every_s
         return max(every_s, min(RETRY_MOST_S, every_s * 2.0 ** min(self._failed, 10)))
+
+    def age_s(self, now_s: float) -> float:
+        """How old the newest value is."""
+        return max(0.0, now_s - self._value_s)
+
+    def stale(self, now_s: float) -> bool:
+        """Is it too old to act on?"""
+        return self.age_s(now_s) > (GAP_STEPS + 1) * self._asked.step_s + SAME_S
 
     def go_on(self, now_s: float) -> list[Advice]:
         """What there is to say since the last time; what is wrong is said, and nothing ends it."""
@@ -286,7 +294,7 @@ class ServerFollower:
                 self.began_s = at_s - step_s
             found += self._advisor.hear(at_s - step_s - self.began_s, None)
             found += self._advisor.hear(at_s - self.began_s, rate_tps * self._asked.scale)
-            self._known_s = at_s
+            self._known_s = self._value_s = at_s
         if late:
             found += self._advisor.hear(to_s - self.began_s, None)
             self._known_s = to_s

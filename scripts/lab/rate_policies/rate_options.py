@@ -25,7 +25,14 @@ LIMITS: dict[str, tuple[float, float]] = {
 
 def number(name: str, default: float, letter: str, text: str) -> Callable[[Command], Command]:
     """A setting that is a number and has a default."""
-    return setting(name, type=type(default), default=default, show_default=True, metavar=letter, help=text)
+    return setting(
+        name,
+        type=type(default),
+        default=default,
+        show_default=True,
+        metavar=letter,
+        help=text,
+    )
 
 
 enact_s = number("--enact-s", 1.0, "S", "To bring a plan into force.")

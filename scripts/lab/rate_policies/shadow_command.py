@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headgate.lab.rate_policies.rate_options import check_numbers, chosen_policies, enact_s, machine_s
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Format, emit, emit_line, format_options, write_table
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput
@@ -32,9 +33,7 @@ SHOWN = (
 @click.argument("trace", required=False, type=click.Path(path_type=Path))
 @click.option("--policy", "policies", multiple=True, metavar="P", help="Only these (default: all).")
 @click.option("-f", "--follow", is_flag=True, help="Go on while the run does; the table again and again.")
-@setting(
-    "--every", type=click.FloatRange(1.0), default=10.0, show_default=True, metavar="S", help="… so often."
-)
+@setting("--every", type=Number(1.0), default=10.0, show_default=True, metavar="S", help="… so often.")
 @enact_s
 @machine_s
 @format_options

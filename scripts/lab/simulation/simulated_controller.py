@@ -4,6 +4,7 @@ with the semantics of fsync, and the control network between it and the agents."
 from __future__ import annotations
 
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -73,6 +74,8 @@ class SimController:
         self.disk.unsynced = []
         self.world.clock.say(f"controller starts with {len(self.disk.synced)} records")
         self.loop = Loop(self.world.settings, self.world.submitted, watched=False)
+        self.world.utc = self.world.machine_clock()
+        self.world.utc.carry_on(Path(self.world.directory(), "clock"), fresh=not self.disk.synced)
         records, letters = self.disk.read(shortened=self.lives % 2 == 0), tuple(self.disk.letters)
         self.do(t.Started(records, self.disk.tallies, self.lives, letters))
         self._tick(self.lives)

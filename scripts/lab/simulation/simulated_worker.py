@@ -153,6 +153,8 @@ class SimWorker:
         now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
         sources = [t.source_now() for t in self.threads.values() if isinstance(t, SimSource)]
         self._perform(self.state.on_threads(now, sources))
+        for number, thread in self.threads.items():
+            self.state.on_started_again(number, thread.core.behaviour.started_again)
         if self.alive:
             self._perform(self.state.on_tick(self.world.now_ns))
             self.state.validate()
@@ -227,6 +229,8 @@ class SimWorker:
             self.world.clock.say(f"worker {self.slot} ends {thread.name}")
             self.world.account.ends(thread, self.state)
             thread.end()
+            if thread.dropped:
+                self.state.on_started_again(number, st.ENDED)
 
     def _leave(self, why: str) -> None:
         """The worker exits by itself."""

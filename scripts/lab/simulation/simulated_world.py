@@ -20,7 +20,7 @@ from headgate.controller.execute.end_of_input import EVERY_SOURCE
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.journal_records import Submitted
 from headgate.controller.knowledge.spooled_events import unread
-from headgate.lab.simulation.injected_faults import Faults, Replays
+from headgate.lab.simulation.injected_faults import FailingCode, Faults, Replays
 from headgate.lab.simulation.row_account import KeyedAccount, SimAccount
 from headgate.lab.simulation.simulated_agent import SimAgent
 from headgate.lab.simulation.simulated_controller import Control, Disk, SimController
@@ -39,6 +39,7 @@ from headgate.lab.simulation.simulated_worker import SimWorker
 from headgate.lab.simulation.virtual_time import MS, WALL0_NS, Clock, S
 from headgate.lab.simulation.world_checks import Checks, Liveness
 from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.platform.clock import RunClock
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire import messages as m
 
@@ -53,6 +54,7 @@ MEMORY = "/dev/shm"
 REPLANS_LEAST = 2
 ENDS_S = 240.0  # a run whose sources end does so, after the last fault
 QUIET_S = 5.0
+STEPS, STEPPED_S = 2, 12  # of the machines' clocks in a seed: how many, how late at most
 SILENT_S = 30.0
 LETTERS_LOST = {"lose_vm", "lose_vm_at_move"}  # with the disk of the VM
 SWAPPED, AT_ONCE = 0.4, 0.5  # shares of proposals that swap VMs, of plans that are followed at once
@@ -80,6 +82,11 @@ class SimWorld:
         self.random = r = random.Random(seed)
         self.random64 = lambda: r.getrandbits(64)
         self.clock = Clock()
+        self.stepped_ns = 0  # so far the machines' clocks were set
+        self.utc = self.machine_clock()
+        self._steps = random.Random(f"clock steps of {seed}")
+        for _ in range(STEPS):
+            self.clock.at(self._steps.randint(S, STEPPED_S * S), "", self.step_clock)
         self.met: Counter[str] = Counter()  # what happened how often (coverage.py)
         self.name = options.shape or r.choice(DRAWN)
         shape: Shape = SHAPES[self.name]
@@ -118,6 +125,7 @@ class SimWorld:
         self.control = Control(self)
         self.checks = Checks(self)
         self.faults = Faults(self)
+        self.code = FailingCode(self)
         self._letters: dict[bytes, m.DesiredState] = {}
         self.data_ms = r.choice((0.5, 2.0, 20.0))
         self.clock.after_event = self.checks.after_event
@@ -136,7 +144,22 @@ class SimWorld:
 
     @property
     def wall_ns(self) -> int:
+        """UTC as controller, agents and workers go by it."""
+        return self.utc.wall_ns()
+
+    @property
+    def passed_ns(self) -> int:
+        """UTC if nobody had set a clock: by it rows are due."""
         return WALL0_NS + self.clock.now_ns
+
+    def machine_clock(self) -> RunClock:
+        """That of a process which starts now."""
+        return RunClock(lambda: self.clock.now_ns, lambda: self.passed_ns + self.stepped_ns)
+
+    def step_clock(self) -> None:
+        """Somebody sets the clock of all machines."""
+        self.stepped_ns += self._steps.choice((-7200, -3600, -1, 1, 3600)) * S
+        self.met["clock steps"] += 1
 
     def later(self, delay_ns: int, do: Callable[[], None]) -> None:
         self.clock.at(self.clock.now_ns + delay_ns, "", do)
@@ -209,6 +232,7 @@ class SimWorld:
         number = r.choice(FAULTS) if self.options.faults is None else self.options.faults
         self.faults.plan(S + int(FIRST_FAULT_S * S), S + int((FAULTS_END_S - 0.5) * S), number)
         self.letters.plan()
+        self.code.plan(S + int(FIRST_FAULT_S * S), S + int((FAULTS_END_S - 0.5) * S))
         end_ns = S + int(FAULTS_END_S * S)
         for n in range(REPLANS_LEAST + 1):
             at_ns = S + int((1.0 + 1.6 * n + r.random()) * S)
@@ -370,7 +394,7 @@ class SimWorld:
         assert schedule is not None
         for task in self.shape.topology.sources:
             partitions = task.static.threads if task.static else 1
-            due = schedule.due(self.wall_ns - 2 * S) // partitions
+            due = schedule.due(self.passed_ns - 2 * S) // partitions
             for partition in range(partitions):
                 read = self.account.of((task.name, partition)).read
                 if read < due:

@@ -50,7 +50,8 @@ class Checks:
                 for gap in [gap for gap in apart if gap.thread == record.thread]:
                     self.world.account.given_up(gap)
         self._folded = len(synced)
-        if self.durable.held_dead:
+        gone = self.durable.state_lost and self.world.controller.loop.knowledge.members.gone()
+        if self.durable.held_dead or gone:
             self.world.tallies.states_lost += 1
             self.world.met["VMs held dead"] += 1
 
@@ -231,7 +232,7 @@ class Liveness:
         most_ns = int((STILL_S + world.shape.calm_s) * S + world.options.queue_ms * MS)
         schedule = world.offer
         assert schedule is not None
-        due = schedule.due(world.wall_ns - most_ns)
+        due = schedule.due(world.passed_ns - most_ns)
         for task in world.shape.topology.sources:
             partitions = task.static.threads if task.static else 1
             for partition in range(partitions):
@@ -241,6 +242,10 @@ class Liveness:
                 if done != self._moved.get(place, (-1, 0))[0]:
                     self._moved[place] = done, world.now_ns
                 still_ns = world.now_ns - self._moved[place][1]
+                early = known.read - schedule.due(world.passed_ns) // partitions
+                assert world.arriving or early <= schedule.highest_tps, (
+                    f"{early} rows of {place} are read before they are due"
+                )
                 late = known.prefix < due // partitions
                 assert not late or still_ns < most_ns, (
                     f"{done} rows of {place} are finished and no more in {still_ns / S:.1f} s without a fault"

@@ -227,10 +227,10 @@ def test_not_ready_without_ones_own_name_in_the_state() -> None:
     assert state(desired(threads, [at(ME, 1)])).ready
 
 
-def test_not_ready_while_a_thread_has_failed_or_a_peer_is_away() -> None:
+def test_ready_when_all_threads_are_here_though_one_fails_and_all_peers_have_answered() -> None:
     mind = state(desired([thread(1)], [at(ME)]))
     mind.on_threads([ThreadStatus(1, failed="ImportError: no")], [])
-    assert not mind.ready
+    assert mind.ready
     assert not state(desired([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, endpoint="")])).ready
 
 
@@ -626,3 +626,13 @@ def test_peers_on_other_vms_are_asked_every_second_and_their_silence_is_told() -
     mind.on_link(FAR, up=False)
     assert of(s.AskPeer, mind.on_tick(21 * S)) == [], "questions would pile up"
     mind.validate()
+
+
+def test_a_thread_that_started_again_has_all_rows_sent_again_once() -> None:
+    mind = state(desired([thread(1)], [at(ME)]))
+    mind.on_started_again(1, 0)
+    assert not of(s.Fault, mind.on_tick(S)) and not mind.losses
+    mind.on_started_again(1, 1)
+    assert len(of(s.Fault, mind.on_tick(S))) == 1 and mind.losses == 1, "peers are told of it"
+    mind.on_started_again(1, 1)
+    assert not of(s.Fault, mind.on_tick(100 * S)) and mind.losses == 1

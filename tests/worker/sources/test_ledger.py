@@ -126,7 +126,9 @@ def test_before_anything_is_measured_a_root_has_thirty_seconds() -> None:
     assert replay(ledger, S) is not None
 
 
-@pytest.mark.parametrize(("latency_ms", "deadline_s"), [(1, 3.0), (500, 3.0), (4_000, 16.0), (20_000, 60.0)])
+@pytest.mark.parametrize(
+    ("latency_ms", "deadline_s"), [(1, 30.0), (500, 30.0), (20_000, 80.0), (200_000, 600.0)]
+)
 def test_deadlines_follow_what_was_measured(latency_ms: int, deadline_s: float) -> None:
     ledger = measured(latency_ms * MS)
     root = ledger.begin([1], 0, 2000 * S)
@@ -136,21 +138,22 @@ def test_deadlines_follow_what_was_measured(latency_ms: int, deadline_s: float) 
 def test_a_lost_root_is_sent_again_once_later_ones_are_done() -> None:
     ledger = measured(10 * MS)
     lost = send(ledger, 1, 1000 * S)
-    ledger.expire(1004 * S)
-    assert replay(ledger, 1004 * S) is None, "nothing shows that it is lost: all may be late"
-    ledger.ack(Ack(key(send(ledger, 1, 1001 * S)), ID), 1004 * S)
-    ledger.expire(1004 * S)
-    assert replay(ledger, 1004 * S) is lost
+    ledger.expire(1031 * S)
+    assert replay(ledger, 1031 * S) is None, "nothing shows that it is lost: all may be late"
+    ledger.ack(Ack(key(send(ledger, 1, 1001 * S)), ID), 1031 * S)
+    ledger.expire(1031 * S)
+    assert replay(ledger, 1031 * S) is lost
 
 
-def test_a_slot_that_is_seconds_slower_than_another_makes_no_replays() -> None:
+@pytest.mark.parametrize("slower_s", [2, 25])
+def test_a_slot_that_is_seconds_slower_than_another_makes_no_replays(slower_s: int) -> None:
     """No fault, only load: every second row takes the long way, through queues that were not there before."""
     ledger = measured(10 * MS)
     ledger.window_rows = 100_000
     now_ns, waiting = 1000 * S, []
-    for n in range(300):
+    for n in range(2500):
         now_ns += 20 * MS
-        waiting.append((now_ns + (2 * S if n % 2 else 10 * MS), key(send(ledger, 1, now_ns))))
+        waiting.append((now_ns + (slower_s * S if n % 2 else 10 * MS), key(send(ledger, 1, now_ns))))
         waiting.sort(key=lambda one: one[0])
         while waiting and waiting[0][0] <= now_ns:
             ledger.ack(Ack(waiting.pop(0)[1], ID), now_ns)
@@ -170,7 +173,7 @@ def test_each_expiry_doubles_a_roots_deadline_a_fault_does_not() -> None:
             if replay(ledger, now_ns) is root:
                 break
         waits.append(round((now_ns - started_ns - (l.STANDS_NS << len(waits))) / S))
-    assert waits == [3, 6, 12, 24, 48, 60, 60, 60]
+    assert waits == [30, 60, 120, 240, 480, 600, 600, 600]
     expiries = root.expiries
     ledger.fault()
     assert replay(ledger, now_ns) is root and root.expiries == expiries
@@ -180,27 +183,26 @@ def test_b3_a_queue_longer_than_the_deadline_makes_no_storm_of_replays() -> None
     """Everything takes 20 s, from one moment to the next: late acks count, the deadline learns."""
     ledger = measured(10 * MS)
     ledger.window_rows = 100_000
-    now_ns, waiting, replays = 1000 * S, [], 0
+    now_ns, waiting = 1000 * S, []
     for _ in range(1500):
         now_ns += 100 * MS
         waiting.append((now_ns + 20 * S, key(send(ledger, 1, now_ns))))
         while waiting and waiting[0][0] <= now_ns:
             ledger.ack(Ack(waiting.pop(0)[1], ID), now_ns)
         ledger.expire(now_ns)
-        while (root := replay(ledger, now_ns)) is not None:
-            replays += 1
-            waiting.append((now_ns + 20 * S, key(root)))
-    assert ledger.deadline_ns == l.MOST_DEADLINE_NS, "4 × 20 s, as far as it may"
-    assert replays < 0.3 * 1500
-    before = ledger.replayed
-    for _ in range(500):
-        now_ns += 100 * MS
-        waiting.append((now_ns + 20 * S, key(send(ledger, 1, now_ns))))
-        while waiting and waiting[0][0] <= now_ns:
-            ledger.ack(Ack(waiting.pop(0)[1], ID), now_ns)
+        assert replay(ledger, now_ns) is None
+    assert ledger.deadline_ns == 80 * S, "4 × 20 s"
+
+
+def test_a_queue_that_grows_for_minutes_makes_no_replays() -> None:
+    """Overload alone: a window of rows that takes three minutes, in order."""
+    ledger = Ledger(7, 10_000)
+    now_ns = 1000 * S
+    for root in [send(ledger, 1, now_ns) for _ in range(2_000)]:
+        now_ns += 90 * MS
+        ledger.ack(Ack(key(root), ID), now_ns)
         ledger.expire(now_ns)
         assert replay(ledger, now_ns) is None
-    assert ledger.replayed == before
 
 
 def test_while_nothing_is_done_roots_are_sent_again_more_and_more_rarely() -> None:
@@ -216,14 +218,14 @@ def test_while_nothing_is_done_roots_are_sent_again_more_and_more_rarely() -> No
         while (root := replay(ledger, now_ns)) is not None:
             again.append((root.sequence, now_ns))
     assert min(now_ns for _, now_ns in again) >= 1020 * S
-    assert all(4 <= sum(sequence == root.sequence for sequence, _ in again) <= 8 for root in roots), (
+    assert all(3 <= sum(sequence == root.sequence for sequence, _ in again) <= 8 for root in roots), (
         "each may be lost"
     )
     ledger.ack(Ack(key(roots[-1]), ID), now_ns)
     again.clear()
-    for tenth in range(600):
-        ledger.expire(now_ns + tenth * S // 10)
-        while (root := replay(ledger, now_ns + tenth * S // 10)) is not None:
+    for second in range(1, 1000):
+        ledger.expire(now_ns + second * S)
+        while (root := replay(ledger, now_ns + second * S)) is not None:
             again.append((root.sequence, now_ns))
     assert sorted(sequence for sequence, _ in again) == [root.sequence for root in roots[:-1]], (
         "what is not there now was lost"
@@ -263,8 +265,8 @@ def test_kept_rows_are_not_in_the_window_and_have_no_short_deadline() -> None:
     assert replay(ledger, 1100 * S) is None
     ledger.ack(Ack(key(root), 0, -5), 1100 * S)
     assert ledger.room() == 10
-    ledger.expire(1124 * S)
-    assert replay(ledger, 1124 * S) is root, "kept no more, not done: its deadline runs again"
+    ledger.expire(1151 * S)
+    assert replay(ledger, 1151 * S) is root, "kept no more, not done: its deadline runs again"
 
 
 def test_too_many_kept_rows_stop_the_source() -> None:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.topology_runtime.errors import BadRow
-from headgate.topology_runtime.platform.clock import wall_of_monotonic_ns
+from headgate.topology_runtime.platform import clock
 from headgate.topology_runtime.wire.channels import encode
 from headgate.topology_runtime.wire.messages import Frame, WireFrame
 from headgate.topology_runtime.worker.rows import row_runs as r
@@ -38,7 +38,7 @@ def written(frame: Frame, bad_rows: BadRows, random64: Callable[[], int]) -> lis
         return [
             data for part in _parts(frame, bad_rows, random64) for data in written(part, bad_rows, random64)
         ]
-    utc_ns = wall_of_monotonic_ns()
+    utc_ns = clock.HERE.ahead_ns
     bare = replace(frame, rows=[], filled_ns=frame.filled_ns + utc_ns, flushed_ns=frame.flushed_ns + utc_ns)
     return [encode(WireFrame(bare, shape, msgspec.Raw(body)))]
 
@@ -105,7 +105,7 @@ def read(message: WireFrame) -> Frame | None:
         return None
     if not r.fits(frame):
         return None
-    utc_ns = wall_of_monotonic_ns()
+    utc_ns = clock.HERE.ahead_ns
     frame.filled_ns -= utc_ns
     frame.flushed_ns -= utc_ns
     return frame

@@ -9,7 +9,7 @@ Pure: events in, instructions out; worker_process.py performs them, the simulato
  4. A peer of a higher incarnation replaces the old one; what was open on the way to it is sent again.
     So it is when new routes lead away from a worker that is no more. Only a desired state names an
     incarnation; who is not named, or is named no more, is not heard.
- 5. READY: every desired thread of this slot is here, and every other worker answered a ping.
+ 5. READY: every desired thread of this slot is here, built or not, and every other worker answered a ping.
  6. A worker whose threads have all ended and that has none desired leaves.
  7. What was on its way over a link is lost when the link breaks, and so is what was refused because its
     sender was not named yet. Both are counted as losses, once the link is back or the sender named, and
@@ -44,6 +44,7 @@ CALM_NS = 10 * NS  # without losses: the next one is told at once, and the pause
 STRANGERS_MOST = 256  # slots without a thread that are remembered, of whose workers data was refused
 PLACES_MOST = 1 << 16  # threads of all plans so far whose slots are remembered
 
+ENDED = 1 << 30  # instead of how often a thread started again
 ENDED_KEPT = 10_000  # threads that have ended are remembered, or they might be started again
 
 
@@ -146,6 +147,7 @@ class WorkerState:
     said: dict[Slot, Said] = field(default_factory=dict)  # by the workers that are named
     round: int = 0  # of our questions
     emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round started when it was empty
+    started_again: dict[int, int] = field(default_factory=dict)  # thread → how often it forgot what it had
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
     _others: frozenset[Slot] = frozenset()  # slots of the workers that it waits for
@@ -242,6 +244,12 @@ class WorkerState:
         before, out = self.round, self._end_some()
         return out + (self._ask() if self.round > before else [])
 
+    def on_started_again(self, thread: int, times: int) -> None:
+        """A thread forgot what it had, so often by now, or ended with it: rows that it kept are to come again."""
+        if times > self.started_again.get(thread, 0):
+            self.started_again[thread] = times
+            self._lose(f"thread {thread} {'ended with rows' if times == ENDED else 'started again'}")
+
     def on_tick(self, now_ns: int) -> list[Instruction]:
         """Ask the peers that have not answered, or not heard of all losses; leave when there is nothing to
         do. `now_ns`: monotonic."""
@@ -268,9 +276,8 @@ class WorkerState:
         if self.desired is None or self.orders is None:
             return False
         here = all(t.thread in self.threads or t.thread in self.ended for t in self._mine)
-        failed = any(now.failed for now in self.threads.values())
         reached = all(self._reached(slot) for slot in self._others)
-        return here and not failed and self.orders.started and reached
+        return here and self.orders.started and reached
 
     def fenced(self, slot: Slot, incarnation: int) -> bool:
         """Is this the word of a worker that has been replaced, or that no desired state has named?"""

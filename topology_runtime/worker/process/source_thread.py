@@ -16,6 +16,7 @@ from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.containment import explained
 from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.messages import SourceStatus
+from headgate.topology_runtime.worker.calls.attempts import users_line
 from headgate.topology_runtime.worker.calls.batches import rows_read
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.process.task_thread import SAID_MOST, TaskThread, ThreadWork
@@ -39,7 +40,7 @@ def times_of(source: LiveSource, rows: Sequence[Any], now_ns: int) -> tuple[list
             if told_s is None:
                 continue
             old_s = now_ns / NS - float(told_s)
-        except Exception as error:  # user code: the row is taken all the same
+        except BaseException as error:  # user code: the row is taken all the same
             wrong = f"came() raised {type(error).__name__}: {error}"
             continue
         if not math.isfinite(old_s) or old_s > OLDEST_S:
@@ -70,6 +71,7 @@ class SourceWork(ThreadWork):
         self._times_wrong = False  # said once
         self._waited_at = -1
         self._arrived_ns = 0  # when a row came last (monotonic)
+        self._polled = self._told_durable = 0  # rows that it gave; of which it knows that the disk has them
         self._over = False  # no row will come any more
         self._missing = -1, 0  # a position that was given before and is not given again, and since when
 
@@ -197,6 +199,7 @@ class SourceWork(ThreadWork):
             return
         with self.thread.watch.calling(mt.READ):
             events = self.thread.logic.poll(limit)
+            self._polled += len(events)
             times, wrong = times_of(self.thread.logic, events, wall_ns())
             if wrong and not self._times_wrong:
                 self._times_wrong = True
@@ -205,13 +208,22 @@ class SourceWork(ThreadWork):
             with self._to_disk():
                 for _, refused in spool.append(events, times):
                     self._say(f"an event was left out: {refused}")
+        self._tell_durable(spool)
+
+    def _tell_durable(self, spool: Spool) -> None:
+        if self._polled == self._told_durable or spool.waiting:
+            return
+        with self.thread.watch.calling(mt.READ):
+            self.thread.logic.durable(self._polled)
+        self._told_durable = self._polled
 
     def _takes(self, spool: Spool) -> bool:
         """Has the disk taken all that was read, and has it room for more?"""
         with self._to_disk():
             spool.accept()
-            return True
-        return False
+        if not spool.waiting:
+            self._tell_durable(spool)
+        return not spool.waiting
 
     def _take_arrivals(self) -> None:
         """Rows that have come, into the spool; asked for often while they come."""
@@ -232,8 +244,8 @@ class SourceWork(ThreadWork):
         except Exhausted:
             self._over = True
             return
-        except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(explained(error))
+        except BaseException as error:  # user code: said in the worker's log, tried again
+            self._say(explained(error) + users_line(error))
             source.quiet_until_ns = now_ns + RETRY_NS
             return
         self._read_again()
@@ -266,8 +278,8 @@ class SourceWork(ThreadWork):
                 source.exhausted = True
                 self.host.changed()
                 return rows
-        except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(explained(error))
+        except BaseException as error:  # user code: said in the worker's log, tried again
+            self._say(explained(error) + users_line(error))
             source.quiet_until_ns = now_ns + RETRY_NS
             return []
         if given_before:
@@ -321,6 +333,10 @@ class SourceWork(ThreadWork):
             spool.done_below(acked, monotonic_ns())
             if spool.waiting and not (self.source.reading or self.source.leaving):
                 spool.accept()  # a run that ends: what was read is to last
+        try:
+            self._tell_durable(spool)
+        except Exception as error:  # user code: said in the worker's log, tried again
+            self._say(explained(error))
 
     def _count(self) -> None:
         """What came first, then what was read of it, each at one stroke: whoever reads the meter meanwhile sees

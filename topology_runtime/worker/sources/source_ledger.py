@@ -7,9 +7,9 @@ Rules (protocol: Tuples):
  3. A root that misses its deadline is sent again with fresh ids; each expiry doubles its own deadline.
     A fault elsewhere (a dead peer) sends again everything that is open, doubling nothing. A root that
     is only late, because everything queues, is not lost: it is sent again once roots sent half a second
-    later are done, or after five more seconds; after twenty, doubled by each expiry, when nothing was done
-    in the last five: what stands still is not to become more and more.
- 4. Deadline: 30 s until 100 roots are measured, then max(3 s, 4 × p99), 60 s at most: for what no fault tells of
+    later are done; after twenty more seconds, doubled by each expiry, when nothing was done in the last five:
+    what stands still is not to become more and more. Once it has been, and something is done again, after five.
+ 4. Deadline: 30 s until 100 roots are measured, then max(30 s, 4 × p99), 600 s at most: for what no fault tells of
     (faults are told by links and by who is where). It stands still
     while rows of the root are kept by a task.
  5. Rows in flight and not kept stay within the window, and their bytes too, but for a few rows that large ones are
@@ -32,7 +32,7 @@ from typing import Any
 from headgate.topology_runtime.wire.messages import Ack
 
 S = 1_000_000_000
-FIRST_DEADLINE_NS, LEAST_DEADLINE_NS, MOST_DEADLINE_NS = 30 * S, 3 * S, 60 * S
+LEAST_DEADLINE_NS, MOST_DEADLINE_NS = 30 * S, 600 * S
 KEPT_DEADLINE_NS = 600 * S  # a root whose rows are kept: only a lost message can leave it this long
 OVERTAKEN_NS, STUCK_NS = S // 2, 5 * S  # past its deadline: is it lost, or does everything queue?
 STANDS_NS, STANDS_DOUBLED = 20 * S, 8  # the same when nothing was done in STUCK_NS; doubled so often at most
@@ -98,7 +98,7 @@ class Ledger:
         self._replaying: dict[int, int] = {}  # roots sent again, neither done nor kept → their rows
         self._latencies: deque[int] = deque(maxlen=LATENCIES_KEPT)
         self._measured = 0
-        self.deadline_ns = FIRST_DEADLINE_NS
+        self.deadline_ns = LEAST_DEADLINE_NS
         self._newest_done_ns = 0  # when the latest sent of all done roots was sent
         self._last_done_ns = -STUCK_NS  # when one was done last
 
@@ -259,6 +259,8 @@ class Ledger:
         if self._newest_done_ns >= root.sent_ns + OVERTAKEN_NS:
             return True
         moves = now_ns - self._last_done_ns < STUCK_NS
+        if moves and not root.expiries:  # in a queue, behind what is done now
+            return False
         return now_ns >= root.deadline_ns + (
             STUCK_NS if moves else STANDS_NS << min(root.expiries, STANDS_DOUBLED)
         )

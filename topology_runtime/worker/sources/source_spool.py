@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headgate.topology_runtime.errors import BadRow
-from headgate.topology_runtime.platform.disk import open_plain
+from headgate.topology_runtime.platform.disk import append_whole, open_plain
 from headgate.topology_runtime.wire.messages import SpoolLeft
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows import row_values as wire
@@ -209,16 +209,10 @@ class Spool:
             path = os.path.join(self._folder, f"{self.end:020d}.spool")
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(path, flags, 0o644)  # what was in a file of this name was a torn row
-        size = os.fstat(self._fd).st_size
         try:
-            left = data
-            while left:
-                left = left[os.write(self._fd, left) :]
+            append_whole(self._fd, data)
         except OSError:
-            try:
-                os.ftruncate(self._fd, size)
-            finally:
-                self._close_segment()
+            self._close_segment()
             raise
 
     def _close_segment(self) -> None:
