@@ -12,8 +12,15 @@ import click
 class Number(click.FloatRange):
     """As `click.FloatRange`, whose bounds let NaN pass, and infinity where one is missing."""
 
-    def __init__(self, *bounds: float, infinite: bool = False, **more: Any) -> None:
-        super().__init__(*bounds, **more)
+    def __init__(
+        self,
+        min: float | None = None,
+        max: float | None = None,
+        *,
+        min_open: bool = False,
+        infinite: bool = False,
+    ) -> None:
+        super().__init__(min, max, min_open)
         self._infinite = infinite
         if self.min is None and self.max is None:
             self.name = "float"
