@@ -404,7 +404,7 @@ class RunView:
 
     @property
     def done_s(self) -> float:
-        """For how long rows got done: as long as there was an offer, and until the last one where it took long after."""
+        """For how long rows got done: while there was an offer, and until the last one where it took long after."""
         done_s = self._since_start(self.done_ns)
         return done_s if self.done_ns and done_s > self.intake_s + DRAINS_S else self.intake_s
 
