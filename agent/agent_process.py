@@ -33,6 +33,7 @@ from headgate.agent.slots.profile_slots import ProfileSlots
 from headgate.agent.slots.slot_output import SlotOutput
 from headgate.agent.slots.worker_supervisor import Supervisor, WorkerEnd, WorkerProcess
 from headgate.topology_runtime.errors import BadMessage, Conflict
+from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.keys.worker_keys import WorkerKeys
 from headgate.topology_runtime.platform import clock, processes
@@ -91,6 +92,7 @@ class Agent:
         self.disk = DiskTroubles()
         self.notes = ServiceNotes()
         self._disk_told = e.DiskSeen(())
+        self._taken_up = False
 
     # ── outline ─────────────────────────────────────────────────────────────────────────────────
 
@@ -128,7 +130,7 @@ class Agent:
         now_ns = monotonic_ns()
         keys = WorkerKeys()
         self.workers_channel: ServerChannel[FromAgentToWorker, FromWorker] = ServerChannel(
-            channels.from_worker, keys.guard
+            channels.from_worker, keys.guard, max_bytes=channels.FROM_WORKER_MAX_BYTES
         )
         undo.callback(self.workers_channel.close, 0)
         self.uplink = Uplink(agent_startup.contact(config), now_ns)
@@ -145,8 +147,7 @@ class Agent:
         self.spare = ProfileSlots(config, self.binding, self.worker_user)
         undo.callback(self.spare.close)
         hello = agent_startup.hello(config, boot, self.binding, self.packages.only_signed, self.worker_user)
-        self.state = AgentState(hello, now_ns, left_before(config.work, config.run))
-        self.state.failures.take_up(agent_files.load_failures(config.directory, config.run))
+        self.state = AgentState(hello, now_ns)
         if config.metrics is not None:
             self.metrics = AgentMetricsPort(config.vm, config.metrics)
             undo.callback(self.metrics.close)
@@ -242,6 +243,9 @@ class Agent:
 
     def _obey(self, desired: DesiredState, data: bytes) -> None:
         """First what the topology says about names and limits."""
+        if self.state.run not in ("", desired.run):
+            return self.do(e.WantedArrived(desired, data, {}))  # which ends this life
+        self._take_up(desired.run)
         self.supervisor.code = paths_on(desired, self.config.vm)
         self.sampler.obey(desired)
         with self.disk.writing("the note of the run", self.config.work):
@@ -254,6 +258,16 @@ class Agent:
         older = {code.number: channels.encode(with_code(desired, code)) for code in desired.older}
         self.do(e.WantedArrived(desired, data, older))
         self._reach(desired, "obeyed")
+
+    def _take_up(self, run: str) -> None:
+        """What an earlier life left of this run; what is of another one goes. Once."""
+        if self._taken_up:
+            return
+        self._taken_up = True
+        struck = agent_files.load_failures(self.config.directory, run)
+        with self.disk.writing("the note of the run", self.config.work):
+            agent_files.keep_states_of(self.config.work, run)
+        self.state.take_up(struck, left_before(self.config.work, run))
 
     def _hear_workers(self) -> None:
         for _ in range(WORKER_MESSAGES_MOST):
@@ -320,7 +334,8 @@ class Agent:
     def _look_for_hung(self, now_ns: int) -> None:
         self.supervisor.trim_logs(self.disk)
         left = agent_files.left_over(self.config.work) if self.state.spools_left else None
-        seen = e.DiskSeen(self.disk.texts() + self.packages.troubles(), left)
+        troubles = self.disk.texts() + self.packages.troubles() + curve.troubles()
+        seen = e.DiskSeen(troubles, left)
         if seen != self._disk_told or left is not None:
             self._disk_told = seen
             self.do(seen)
@@ -374,7 +389,7 @@ class Agent:
                 self._send_worker(slot.number, message)
             case e.SaveFailures(struck):
                 with self.disk.writing("what failed", self.config.directory):
-                    agent_files.save_failures(self.config.directory, self.config.run, struck)
+                    agent_files.save_failures(self.config.directory, self.state.run, struck)
             case e.DumpWorker() | e.KillWorker():
                 self._signal(instruction)
             case e.StartProfile():

@@ -197,7 +197,13 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @setting("--interference", default="cpu", show_default=True)
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Default: .headgate/RUN")
 @click.option("--trace-dir", type=click.Path(path_type=Path), help="Where the trace goes; none: no trace.")
-@click.option("--run", "run_name", default="local", show_default=True, help="The run's name.")
+@click.option(
+    "--run",
+    "run_name",
+    default="local",
+    show_default=True,
+    help="Names the state directory; the run itself has an id.",
+)
 @setting("--seconds", default=0.0, type=Number(0), help="End so long after the first row.")
 @click.option("--path", "user_paths", multiple=True, help="A folder to import user code from first.")
 @setting("--round-trip", "strict", is_flag=True, help="Round-trip rows on hops inside a worker too.")
@@ -232,6 +238,7 @@ def start(options: dict[str, Any]) -> None:
     from headgate.topology_runtime.keys.keyring import KEYS, Keyring
     from headgate.topology_runtime.platform.process_logs import hold_out
     from headgate.topology_runtime.platform.processes import die_with
+    from headgate.topology_runtime.platform.run_ids import run_of
 
     hold_out()
     if options["owner"]:
@@ -247,6 +254,7 @@ def start(options: dict[str, Any]) -> None:
     submitted = submitted_of(options)
     settings = settings_of(options, submitted, initial, grows)
     metrics = metrics_at(options)
+    run = run_of(state, name)
     ring = Keyring.at(options["keys"] or state / KEYS)
     ports = options["port"], options["command_port"]
     place = ControllerPlace(
@@ -260,8 +268,8 @@ def start(options: dict[str, Any]) -> None:
         ring,
         at,
     )
-    machines = machines_of(options, state, ring, grows)
-    Controller(Loop(settings, submitted).step, place, machines).run()
+    machines = machines_of({**options, "run_name": run}, state, ring, grows)
+    Controller(Loop(msgspec.structs.replace(settings, run=run), submitted).step, place, machines).run()
 
 
 def settings_of(

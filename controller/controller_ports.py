@@ -12,6 +12,8 @@ from headgate.controller.files.output_log import OutputLog
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.run_view import RunView
 from headgate.controller.monitor.admission import (
+    ASKED_A_SECOND,
+    ASKED_AT_ONCE,
     CLIENTS,
     AdmissionGate,
     Conduct,
@@ -22,6 +24,7 @@ from headgate.controller.monitor.admission import (
 )
 from headgate.controller.package_shelf import PackageShelf
 from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import KeyGuard
 from headgate.topology_runtime.keys.keyring import Keyring, Trust
 from headgate.topology_runtime.platform import processes
@@ -61,13 +64,15 @@ class ControllerPorts:
         do: Callable[[t.Event], None],
     ) -> None:
         self._trust, self._do, own = Trust(ring), do, ring.controller()
+        self._conduct, self._gate = Conduct(), AdmissionGate()
+        self._asking = Conduct(ASKED_A_SECOND, ASKED_AT_ONCE, alone=False)
         agents = KeyGuard(own, self._trust.admits("agent"))
         self.clients = KeyGuard(own, self._trust.admits(*CLIENTS))
         self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(
-            channels.from_agent, agents, at, control, max_bytes=channels.FROM_AGENT_MAX_BYTES
+            channels.from_agent, agents, at, control, channels.FROM_AGENT_MAX_BYTES, hears=_by(self._conduct)
         )
         self._commands: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
-            channels.requests, self.clients, at, commands, max_bytes=channels.REQUEST_MAX_BYTES, untyped=True
+            channels.requests, self.clients, at, commands, channels.REQUEST_MAX_BYTES, True, _by(self._asking)
         )
         self.channels = self._control, self._commands
         self.endpoints = {"commands": self._commands.endpoint, "control": self._control.endpoint}
@@ -77,25 +82,23 @@ class ControllerPorts:
         self._told = ""
         self._shelf, self._heard_ns = PackageShelf(packages, not at.off_loopback, self.send), dict[str, int]()
         self.output = OutputLog()
-        self._conduct, self._gate = Conduct(), AdmissionGate()
         self._encoded: tuple[DesiredState | None, bytes] = (None, b"")
 
     def hear_agents(self, view: RunView | None) -> None:
         for _ in range(MESSAGES_A_TURN):
-            peer = b""
+            peer, whose = b"", ""
             try:
                 received = self._control.receive()
                 if received is None:
                     return
                 peer, who, message = received
-                if self._conduct.banned(peer, monotonic_ns()):
-                    continue
+                whose = str(who)
                 check(message)
                 check_name(message, who)
                 if not self._gate.admits(message, monotonic_ns()):
                     continue
             except BadMessage as error:
-                self._blame(error.peer or peer, error.what, view)
+                self._blame(error.who or whose, error.peer or peer, error, view)
                 continue
             self._peers[message.vm], self._heard_ns[message.vm] = peer, monotonic_ns()
             if isinstance(message, OutputLines):
@@ -149,11 +152,11 @@ class ControllerPorts:
 
     def know(self, view: RunView) -> None:
         """Which VMs are known now."""
-        self._gate.know(view.known, len(view.vms))
+        self._gate.know(view.known, len(view.vms), view.run)
 
     def distrust(self, vm: str, why: str, view: RunView | None) -> None:
         """What this VM said cannot be."""
-        self._blame(self._peers.get(vm, b""), why, view)
+        self._blame(f"agent {vm}", self._peers.get(vm, b""), BadMessage(why), view)
 
     def send(self, vm: str, message: FromController) -> None:
         """To a VM that is not connected: nothing; it gets the newest state when it is back."""
@@ -179,11 +182,20 @@ class ControllerPorts:
         self._control.close(LINGER_MS)
         self._commands.close(LINGER_MS)
 
-    def _blame(self, peer: bytes, why: str, view: RunView | None) -> None:
-        """A bad message is dropped and counted; too many: its peer is sent the reason and not heard for a while."""
-        if self._conduct.blame(peer, why, monotonic_ns()):
+    def _blame(self, who: str, peer: bytes, error: BadMessage, view: RunView | None) -> None:
+        """A bad message is dropped and counted; too many: its sender is told the reason and not heard for a while."""
+        why = error.what + (f" ({error.cause})" if error.cause else "")
+        if self._conduct.blame(who, why, monotonic_ns()):
             boot, run = (view.boot, view.run) if view is not None else (0, "")
             words = f"too many bad messages ({why}): not heard for a minute"
             said = Welcome(boot, run, wall_ns(), words, protocol=WIRE, version=VERSION)
             self._control.send(peer, said)
-            self._do(t.Troubled("messages of agents", f"of peer {peer!r}: {why}"))
+
+    def troubles(self) -> tuple[str, ...]:
+        """What holders of keys did lately that they should not, and what became of it."""
+        now_ns = monotonic_ns()
+        return (*curve.troubles(), *self._conduct.troubles(now_ns), *self._asking.troubles(now_ns))
+
+
+def _by(conduct: Conduct) -> channels.Hears:
+    return lambda who, link, size: conduct.hears(str(who), link, size, monotonic_ns())

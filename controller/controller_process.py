@@ -145,6 +145,7 @@ class Controller:
         self._disk = DiskTroubles()
         self._notes = ServiceNotes()
         self._disk_told: t.DiskSeen = t.DiskSeen(())
+        self._peers_told = t.PeersSeen(())
         self._endpoint_told = False
         self._run: dict[str, Any] | None = None  # a trace to be started
 
@@ -186,6 +187,7 @@ class Controller:
         if monotonic_ns() >= self._next_machines_ns:
             self._look_at_machines()
             self._look_at_disk()
+            self._look_at_peers()
         if monotonic_ns() >= self._next_tick_ns:
             if self._ports.look_at_keys():
                 self._viewers.ask_again()
@@ -282,6 +284,12 @@ class Controller:
         seen = t.DiskSeen(found, not self._disk.has(JOURNAL))
         if seen != self._disk_told:
             self._disk_told = seen
+            self._do(seen)
+
+    def _look_at_peers(self) -> None:
+        seen = t.PeersSeen(self._ports.troubles())
+        if seen != self._peers_told:
+            self._peers_told = seen
             self._do(seen)
 
     # ── a step, and what it asks for ────────────────────────────────────────────────────────────

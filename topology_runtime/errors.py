@@ -97,13 +97,13 @@ class CheckFailed(HeadgateError):
 
 
 class BadMessage(HeadgateError):
-    """Bytes from a peer are not a message of this channel; `peer`: its name on that channel."""
+    """Bytes from a peer are not a message of this channel. peer: its name there; who: whose key it has."""
 
     code = "HG-MESSAGE"
 
     def __init__(self, what: str, *, cause: str | None = None, peer: bytes = b"") -> None:
         super().__init__(what, cause=cause)
-        self.peer = peer
+        self.peer, self.who = peer, ""
 
 
 class BadRow(HeadgateError):

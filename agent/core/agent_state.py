@@ -15,6 +15,7 @@ the simulator too. Rules:
     it after the desired state for which it was granted.
  8. A worker runs one code: where its slot is to run another, it is ordered to quit and a new one is started.
  9. A profile runs in a slot without threads and without a worker, and ends before one starts there.
+10. An agent's life is of one run. When its controller runs another, it ends at once, without last words.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from headgate.topology_runtime.wire.dead_letter_messages import (
     DeadLetters,
     LettersTaken,
     Poisoned,
+    Struck,
     weighed,
 )
 from headgate.topology_runtime.wire.messages import (
@@ -134,13 +136,13 @@ class DeadLetterBox:
     """Dead letters are numbered from 0 on in an agent's life (`boot`). What workers that are no more have `left` on the
     VM's disk may go once the controller has it."""
 
-    def __init__(self, vm: str, boot: int, left: Iterable[DeadLetter] = ()) -> None:
+    def __init__(self, vm: str, boot: int) -> None:
         self._vm, self._boot = vm, boot
         self._first = 0  # number of the first that waits
         self._waiting: deque[DeadLetter] = deque()
+        self.run = ""
         self._said_ns = 0  # when the first that waits was said last; −1: it has only now become the first
         self._left = -1  # those below this number are on the disk; −1: none is
-        self.add(left, 0, left=True)
 
     def add(self, letters: Iterable[DeadLetter], now_ns: int, left: bool = False) -> list[DeadLetters]:
         """New ones; what to say of them. left: a worker has ended, these were the last of it."""
@@ -178,7 +180,8 @@ class DeadLetterBox:
         while letters:
             count = weighed(letters, A_MESSAGE)
             part, letters = tuple(letters[:count]), letters[count:]
-            said.append(DeadLetters(self._vm, part, self._boot, self._first + begin, self._first))
+            at = self._first + begin, self._first
+            said.append(DeadLetters(self._vm, part, self._boot, *at, run=self.run))
             begin += count
         return said
 
@@ -278,10 +281,9 @@ TROUBLES_MOST = 16  # reported of a disk
 
 
 class AgentState:
-    """One agent's life. `hello` is who it is; its `boot` is the UTC time in ns at `now_ns`. letters: the dead letters
-    that workers of an earlier life left on this VM's disk."""
+    """One agent's life. `hello` is who it is; its `boot` is the UTC time in ns at `now_ns`."""
 
-    def __init__(self, hello: Hello, now_ns: int, letters: tuple[DeadLetter, ...] = ()) -> None:
+    def __init__(self, hello: Hello, now_ns: int) -> None:
         self.hello = hello
         self.slots = {number: SlotState(Slot(hello.vm, number)) for number in range(hello.slots)}
         self.desired: DesiredState | None = None
@@ -293,11 +295,12 @@ class AgentState:
         self.sequence = 0
         self.stopping = ""
         self.refused = ""
+        self.run = ""
         self._data: Mapping[int, bytes] = {}  # desired, by the number of the code
         self._troubles: tuple[str, ...] = ()
         self.spools_left = hello.spools
         self.positions = SourcePositions()
-        self._letters = DeadLetterBox(hello.vm, hello.boot, letters)
+        self._letters = DeadLetterBox(hello.vm, hello.boot)
         self._started_ns = now_ns
         self._heard_ns = self._hello_ns = self._report_ns = self._stop_ns = -1
         self._told: object = None
@@ -381,6 +384,8 @@ class AgentState:
     def _on_desired(
         self, desired: DesiredState, data: Mapping[int, bytes], now_ns: int
     ) -> list[e.Instruction]:
+        if self._of_another_run(desired.run):
+            return self._leave_run(desired.run, now_ns)
         if desired.token.boot < self.controller_boot:
             return []
         self._heard_ns = now_ns
@@ -419,6 +424,8 @@ class AgentState:
         return [e.Note(f"threads are desired in slot {s}, which this VM does not have") for s in sorted(odd)]
 
     def _on_welcome(self, welcome: Welcome, now_ns: int) -> list[e.Instruction]:
+        if self._of_another_run(welcome.run):
+            return self._leave_run(welcome.run, now_ns)
         if welcome.boot < self.controller_boot:
             return []
         self._heard_ns = now_ns
@@ -437,6 +444,20 @@ class AgentState:
         self._hello_ns = now_ns
         said = self.hello, e.ControllerChanged(welcome.boot)
         return [*leased, *said, *self.profile.stop(), *self._dead_letters_again(now_ns)]
+
+    def _of_another_run(self, run: str) -> bool:
+        """Rule 10. The first run that is heard of is this life's."""
+        self.run = self._letters.run = self.run or run
+        return run not in ("", self.run)
+
+    def _leave_run(self, run: str, now_ns: int) -> list[e.Instruction]:
+        self.controller_boot = 0
+        return self._stop(f"the controller runs {run}, this was of {self.run}", now_ns)
+
+    def take_up(self, struck: tuple[Struck, ...], letters: tuple[DeadLetter, ...]) -> None:
+        """What an earlier life of the agent left of this run on its VM's disk."""
+        self.failures.take_up(struck)
+        self._letters.add(letters, 0, left=True)
 
     def _on_lease(self, welcome: Welcome) -> list[e.Instruction]:
         """Rule 7. (An answer to another life of this agent grants nothing.)"""
@@ -629,7 +650,7 @@ class AgentState:
         return Report(
             self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.positions.now(),
             self._disk(), unlogged, self.spools_left, self.failures.counts, profiles=self.profile.at(),
-            keys=tuple(seen for state in self.slots.values() for seen in state.keys),
+            keys=tuple(seen for state in self.slots.values() for seen in state.keys), run=self.run,
         )  # fmt: skip
 
     def _disk(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from headgate.topology_runtime.wire.messages import (
     ThreadSpec,
     ThreadStatus,
     Token,
+    VmHeard,
     WorkerReport,
     WorkerStatus,
 )
@@ -67,6 +68,7 @@ class SlotState:
     again: tuple[SentAgain, ...] = ()
     keys: tuple[KeysSeen, ...] = ()
     paths: tuple[PathNow, ...] = ()
+    heard: tuple[VmHeard, ...] = ()
 
     @property
     def live(self) -> bool:
@@ -108,7 +110,7 @@ class SlotState:
             threads += tuple(now for n, now in self.ended.items() if n not in reported)
         return WorkerStatus(
             self.slot, self.incarnation, said, self.endpoint, self.token, self.ready, threads,
-            self.crashes, self.last_exit, self.again, self.paths,
+            self.crashes, self.last_exit, self.again, self.paths, self.heard,
         )  # fmt: skip
 
     # ── changes ─────────────────────────────────────────────────────────────────────────────────
@@ -150,7 +152,7 @@ class SlotState:
             self.ended.update({now.thread: now for now in report.threads if now.ended and now.thread in here})
         self.leaving = self.leaving or report.leaving
         self.letters += len(report.letters)
-        self.again, self.keys, self.paths = report.again, report.keys, report.paths
+        self.again, self.keys, self.paths, self.heard = report.again, report.keys, report.paths, report.heard
         self.troubles, self.unlogged = report.troubles, report.unlogged
 
     def kill_at(self, when_ns: int, why: str) -> None:
@@ -189,6 +191,6 @@ class SlotState:
     def _forget_worker(self) -> None:
         self.endpoint, self.token, self.ready, self.threads = "", Token(), False, ()
         self.leaving = self.quitting = False
-        self.troubles, self.again, self.keys, self.paths = (), (), (), ()
+        self.troubles, self.again, self.keys, self.paths, self.heard = (), (), (), (), ()
         self.unlogged_before, self.unlogged = self.unlogged_before + self.unlogged, 0
         self.kill_at_ns, self.kill_why, self.killed_for, self.hung = None, "", "", -1

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.topology_runtime.platform.disk import write_whole
+from headgate.topology_runtime.platform.disk import text_of, write_note, write_whole
 from headgate.topology_runtime.wire.dead_letter_messages import Struck
 from headgate.topology_runtime.wire.messages import SpoolLeft
 
 STRUCK_FILE = "struck.json"
+RUN_NOTE = "run"  # holds the id of the run whose snapshots are here
 
 log = logging.getLogger("headgate.agent")
 
@@ -40,6 +41,22 @@ def load_failures(directory: str, run: str) -> tuple[Struck, ...]:
         log.error("%s cannot be read: %s", path, error)
         return ()
     return saved.struck if saved.run == run else ()
+
+
+# ── Snapshots of keyed state: threads of another run have the same numbers ──────────────────────────────
+
+
+def keep_states_of(work: str, run: str) -> None:
+    """Remove the snapshots of another run, and note whose there are. Raises OSError."""
+    from headgate.topology_runtime.worker.keyed_state import snapshot_files
+
+    folder = os.path.join(work, snapshot_files.FOLDER)
+    note = os.path.join(folder, RUN_NOTE)
+    os.makedirs(folder, exist_ok=True)
+    if (before := text_of(note)) != run:
+        if before:  # a version before this one noted none: it may be this run
+            snapshot_files.clean(work, frozenset())
+        write_note(note, run)
 
 
 # ── Spools that workers left on this VM's disk ──────────────────────────────────────────────────────────

@@ -117,6 +117,7 @@ def hello(
         only_signed=only_signed,
         machine=machine(),
         workers_as=whose(c, user),
+        address=c.at.advertise,
     )
 
 

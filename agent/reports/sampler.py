@@ -2,7 +2,8 @@
 
 Read from outside the workers: their meters (shared memory), schedstat files kept open, statm, the slot
 binding. Attribution, where the kernel does not say:
-  memory      a slot's RSS is split evenly over its threads (a thread has none of its own)
+  memory      what the slot is charged, all of its processes (without a control group: what they hold), is split
+              evenly over its threads; 0 while no worker runs: not known
   run_delay   includes being throttled by the slot's bound; each thread's is reduced in proportion, so
               that what is left in a slot is waiting for others
   latency     a sink's end-to-end latency is booked on the first source (in file order) from which the
@@ -194,6 +195,7 @@ class FinishedTail:
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+SHORTEST_NS = 100_000_000  # less time says nothing of a CPU: the next block has it
 USER_MOST, USER_NUMBERS_MOST = 2_000, 20_000  # of tasks' own metrics in one block
 USER_KEPT = 100_000  # of these, for later blocks
 LINKS_MOST = 4096  # in one block; what is left out comes with the next
@@ -269,9 +271,12 @@ class Sampler:
         self._source_of: dict[int, str] = {}
         self._last_ns = now_ns
         self._sequence = 0
+        self._run = ""
+        self._timed = True
 
     def obey(self, desired: DesiredState) -> None:
         """Learn the tasks' names and which source a sink's latency is booked on."""
+        self._run = desired.run
         if desired.topology == self._topology:
             return
         self._topology = topology = desired.topology
@@ -309,6 +314,7 @@ class Sampler:
         if self._topology is None:
             return None
         begin_ns = time.thread_time_ns()
+        self._timed = now_ns - self._last_ns >= SHORTEST_NS
         rows: list[Row] = []
         tasks: list[str] = []
         slots: list[Row] = []
@@ -340,6 +346,7 @@ class Sampler:
             finished=self.finished.take(self._names, now_ns),
             task_latency=columns(LATENCY_COLUMNS, [(*place, count) for place, count in in_task.items()]),
             user=self.user.take(),
+            run=self._run,
             cost_ns=time.thread_time_ns() - begin_ns,
         )
 
@@ -365,18 +372,23 @@ class Sampler:
         latency: dict[int, list[int]],
         in_task: TaskLatency,
     ) -> None:
-        """One slot's row and its threads' rows."""
-        now, before = self._use(slot), self._used[slot]
-        self._used[slot] = now
-        throttled_ns = now.throttled_ns - before.throttled_ns
+        """One slot's row (none where too little time has passed) and its threads' rows."""
         here = [watched for watched in self._watched if watched.slot == slot]
-        rss_bytes = sum(processes.rss_bytes(watched.pid) for watched in here if not watched.over)
-        slots.append(
-            (slot, now.cpu_ns - before.cpu_ns, throttled_ns, rss_bytes, now.oom_kills - before.oom_kills)
-        )
-        seen = [(delta, _times(watched, delta)) for watched in here for delta in watched.reader.threads()]
+        held_bytes = 0 if all(watched.over for watched in here) else self._binding.memory_bytes(slot)
+        throttled_ns = 0
+        if self._timed:
+            now, before = self._use(slot), self._used[slot]
+            self._used[slot] = now
+            throttled_ns = now.throttled_ns - before.throttled_ns
+            killed = now.oom_kills - before.oom_kills
+            slots.append((slot, now.cpu_ns - before.cpu_ns, throttled_ns, held_bytes, killed))
+        seen = [
+            (delta, _times(watched, delta, self._timed))
+            for watched in here
+            for delta in watched.reader.threads()
+        ]
         own_share = unthrottled_share([delay_ns for _, (_, delay_ns) in seen], throttled_ns)
-        memory_bytes = rss_bytes // len(seen) if seen else 0
+        memory_bytes = held_bytes // len(seen) if seen else 0
         for delta, (cpu_ns, delay_ns) in seen:
             task = delta.now[meter.TASK]
             tasks.append(self._names[task])
@@ -420,8 +432,8 @@ def columns(names: Sequence[str], rows: Iterable[Row]) -> dict[str, bytes]:
     return {name: array("q", column).tobytes() for name, column in zip(names, turned, strict=True)}
 
 
-def _times(watched: WatchedWorker, delta: ThreadDelta) -> tuple[int, int]:
-    """(CPU, run-delay) in ns of a thread since the last block; its file is kept open."""
+def _times(watched: WatchedWorker, delta: ThreadDelta, timed: bool) -> tuple[int, int]:
+    """(CPU, run-delay) in ns of a thread since the last timed block; its file is kept open."""
     tid = delta.now[meter.TID]
     file = watched.schedstats.get(tid)
     if file is None:
@@ -433,7 +445,7 @@ def _times(watched: WatchedWorker, delta: ThreadDelta) -> tuple[int, int]:
         added = file.added()
         file.close()
         return added
-    return file.added()
+    return file.added() if timed else (0, 0)
 
 
 def _counts(delta: ThreadDelta) -> tuple[int, ...]:

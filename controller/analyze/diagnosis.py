@@ -5,6 +5,7 @@ This is the only place that says what comes first:
  1 frozen            the controller itself was stalled: all look dead, so nothing is judged
  2 membership        slot_quarantined, vm_lost, vm_drained, vm_joined: passed in, they read no window
  3 unknown           too many samples missing
+ 3a link_cut         two VMs do not reach each other: a plan for more would wait for the same way
  4 overloaded        unstable though no more is offered than planned for: the models are too high
  5 rate_changed      up
  6 rate_changed, over_provisioned   down
@@ -46,7 +47,8 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
 
     in_force_s: how long the plan has been in force; None while one is being enacted.
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
-    fits the slots that there are or may be had, when the plan in force is that."""
+    fits the slots that there are or may be had, when the plan in force is that. behind: what health says, where it is
+    not what the trend says. cut: which VMs do not reach each other."""
 
     window: MeasuredWindow
     stability: Stability
@@ -62,6 +64,8 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     limit_tps: float | None = None
     frozen: str = ""
     held: str = ""
+    behind: str = ""
+    cut: str = ""
 
 
 Finding = Callable[[], Diagnosis | None]
@@ -96,10 +100,10 @@ def _first(findings: tuple[Finding, ...]) -> Diagnosis | None:
 
 def _by_rules(given: DiagnosisInput) -> Diagnosis:
     rejected: list[str] = []
-    for rule in (_frozen, _membership, _unknown, _overloaded, _up, _down, _latency, _drift):
+    for rule in (_frozen, _membership, _unknown, _cut, _overloaded, _up, _down, _latency, _drift):
         if (found := rule(given, rejected)) is not None:
             return _held(given, found)
-    stable = given.stability.text
+    stable = given.stability.text + (f"; {given.behind}" if given.behind else "")
     return _nothing(
         given,
         "fine",
@@ -170,6 +174,14 @@ def _unknown(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
         return None
     text = f"unknown: only {window.complete:.0%} of the samples of the last {window.seconds:g} s are there"
     return _nothing(given, "unknown", text, rejected)
+
+
+def _cut(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    if not given.cut:
+        return None
+    remedy = "mend it, or stop the agent of one of the two: its work moves"
+    text = f"{given.cut}; no plan comes into force over it: {remedy}"
+    return _nothing(given, "link_cut", text, rejected)
 
 
 def _overloaded(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:

@@ -43,16 +43,22 @@ def predicted_slots(
     `at_rate_tps`); memory is what the slot's process holds, else the prediction's."""
     at_tps = prediction.at_rate_tps
     scale = min(rate_tps, prediction.rate_tps) / at_tps if at_tps > LEAST else 0.0
-    reserved = {task.name: task.static.cpu for task in topology.tasks if task.static is not None}
-    static: dict[Slot, float] = {}
-    for share in prediction.shares:
-        static[share.slot] = static.get(share.slot, 0.0) + share.share * reserved.get(share.task, 0.0)
+    static = reserved_cpu(prediction, topology)
     out: PredictedSlots = {}
     for use in prediction.slots:
         slot = Slot(use.vm, use.slot)
         fixed = min(use.cpu, static.get(slot, 0.0))
         out[slot] = fixed + (use.cpu - fixed) * scale, held.get(slot, use.memory)
     return out
+
+
+def reserved_cpu(prediction: Prediction, topology: Topology) -> dict[Slot, float]:
+    """Slot → the fraction of its CPU that tasks of fixed size reserve there, whatever the rate."""
+    reserved = {task.name: task.static.cpu for task in topology.tasks if task.static is not None}
+    found: dict[Slot, float] = {}
+    for share in prediction.shares:
+        found[share.slot] = found.get(share.slot, 0.0) + share.share * reserved.get(share.task, 0.0)
+    return found
 
 
 def _rates(window: MeasuredWindow, prediction: Prediction, topology: Topology) -> list[Residual]:
@@ -86,6 +92,8 @@ def _ratio(measured: float, predicted: float) -> float:
 
 # ── How near each task is to what the models say that it can carry, and where rows pile up. Pure ───
 #
+# A load is the present rate as a part of the rate at which it would be 1, so it grows as the rate does and the highest
+# is of the task that saturates first. What tasks of fixed size reserve does not grow: it is taken off the slot's CPU.
 # Not by measured CPU: a slot that is planned to be well used is no trouble, and a task with idle threads in
 # it neither.
 
@@ -95,7 +103,8 @@ GROWS = 0.02  # of a task's rate that is added to its queue each second: 2 % ove
 
 class ThreadsInSlot(NamedTuple):
     """A slot at the present rate. parts: task → its rate here as a part of the peak that its model gives its
-    threads here; cpu: what the models predict, as a fraction of the slot. None: not known."""
+    threads here; cpu: what the models predict of it that grows with the rate, as a fraction of what is not reserved in
+    the slot. None: not known."""
 
     slot: str
     parts: Mapping[str, float | None]
@@ -134,11 +143,24 @@ def nearness(
     for bundle in plan.placement.bundles:
         slot, task = bundle.slot, bundle.task
         model = models.get(topology.by_name[task].model_name)
-        if model is not None and model.unmeasured:
+        fixed = topology.by_name[task].static
+        if (model is not None and model.unmeasured) or (fixed is not None and not fixed.cpu_each):
             continue
         share = shares.get((slot, task), bundle.threads / threads[task])
         parts.setdefault(slot, {})[task] = _part(window, task, share, model, bundle.threads)
-    return loads(ThreadsInSlot(str(slot), of, slots.get(slot, (None, None))[0]) for slot, of in parts.items())
+    reserved = reserved_cpu(plan.prediction, topology)
+    return loads(
+        ThreadsInSlot(str(slot), of, _growing(slots, slot, reserved.get(slot, 0.0)))
+        for slot, of in parts.items()
+    )
+
+
+def _growing(slots: PredictedSlots, slot: Slot, reserved: float) -> float | None:
+    """Of the slot's CPU, what grows with the rate, as a part of what is not reserved."""
+    if slot not in slots:
+        return None
+    cpu = slots[slot][0]
+    return (cpu - reserved) / (1 - reserved) if cpu > reserved and reserved < 1 else 0.0
 
 
 def _part(window: MeasuredWindow, task: str, share: float, model: Model | None, threads: int) -> float | None:

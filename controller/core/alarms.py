@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headgate.controller.execute.plan_drift import quarantined_now
 from headgate.controller.execute.rollout import IN_FORCE
-from headgate.controller.knowledge.diagnoses import Demand, Stability
+from headgate.controller.knowledge.diagnoses import Demand, Health
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.membership import Membership
+from headgate.controller.knowledge.vm_ways import VmWay
 from headgate.topology_runtime.api.cluster import Slot
 
 NS = 1_000_000_000
@@ -14,6 +17,7 @@ SHORT_S = 5  # above what is carried for so long, or below it: what waits is ove
 WRONG_S = 10  # unstable for so long; a verdict is of 15 s already
 GIVEN_UP_S = 3  # a plan that does without is made within a second
 SETTLED_S = 20.0  # so long after a plan came into force what it does is its own doing
+CUT_OFF_S = 300.0  # a VM that another one did not reach gets no new threads for so long
 MISSING_S = 60.0  # after a VM was asked for
 
 
@@ -28,27 +32,35 @@ class AlarmWatch:
 
     def __init__(self) -> None:
         self._lasting: dict[str, int] = {}
+        self._standing = False
 
-    def look(self, turn: Turn, need: Demand, verdict: Stability) -> None:
-        """Once a turn."""
+    def halted(self, turn: Turn) -> bool:
+        """Once a turn, first: is there an alarm that threads of the plan in force stand still?"""
+        k = turn.knowledge
+        if k.plan is not None and k.durable.phase in IN_FORCE:
+            self._standing = self._given_up(turn)
+        return "slot" in k.alarms
+
+    def look(self, turn: Turn, need: Demand, health: Health) -> None:
+        """Once a turn. What keeps up is not called short, nor its models wrong: an alarm and the verdict agree."""
         k = turn.knowledge
         plan, in_force_s = k.plan, k.in_force_s(turn.now)
         self._machines(turn)
         if plan is None or in_force_s is None or k.durable.phase not in IN_FORCE:
             return  # a plan is on its way
         offered_tps, carried_tps = float(need.evidence.get("level_tps", 0.0)), plan.prediction.rate_tps
-        short = self._lasts("short", offered_tps > carried_tps)
+        well = health.verdict == "stable"
+        short = self._lasts("short", offered_tps > carried_tps and not well)
         if short >= SHORT_S:
             text = f"{offered_tps:,.0f} rows/s are offered, the plan in force carries {carried_tps:,.0f}"
             turn.alarm("short", text + why_not_more(k))
-        elif short <= -SHORT_S:
+        elif well or short <= -SHORT_S:
             turn.alarm("short", "", "the plan in force carries what is offered")
-        given_up = self._given_up(turn)
         known = plan.prediction.told_tps is not None
         wrong = (
-            verdict.verdict == "unstable" and known and offered_tps <= carried_tps and in_force_s >= SETTLED_S
+            health.verdict == "unstable" and known and offered_tps <= carried_tps and in_force_s >= SETTLED_S
         )
-        wrong = wrong and not given_up and not any(what.startswith("code ") for what in k.alarms)
+        wrong = wrong and not self._standing and not any(what.startswith("code ") for what in k.alarms)
         lasting = self._lasts("models", wrong)
         if lasting >= WRONG_S:
             text = (
@@ -57,8 +69,23 @@ class AlarmWatch:
             )
             text += "".join(f"; {words}" for words in k.found_off.values())
             turn.alarm("models", text)
-        elif lasting <= -WRONG_S:
+        elif well or lasting <= -WRONG_S:
             turn.alarm("models", "", "it keeps up again, as the models predict")
+
+    def look_at_ways(self, turn: Turn, cut: Sequence[VmWay]) -> None:
+        """Once a turn: an alarm for each pair of VMs that do not reach each other; who was in one is remembered."""
+        k, now_ns = turn.knowledge, turn.now.mono_ns
+        k.cut_off = {vm: at_ns for vm, at_ns in k.cut_off.items() if now_ns - at_ns < CUT_OFF_S * NS}
+        k.cut_off |= dict.fromkeys([vm for way in cut for vm in (way.vm, way.to)], now_ns)
+        there = {f"link {way.vm}>{way.to}": way for way in cut}
+        for what in [
+            what for what in turn.knowledge.alarms if what.startswith("link ") and what not in there
+        ]:
+            vm, to = what.removeprefix("link ").split(">")
+            turn.alarm(what, "", f"{vm} and {to} reach each other again, or need not")
+        for what, way in there.items():
+            if what not in turn.knowledge.alarms:
+                turn.alarm(what, way.words)
 
     def _lasts(self, what: str, is_so: bool) -> int:
         before = self._lasting.get(what, 0)

@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
+from headgate.controller.analyze import slot_troubles
 from headgate.controller.analyze.model_bias import spread_of
 from headgate.controller.core import background_planning, rolling_upgrade
 from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, standing
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
-from headgate.controller.execute.plan_drift import lost_vms, quarantined_now
+from headgate.controller.execute.plan_drift import lost_vms, quarantined_now, unreached
 from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable
+from headgate.controller.execute.rollout_steps import PROBATION_WINDOWS
 from headgate.controller.knowledge.diagnoses import Diagnosis, Reason
 from headgate.controller.knowledge.journal_records import Adopted, Durable, Rollout, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, OrderedPlan, Partition, Turn
@@ -134,7 +136,8 @@ GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be th
 GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
 FAULTS = ("slot_quarantined", "vm_lost")
-MUST_GO = (*FAULTS, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
+TROUBLES = ("thread_failed", "out_of_memory")  # what runs now does not go on
+MUST_GO = (*FAULTS, *TROUBLES, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
 
 
 # ── the decision ────────────────────────────────────────────────────────────────────────────────
@@ -165,6 +168,7 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> None:
         _record(turn, diagnosis, "none", f"{diagnosis.text} – {why_not}")
         return
     except HeadgateError as error:
+        k.memory_more.clear()  # what memory ran out for is not worth having no plan
         turn.alarm("plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}")
         _record(turn, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
@@ -288,7 +292,7 @@ def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:
         and k.plan is not None
         and (diagnosis.rate_tps or 0) > k.plan.rate_tps
     )
-    urgent = rises or diagnosis.reason == "first_rows"
+    urgent = rises or diagnosis.reason in ("first_rows", *TROUBLES) or k.windows_passed >= PROBATION_WINDOWS
     if k.durable.phase == "probation" and k.durable.before is not None and not urgent:
         return f"plan {k.epoch} is on probation"
     return ""
@@ -355,11 +359,11 @@ def question(
     here = tuple(vm for vm in present(k) if vm.vm not in without)
     request = PlanRequest(
         topology=run.topology,
-        models=k.models,
+        models=slot_troubles.planned_with(k),
         rate_tps=rate_tps,
         vms=here,
         may_add=() if reason in FAULTS else addable(k, here),
-        excluded=frozenset(k.members.quarantined),
+        excluded=frozenset(k.members.quarantined | k.left_out.keys()),
         pinned=pins(k, dead, here, without),
         allocator=s.allocator,
         mapper=(s.triggers.first if k.durable.rollout is None else "") or s.mapper,
@@ -382,7 +386,7 @@ def question(
 def present(k: Knowledge) -> tuple[Vm, ...]:
     """VMs to plan with, in order of preference: those that shall be there first, then by name."""
     first = {vm.vm: place for place, vm in enumerate(k.settings.initial)}
-    apart = {*k.durable.held_dead, *k.durable.cordoned}
+    apart = {*k.durable.held_dead, *k.durable.cordoned, *unreached(k)}
     there = [m.vm for m in k.members.up() if m.vm.vm not in apart]
     return tuple(sorted(there, key=lambda vm: (first.get(vm.vm, len(first)), natural(vm.vm))))
 

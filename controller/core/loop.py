@@ -11,8 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from headgate.controller.analyze import slot_troubles
 from headgate.controller.analyze.demand import lag_alarm, under_cap
 from headgate.controller.analyze.diagnosis import DiagnosisInput, Findings, diagnose
+from headgate.controller.analyze.health import HealthWatch, queued_of
 from headgate.controller.analyze.model_bias import ModelBias
 from headgate.controller.analyze.residuals import growing, nearness, predicted_slots, residuals
 from headgate.controller.analyze.stability import stability
@@ -45,22 +47,31 @@ from headgate.controller.execute.plan_drift import (
     unplanned_vms,
 )
 from headgate.controller.execute.rollout import enact, judge_probation
-from headgate.controller.execute.run_end import advance, ask_to_end, go_on_ending, last_samples, order_end
+from headgate.controller.execute.run_end import (
+    advance,
+    ask_to_end,
+    go_on_ending,
+    last_samples,
+    offered_of,
+    order_end,
+)
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterRecord
-from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Stability
+from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Health, Stability
 from headgate.controller.knowledge.journal_records import Booted, Durable, Reopened, Submitted, fold_all
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Finish, Started
 from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import MembershipChange
+from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.knowledge.run_view import LoopResult, RunView
 from headgate.controller.knowledge.spooled_events import Unread, without_reader
+from headgate.controller.knowledge.vm_ways import cut_pairs, ways
 from headgate.controller.models.task_models import missing_models
 from headgate.controller.monitor import vm_reports
 from headgate.controller.monitor.sample_intake import Intake
-from headgate.controller.monitor.sample_windows import window_of
+from headgate.controller.monitor.sample_windows import queues_now, window_of
 from headgate.controller.monitor.sink_counts import FinishedRows, Settling
 from headgate.controller.plan.predict.slot_fit import HeldMemory
 from headgate.controller.views.run_documents import RateRows, summary
@@ -76,6 +87,7 @@ from headgate.topology_runtime.wording import counted
 # most), then they get the desired state of before under the new boot, and an enactment under way goes on.
 
 NS = 1_000_000_000
+KEEPERS = ("hold", "keyed")  # tasks that keep rows that do not wait
 ADOPT_NS = 4 * NS  # as long as a VM may be silent
 CRASHES_IN_A_ROW, WITHIN_NS = 3, 60 * NS
 SHORT_LIFE_NS = 15 * NS  # a controller that lived longer did not die of what it was doing
@@ -212,6 +224,7 @@ class Loop:
         self._memory: HeldMemory | None = None
         self._following: RateFollower | None = None
         self._watch = alarms.AlarmWatch()
+        self._health = HealthWatch()
         self._paths = PathWatch()
         self._accounts = Accounts()
         self._submitted = submitted
@@ -234,6 +247,7 @@ class Loop:
             t.PlanMade: commands.plan_made,
             t.Troubled: self._on_troubled,
             t.DiskSeen: self._on_disk,
+            t.PeersSeen: lambda turn, event: vm_reports.peers(turn, event.troubles),
             t.Stopping: lambda turn, event: ask_to_end(turn, event.reason),
             t.Tick: self._on_tick,
         }
@@ -250,6 +264,7 @@ class Loop:
         window = window_of(intake, now.mono_ns, k.settings.window_s)
         lags, cap_tps = k.load.lags(now.wall_ns), k.load.cap_tps(now.wall_ns)
         verdict = stability(under_cap(window, lags, cap_tps), in_force_s or 0.0)
+        health = self._look_at_health(turn, intake, window, verdict, lags)
         self._following = self._following or RateFollower(topology, season=k.settings.season)
         need = self._following.need(k, window, lags, cap_tps, now)
         behind = lag_alarm(k.alarms.get("lag", ""), lags, window)
@@ -284,16 +299,43 @@ class Loop:
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.knowledge.members.frozen(now),
                 held=self._held(),
+                cut="; ".join(way.words for way in cut_pairs(ways(k.members.told()))),
+                behind=health.words if health.verdict != verdict.verdict else "",
             ),
             self._findings(turn, intake, window, verdict, need, off_models),
         )
         decisions.decide(turn, diagnosis)
-        self._watch.look(turn, need, verdict)
+        self._watch.look(turn, need, health)
+        self._watch.look_at_ways(turn, cut_pairs(ways(k.members.told())))
         profiling.consider(turn, off)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)
         paths = self._paths.now
-        self._result = LoopResult(window, verdict, need, off, late, paths, slots, here, near, grows, in_task)
+        self._result = LoopResult(
+            window, verdict, health, need, off, late, paths, slots, here, near, grows, in_task
+        )
+
+    def _look_at_health(
+        self,
+        turn: Turn,
+        intake: Intake,
+        window: MeasuredWindow,
+        verdict: Stability,
+        lags: tuple[Lag, ...],
+    ) -> Health:
+        k, topology = turn.knowledge, turn.knowledge.topology
+        assert topology is not None
+        rows = max(0, offered_of(k, turn.now.wall_ns) - k.counts.done)
+        queued = None
+        if any(task.kind in KEEPERS for task in topology.tasks):
+            queued = queued_of(queues_now(intake, turn.now.mono_ns), topology.rates(1.0))
+        load, wall_ns = k.load, turn.now.wall_ns
+
+        def came(ago_s: float) -> float:
+            return load.progress(wall_ns - round(ago_s * NS), 0, 0)[0]
+
+        earlier = None if topology.arriving else came
+        return self._health.look(window, verdict, rows, earlier, queued, lags, self._watch.halted(turn))
 
     def _findings(
         self,
@@ -307,6 +349,8 @@ class Loop:
         """What to ask when nothing is more urgent; `diagnosis.py` says when."""
         return Findings(
             idle=(
+                lambda: slot_troubles.unbuilt(turn, need),
+                lambda: slot_troubles.starved(turn, need),
                 lambda: rolling_upgrade.found(turn),
                 lambda: unread_spools_found(turn),
             ),

@@ -72,6 +72,8 @@ def replaced(turn: Turn, arguments: Arguments, vms: tuple[Sequence[Vm], Sequence
     if old := sorted(m.vm.vm for m in turn.members.up() if 0 < m.spoken[0] < CODES_WIRE):
         raise Conflict(f"{', '.join(old)}: an agent of before codes could be replaced", hint=REMEDY)
     left = outdated_slots(k)
+    if given.back and k.durable.given_up_code:  # the code before is back already, the other one did not work
+        return _told(k, len(left))
     if left and not given.back:
         raise Conflict(
             f"another replacement goes on: {counted(len(left), 'slot')} to change",
@@ -85,11 +87,18 @@ def replaced(turn: Turn, arguments: Arguments, vms: tuple[Sequence[Vm], Sequence
             hint="add a VM or allow more (`--max-vms`), or `headgate stop` and `headgate submit`",
         )
     why = "an operator brought the code before back" if given.back else "an operator gives other code"
-    turn.record(Recoded(code, given.models, why, turn.now.wall_ns))
+    gives_up = given.back and bool(left)  # what it comes back from has not proved itself
+    turn.record(Recoded(code, given.models, why, turn.now.wall_ns, gives_up))
     k.next_turn_ns = 0
     slots = len(outdated_slots(k))
     turn.event("code", f"{why}: {counted(slots, 'slot')} to change")
-    return {"run": k.settings.run, "code": code.number, "package": code.package or None, "slots": slots}
+    return _told(k, slots)
+
+
+def _told(k: Knowledge, slots: int) -> dict[str, Any]:
+    assert k.durable.run is not None
+    package = k.durable.run.package or None
+    return {"run": k.settings.run, "code": k.durable.code, "package": package, "slots": slots}
 
 
 def _new(k: Knowledge, given: Replacement) -> TaskCode:

@@ -71,10 +71,16 @@ def unplanned_vms(k: Knowledge, now: Now) -> tuple[str, ...]:
         *k.considered,
         *k.durable.held_dead,
         *k.durable.cordoned,
+        *unreached(k),
         *(slot.vm for slot in planned_slots(k)),
     }
     names = (m.vm.vm for m in k.members.up())
     return tuple(vm for vm in names if vm not in known and not k.members.flaps(vm, now))
+
+
+def unreached(k: Knowledge) -> frozenset[str]:
+    """VMs without threads that another one did not reach a while ago: no plan goes over such a way."""
+    return frozenset(k.cut_off.keys() - {slot.vm for slot in planned_slots(k)}) if k.cut_off else frozenset()
 
 
 def take_back(turn: Turn) -> None:

@@ -231,6 +231,7 @@ def begin(turn: Turn, order: Enactment) -> RolloutStarted:
     turn.record(planned)
     k.phase_since_ns = turn.now.mono_ns
     k.windows_bad = k.windows_passed = 0
+    k.unproved, k.probation_done, k.crashes_before = "", None, {}
     text = f"plan {planned.epoch} ({order.reason}): {order.text}"
     turn.event("plan", text, plan=order.plan.id, reason=order.reason, fresh=len(planned.fresh))
     return planned
@@ -391,7 +392,8 @@ def stand_of(k: Knowledge, now_ns: int) -> rollout_steps.RolloutProgress | None:
     phase: Phase = "machines" if d.waiting is not None else d.phase
     token = k.desired.token if k.desired is not None else Token(d.boot)
     passed = PROBATION_WINDOWS if k.durable.draining else k.windows_passed  # a run that ends judges no plan
-    more = passed, round(k.settings.machines_wait_s * NS)
+    unproved = "" if k.durable.draining else k.unproved
+    more = passed, unproved, round(k.settings.machines_wait_s * NS)
     since_ns, topology = k.phase_since_ns, d.run.topology
     return rollout_steps.RolloutProgress(planned, phase, since_ns, now_ns, token, topology, k.members, *more)
 
@@ -435,7 +437,7 @@ def _failed(turn: Turn, stand: rollout_steps.RolloutProgress, failed: list[str])
     error = EnactmentFailed(
         "the first plan could not be enacted",
         cause=rollout_steps.named(failed),
-        hint="mend the task; the traceback is in the log of the worker",
+        hint="mend the task; the traceback is in agents/VM/logs/worker-SLOT.log of the run's state",
     )
     turn.do(Finish(None, error))
     return False
@@ -504,8 +506,9 @@ def roll_back(turn: Turn, why: str) -> bool:
 
 
 def _leavers_over(turn: Turn) -> bool:
-    """Leaving threads that said they have ended, or that are on a lost VM or in a quarantined slot, are
-    no longer desired in any phase: they mark nobody, so nobody must wait for their marks [B1, B2].
+    """Leaving threads that said they have ended, that are on a lost VM or in a quarantined slot, or that cannot be
+    built (of a task that keeps nothing there), are no longer desired in any phase: they mark nobody, so nobody must
+    wait for their marks [B1, B2].
 
     While PREPARED rows still go to leaving threads; a VM lost then is a reason for a new plan."""
     d = turn.knowledge.durable
@@ -517,12 +520,15 @@ def _leavers_over(turn: Turn) -> bool:
         gone = {t.slot.vm for t in rollout.leaving} & set(turn.members.gone())
         gone -= {slot.vm for slot in rollout.staying_slots}
     quarantined = turn.members.quarantined if d.phase != "prepared" else frozenset()
+    unbuilt = turn.members.failed if d.phase != "prepared" else {}
+    tasks = d.run.topology.by_name if d.run is not None else {}
     over = tuple(
         t.thread
         for t in rollout.leaving
         if (rollout_steps.said_ended(turn.members, t) and not handover.still_open(turn.knowledge, t))
         or t.slot.vm in gone
         or t.slot in quarantined
+        or (t.thread in unbuilt and tasks[t.task].movable and not handover.still_open(turn.knowledge, t))
     )
     if not over:
         return False
@@ -559,6 +565,7 @@ def _let_go(turn: Turn, stand: rollout_steps.RolloutProgress) -> bool:
 
 FAR_BELOW = 0.5  # of the predicted rate: no model is that far off where a plan works at all
 BAD_WINDOWS = 2  # in a row, at the end: the first window still shows the transition
+DIED_OFTEN = 2  # deaths of one worker in one window
 
 
 def judge_probation(turn: Turn, stability: Stability, window: MeasuredWindow) -> None:
@@ -575,10 +582,40 @@ def judge_probation(turn: Turn, stability: Stability, window: MeasuredWindow) ->
     if windows <= k.windows_passed:
         return
     k.windows_passed = windows
+    k.unproved = unproved(turn, window)
     why = evidence_against(k, stability, window)
     k.windows_bad = k.windows_bad + 1 if why else 0
     if windows >= PROBATION_WINDOWS and k.windows_bad >= BAD_WINDOWS:
         roll_back(turn, why)
+    elif windows >= PROBATION_WINDOWS and k.unproved:
+        turn.alarm("enactment", f"plan {d.rollout.epoch} is in force and not committed: {k.unproved}")
+
+
+def unproved(turn: Turn, window: MeasuredWindow) -> str:
+    """Why it is not known that rows are processed under the plan in force; empty when they are, or none waits."""
+    k, rollout = turn.knowledge, turn.knowledge.durable.rollout
+    assert rollout is not None
+    staying = {t.thread: t.task for t in rollout.threads if not t.leaving}
+    failed = [f"task {staying[t]}, {text}" for t, text in sorted(k.members.failed.items()) if t in staying]
+    if failed:
+        return rollout_steps.named(failed)
+    crashes = {slot: now.crashes for slot in rollout.staying_slots if (now := k.members.workers.get(slot))}
+    died = {slot: many - k.crashes_before.get(slot, many) for slot, many in crashes.items()}
+    k.crashes_before = crashes
+    often = [f"the worker in {s} died {many} times" for s, many in sorted(died.items()) if many >= DIED_OFTEN]
+    if often:
+        return rollout_steps.named(often)
+    done = k.counts.done
+    before, k.probation_done = k.probation_done, done if k.probation_done is None else k.probation_done
+    tasks = k.topology.by_name if k.topology is not None else {}
+    taken = any(one.rate_in_tps > 0 for name, one in window.tasks.items() if tasks[name].kind != "source")
+    taken = taken or any(
+        task.kind == "hold" for task in tasks.values()
+    )  # rows rest there, for as long as they may
+    waits = k.counts.emitted > done
+    if taken or not waits or (before is not None and done > before):
+        return ""
+    return "rows wait, and none was processed"
 
 
 def evidence_against(k: Knowledge, stability: Stability, window: MeasuredWindow) -> str:

@@ -4,7 +4,8 @@
     prepared    every worker is up and connected both ways        10 s: go back to the old plan
     switched    every sender goes by the new routes, every        never goes back; alarm after 10 s
                 leaving thread has its marks (it is in force)
-    probation   three windows without strong evidence against     –
+    probation   three windows without strong evidence against,    –
+                at the end of the last rows are processed
     committed   leaving threads end when they are empty           –
 
 Rules (protocol: Plans):
@@ -35,7 +36,8 @@ NAMED_MOST = 4  # things named in a sentence
 
 @dataclass(frozen=True, slots=True)
 class RolloutProgress:
-    """Where an enactment stands. `token`: the newest desired state. `windows`: of probation, passed."""
+    """Where an enactment stands. `token`: the newest desired state. `windows`: of probation, passed.
+    unproved: why it is not known that rows are processed under this plan."""
 
     planned: RolloutStarted
     phase: Phase
@@ -45,6 +47,7 @@ class RolloutProgress:
     topology: Topology
     members: Membership
     windows: int = 0
+    unproved: str = ""
     machines_wait_ns: int = 120 * NS
 
 
@@ -94,9 +97,9 @@ def _switched(stand: RolloutProgress, thread: ThreadSpec) -> str:
     return ""
 
 
-def _window(stand: RolloutProgress, windows: int) -> str:
+def _proof(stand: RolloutProgress, windows: int) -> str:
     left = windows - stand.windows
-    return f"{left} windows of probation" if left > 0 else ""
+    return f"{left} windows of probation" if left > 0 else stand.unproved
 
 
 def _left(stand: RolloutProgress, thread: ThreadSpec) -> str:
@@ -132,7 +135,7 @@ TABLE: dict[Phase, StepRow] = {
     "machines": StepRow(lambda stand: stand.planned.awaits, _machine, "prepared", None),
     "prepared": StepRow(lambda stand: stand.planned.slots, _worker, "switched", PREPARED_LIMIT_NS),
     "switched": StepRow(lambda stand: stand.planned.threads, _switched, "probation", SWITCHED_ALARM_NS),
-    "probation": StepRow(lambda stand: (PROBATION_WINDOWS,), _window, "committed", None),
+    "probation": StepRow(lambda stand: (PROBATION_WINDOWS,), _proof, "committed", None),
     "committed": StepRow(lambda stand: stand.planned.leaving, _left, "committed", None),
 }
 

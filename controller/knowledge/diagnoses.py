@@ -16,10 +16,13 @@ Reason = Literal[
     "unknown",
     "frozen",
     "slot_quarantined",
+    "thread_failed",
+    "out_of_memory",
     "vm_lost",
     "vm_drained",
     "code_replaced",
     "vm_joined",
+    "link_cut",
     "overloaded",
     "rate_changed",
     "over_provisioned",
@@ -37,7 +40,8 @@ Reason = Literal[
 
 
 ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "version", "machines", "plan", "enactment",
-               "journal", "disk", "code", "dead letters", "hot key", "state", "unread")  # fmt: skip
+               "journal", "disk", "code", "memory", "dead letters", "hot key", "state", "unread", "peers", "thread",
+               "link")  # fmt: skip
 
 
 class Stability(msgspec.Struct, frozen=True):
@@ -55,6 +59,21 @@ class Stability(msgspec.Struct, frozen=True):
     out_in: float
     confidence: float
     text: str
+
+
+HealthVerdict = Literal["stable", "catching_up", "unstable", "unknown"]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Is it well? backlog: rows due or arrived and not done, and for how long the oldest waits. caught_up_s: until
+    nothing waits any more, where it falls. words: for people; text: these with what they come from."""
+
+    verdict: HealthVerdict
+    backlog_rows: int
+    backlog_s: float
+    caught_up_s: float | None
+    words: str
+    text: str = ""
 
 
 UNDONE_S = 30.0  # a plan that is lower for less does not save what its moves cost
@@ -158,6 +177,16 @@ class TaskLoad(NamedTuple):
 
     share: float
     slot: str
+
+
+class SaturatesFirst(NamedTuple):
+    """The task of the plan in force that saturates first as the rate grows, where, and at which input rate. load: the
+    present rate as a part of that."""
+
+    task: str
+    slot: str
+    at_tps: float
+    load: float | None
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

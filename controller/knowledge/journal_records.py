@@ -439,7 +439,7 @@ class Cordoned(msgspec.Struct, frozen=True, tag="cordoned"):
 
 class Recoded(msgspec.Struct, frozen=True, tag="recoded"):
     """Other code of the same tasks takes the place of what runs, slot by slot: `code`, new or known already. models: of
-    tasks that others are given for. by_itself: no operator's word, the code before did not prove itself."""
+    tasks that others are given for. by_itself: the code that it comes back from did not prove itself."""
 
     code: TaskCode
     models: tuple[Model, ...]

@@ -425,7 +425,19 @@ class Knowledge:
     proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable
     windows_bad: int = 0  # of the probation under way
     windows_passed: int = 0
+    unproved: str = ""  # why it is not known that rows are processed under the plan on probation
+    probation_done: int | None = None  # rows done when it began
+    crashes_before: dict[Slot, int] = field(default_factory=dict)  # of workers, when its last window began
+    unbuilt_since: dict[int, int] = field(default_factory=dict)  # thread → since when it cannot be built
+    left_out: dict[Slot, int] = field(default_factory=dict)  # slots that plans do without, until then
+    starved: dict[Slot, tuple[int, ...]] = field(default_factory=dict)  # when workers died for want of memory
+    # (instead of which plan, until when, what is to be planned for want of memory)
+    memory_wanted: tuple[Plan, int, Diagnosis] | None = None
+    memory_more: dict[str, float] = field(
+        default_factory=dict
+    )  # task → of a slot, per thread, beyond its model
     open_circuits: dict[str, int] = field(default_factory=dict)  # plan id → until
+    cut_off: dict[str, int] = field(default_factory=dict)  # VM that another one did not reach → when last
     proposal: PlanProposal | None = None
     plans: dict[str, Plan] = field(default_factory=dict)  # id → plan that was decided about, the newest last
     last_decision: dict[str, Any] | None = None

@@ -105,6 +105,12 @@ class DiskSeen(msgspec.Struct, frozen=True, tag="disk_seen"):
     journal: bool = True
 
 
+class PeersSeen(msgspec.Struct, frozen=True, tag="peers_seen"):
+    """What holders of keys did lately that they should not, and threads of the controller that failed."""
+
+    troubles: tuple[str, ...]
+
+
 class Stopping(msgspec.Struct, frozen=True, tag="stopping"):
     """A signal asks the controller to end; twice: at once."""
 
@@ -125,6 +131,7 @@ Event = (
     | PlanMade
     | Troubled
     | DiskSeen
+    | PeersSeen
     | Stopping
     | Tick
 )

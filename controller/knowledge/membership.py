@@ -18,6 +18,8 @@ from typing import Literal
 
 from headgate.controller.knowledge.loop_events import Now
 from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.keys.key_pairs import key_of
+from headgate.topology_runtime.platform.addresses import parted
 from headgate.topology_runtime.wire.messages import (
     Hello,
     Report,
@@ -65,6 +67,7 @@ class Member:
     only_signed: bool = False
     machine: str = ""
     workers_as: str = ""
+    address: str = ""
     report: Report | None = None
 
     @property
@@ -123,7 +126,7 @@ class Membership:
         member = Member(self._sized(hello), hello.boot, "joined", now.mono_ns)
         member.binding, member.pid, member.spoken = hello.binding, hello.pid, (hello.protocol, hello.version)
         member.only_signed, member.machine = hello.only_signed, hello.machine
-        member.workers_as = hello.workers_as
+        member.workers_as, member.address = hello.workers_as, hello.address
         self.members[hello.vm] = member
         self.roster += before is None or before.vm != member.vm
         if before is None or before.state == "left":
@@ -170,6 +173,22 @@ class Membership:
         member.state, member.heard_ns = "joined", now.mono_ns
         self._show(member)
         return changes
+
+    def endpoint_fault(self, report: Report) -> str:
+        """Why no worker may be told to connect where this VM says that its workers are; empty when they may."""
+        member, owners = self.members.get(report.vm), dict[str, Slot]()
+        for slot, known in self.workers.items():
+            if slot.vm != report.vm and (key := key_of(known.endpoint)):
+                owners[key] = slot
+        for worker in report.workers:
+            where = worker.endpoint.partition("#")[0]
+            if where and member is not None and member.address and parted(where)[0] != member.address:
+                return f"worker {worker.slot} at {where}, and {report.vm} is {member.address}"
+            if (
+                other := owners.setdefault(key_of(worker.endpoint) or str(worker.slot), worker.slot)
+            ) != worker.slot:
+                return f"worker {worker.slot} at {where}, with the key of worker {other}"
+        return ""
 
     def _adopt(self, report: Report, now: Now) -> tuple[MembershipChange, ...] | None:
         """A VM that says what it does before it said who it is (the controller was started again)."""
@@ -238,6 +257,10 @@ class Membership:
         del self.members[member.vm.vm]
         self._lost.pop(member.vm.vm, None)
         self.roster += 1
+
+    def told(self) -> list[tuple[str, tuple[WorkerStatus, ...]]]:
+        """VMs that are up, each with what it said of its workers."""
+        return [(member.vm.vm, member.workers()) for member in self.up()]
 
     def _verdict(self, member: Member, now: Now) -> MembershipChange | None:
         quiet_ns = now.mono_ns - member.heard_ns

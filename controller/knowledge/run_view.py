@@ -17,9 +17,11 @@ import msgspec
 from headgate.controller.knowledge.dead_letters import KeptDeadLetter
 from headgate.controller.knowledge.diagnoses import (
     Demand,
+    Health,
     PathStanding,
     Reason,
     Residual,
+    SaturatesFirst,
     Stability,
     TaskLoad,
     Violation,
@@ -27,6 +29,7 @@ from headgate.controller.knowledge.diagnoses import (
 from headgate.controller.knowledge.journal_records import Rollout, RolloutStarted
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
 from headgate.controller.knowledge.offered_load import Lag
+from headgate.controller.knowledge.vm_ways import VmWay
 from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan
 from headgate.controller.models.task_models import Model, unknown_tasks
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -108,6 +111,7 @@ class LoopResult:
 
     window: MeasuredWindow
     stability: Stability
+    health: Health
     demand: Demand
     residuals: tuple[Residual, ...]
     violations: tuple[Violation, ...]
@@ -282,6 +286,7 @@ class RunView:
     measuring: Measuring | None
     source_kind: str | None
     offered_tps: float | None
+    ways: tuple[VmWay, ...]  # between VMs
     lags: tuple[Lag, ...]
     cap_tps: float | None
     tuples: TupleCounts
@@ -333,6 +338,19 @@ class RunView:
             "threads": sum(bundle.threads for bundle in plan.placement.bundles),
             "degraded": rollout.degraded or None,
         }
+
+    @property
+    def bottleneck(self) -> SaturatesFirst | None:
+        """What everybody names so; None where nothing is known to limit the plan."""
+        plan = self.plan
+        if plan is None or plan.prediction.told_tps is None:
+            return None
+        found = plan.prediction
+        if found.limited_by is None or found.limited_by_slot is None:
+            return None
+        load = self.result.loads.get(found.limited_by) if self.result else None
+        share = load.share if load is not None else None
+        return SaturatesFirst(found.limited_by, found.limited_by_slot, plan.prediction.told_tps, share)
 
     @property
     def slots_used(self) -> int:
@@ -415,7 +433,7 @@ class RunView:
 
     @property
     def verdict(self) -> str:
-        return self.result.stability.verdict if self.result else "unknown"
+        return self.result.health.verdict if self.result else "unknown"
 
     @property
     def window(self) -> MeasuredWindow | None:

@@ -18,7 +18,8 @@ import msgspec
 from headgate.topology_runtime.api.cluster import bandwidth_fault
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError, Refused
-from headgate.topology_runtime.keys.key_pairs import Who
+from headgate.topology_runtime.keys.key_pairs import Who, keyed_fault
+from headgate.topology_runtime.platform.addresses import is_everywhere, is_host
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_MOST, ROW_BYTES_MOST
 from headgate.topology_runtime.wire.messages import FromAgent, Request
@@ -38,7 +39,11 @@ STRUCK_MOST = 20  # calls that workers of a VM did not survive
 NUMBER_MOST = 1 << 62  # one more, a sum of two: all still fit into 64 bits
 BAD_MOST, BAD_WITHIN_NS = 10, 10 * NS  # bad messages from a peer …
 BANNED_NS = 60 * NS  # … that are too many, and for how long it is not heard then
-PEERS_MOST = 1024  # whose conduct is remembered
+BYTES_A_SECOND, BYTES_AT_ONCE = 4 << 20, 8 << 20  # of an agent's key; a busy VM sends a tenth
+ASKED_A_SECOND, ASKED_AT_ONCE = 64 << 20, 128 << 20  # of a client's: it may bring packages
+MESSAGE_COSTS = 4096  # bytes that every message counts besides
+LINKS_APART_NS = 2 * NS  # what was on its way over the link before has come by then
+PEERS_MOST = 4096 + 1024  # whose conduct is remembered: as many VMs as there may be, and clients
 REASONS_MOST = 64
 VMS_MOST = 4096  # that are known; more are not let in
 STRANGERS_AT_ONCE, STRANGER_EVERY_NS = 32, NS // 16  # messages of VMs that are not known yet
@@ -50,7 +55,8 @@ NAMES = frozenset({
     "level",
 })  # fmt: skip
 MOST = {"letters": LETTERS_MOST, "top": KEYS_TOLD_MOST, "troubles": TROUBLES_MOST, "struck": STRUCK_MOST,
-        "workers": SLOTS_MOST, "profiles": SLOTS_MOST, "open": AGAIN_MOST, "done": AGAIN_MOST, "lost": KEY_RANGES,
+        "workers": SLOTS_MOST, "heard": SLOTS_MOST,
+        "profiles": SLOTS_MOST, "open": AGAIN_MOST, "done": AGAIN_MOST, "lost": KEY_RANGES,
         "data": ROW_BYTES_MOST}  # fmt: skip
 UNBOUND = frozenset({"model", "runs"})  # read later
 
@@ -116,6 +122,8 @@ def _check_hello(hello: m.Hello) -> None:
         raise BadMessage("a rack or a price that cannot be", cause=f"{hello.rack!r}, {hello.usd_per_hour}")
     if hello.bandwidth_mbps and bandwidth_fault(hello.bandwidth_mbps) is not None:
         raise BadMessage("a link that cannot be", cause=f"{hello.bandwidth_mbps} Mbit/s")
+    if hello.address and (not is_host(hello.address) or is_everywhere(hello.address)):
+        raise BadMessage("an address that cannot be", cause=repr(hello.address))
     _check_spools(hello.spools)
 
 
@@ -128,44 +136,98 @@ def _check_spools(spools: tuple[m.SpoolLeft, ...]) -> None:
 def _check_worker(report: m.Report, worker: m.WorkerStatus) -> None:
     if worker.slot.vm != report.vm or not 0 <= worker.slot.number < SLOTS_MOST:
         raise BadMessage("a report of another VM's slots")
+    if worker.endpoint and (fault := keyed_fault(worker.endpoint)):
+        raise BadMessage("an endpoint that nobody may connect to", cause=fault)
     for now in worker.threads:
         if not all(0 <= first < first + count <= KEY_RANGES for first, count in now.lost):
             raise BadMessage("key ranges that cannot be", cause=f"thread {now.thread}")
 
 
 @dataclass(slots=True)
+class KeyConduct:
+    """How whoever holds one key behaves, over whatever links. links: the newest two, by when the newest was heard
+    first. left: bytes that it may still send."""
+
+    bad: deque[int] = field(default_factory=deque)
+    banned_until: int = 0
+    left: int = 0
+    left_ns: int = -1 << 40
+    dropped: int = 0
+    link: bytes = b""
+    before: bytes = b""
+    link_ns: int = 0
+    trouble: str = ""
+    trouble_ns: int = 0
+
+
+@dataclass(slots=True)
 class Conduct:
-    """Which peers sent how many bad messages lately, by the monotonic clock of the caller."""
+    """By key, so that a ban and a limit outlast links; by the monotonic clock of the caller. alone: one process has a
+    key. dropped: messages over all keys that were not looked at."""
 
-    bad: OrderedDict[bytes, deque[int]] = field(default_factory=OrderedDict)
-    banned_until: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
+    bytes_a_second: int = BYTES_A_SECOND
+    bytes_at_once: int = BYTES_AT_ONCE
+    alone: bool = True
+    keys: OrderedDict[str, KeyConduct] = field(default_factory=OrderedDict)
     counted: dict[str, int] = field(default_factory=dict)  # reason → how often
+    dropped: int = 0
 
-    def banned(self, peer: bytes, now_ns: int) -> bool:
-        until = self.banned_until.get(peer)
-        if until is not None and now_ns >= until:
-            del self.banned_until[peer]
+    def hears(self, who: str, link: bytes, size: int, now_ns: int) -> bool:
+        """May this message be looked at?"""
+        of, costs = self._of(who), size + MESSAGE_COSTS
+        of.left = min(self.bytes_at_once, of.left + (now_ns - of.left_ns) * self.bytes_a_second // NS)
+        of.left_ns = now_ns
+        if of.left < costs or now_ns < of.banned_until:
+            of.dropped, self.dropped = of.dropped + 1, self.dropped + 1
+            if now_ns >= of.banned_until:
+                self._trouble(
+                    of, f"{who} sends more than is looked at: {of.dropped:,} messages dropped", now_ns
+                )
             return False
-        return until is not None
-
-    def blame(self, peer: bytes, why: str, now_ns: int) -> bool:
-        """Count a bad message; True when its peer is banned for it."""
-        reason = why if why in self.counted or len(self.counted) < REASONS_MOST else "other"
-        self.counted[reason] = self.counted.get(reason, 0) + 1
-        times = self.bad.setdefault(peer, deque())
-        times.append(now_ns)
-        while times[0] < now_ns - BAD_WITHIN_NS:
-            times.popleft()
-        if len(times) < BAD_MOST:
-            _forget_oldest(self.bad)
-            return False
-        del self.bad[peer]
-        self.banned_until[peer] = now_ns + BANNED_NS
-        _forget_oldest(self.banned_until)
+        of.left -= costs
+        if self.alone and link != of.link:
+            if link == of.before and now_ns - of.link_ns > LINKS_APART_NS:
+                self._trouble(of, f"two processes have the key of {who}", now_ns)
+            elif link != of.before:
+                of.before, of.link, of.link_ns = of.link, link, now_ns
         return True
 
+    def blame(self, who: str, why: str, now_ns: int) -> bool:
+        """Count a bad message; True when its sender is banned for it."""
+        reason = why if why in self.counted or len(self.counted) < REASONS_MOST else "other"
+        self.counted[reason] = self.counted.get(reason, 0) + 1
+        of = self._of(who)
+        of.bad.append(now_ns)
+        while of.bad[0] < now_ns - BAD_WITHIN_NS:
+            of.bad.popleft()
+        if banned := len(of.bad) >= BAD_MOST:
+            of.bad.clear()
+            of.banned_until = now_ns + BANNED_NS
+        self._trouble(of, f"{who} is not heard for a minute: {why}" if banned else f"{who}: {why}", now_ns)
+        return banned
 
-def _forget_oldest(table: OrderedDict[bytes, Any]) -> None:
+    def banned(self, who: str, now_ns: int) -> bool:
+        of = self.keys.get(who)
+        return of is not None and now_ns < of.banned_until
+
+    def troubles(self, now_ns: int) -> tuple[str, ...]:
+        """What keys did lately that they should not."""
+        lately = [
+            of.trouble for of in self.keys.values() if of.trouble and now_ns - of.trouble_ns < BANNED_NS
+        ]
+        return tuple(sorted(lately)[:TROUBLES_MOST])
+
+    def _trouble(self, of: KeyConduct, text: str, now_ns: int) -> None:
+        if now_ns >= of.banned_until or "not heard" in text:
+            of.trouble, of.trouble_ns = text, now_ns
+
+    def _of(self, who: str) -> KeyConduct:
+        of = self.keys.setdefault(who, KeyConduct())
+        _forget_oldest(self.keys)
+        return of
+
+
+def _forget_oldest(table: OrderedDict[str, Any]) -> None:
     while len(table) > PEERS_MOST:
         table.popitem(last=False)
 
@@ -178,17 +240,20 @@ class AdmissionGate:
     ignored: int = 0
     known: AbstractSet[str] = frozenset()
     vms: int = 0
+    run: str = ""
     _fresh: set[str] = field(default_factory=set)  # strangers let in since
     _stranger_ns: int = 0  # up to when strangers have been let in
     _hello_ns: dict[str, int] = field(default_factory=dict)
 
-    def know(self, known: AbstractSet[str], vms: int) -> None:
-        """Names of VMs that are no strangers, and how many VMs there are."""
-        self.known, self.vms = known, vms
+    def know(self, known: AbstractSet[str], vms: int, run: str = "") -> None:
+        """Names of VMs that are no strangers, how many VMs there are, and the run: what is of another is ignored."""
+        self.known, self.vms, self.run = known, vms, run
         self._fresh.clear()
 
     def admits(self, message: m.FromAgent, now_ns: int) -> bool:
-        if message.vm in self.known or message.vm in self._fresh:
+        if self.run and getattr(message, "run", "") not in ("", self.run):
+            let_in = False
+        elif message.vm in self.known or message.vm in self._fresh:
             let_in = self._in_time(message, now_ns)
         elif let_in := self._stranger(self.vms + len(self._fresh), now_ns):
             self._fresh.add(message.vm)

@@ -125,8 +125,10 @@ IN, OUT, CPU, DELAY, BUSY, WAIT, BYTES_IN, BYTES_OUT = range(8)
 MEAN, QUEUE, THREADS = range(8, 11)  # latency × rows, then gauges × seconds
 WORK = 11  # CPU × the speed of its VM
 TASK_COLUMNS = 12
-SLOT_CPU, SLOT_THROTTLED, SLOT_MEMORY, SLOT_KILLS, SLOT_TIME = range(5)
-SLOT_COLUMNS = 5
+SLOT_CPU, SLOT_THROTTLED, SLOT_MEMORY, SLOT_KILLS, SLOT_TIME, SLOT_HELD_TIME = range(
+    6
+)  # the last: memory known
+SLOT_COLUMNS = 6
 TUPLES, BYTES, FRAMES, BUFFER, CHANNEL = range(5)
 SLOTS_TUPLES, VMS_TUPLES, VMS_BYTES = range(5, 8)  # of these from another slot, from another VM
 EDGE_COLUMNS = 8
@@ -394,6 +396,7 @@ class Intake:
         tasks[THREADS] = window_s
         tasks[WORK] = tasks[CPU] * sender.vm.speed
         slots = arrays.slots.astype(np.float64)
+        held_s = (slots[3] > 0) * window_s  # of a process that ends nothing is known
         slots[3] *= window_s  # memory is a gauge
         links = arrays.links.astype(np.float64)
         links[5:] *= links[4]  # latencies are means over the frames
@@ -403,7 +406,7 @@ class Intake:
         return _Sums(
             (tasks @ sender.by_task).T,
             sender.first_slot + arrays.slots[0],
-            np.concatenate((slots[1:], np.full((1, slots.shape[1]), window_s))).T,
+            np.concatenate((slots[1:], np.full((1, slots.shape[1]), window_s), held_s[None])).T,
             _by_edge(summed, edges, len(self.map.edges)),
             [(self._pair(source, sink), counts) for sink, source, counts in arrays.latency],
             window_s,

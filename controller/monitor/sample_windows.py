@@ -66,6 +66,16 @@ def _seconds(intake: Intake, now_ns: int, seconds: float) -> Ints:
     return np.arange(first, end + 1)
 
 
+def queues_now(intake: Intake, now_ns: int) -> dict[str, float]:
+    """Task → rows that wait before it, of the last second that is known."""
+    rows = _seconds(intake, now_ns, 1.0)
+    if not len(rows):
+        return {}
+    cover_s, _ = _coverage(intake, rows)
+    queues = intake.tasks.of(rows)[0, :, x.QUEUE] / max(cover_s, 1e-9)
+    return dict(zip(intake.map.tasks, queues.tolist(), strict=True))
+
+
 def _coverage(intake: Intake, rows: Ints) -> tuple[float, float]:
     """(seconds covered by the average VM, share of the expected samples that are there)."""
     there = expected = 0.0
@@ -153,12 +163,13 @@ def _slots(intake: Intake, rows: Ints) -> dict[Slot, w.SlotWindow]:
         for slot in sender.vm.all_slots():
             n = sender.first_slot + slot.number
             if there[n]:
-                cores, memory = per_s[n][x.SLOT_CPU] / NS, per_s[n][x.SLOT_MEMORY]
+                cores = per_s[n][x.SLOT_CPU] / NS
+                memory = sums[n, x.SLOT_MEMORY] / max(float(sums[n, x.SLOT_HELD_TIME]), 1e-9)
                 out[slot] = w.SlotWindow(
                     cpu=cores / sender.vm.slot_cores,
-                    memory=memory / sender.vm.slot_memory_bytes,
+                    memory=float(memory) / sender.vm.slot_memory_bytes,
                     cpu_cores=cores,
-                    memory_bytes=memory,
+                    memory_bytes=float(memory),
                     throttled_share=per_s[n][x.SLOT_THROTTLED] / NS,
                     oom_kills=float(sums[n, x.SLOT_KILLS]),
                 )

@@ -278,6 +278,9 @@ def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
     """A heartbeat with what is on the VM."""
     before = turn.members.members.get(message.vm)
     known = before.workers() if before else ()
+    if message.workers != known and (fault := turn.members.endpoint_fault(message)):
+        turn.do(Distrust(message.vm, f"an endpoint that cannot be: {fault}"))
+        return ()
     changes = turn.members.report(message, turn.now)
     k = turn.knowledge
     leased = changes is not None and k.may_lease(message)
@@ -296,7 +299,13 @@ def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
     for source in message.sources:
         if owns_source(k, message.vm, source):
             _source(turn, message.vm, source)
-    disk(turn, message.vm, (*message.troubles, *state_troubles(message)))
+    of = {
+        word: tuple(one for one in message.troubles if one.startswith(word)) for word in ("thread ", "peer ")
+    }
+    threads(turn, message.vm, of["thread "])
+    peers(turn, of["peer "], f"peers {message.vm}")
+    full = tuple(one for one in message.troubles if not one.startswith(tuple(of)))
+    disk(turn, message.vm, (*full, *state_troubles(message)))
     if message.workers != known:
         hear_keyed_state(turn, message.workers)
         hear_user_code(turn, message.vm, message.workers)
@@ -312,6 +321,17 @@ def disk(turn: Turn, where: str, troubles: tuple[str, ...]) -> None:
     text = f"{where}: {'; '.join(troubles)}" if troubles else ""
     over = f"{where}: the disk takes everything again"
     turn.alarm(f"disk {where}", text, over, level="error", where=where)
+
+
+def threads(turn: Turn, where: str, failed: tuple[str, ...]) -> None:
+    """A thread of ours that fails is started again; that is an alarm for a minute."""
+    text = f"{where}: {'; '.join(failed)}" if failed else ""
+    turn.alarm(f"thread {where}", text, f"{where}: no thread has failed for a minute", level="error")
+
+
+def peers(turn: Turn, troubles: tuple[str, ...], what: str = "peers") -> None:
+    """What peers with good keys do that they should not is an alarm that names them, for a minute after the last."""
+    turn.alarm(what, "; ".join(troubles), "all peers do as they should again", level="error")
 
 
 def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
@@ -341,11 +361,17 @@ def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
     known.arrivals.hear(now, thread is None or thread.leaving, turn.now.wall_ns)
 
 
+OUT_OF_MEMORY = "out of memory"  # how an agent tells of such an end
+
+
 def _note_worker(turn: Turn, before: m.WorkerStatus | None, now: m.WorkerStatus) -> None:
     """Deaths of workers, and slots given up."""
     if now.crashes > (before.crashes if before else 0):
         text = f"worker {now.slot} died: {now.last_exit or 'no reason known'}"
         turn.event("worker_died", text, level="warning", slot=str(now.slot), crashes=now.crashes)
+        if now.last_exit.startswith(OUT_OF_MEMORY):
+            starved = turn.knowledge.starved
+            starved[now.slot] = (*starved.get(now.slot, ()), turn.now.mono_ns)[-2:]
     if now.state == "quarantined" and (before is None or before.state != "quarantined"):
         text = f"slot {now.slot} is quarantined after {now.crashes} crashes: {now.last_exit}"
         turn.event("slot_quarantined", text, level="warning", slot=str(now.slot))
@@ -412,7 +438,7 @@ def note_changes(turn: Turn, changes: tuple[MembershipChange, ...]) -> tuple[Mem
     for change in changes:
         turn.event(f"vm_{change.kind}", change.text, level=LEVELS.get(change.kind, "info"), vm=change.vm)
         if change.kind in ("lost", "left"):
-            for what in ("disk", "code"):
+            for what in ("disk", "code", "thread", "peers"):
                 turn.knowledge.alarms.pop(f"{what} {change.vm}", None)
     spooled_events.watch_lost_events(turn, changes)
     for change in changes:

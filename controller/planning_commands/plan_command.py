@@ -92,7 +92,7 @@ _SPREAD = (
 )
 @click.option(
     "--search-seconds",
-    type=Number(min=0),
+    type=Number(0),
     metavar="S",
     help="optimal: the best found in so long, with its gap (default: 1.2; of over 40 tasks 3).",
 )

@@ -198,14 +198,14 @@ def samples(block: SampleBlock, arrays: Arrays) -> Columns:
 
 def slots(block: SampleBlock, arrays: Arrays, vm: Vm, predicted: Predicted) -> Columns:
     """One row per slot; predictions are null where there is none."""
-    numbers = arrays.slots[_SLOT["slot"]]
+    numbers, held = arrays.slots[_SLOT["slot"]], arrays.slots[_SLOT["memory_bytes"]]
     expected = [predicted.get(Slot(block.vm, number)) for number in numbers.tolist()]
     window_s = block.window_ns / 1e9
     return _same(block, len(numbers)) | {
         "vm": [block.vm] * len(numbers),
         "slot": numbers,
         "cpu": arrays.slots[_SLOT["cpu_ns"]] / 1e9 / window_s / vm.slot_cores,
-        "memory": arrays.slots[_SLOT["memory_bytes"]] / vm.slot_memory_bytes,
+        "memory": [size / vm.slot_memory_bytes if size else None for size in held.tolist()],
         "predicted_cpu": [None if use is None else use[0] for use in expected],
         "predicted_memory": [None if use is None else use[1] for use in expected],
     }

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, get_args
 
-from headgate.controller.knowledge.diagnoses import ALARM_KINDS, Reason
+from headgate.controller.knowledge.diagnoses import ALARM_KINDS, HealthVerdict, Reason
 from headgate.controller.knowledge.run_view import NS, RunView
 from headgate.controller.views.run_documents import slot_use
 from headgate.topology_runtime.api.user_metrics import bound_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 FIRST = "start"  # the reason of a run's first plan, which is no re-plan
-QUIET = ("fine", "unknown", "frozen")  # reasons for planning nothing
+QUIET = ("fine", "unknown", "frozen", "link_cut")  # reasons for planning nothing
 REASONS = (*(r for r in get_args(Reason) if r not in (FIRST, *QUIET)), "operator", "rolled_back")
 
 
@@ -47,7 +47,9 @@ def _alarms(view: RunView) -> dict[str, int]:
     """Kind → how many alarms there are of it, also 0: some are of a VM, a task or a key."""
     kinds = [
         alarm.what.rsplit(" ", 1)[0]
-        if alarm.what.startswith(("disk ", "code ", "dead letters ", "hot key "))
+        if alarm.what.startswith(
+            ("disk ", "code ", "dead letters ", "hot key ", "thread ", "peers ", "link ")
+        )
         else alarm.what
         for alarm in view.alarms
     ]
@@ -75,6 +77,11 @@ def _slot_states(view: RunView) -> dict[str, int]:
     return {"used": used, "free": len(slots) - used - len(given_up), "quarantined": len(given_up)}
 
 
+def _delays(view: RunView) -> dict[tuple[str, ...], float | None]:
+    known = {(way.vm, way.to): way.delay_ms for way in view.ways if way.carries}
+    return {pair: None if delay_ms is None else delay_ms / 1000 for pair, delay_ms in known.items()}
+
+
 def _slot_values(view: RunView, what: str) -> dict[tuple[str, ...], float | None]:
     values: dict[tuple[str, ...], float | None] = {}
     for slot in sorted({*view.result.window.slots, *view.result.predicted}) if view.result else ():
@@ -99,6 +106,12 @@ def families(view: RunView) -> Iterable[Metric]:
         yield from gauge(name, about, value)
     for name, about, label, values in _values_by(view):
         yield from gauges(name, about, [label], {(key,): value for key, value in values.items()})
+    yield from gauges(
+        "headgate_link_delay_seconds",
+        "There and back between workers of two VMs; absent where nothing carries.",
+        ["vm", "to"],
+        _delays(view),
+    )
     for what, about in (("cpu", "CPU of a slot"), ("memory", "Memory of a slot")):
         labels = ["vm", "slot", "source"]
         yield from gauges(
@@ -115,11 +128,17 @@ def families(view: RunView) -> Iterable[Metric]:
 
 
 def _values(view: RunView) -> Iterator[tuple[str, str, float | None]]:
+    health = view.result.health if view.result else None
     judged = view.result.stability if view.result and view.verdict != "unknown" else None
-    stable, slope = (judged.verdict == "stable", judged.slope) if judged else (None, None)
+    stable, slope = (view.verdict == "stable", judged.slope) if judged else (None, None)
     yield "headgate_input_rate_tps", "Rows/s offered to every source now.", view.offered_tps
     yield "headgate_headroom_tps", "Predicted rate of the plan minus the offered one.", view.headroom_tps
     yield "headgate_stable", "1 when the topology keeps up, 0 when not; absent while unknown.", stable
+    rows, seconds = (health.backlog_rows, health.backlog_s) if health else (None, None)
+    yield "headgate_backlog_rows", "Rows due or arrived and not done.", rows
+    yield "headgate_backlog_seconds", "For how long the oldest of these has waited.", seconds
+    first = view.bottleneck.load if view.bottleneck else None
+    yield "headgate_bottleneck_load_ratio", "Load of the task that saturates first.", first
     yield "headgate_latency_slope", "Growth of the median latency in s per s.", slope
     yield "headgate_replan_seconds", "The last re-plan, from decided to in force.", _replan_s(view)
 
@@ -128,9 +147,12 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     result = view.result
     loads = {task: load.share for task, load in result.loads.items()} if result else {}
     off = {r.where: r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {}
+    verdicts = {name: float(name == view.verdict) for name in get_args(HealthVerdict) if result}
+    yield "headgate_verdict", "1 for the verdict, 0 for the others.", "state", verdicts
     near = "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot."
     troubled = {"controller": view.troubled, **{vm.vm.vm: vm.troubled for vm in view.vms if vm.up}}
     full = "1 while the disk of a VM, or of the controller, does not take something."
+    yield "headgate_run_info", "1, of the run that this is of.", "run", {view.run: 1.0}
     yield "headgate_task_rate_tps", "Rows/s that a task takes in.", "task", _task_rates(view)
     yield "headgate_task_load_ratio", near, "task", loads
     yield "headgate_model_error_ratio", "Measured input rate of a task / predicted one, minus 1.", "task", off

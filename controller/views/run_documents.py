@@ -45,14 +45,19 @@ def status(view: RunView) -> dict[str, Any]:
         "headgate": view.version,
         "wire": WIRE,
         "pid": view.pid,
-        "verdict": rounded(asdict(result.stability)) if result else {"verdict": view.verdict},
+        "verdict": _verdict(view),
         "plan": _plan(view),
+        "bottleneck": rounded(view.bottleneck._asdict()) if view.bottleneck else None,
         "enactment": _enactment(view),
         "proposal": view.proposal.facts if view.proposal else None,
         "profile": _profile(view),
         "measuring": measuring_data(view.measuring),
         "slots": _slots(view),
         "vms": [_vm(view, vm) for vm in view.vms],
+        "links": [
+            {"from": way.vm, "to": way.to, "delay_ms": way.delay_ms, "carries": way.carries}
+            for way in view.ways
+        ],
         "rates": _rates(view),
         "tuples": msgspec.to_builtins(view.tuples),
         "state": state_of(view),
@@ -72,6 +77,13 @@ def status(view: RunView) -> dict[str, Any]:
         "learning": learning_of(view),
         "troubles": view.troubles,
     }
+
+
+def _verdict(view: RunView) -> dict[str, Any]:
+    """What health says, with the trend that it goes by."""
+    if view.result is None:
+        return {"verdict": view.verdict}
+    return rounded({**asdict(view.result.stability), **asdict(view.result.health)})
 
 
 def state_of(view: RunView) -> dict[str, Any]:
@@ -406,6 +418,7 @@ class RateRows:
         behind = {lag.source: lag for lag in view.lags}
         for task in topology.sources:
             lag = behind.get(task.name)
+            offered, _, done = view.by_source[task.name]
             yield {
                 "time": view.wall_ns // 1000,
                 "window_s": window.seconds,
@@ -419,6 +432,8 @@ class RateRows:
                 "source_kind": "arriving" if task.arriving else "paced",
                 "lag_rows": lag.rows if lag else None,
                 "lag_s": lag.seconds if lag else None,
+                "backlog_rows": max(0, offered - done),
+                "backlog_s": view.result.health.backlog_s if view.result else None,
                 **self._counts(task.name, view),
             }
 

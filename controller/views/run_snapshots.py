@@ -125,11 +125,20 @@ def latency_now(view: RunView) -> s.LatencyNow:
 
 def stable_now(view: RunView) -> s.StableNow:
     """The verdict with its evidence; where there is none, only why."""
-    found = view.result.stability if view.result else None
-    if found is None or found.verdict == "unknown":
-        return s.StableNow(verdict="unknown", text=(found.text[:TEXT_MOST] or None) if found else None)
-    return s.StableNow(
-        verdict=found.verdict,
+    if view.result is None:
+        return s.StableNow(verdict="unknown")
+    found, health = view.result.stability, view.result.health
+    now = s.StableNow(
+        verdict=health.verdict,
+        backlog_rows=health.backlog_rows,
+        backlog_s=figure(health.backlog_s),
+        caught_up_s=figure(health.caught_up_s, 2),
+        text=health.words[:TEXT_MOST] if health.words != health.verdict else None,
+    )
+    if health.verdict == "unknown":
+        return now
+    return replace(
+        now,
         slope=figure(found.slope, 2),
         slope_low=figure(found.slope_low, 2),
         slope_high=figure(found.slope_high, 2),
@@ -139,11 +148,13 @@ def stable_now(view: RunView) -> s.StableNow:
     )
 
 
-def bottleneck_now(plan: s.PlanNow | None) -> s.Bottleneck | None:
-    """What the prediction of the plan says saturates first; None when it names nothing."""
-    if plan is None or plan.limited_by is None or plan.limited_by_slot is None or plan.predicted_tps is None:
-        return None
-    return s.Bottleneck(task=plan.limited_by, slot=plan.limited_by_slot, at_tps=plan.predicted_tps)
+def bottleneck_now(view: RunView) -> s.Bottleneck | None:
+    found = view.bottleneck
+    return (
+        s.Bottleneck(task=found.task, slot=found.slot, at_tps=round(found.at_tps, 3), load=share(found.load))
+        if found is not None
+        else None
+    )
 
 
 # ── Of a snapshot: tasks, edges, slots, VMs. Pure ───────────────────────────────────────────────────────
@@ -452,10 +463,7 @@ def _settled(view: RunView, rollout: Rollout) -> bool:
     seen = view.result
     there = view.epoch == rollout.epoch and rollout.in_force_ns > 0
     return (
-        there
-        and seen is not None
-        and seen.window.epoch == rollout.epoch
-        and seen.stability.verdict == "stable"
+        there and seen is not None and seen.window.epoch == rollout.epoch and seen.health.verdict == "stable"
     )
 
 
@@ -472,6 +480,8 @@ def _row(view: RunView, now_s: float) -> Row:
         "p50_ms": figure(latency.p50_ms) if latency else None,
         "p95_ms": figure(latency.p95_ms) if latency else None,
         "p99_ms": figure(latency.p99_ms) if latency else None,
+        "backlog_rows": view.result.health.backlog_rows if view.result else None,
+        "backlog_s": figure(view.result.health.backlog_s) if view.result else None,
         "slope": figure(view.result.stability.slope, 2) if view.result and judged else None,
         "slots_used": view.slots_used if view.plan else None,
         "epoch": view.epoch or None,
@@ -572,7 +582,7 @@ def snapshot_of(view: RunView, turn: int | None = None) -> Snapshot:
         proposal=proposal_now(view),
         enacting=enacting_now(view),
         slope=stable.slope,
-        next_bottleneck=bottleneck_now(plan),
+        next_bottleneck=bottleneck_now(view),
         alarms={alarm.what: alarm.text for alarm in view.alarms},
         alarms_since={alarm.what: utc_iso(alarm.since_ns) for alarm in view.alarms},
     )

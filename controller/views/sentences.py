@@ -16,10 +16,13 @@ RULES = {
     "unknown": "too many samples are missing to judge",
     "frozen": "the controller itself stood still, so nothing is judged",
     "slot_quarantined": "a slot crashed too often and is planned around",
+    "thread_failed": "a thread cannot be built where it is",
+    "out_of_memory": "a slot ran out of memory",
     "vm_lost": "a VM is gone",
     "vm_drained": "an operator drains a VM",
     "code_replaced": "other code takes the place of what runs",
     "vm_joined": "a VM is new",
+    "link_cut": "two VMs do not reach each other, so no other plan can come into force",
     "overloaded": "it does not keep up though no more is offered than planned for",
     "rate_changed": "the offered rate is not the one planned for",
     "over_provisioned": "much less is offered than planned for",
@@ -60,9 +63,10 @@ def header_of(now: Snapshot, slots_total: int, measuring: Measuring | None = Non
     """`stable, slope +0.2 ms/s, plan #17, 13 of 20 slots, 212 rows/s in, headroom 31 rows/s, next bottleneck parse
     on vm2/3`. What is not known is left out."""
     plan, rates = now.plan, now.rates
+    told = plan is not None and now.stable.verdict in ("catching_up", "unstable")
     if measuring is not None:
         return f"measuring {measuring_words(measuring)}"
-    parts = [now.stable.verdict if plan else now.stage]
+    parts = [(now.stable.text or now.stable.verdict) if told else now.stable.verdict if plan else now.stage]
     if now.slope is not None and now.stable.verdict != "unknown":
         parts.append(f"slope {now.slope * 1000:+.1f} ms/s")
     if plan is not None:
@@ -77,6 +81,8 @@ def header_of(now: Snapshot, slots_total: int, measuring: Measuring | None = Non
         parts.append(f"next bottleneck {now.next_bottleneck.task} on {now.next_bottleneck.slot}")
     if now.stage not in ("committed", "probation") and plan is not None:
         parts.append(now.stage)
+    if now.alarms:
+        parts.append(counted(len(now.alarms), "alarm"))
     return ", ".join(parts)
 
 

@@ -30,7 +30,7 @@ class ServiceFacts(msgspec.Struct, frozen=True):
 class HostFacts(msgspec.Struct, frozen=True):
     """identity: the same for two names of one host. writable: why a file cannot be written, "" when it can. cgroups:
     v1, v2 or none. files: digest and mode of each that was asked for, "" when it is not there. others: services that
-    were not asked for."""
+    were not asked for. beside: other clusters in the same directory."""
 
     python: str
     executable: str
@@ -53,6 +53,7 @@ class HostFacts(msgspec.Struct, frozen=True):
     services: dict[str, ServiceFacts]
     others: tuple[str, ...]
     cluster: bool
+    beside: tuple[str, ...] = ()
     clock_offset_s: float = 0.0
     clock_error_s: float = 0.0
 
@@ -81,6 +82,7 @@ def findings(hosts: ClusterHosts, facts: Mapping[str, HostFacts]) -> Iterator[Ho
         if on.host in facts:
             yield from of_host(on, facts[on.host])
             yield from _of_slots(hosts, on, facts[on.host])
+    yield from _copied(hosts, facts)
     first: dict[str, str] = {}
     for host, one in facts.items():
         if first.setdefault(one.identity, host) != host:
@@ -92,6 +94,20 @@ def findings(hosts: ClusterHosts, facts: Mapping[str, HostFacts]) -> Iterator[Ho
         if machine in MACHINES and machine != usual:
             hint = "wheels for both must be in the wheelhouse, and models hold for one kind of machine"
             yield HostFinding(host, "warning", f"it is {machine}, most others {usual}", hint)
+
+
+def _copied(hosts: ClusterHosts, facts: Mapping[str, HostFacts]) -> Iterator[HostFinding]:
+    """A file under another name would make a second cluster of the same hosts, unless it says that it shall."""
+    for on in () if hosts.named else hosts.hosts():
+        one = facts.get(on.host)
+        if one is not None and one.beside and not one.cluster:
+            what = (
+                f"cluster {', '.join(one.beside)} is there already, and this would be another, {hosts.name}"
+            )
+            hint = (
+                f'name = "{one.beside[0]}" in hosts.toml for the same one, name = "{hosts.name}" for a second'
+            )
+            yield HostFinding(on.host, "fault", what, hint, f"ls {on.directory}")
 
 
 def of_host(on: Reached, facts: HostFacts) -> Iterator[HostFinding]:

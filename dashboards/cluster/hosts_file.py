@@ -70,11 +70,12 @@ class VmEntry(msgspec.Struct, frozen=True):
 
 
 class ClusterHosts(msgspec.Struct, frozen=True):
-    """All of a hosts file. name: the cluster's."""
+    """All of a hosts file. name: the cluster's; named: the file says it, else it is the file's own."""
 
     name: str
     controller: ControllerEntry
     vms: tuple[VmEntry, ...]
+    named: bool = True
 
     def hosts(self) -> tuple[Reached, ...]:
         """Each host once, the controller's first: a VM may be on it too."""
@@ -236,7 +237,7 @@ def _hosts(data: dict[str, Any], name: str) -> ClusterHosts:
         **{key: told[key] for key in ("port", "command_port", "stream_port") if key in told},
     )
     vms = tuple(_vm({**defaults, **vm}, _reached(vm, defaults), _address(vm)) for vm in data["vm"])
-    return ClusterHosts(data.get("name", name), controller, vms)
+    return ClusterHosts(data.get("name", name), controller, vms, "name" in data)
 
 
 def _vm(told: dict[str, Any], on: Reached, address: str) -> VmEntry:

@@ -34,6 +34,8 @@ REASONS = {
     "vm_joined": "because a VM came",
     "vm_drained": "because a VM was drained",
     "slot_quarantined": "because a slot was given up",
+    "thread_failed": "because a thread could not be built",
+    "out_of_memory": "because a slot ran out of memory",
     "events_unread": "because accepted events had no reader",
     "code_replaced": "because other code was given",
     "operator": "because an operator asked for it",

@@ -131,10 +131,12 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
             cause = f"there is no {ENDPOINT} in it, and no context of that name"
             raise Unreachable(f"no controller runs in {where}", cause=cause)
         return _in(Path(where), found.commands, file)
-    for run in _runs():
-        found = _read(run / ENDPOINT)
-        if found and _alive(run, found):
-            return _in(run, found.commands, file)
+    alive = [(run, found) for run in _runs() if (found := _read(run / ENDPOINT)) and _alive(run, found)]
+    if alive:
+        run, found = alive[0]
+        if len(alive) > 1:
+            _say_which(run, len(alive))
+        return _in(run, found.commands, file)
     whole = read()
     if whole.use in whole.contexts:
         return whole.contexts[whole.use].contact()
@@ -142,6 +144,16 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
         f"no running controller is found below {RUNS.absolute()}",
         hint="start one with `headgate up`, or name it: --controller STATE_DIR, or a context (`headgate context add`)",
     )
+
+
+_said = set[Path]()
+
+
+def _say_which(run: Path, of: int) -> None:
+    """Once: somebody may mean another."""
+    if run not in _said:
+        _said.add(run)
+        click.echo(f"this is run {run.name}, the newest of {of} here; --controller {run} names one", err=True)
 
 
 def _runs() -> list[Path]:

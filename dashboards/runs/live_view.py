@@ -36,8 +36,8 @@ def value_at(status: Status, path: str) -> Any:
 
 
 def number(value: float | None, unit: str = "", digits: int = 0) -> str:
-    """`12.3 ms`, or N/A: never NaN."""
-    return "N/A" if value is None else f"{value:,.{digits}f}{unit}"
+    """`12.3 ms`, or N/A: never NaN, and no `-0`."""
+    return "N/A" if value is None else f"{value:z,.{digits}f}{unit}"
 
 
 def figure(status: Status, path: str, unit: str = "", digits: int = 0) -> str:
@@ -87,7 +87,7 @@ def tick_line(status: Status) -> str:
         f"{verdict(status)} | {slot_words(status)} on {counted(len(vms_of(status)), 'VM')} | "
         f"offered {figure(status, 'rates.offered_now_tps')} rows/s{_behind(status)}, "
         f"measured {figure(status, 'rates.acked_now_tps')}, "
-        f"predicted {predicted_words(status)} | p50 {p50} p99 {p99} | "
+        f"predicted {predicted_words(status)} | p50 {p50} p99 {p99}, {backlog_words(status)} | "
         f"acked {count(status, 'tuples.acked')} dead {count(status, 'tuples.dead_lettered')} "
         f"lost {count(status, 'tuples.lost')}"
     )
@@ -96,10 +96,13 @@ def tick_line(status: Status) -> str:
 def headline(status: Status) -> str:
     p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
     behind = f" ({lag_words(status)})" if _arriving(status) else ""
+    first = (
+        f", next bottleneck {one['task']} on {one['slot']}" if (one := value_at(status, "bottleneck")) else ""
+    )
     return (
         f"{topology_of(status)}: {verdict(status)}, plan {plan_words(status)}, "
         f"{slot_words(status)}, {figure(status, 'rates.offered_now_tps')} rows/s in{behind}, "
-        f"{_headroom_words(status)}, p50 {p50}, p99 {p99}, "
+        f"{_headroom_words(status)}{first}, p50 {p50}, p99 {p99}, "
         f"{count(status, 'tuples.lost')} lost"
     )
 
@@ -147,9 +150,30 @@ def lag_words(status: Status) -> str:
 
 
 def verdict(status: Status) -> str:
-    """`stable, slope 0.2 ms/s`."""
+    """`stable, slope 0.2 ms/s`, `catching up, 41 s behind, caught up in about 2 min`; and how many alarms there are."""
     word, slope = value_at(status, "verdict.verdict") or "unknown", value_at(status, "verdict.slope")
-    return word if slope is None or word == "unknown" else f"{word}, slope {slope * 1000:+.1f} ms/s"
+    words = value_at(status, "verdict.words") if word in ("unstable", "catching_up") else None
+    parts = [words or word]
+    if slope is not None and word in ("stable", "unstable"):
+        parts.append(f"slope {slope * 1000:+.1f} ms/s")
+    if alarms := value_at(status, "alarms"):
+        parts.append(counted(len(alarms), "alarm"))
+    return ", ".join(parts)
+
+
+def bottleneck_words(status: Status) -> str:
+    """`score on vm2/1 saturates first, at 120 rows/s (load 0.84)`; empty where nothing is known to."""
+    found = value_at(status, "bottleneck")
+    if not found:
+        return ""
+    load = f" (load {found['load']:.2f})" if found["load"] is not None else ""
+    return f"{found['task']} on {found['slot']} saturates first, at {found['at_tps']:,.0f} rows/s{load}"
+
+
+def backlog_words(status: Status) -> str:
+    """`1,200 rows not done, the oldest for 3.4 s`."""
+    seconds = figure(status, "verdict.backlog_s", " s", 1)
+    return f"{count(status, 'verdict.backlog_rows')} rows not done, the oldest for {seconds}"
 
 
 def notes(status: Status) -> list[str]:
@@ -198,9 +222,11 @@ def _facts(status: Status, rates: Sequence[float]) -> Table:
     table.add_row("rate", f"{offered}  {sparkline(rates)}")
     table.add_row("", f"{measured} measured, {planned} planned for, {predicted} predicted to fit")
     table.add_row("verdict", _verdict(status))
-    table.add_row("latency", f"p50 {p50}, p99 {p99}")
+    table.add_row("latency", f"p50 {p50}, p99 {p99}; {backlog_words(status)}")
     on = counted(len(vms_of(status)), "VM")
     table.add_row("plan", f"#{count(status, 'plan.epoch')}: {slot_words(status)} on {on}")
+    if first := bottleneck_words(status):
+        table.add_row("", first)
     table.add_row(
         "rows", ", ".join(f"{count(status, f'tuples.{name}')} {words}" for name, words in tuples.items())
     )
@@ -211,7 +237,7 @@ def _verdict(status: Status) -> Text:
     """The word says it; the colour only helps (blue and dark red: told apart by everyone)."""
     from rich.text import Text
 
-    styles = {"stable": "bold blue", "unstable": "bold red"}
+    styles = {"stable": "bold blue", "catching_up": "bold yellow", "unstable": "bold red"}
     return Text(verdict(status), styles.get(value_at(status, "verdict.verdict"), "dim"))
 
 

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pathlib import Path
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.topology_runtime.errors import Conflict, InvalidInput
 from headgate.topology_runtime.keys.keyring import KEYS
+from headgate.topology_runtime.platform.run_ids import new_run_id
 
 HOST = "127.0.0.1"
 CONNECTIONS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # ports that the kernel gives to connections
@@ -94,7 +94,7 @@ class Places:
 
 def places_of(settings: UpSettings) -> Places:
     """A new name, free ports, and the directories that were asked for."""
-    run = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    run = new_run_id()
     state = settings.state_dir or RUNS / run
     control, command, service = free_ports(3)
     if settings.dashboard_port:

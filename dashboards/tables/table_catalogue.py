@@ -68,7 +68,9 @@ lag_rows | bigint | rows | rows that came and were not read yet (arriving source
 lag_s | double | s | for how long the oldest of these has waited
 offered | bigint | rows | offered since the row before
 emitted | bigint | rows | emitted since the row before
-acked | bigint | rows | done: processed whole, or a dead letter, since the row before""",
+acked | bigint | rows | done: processed whole, or a dead letter, since the row before
+backlog_rows | bigint | rows | due or arrived and not done
+backlog_s | double | s | for how long the oldest row of the run has waited that is not done""",
     "latency": f"""An even sample of the rows that reached a sink; each stands for `tuples` of them.
 
 {RUN}

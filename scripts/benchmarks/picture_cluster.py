@@ -100,7 +100,10 @@ class Cluster:
         near = nearness(window, self.plan, self.topology, models, predicted)
         in_task = {task.name: self._in_task() for task in self.topology.tasks}
         grows = growing(window, stable)
-        result = LoopResult(window, stable, need, (), (), (), predicted, predicted, near, grows, in_task)
+        health = d.Health("stable", 0, 0.0, None, "stable")
+        result = LoopResult(
+            window, stable, health, need, (), (), (), predicted, predicted, near, grows, in_task
+        )
         for known in self.k.members.members.values():
             assert known.report is not None
             known.report = replace(known.report, sequence=known.report.sequence + 1)

@@ -217,6 +217,8 @@ def rates(run: Run, epoch: Epoch, begin: int, end: int) -> dict[str, Any]:
         "offered": offered[there],
         "emitted": offered[there],
         "acked": acked[there],
+        "backlog_rows": pa.nulls(many, pa.int64()),
+        "backlog_s": pa.nulls(many, pa.float64()),
     }
 
 

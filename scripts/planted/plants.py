@@ -5,7 +5,10 @@ from __future__ import annotations
 from planted.planting import Plant
 from planted.plants_of_analysis import OF_ANALYSIS, OF_SUMS
 from planted.plants_of_ends import OF_ENDS
+from planted.plants_of_failing import OF_FAILING
+from planted.plants_of_health import OF_HEALTH
 from planted.plants_of_models import OF_LATENCY, OF_MEASURING, OF_TRAFFIC
+from planted.plants_of_peers import OF_PEERS
 from planted.plants_of_plans import OF_MOVES, OF_PACKAGES, OF_PLANS
 from planted.plants_of_rows import OF_BOUNDS, OF_ROWS
 from planted.plants_of_state import OF_KEYS, OF_STATE
@@ -24,4 +27,7 @@ PLANTS: tuple[Plant, ...] = (
     *OF_TRAFFIC,
     *OF_LATENCY,
     *OF_ENDS,
+    *OF_PEERS,
+    *OF_HEALTH,
+    *OF_FAILING,
 )

@@ -336,8 +336,8 @@ LEAVING = (
     one(
         "the sender sleeps over what it did not take at once",
         OUTBOX,
-        "        if self._items:\n            self.wake()",
-        "        pass",
+        "            if self._items:\n                self.wake()",
+        "            pass",
         test="tests/worker/process/test_peer_links.py",
     ),
 )

@@ -57,7 +57,8 @@ class Mind:
 
     def __init__(self, slots: int = 4, welcomed: bool = True, letters: tuple[m.DeadLetter, ...] = ()) -> None:
         self.now_ns = 5 * NS
-        self.state = AgentState(hello(slots), self.now_ns, letters)
+        self.state = AgentState(hello(slots), self.now_ns)
+        self.state.take_up((), letters)
         self.all: list[e.Instruction] = []
         if welcomed:
             self.tell(m.Welcome(1, "run", BOOT))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agent_world import BOOT, NS, VM, Mind, begun, only, sent, slot, thread
+from agent_world import BOOT, NS, VM, Mind, begun, desired, only, sent, slot, thread
 from msgspec.structs import replace
 
 from headgate.agent.core import agent_events as e
@@ -358,7 +358,9 @@ def test_wake_names_the_time_of_the_next_word_and_the_next_kill() -> None:
 def test_dead_letters_are_passed_on() -> None:
     mind = begun()
     letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
-    assert only(mind.report(letters=(letter,)), m.DeadLetters) == [m.DeadLetters(VM, (letter,), BOOT)]
+    assert only(mind.report(letters=(letter,)), m.DeadLetters) == [
+        m.DeadLetters(VM, (letter,), BOOT, run="run")
+    ]
     assert only(mind.tick(5.0), m.DeadLetters), "again, as nobody took it"
     mind.tell(m.LettersTaken(BOOT, 1))
     assert not only(mind.tick(6.0), m.DeadLetters)
@@ -639,3 +641,33 @@ def test_they_are_read_from_the_disk(tmp_path: Path) -> None:
 def test_a_spool_that_cannot_be_read_ends_no_agent(tmp_path: Path) -> None:
     (tmp_path / "spools" / "source~0~run~1" / "acked").mkdir(parents=True)
     assert left_over(str(tmp_path)) == ()
+
+
+# ── runs ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("word", ["desired", "welcome"])
+def test_a_controller_of_another_run_ends_this_life_without_last_words_to_it(word: str) -> None:
+    """Its boots begin at 1 again, its threads have the numbers of these."""
+    mind = Mind()
+    mind.tell(m.Welcome(3, "run", BOOT))
+    mind.want(thread(1, 0), boot=3)
+    mind.up(0)
+    other = replace(desired(thread(1, 0)), run="another")
+    out = mind.tell(
+        e.WantedArrived(other, encode(other)) if word == "desired" else m.Welcome(1, "another", BOOT)
+    )
+    assert [one.message.reason for one in sent(out, m.Quit)] == [
+        "the controller runs another, this was of run"
+    ]
+    out = mind.dies(0, clean=True)
+    assert only(out, e.Exit)[0].error == "" and not only(out, m.Report) and not only(out, m.Goodbye)
+
+
+def test_all_that_is_counted_names_its_run() -> None:
+    mind = Mind()
+    mind.want(thread(1, 0))
+    mind.up(0)
+    letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
+    assert only(mind.report(letters=(letter,)), m.DeadLetters)[0].run == "run"
+    assert mind.told().run == "run"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from array import array
@@ -196,7 +198,7 @@ def test_each_thread_has_its_own_cpu_time(stand: Stand) -> None:
     stand.block()
     go.set()
     spun.wait()
-    busy, idle, absent = rows(stand.block(0.05))
+    busy, idle, absent = rows(stand.block(0.2))
     stop.set()
     spinner.join()
     assert busy["cpu_ns"] > 1_000_000 and busy["cpu_ns"] > 2 * idle["cpu_ns"]
@@ -227,12 +229,44 @@ def test_being_throttled_is_no_waiting_for_others() -> None:
 def test_a_slots_memory_is_its_workers_split_evenly_over_its_threads(stand: Stand) -> None:
     for number in range(4):
         stand.record(number, WORK)
+    stand.binding.bind(1, os.getpid())
     block = stand.block()
     slot = table(block.slots)[0]
     assert slot["slot"] == 1 and slot["memory_bytes"] == pytest.approx(
         processes.rss_bytes(os.getpid()), rel=0.05
     )
     assert {row["memory_bytes"] for row in rows(block)} == {slot["memory_bytes"] // 4}
+
+
+def test_a_slots_memory_is_that_of_its_child_processes_too(stand: Stand) -> None:
+    code = "held = bytearray(80 << 20); print('held', flush=True); input()"
+    stand.binding.bind(1, os.getpid())
+    alone = table(stand.block().slots)[0]["memory_bytes"]
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline()
+        together = table(stand.block().slots)[0]["memory_bytes"]
+        child.communicate(b"\n")
+    assert together - alone > 80 << 20
+
+
+def test_what_less_than_a_tenth_of_a_second_used_is_told_with_the_next_block(stand: Stand) -> None:
+    """So that no share of a CPU comes from a window in which one tick is all of it."""
+    stand.record(0, WORK, tid=os.getpid())
+    stand.block()
+    begin = time.thread_time_ns()
+    while time.thread_time_ns() - begin < 30_000_000:
+        pass
+    short = stand.block(0.02)
+    assert table(short.slots) == [] and [row["cpu_ns"] for row in rows(short)] in ([], [0])
+    assert rows(stand.block())[0]["cpu_ns"] >= 29_000_000
+
+
+def test_a_process_that_has_ended_tells_no_memory(stand: Stand) -> None:
+    stand.binding.bind(1, os.getpid())
+    stand.sampler.over(1, INCARNATION)
+    assert table(stand.block().slots)[0]["memory_bytes"] == 0, "not known"
 
 
 def test_links_over_which_something_went_are_told_with_mean_latencies(stand: Stand) -> None:

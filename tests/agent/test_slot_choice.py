@@ -49,9 +49,12 @@ def test_v2_writes_the_limits_and_reads_the_figures(tmp_path: Path) -> None:
     assert (group / "cpu.max").read_text() == "4000 20000"
     (group / "cpu.stat").write_text("usage_usec 12\nuser_usec 5\nnr_throttled 1\nthrottled_usec 34\n")
     (group / "memory.current").write_text("4096\n")
+    (group / "memory.stat").write_text("anon 1024\ninactive_file 1000\nactive_file 2072\n")
     (group / "memory.events").write_text("low 0\noom 2\noom_kill 1\n")
     assert (binding.cpu_ns(0), binding.throttled_ns(0)) == (12_000, 34_000)
-    assert (binding.memory_bytes(0), binding.oom_kills(0)) == (4096, 1)
+    assert (binding.memory_bytes(0), binding.oom_kills(0)) == (3096, 1), (
+        "without pages of files that go before anybody is killed"
+    )
 
 
 def test_v2_without_a_pids_controller_bounds_the_rest(tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ def test_what_is_not_known_is_na():
         assert "N/A" in text and "nan" not in text.lower() and "None" not in text
 
 
+def test_a_rate_a_little_below_nothing_is_nothing():
+    assert "measured 0," in tick_line({**BUSY, "rates": {**BUSY["rates"], "acked_now_tps": -0.3}})
+
+
 def test_a_tick_is_one_line():
     line = tick_line(BUSY)
     assert "\n" not in line

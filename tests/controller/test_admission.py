@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from headgate.controller.knowledge.loop_events import Now
+from headgate.controller.knowledge.membership import Membership
 from headgate.controller.monitor.admission import (
     BAD_MOST,
+    BYTES_A_SECOND,
+    BYTES_AT_ONCE,
+    MESSAGE_COSTS,
     PEERS_MOST,
     REASONS_MOST,
     STRANGERS_AT_ONCE,
+    TROUBLES_MOST,
     VMS_MOST,
     AdmissionGate,
     Conduct,
     check,
 )
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.errors import BadMessage, InvalidInput, Unreachable
+from headgate.topology_runtime.keys.curve import new_pair
+from headgate.topology_runtime.keys.key_pairs import Contact, contact_at
 from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.channels import PushChannel
 
 S = 1_000_000_000
 
@@ -40,6 +50,49 @@ def worker(
 
 def letter(task: str = "work", position: int = 1, traceback: str = "") -> m.DeadLetter:
     return m.DeadLetter(task, 1, "source", 0, position, "row", "error", traceback)
+
+
+KEY = "k" * 40
+UNREACHABLE = (
+    f"inproc://zeromq.zap.01#{KEY}", f"ipc:///run/any#{KEY}", f"pgm://10.0.0.1:5#{KEY}", f"tcp://*:5#{KEY}",
+    f"tcp://0.0.0.0:5#{KEY}", f"tcp://[::]:5#{KEY}", f"tcp://224.0.0.1:5#{KEY}", f"tcp://10.0.0.1:0#{KEY}",
+    f"tcp://10.0.0.1:99999#{KEY}", f"tcp://10.0.0.1#{KEY}", f"tcp://eth0;10.0.0.1:5#{KEY}",
+    "tcp://10.0.0.1:5", "tcp://10.0.0.1:5#short", "x",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("endpoint", UNREACHABLE)
+def test_no_socket_connects_where_no_worker_can_be(endpoint: str) -> None:
+    """An in-process address would lead into the very process that connects."""
+    with pytest.raises(InvalidInput):
+        contact_at(endpoint, new_pair())
+    contact = Contact(endpoint.partition("#")[0], new_pair(), KEY)
+    if not endpoint.startswith("tcp://10.0.0.1:5"):
+        with pytest.raises(Unreachable):
+            PushChannel(contact)
+
+
+def told_of(*endpoints: str, vm: str = "vm1", address: str = "10.0.0.1") -> Membership:
+    known = Membership()
+    known.hello(replace(hello(vm), address=address), Now(S, S))
+    workers = tuple(m.WorkerStatus(Slot(vm, n), 1, "running", one) for n, one in enumerate(endpoints))
+    known.report(m.Report(vm, 3, 1, m.Token(), workers), Now(S, S))
+    return known
+
+
+def test_a_vm_tells_endpoints_of_its_own_address_and_workers_only() -> None:
+    known = told_of(f"tcp://10.0.0.1:5#{KEY}")
+    known.hello(replace(hello("vm2"), address="10.0.0.2"), Now(S, S))
+
+    def fault(*endpoints: str, vm: str = "vm2") -> str:
+        workers = tuple(m.WorkerStatus(Slot(vm, n), 1, "running", one) for n, one in enumerate(endpoints))
+        return known.endpoint_fault(m.Report(vm, 3, 2, m.Token(), workers))
+
+    assert fault("tcp://10.0.0.2:5#" + "m" * 40, "", "tcp://10.0.0.2:6#" + "n" * 40) == ""
+    assert "vm2 is 10.0.0.2" in fault("tcp://10.0.0.3:22#" + "m" * 40)
+    assert "with the key of worker vm1/0" in fault(f"tcp://10.0.0.2:5#{KEY}")
+    assert "with the key of worker vm2/0" in fault(*["tcp://10.0.0.2:5#" + "m" * 40] * 2)
+    assert fault(f"tcp://10.0.0.1:7#{KEY}", vm="vm1") == "", "its own, started again"
 
 
 def test_what_agents_say_is_let_in() -> None:
@@ -87,6 +140,7 @@ def test_what_agents_say_is_let_in() -> None:
         m.Report("vm1", 3, 1, m.Token(), (worker(number=5000),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(incarnation=(1 << 64) - 1),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(endpoint="tcp://" + "x" * 300),)),
+        *(m.Report("vm1", 3, 1, m.Token(), (worker(endpoint=one),)) for one in UNREACHABLE),
         m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadStatus(-1),)),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadStatus(1, failed="x" * 20_000),)),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(),) * 1025),
@@ -121,30 +175,75 @@ def test_what_cannot_be_meant_is_not(message: m.FromAgent) -> None:
         check(message)
 
 
-def test_ten_bad_messages_in_ten_seconds_are_a_ban_of_a_minute() -> None:
+def heard(conduct: Conduct, who: str, at_ns: int, link: bytes = b"1", size: int = 100) -> bool:
+    return conduct.hears(who, link, size, at_ns)
+
+
+def test_ten_bad_messages_in_ten_seconds_are_a_ban_of_a_minute_over_whatever_link() -> None:
     conduct = Conduct()
-    assert [conduct.blame(b"a", "why", n * S // 2) for n in range(BAD_MOST)] == [False] * (BAD_MOST - 1) + [
-        True
-    ]
-    assert conduct.banned(b"a", 10 * S) and not conduct.banned(b"b", 10 * S)
-    assert conduct.banned(b"a", 64 * S)
-    assert not conduct.banned(b"a", 66 * S)
+    blamed = [conduct.blame("agent a", "why", n * S // 2) for n in range(BAD_MOST)]
+    assert blamed == [False] * (BAD_MOST - 1) + [True]
     assert conduct.counted == {"why": BAD_MOST}
+    assert not any(heard(conduct, "agent a", at_s * S, b"%d" % at_s) for at_s in (10, 30, 64)), (
+        "nor over a new link"
+    )
+    assert heard(conduct, "agent b", 10 * S) and conduct.dropped == 3
+    assert conduct.troubles(11 * S) == ("agent a is not heard for a minute: why",)
+    assert heard(conduct, "agent a", 66 * S) and conduct.troubles(66 * S) == ()
 
 
 def test_bad_messages_now_and_then_are_no_ban() -> None:
     conduct = Conduct()
-    assert not any(conduct.blame(b"a", "why", n * 2 * S) for n in range(50))
+    assert not any(conduct.blame("agent a", "why", n * 2 * S) for n in range(50))
+
+
+def test_what_a_key_may_send_in_a_second_is_bounded_and_the_rest_is_dropped_and_counted() -> None:
+    conduct, mib = Conduct(), 1 << 20
+    flood = [heard(conduct, "agent a", S + n * S // 1000, b"%d" % (n // 100), mib) for n in range(4000)]
+    at_most = (BYTES_AT_ONCE + 4 * BYTES_A_SECOND) // mib
+    assert at_most // 2 < sum(flood) <= at_most and conduct.dropped == 4000 - sum(flood)
+    assert conduct.troubles(5 * S) == (
+        f"agent a sends more than is looked at: {conduct.dropped:,} messages dropped",
+    )
+    assert heard(conduct, "agent b", 5 * S, size=mib), "others are heard"
+    assert heard(conduct, "agent a", 15 * S, size=mib), "and so is he when he has calmed down"
+    tiny = [heard(conduct, "agent c", S + n, size=1) for n in range(50_000)]
+    assert sum(tiny) <= BYTES_AT_ONCE // MESSAGE_COSTS, "small ones cost something too"
+
+
+def test_an_agent_as_busy_as_any_is_always_heard() -> None:
+    conduct = Conduct()
+    assert all(heard(conduct, "agent a", S + n * S // 200, size=2000) for n in range(4000)), "reports"
+    blocks = (heard(conduct, "agent b", S + n * S // 4, size=700_000) for n in range(400))
+    assert all(blocks), "and blocks with all the finished rows that they may hold, while there are more"
+
+
+def test_two_processes_with_one_key_are_told_and_one_that_comes_again_is_not() -> None:
+    conduct = Conduct()
+    for n in range(100):
+        heard(conduct, "agent a", n * S, b"link %d" % (n // 7))
+    heard(conduct, "agent a", 100 * S, b"new")
+    heard(conduct, "agent a", 101 * S, b"link 14")
+    assert conduct.troubles(101 * S) == (), "that was still on its way"
+    for n in range(8):
+        heard(conduct, "agent b", n * S, b"one" if n % 2 else b"other")
+    assert conduct.troubles(9 * S) == ("two processes have the key of agent b",)
+    clients = Conduct(alone=False)
+    for n in range(8):
+        heard(clients, "operator b", n * S, b"one" if n % 2 else b"other")
+    assert clients.troubles(9 * S) == (), "a person may give two commands at once"
 
 
 def test_peers_that_change_their_names_fill_no_memory() -> None:
     conduct = Conduct()
-    for n in range(3 * PEERS_MOST):
-        conduct.blame(b"%d" % n, f"why {n}", n)
+    for n in range(2 * PEERS_MOST):
         for _ in range(BAD_MOST):
-            conduct.blame(b"banned %d" % n, "why", n)
-    assert len(conduct.bad) <= PEERS_MOST and len(conduct.banned_until) <= PEERS_MOST
-    assert len(conduct.counted) <= REASONS_MOST + 1 and sum(conduct.counted.values()) == 33 * PEERS_MOST
+            conduct.blame(f"agent {n}", f"why {n}", n)
+    assert len(conduct.keys) <= PEERS_MOST and len(conduct.troubles(0)) == TROUBLES_MOST
+    assert (
+        len(conduct.counted) <= REASONS_MOST + 1
+        and sum(conduct.counted.values()) == 2 * PEERS_MOST * BAD_MOST
+    )
 
 
 def test_strangers_are_let_in_slowly_and_who_is_known_at_once() -> None:

@@ -31,7 +31,13 @@ MEMORY_MOST, SECONDS_MOST = 64 * MIB, 0.25  # of CPU; 50 ms is the promise, on a
 SEEDS = range(6)
 
 WORKER = m.WorkerStatus(
-    Slot("vm1", 0), 5, "running", "tcp://127.0.0.1:5", m.Token(1, 1, 1), True, (m.ThreadStatus(1, 1),)
+    Slot("vm1", 0),
+    5,
+    "running",
+    "tcp://127.0.0.1:5#" + "k" * 40,
+    m.Token(1, 1, 1),
+    True,
+    (m.ThreadStatus(1, 1),),
 )
 GOOD: tuple[m.FromAgent, ...] = (
     m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, spools=(m.SpoolLeft("source", 0, 3, 9),)),
@@ -177,7 +183,7 @@ def test_a_command_costs_little_memory_whatever_is_in_it(name: str, data: bytes,
 
 def largest() -> Iterator[tuple[str, m.FromAgent]]:
     """Messages near the longest that are taken."""
-    yield "threads", m.Report("vm1", 3, 1, m.Token(), tuple([WORKER] * 7_500))
+    yield "threads", m.Report("vm1", 3, 1, m.Token(), tuple([WORKER] * 5_500))
     many = (m.ThreadStatus(1),) * 90_000
     yield (
         "threads of one",

@@ -22,6 +22,13 @@ def alarms(world: World) -> dict[str, str]:
     return {alarm["what"]: alarm["text"] for alarm in world.ask("status").data["alarms"]}
 
 
+def fills(world: World, rate_tps: float) -> World:
+    """So much is offered, and no more done than the plan carries."""
+    world.acks_at_once = int(world.rollout.plan.prediction.rate_tps * 0.05)
+    world.ask("rate_set", rate_tps=rate_tps)
+    return world
+
+
 def test_a_stable_run_has_no_alarm_also_where_its_plan_is_less_than_was_asked_for() -> None:
     """Rates that would need more than the slots there are when stretched ahead, and that never come."""
     world = World((vm("vm1", 3),), rate_tps=300.0).start().until("committed")
@@ -34,9 +41,7 @@ def test_a_stable_run_has_no_alarm_also_where_its_plan_is_less_than_was_asked_fo
 
 def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over() -> None:
     world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
-    most = world.rollout.plan.prediction.rate_tps
-    world.ask("rate_set", rate_tps=1000.0)
-    world.run(40)
+    fills(world, 1000.0).run(40)
     most = world.rollout.plan.prediction.rate_tps
     assert alarms(world)["short"].startswith(
         f"1,000 rows/s are offered, the plan in force carries {most:,.0f}"
@@ -45,6 +50,7 @@ def test_more_offered_than_carried_is_an_alarm_with_its_times_until_it_is_over()
     since = world.ask("status").data["alarms"][0]["since"]
     world.run(10)
     assert world.ask("status").data["alarms"][0]["since"] == since, "since it was raised"
+    world.acks_at_once = 1 << 40
     world.ask("rate_set", rate_tps=50.0)
     world.run(12)
     assert "short" not in alarms(world)
@@ -61,20 +67,19 @@ def held(mode: str) -> World:
 def test_a_plan_that_is_held_below_what_is_offered_is_an_alarm() -> None:
     world = held("auto")
     assert alarms(world) == {}
-    world.ask("rate_set", rate_tps=2 * world.rollout.plan.prediction.rate_tps)
-    world.run(10)
+    fills(world, 2 * world.rollout.plan.prediction.rate_tps).run(12)
     assert "the plan was given and is held" in alarms(world)["short"]
 
 
 def test_advise_mode_advises_and_enacts_nothing() -> None:
     for world in (World(rate_tps=165.0, mode="advise").start().run(20), held("advise")):
         epoch = world.durable.next_epoch
-        world.ask("rate_set", rate_tps=2 * world.rollout.plan.prediction.rate_tps)
-        world.run(10)
+        fills(world, 2 * world.rollout.plan.prediction.rate_tps).run(12)
         status = world.ask("status").data
         assert "slots for" in status["advice"] and f"advice: {status['advice']}" in alarms(world)["short"]
         assert 1 <= len(world.events("advice")) <= 2, "told once, and once more where it takes other slots"
         assert world.durable.next_epoch == epoch
+        world.acks_at_once = 1 << 40
         world.ask("rate_set", rate_tps=165.0)
         world.run(40)
         assert alarms(world) == {}
@@ -114,9 +119,7 @@ def test_a_slot_that_is_planned_round_is_no_alarm() -> None:
 
 def test_terminal_and_check_say_the_same() -> None:
     world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
-    world.ask("rate_set", rate_tps=1000.0)
-    world.run(40)
-    status = world.ask("status").data
+    status = fills(world, 1000.0).run(40).ask("status").data
     (alarm,) = status["alarms"]
     notes = notes_of(status)
     assert any(alarm["text"] in note and alarm["since"][11:19] in note for note in notes)
@@ -242,3 +245,54 @@ def test_a_report_with_endless_troubles_is_refused() -> None:
         except BadMessage:
             continue
         raise AssertionError("it was let through")
+
+
+# ── The verdict and the alarms say the same, turn by turn ───────────────────────────────────────────────
+
+AGAINST = {"short", "models", "lag", "slot"}  # alarms that say that it does not keep up
+
+
+def test_no_turn_says_stable_beside_an_alarm_that_it_does_not_keep_up() -> None:
+    """Overload, catching up, a slot that is given up, and a rate that it keeps up with though the models doubt it."""
+    world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed")
+    seen = set()
+
+    def look(seconds: int) -> None:
+        for _ in range(seconds * 2):
+            status = world.run(0.5).ask("status").data
+            what = {alarm["what"] for alarm in status["alarms"]} & AGAINST
+            seen.add((status["verdict"]["verdict"], *sorted(what)))
+            assert status["verdict"]["verdict"] != "stable" or not what
+
+    look(10)
+    fills(world, 400.0)
+    look(40)
+    assert ("unstable", "models", "short") in seen
+    world.ask("rate_set", rate_tps=20.0)
+    look(30)
+    assert any(verdict == "catching_up" for verdict, *_ in seen)
+    world.acks_at_once = 1 << 40
+    look(20)
+    world.ask("rate_set", rate_tps=400.0)
+    look(30)
+    assert ("stable",) in seen and world.ask("status").data["verdict"]["verdict"] == "stable"
+    world.vms["vm1"].quarantine(0)
+    world.vms["vm1"].quarantine(1)
+    look(30)
+    assert any("slot" in what for what in seen)
+
+
+def test_catching_up_says_for_how_long_and_the_backlog_is_told_everywhere() -> None:
+    world = World((vm("vm1", 2),), rate_tps=100.0).start().until("committed").run(15)
+    world.hold_acks = True
+    world.run(30)
+    behind = world.ask("status").data["verdict"]
+    assert behind["verdict"] == "unstable" and behind["backlog_rows"] == pytest.approx(3000, abs=150)
+    assert behind["backlog_s"] == pytest.approx(30, abs=1.5)
+    world.hold_acks, world.acks_at_once = False, 10  # 200 rows/s: 30 s, as 100 come
+    world.run(10)
+    now = world.ask("status").data["verdict"]
+    assert now["verdict"] == "catching_up" and now["caught_up_s"] == pytest.approx(20, abs=4)
+    assert re.match(r"catching up, 2\d s behind, caught up in about \d\d s", now["text"])
+    world.run(now["caught_up_s"] + 8)
+    assert world.ask("status").data["verdict"]["verdict"] == "stable"

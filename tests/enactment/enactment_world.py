@@ -215,16 +215,12 @@ class FakeVm(IdealVm):
 
     def _worker_now(self, slot: Slot, worker: FakeWorker, marks: dict[str, int]) -> m.WorkerStatus:
         threads = tuple(self._thread_now(worker, t, marks[t.task]) for _, t in sorted(worker.threads.items()))
-        ready = (
-            slot not in self.hung
-            and self.world.connected(slot, worker)
-            and not any(x.failed for x in threads)
-        )
+        ready = slot not in self.hung and self.world.connected(slot, worker)
         return m.WorkerStatus(
             slot,
             worker.incarnation,
             worker.state,
-            f"tcp://{slot}",
+            f"tcp://{slot.vm}:{slot.number + 1}#" + f"{slot}-{worker.incarnation}".ljust(40, "0"),
             worker.token,
             ready,
             threads,
@@ -236,9 +232,10 @@ class FakeVm(IdealVm):
     def _thread_now(self, worker: FakeWorker, thread: m.ThreadSpec, marked: int) -> m.ThreadStatus:
         ended = thread.thread in worker.ended
         failed = "ValueError: no" if thread.task in self.failing or thread.code in self.failing_codes else ""
-        return m.ThreadStatus(
-            thread.thread, worker.switched, marked, not self._open(thread.thread), ended, failed
-        )
+        empty = not self._open(thread.thread)
+        if failed:  # it was never built: it obeys nothing
+            return m.ThreadStatus(thread.thread, 0, 0, empty, ended, failed)
+        return m.ThreadStatus(thread.thread, worker.switched, marked, empty, ended)
 
     def block(self) -> m.SampleBlock:
         """A second of this VM: nothing used but what `world.work` says, every row through in a moment."""

@@ -154,6 +154,20 @@ def test_code_that_cannot_be_built_never_gets_a_row_and_the_code_before_stays() 
     texts = [str(event["text"]) for event in world.loop.knowledge.events]
     assert any("the code before comes back" in text for text in texts)
     assert steps(world).count("code_replaced") == 1, "it is not tried again by itself"
+    back = world.ask("replace", back=True).data
+    assert (back["code"], back["slots"]) == (0, 0), "the last code that worked, not the one that failed"
+    world.run(20)
+    assert codes(world) == {0} and world.durable.code == 0
+    ended_whole(world)
+
+
+def test_who_goes_back_half_way_does_not_come_to_what_never_worked_by_going_back_again() -> None:
+    world = running(rate_tps=1100.0)
+    give(world)
+    world.run(3)
+    assert world.ask("replace", back=True).data["code"] == 0
+    assert world.ask("replace", back=True).data["code"] == 0
+    until_replaced(world, 0)
     ended_whole(world)
 
 

@@ -9,17 +9,21 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 from arriving_world import ArrivingWorld
-from enactment_world import World
+from enactment_world import TOPOLOGY, World
+from enactment_world import vm as machine
 from keys_made import MadeKeys
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.viewers import Publisher
 from headgate.controller.views.controller_metrics import families
 from headgate.dashboards.terminal.status_commands import print_status
+from headgate.topology_runtime.api.topology import Static
 from headgate.topology_runtime.wire.messages import SampleBlock
 
 Labels = frozenset[tuple[str, str]]
@@ -213,8 +217,17 @@ def check_tasks(now: Shown) -> None:
 
 def check_verdict(now: Shown) -> None:
     verdict, stable = now.status["verdict"], now.page["stable"]
-    assert stable["verdict"] == verdict["verdict"] and verdict["verdict"] in now.text
-    assert now.metric("headgate_stable") == {"stable": 1, "unstable": 0, "unknown": None}[verdict["verdict"]]
+    assert stable["verdict"] == verdict["verdict"] and verdict["words"].split(":")[0] in now.text
+    flag = {"stable": 1, "catching_up": 0, "unstable": 0, "unknown": None}
+    assert now.metric("headgate_stable") == flag[verdict["verdict"]]
+    states = {state: now.metric("headgate_verdict", state=state) for state in flag}
+    assert states == {state: float(state == verdict["verdict"]) for state in flag}
+    assert stable["backlog_rows"] == verdict["backlog_rows"] == now.metric("headgate_backlog_rows")
+    assert alike(stable["backlog_s"], verdict["backlog_s"])
+    assert now.metric("headgate_backlog_seconds") == pytest.approx(verdict["backlog_s"], abs=1e-3)
+    assert number(now.text, r"([\d,]+) rows not done") == verdict["backlog_rows"]
+    if now.rates:
+        assert now.rates["backlog_s"] == pytest.approx(verdict["backlog_s"], abs=1e-3)
     if verdict["verdict"] != "unknown":
         assert now.metric("headgate_latency_slope") == pytest.approx(verdict["slope"], abs=1e-4)
         assert stable["slope"] == pytest.approx(verdict["slope"], rel=0.06, abs=1e-4)
@@ -229,7 +242,23 @@ def check_verdict(now: Shown) -> None:
     assert overall == now.summary["latency_ms"]
 
 
+def check_bottleneck(now: Shown) -> None:
+    """The same task everywhere, and none has a higher load."""
+    first, page, plan = now.status["bottleneck"], now.page.get("next_bottleneck"), now.status["plan"]
+    if first is None:
+        assert page is None
+        return
+    assert (first["task"], first["slot"]) == (plan["limited_by"], plan["limited_by_slot"])
+    assert (page["task"], page["slot"]) == (first["task"], first["slot"])
+    assert page["at_tps"] == pytest.approx(first["at_tps"])
+    assert f"{first['task']} on {first['slot']} saturates first" in now.text
+    loads = {task["task"]: task["load"] for task in now.status["tasks"] if task["load"] is not None}
+    assert first["load"] == loads[first["task"]] == max(loads.values())
+    assert now.metric("headgate_bottleneck_load_ratio") == pytest.approx(first["load"], abs=1e-4)
+
+
 def check(now: Shown) -> None:
+    check_bottleneck(now)
     check_rates(now)
     check_lag(now)
     check_tuples(now)
@@ -284,3 +313,21 @@ def test_of_a_run_that_is_behind_what_comes(capsys: pytest.CaptureFixture[str]) 
     check(now)
     assert now.summary["source_kind"] == "arriving" and now.summary["lag"]["rows"] > 100
     assert "lag" in now.page["alarms"]
+
+
+def test_a_load_grows_as_the_rate_does_whatever_is_reserved_beside_it() -> None:
+    """The source reserves more than half of the slot in which the other task is."""
+    source = msgspec.structs.replace(TOPOLOGY.by_name["source"], static=Static(1, 0.6, 0.1))
+    tight = msgspec.structs.replace(TOPOLOGY, tasks=(source, *TOPOLOGY.tasks[1:]))
+    world = TickingWorld((machine("vm1", 1),), rate_tps=10.0)
+    world.submitted = msgspec.structs.replace(world.submitted, topology=tight)
+    world.loop = Loop(world.settings, world.submitted)
+    world.start().run(30.0)
+    loads = []
+    for rate_tps in (10.0, 20.0):
+        world.ask("rate_set", rate_tps=rate_tps)
+        world.run(20.0)
+        status = world.ask("status").data
+        assert {task["task"] for task in status["tasks"] if task["load"] is not None} == {"work"}
+        loads.append(status["bottleneck"]["load"])
+    assert loads[1] == pytest.approx(2 * loads[0], rel=0.05)

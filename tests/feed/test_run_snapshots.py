@@ -99,11 +99,14 @@ def test_a_picture_says_how_near_each_task_is_to_its_limit_and_its_latency() -> 
     picture.advance(sight)
     now = picture.snapshot()
     for name, task in now["topology"]["tasks"].items():
-        own = {at: slot["predicted_cpu"] for at, slot in now["slots"].items() if name in slot["threads"]}
-        assert task["load"] >= max(own.values()) - 0.01 and task["load_slot"] in own and not task.get("grows")
-        assert task["load"] < 1  # it runs at 0.8 of its plan, however its CPU may vary
-        assert ("busy" in task) == (task["kind"] != "source")
         assert task["p50_ms"] < task["p95_ms"] < task["p99_ms"]
+        assert ("busy" in task) == (task["kind"] != "source")
+        if task.get("load") is None:
+            assert task["static"], "it only reserves: no rate saturates it"
+            continue
+        own = {at: slot["predicted_cpu"] for at, slot in now["slots"].items() if name in slot["threads"]}
+        assert task["load_slot"] in own and not task.get("grows")
+        assert 0.3 < task["load"] < 1  # it runs at 0.8 of its plan, however its CPU may vary
 
 
 def block(task: int, bucket: int, rows: int) -> SampleBlock:

@@ -34,8 +34,10 @@ from headgate.dashboards.cluster.host_facts import (
     wanted_ports,
 )
 from headgate.dashboards.cluster.hosts_file import ClusterHosts, parse
-from headgate.dashboards.cluster.on_host.controller_runs import number_of_run
+from headgate.dashboards.cluster.on_host.controller_runs import folder_of_run
+from headgate.dashboards.cluster.on_host.host_side import ServicesHere
 from headgate.topology_runtime.api.cluster import SLOT_CORES
+from headgate.topology_runtime.platform.run_ids import is_run_id
 
 SMALL = """\
 schema = "headgate/hosts/v1"
@@ -343,10 +345,31 @@ def test_units_are_units_for_systemd(tmp_path: Path):
         assert unit.name not in ran.stderr, ran.stderr
 
 
+def test_a_copied_file_makes_no_second_cluster_of_the_same_hosts(tmp_path: Path) -> None:
+    (told,) = found(beside=("plant",))
+    assert (told.host, told.level) == ("10.0.0.11", "fault")
+    assert "cluster plant is there already" in told.what and 'name = "plant"' in told.hint
+    assert found(beside=("plant",), cluster=True) == [], "it is there itself"
+    facts = {on.host: replace(WELL, identity=on.host, beside=("other",)) for on in HOSTS.hosts()}
+    second, _ = parse('name = "second"\n' + SMALL, "copy")
+    assert second is not None and list(findings(second, facts)) == [], "it says that it is another"
+    (tmp_path / "plant" / "services").mkdir(parents=True)
+    (tmp_path / "down" / "services").mkdir(parents=True)
+    (tmp_path / "plant" / "services" / "controller.json").touch()
+    assert ServicesHere(tmp_path / "copy").beside() == ["plant"]
+    assert ServicesHere(tmp_path / "plant").beside() == []
+
+
 def test_a_controller_takes_over_a_run_that_goes_on_and_begins_anew_after_one_that_has_ended(tmp_path: Path):
-    assert number_of_run(tmp_path / "none") == 1
-    for number in (1, 2, 9, 10):
-        (tmp_path / str(number)).mkdir()
-    assert number_of_run(tmp_path) == 10
+    first = folder_of_run(tmp_path / "none")
+    assert is_run_id(first) and folder_of_run(tmp_path / "none") != first, "no two runs have one id"
+    for number in ("1", "2", "9", "10"):
+        (tmp_path / number).mkdir()
+    assert folder_of_run(tmp_path) == "10", "one that began before runs had ids"
     (tmp_path / "10" / "summary.json").touch()
-    assert number_of_run(tmp_path) == 11
+    second = folder_of_run(tmp_path)
+    assert is_run_id(second)
+    (tmp_path / second).mkdir()
+    assert folder_of_run(tmp_path) == second
+    (tmp_path / second / "summary.json").touch()
+    assert folder_of_run(tmp_path) not in (second, "10", "11")

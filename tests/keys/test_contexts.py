@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import click
 import pytest
@@ -15,6 +19,11 @@ from headgate.dashboards.runs import connection as contexts
 from headgate.dashboards.runs.connection import contact_of
 from headgate.dashboards.terminal import access_commands as command
 from headgate.topology_runtime.errors import Conflict, InvalidInput, Unreachable, UsageError
+from headgate.topology_runtime.keys.key_pairs import KeyGuard
+from headgate.topology_runtime.keys.keyring import Keyring, Trust
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire.channels import ServerChannel, Waiter
+from headgate.topology_runtime.wire.messages import Reply, Request
 
 HERE, THERE = "tcp://10.0.0.1:7312", "tcp://[fd00::1]:7312"
 
@@ -83,3 +92,45 @@ def test_an_address_whose_key_nobody_knows_says_what_to_do() -> None:
     with pytest.raises(InvalidInput) as caught:
         contact_of(HERE)
     assert caught.value.hint is not None and "--key FILE" in caught.value.hint
+
+
+@contextmanager
+def run_here(name: str, begun_s: int) -> Iterator[str]:
+    """A controller of a run below `.headgate` that answers pings; where it listens."""
+    state = Path(".headgate") / name
+    ring = Keyring.at(state / "keys")
+    guard = KeyGuard(ring.controller(), Trust(ring).admits("operator"))
+    server: ServerChannel[Reply, Request] = ServerChannel(channels.requests, guard)
+    (state / "controller").mkdir()
+    file = state / "controller" / "endpoint"
+    file.write_text(json.dumps({"commands": server.endpoint, "pid": os.getpid()}))
+    os.utime(file, (begun_s, begun_s))
+    over = Event()
+
+    def answer() -> None:
+        while not over.is_set():
+            Waiter([server]).wait(0.02)
+            if (asked := server.receive()) is not None:
+                server.send(asked[0], Reply())
+        server.close(0)
+
+    thread = Thread(target=answer)
+    thread.start()
+    try:
+        yield server.endpoint
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_of_two_runs_here_it_is_said_which_one_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    with run_here("one", 1) as one:
+        assert contact_of(None).endpoint == one and capsys.readouterr().err == ""
+        with run_here("two", 2) as two:
+            assert contact_of(None).endpoint == two, "the newest"
+            said_of_it = capsys.readouterr().err
+            assert (
+                said_of_it == "this is run two, the newest of 2 here; --controller .headgate/two names one\n"
+            )
+            contact_of(None)
+            assert capsys.readouterr().err == "", "once is enough"

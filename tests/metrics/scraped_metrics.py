@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from headgate.agent.reports import agent_metrics as of_agent
 from headgate.controller.knowledge.run_view import RunView
+from headgate.controller.knowledge.vm_ways import VmWay
 from headgate.controller.views import controller_metrics as of_controller
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
 from headgate.topology_runtime.wire.messages import SampleBlock
@@ -31,6 +32,10 @@ CONTRACT = {
     "headgate_task_latency_seconds": {"task"},
     "headgate_latency_slope": set(),
     "headgate_stable": set(),
+    "headgate_verdict": {"state"},
+    "headgate_backlog_rows": set(),
+    "headgate_backlog_seconds": set(),
+    "headgate_link_delay_seconds": {"vm", "to"},
     "headgate_slot_cpu_ratio": {"vm", "slot", "source"},
     "headgate_slot_memory_ratio": {"vm", "slot", "source"},
     "headgate_model_error_ratio": {"task"},
@@ -53,7 +58,10 @@ def full() -> RunView:
     world.ask("rate_set", rate_tps=180.0)
     view = world.run(20.0).loop.view(world.now)
     latency = {("sink", "source"): tuple([0] * 60 + [5] + [0] * (BUCKETS - 61))}
-    return replace(view, latency=latency, in_task={"work": tuple([0] * 40 + [7] + [0] * (BUCKETS - 41))})
+    ways = (VmWay("vm1", "vm2", 400, 7, True),)
+    return replace(
+        view, ways=ways, latency=latency, in_task={"work": tuple([0] * 40 + [7] + [0] * (BUCKETS - 41))}
+    )
 
 
 FULL_AGENT = of_agent.AgentView(

@@ -162,7 +162,9 @@ def test_every_metric_of_the_contract_is_told_with_its_labels_and_no_others(name
 
 def test_no_label_is_a_thread():
     labels = {key for _, found in samples_of(everything()) for key, _ in found}
-    assert labels == {"task", "vm", "slot", "source", "reason", "state", "le", "sink", "sender", "what"}
+    assert labels == {
+        "task", "vm", "slot", "source", "reason", "state", "le", "sink", "sender", "what", "run", "to",
+    }  # fmt: skip
 
 
 @needs_promtool
@@ -176,7 +178,7 @@ def test_promtool_finds_nothing_wrong_with_the_exposition():
 def test_before_there_is_a_plan_only_what_is_known_is_told():
     told = scraped(World())
     gauges = {name for name, _ in told if not name.startswith(("headgate_replans", "headgate_tuples"))}
-    assert gauges == {"headgate_slots", "headgate_disk_trouble", "headgate_alarms"}
+    assert gauges == {"headgate_slots", "headgate_disk_trouble", "headgate_alarms", "headgate_run_info"}
     assert told["headgate_tuples_lost_total", ()] == 0
 
 
@@ -218,17 +220,20 @@ def test_dead_letters_and_disks_are_told():
 
 
 def test_a_task_is_as_near_to_its_limit_as_the_models_say():
-    """100 of the 150 rows/s that three threads of `work` carry in one slot; source and sink have no peak."""
+    """100 of the 150 rows/s that three threads of `work` carry in one slot; source and sink reserve what they use."""
     world = World(rate_tps=100.0).start().run(30.0)
     status, told = world.ask("status").data, scraped(world)
     tasks = {task["task"]: task for task in status["tasks"]}
     slots = {f"{vm['vm']}/{slot['slot']}": slot for vm in status["vms"] for slot in vm["slots"]}
-    for name, task in tasks.items():
+    assert {name for name, task in tasks.items() if task["load"] is not None} == {"work"}
+    for name, task in [("work", tasks["work"])]:
         assert told["headgate_task_load_ratio", (("task", name),)] == pytest.approx(task["load"], abs=1e-3)
         assert name in slots[task["load_slot"]]["threads"] and task["grows"] is False
     threads = slots[tasks["work"]["load_slot"]]["threads"]["work"]
     peak = tasks["work"]["rate_in_tps"] / (50.0 * threads)
-    cpu = slots[tasks["work"]["load_slot"]]["predicted_cpu"]
+    there = slots[tasks["work"]["load_slot"]]
+    reserved = 0.1 * sum(there["threads"].get(name, 0) for name in ("source", "sink"))
+    cpu = (there["predicted_cpu"] - reserved) / (1 - reserved)
     assert tasks["work"]["load"] == pytest.approx(max(peak, cpu), abs=1e-3)
 
 

@@ -88,7 +88,8 @@ def test_a_task_that_lacks_its_return_is_told_of_and_a_sink_is_not() -> None:
 
     for forgetful in (forgets, forgets_all):
         with pytest.warns(UserWarning, match="task 'task0' .* return the row") as told:
-            assert last(testing.run(line_of(forgetful, lambda row: row), {"numbers": [1, 2]})) == [None, None]
+            flow = line_of(forgetful, lambda row: row, lambda row: row)  # the second passes on what it got
+            assert last(testing.run(flow, {"numbers": [1, 2]})) == [None, None]
         place = f"({__file__}:{forgetful.__code__.co_firstlineno})"
         assert len(told) == 1 and place in str(told[0].message) and told[0].filename == __file__
     with warnings.catch_warnings():
@@ -257,6 +258,63 @@ def test_a_key_whose_finish_fails_is_a_dead_letter() -> None:
     assert [(letter.task, "bad" in str(letter.row)) for letter in result.dead_letters] == [("total", True)]
 
 
+@flat_map
+def gives_a_dict(row: int) -> Any:
+    return {"row": row}
+
+
+@flat_map
+async def soon_gives_nothing(row: int) -> Any:
+    return None
+
+
+class LooseEnds(Keyed):
+    """Of key 0 its rows, of key 1 its end."""
+
+    def new(self, key: int) -> int:
+        return key
+
+    def process(self, key: int, row: int, state: int) -> Any:
+        return state, "text" if key == 0 else []
+
+    def finish(self, key: int, state: int) -> Any:
+        return {"key": key} if key == 1 else []
+
+
+class LooseWindow(Window):
+    def key(self, row: int, source: str) -> int:
+        return row
+
+    def ready(self, key: int, rows: Sequence[int]) -> bool:
+        return key == 0
+
+    def finish(self, key: int, rows: Sequence[int]) -> Any:
+        return b"bytes" if key == 0 else 5
+
+
+@pytest.mark.parametrize(
+    ("run", "returned"),
+    [
+        (gives_a_dict, ["a dict", "a dict"]),
+        (soon_gives_nothing, ["None", "None"]),
+        (LooseEnds, ["a str", "a dict"]),
+        (LooseWindow, ["a bytes", "an int"]),
+    ],
+)
+def test_what_is_no_list_of_rows_does_not_go_on_in_pieces(run: Any, returned: list[str]) -> None:
+    flow = topology("line")
+    flow.source("numbers", Numbers) >> flow.task("loose", run).by(whole) >> flow.task("keep", keep)
+    result = testing.run(flow, {"numbers": [0, 1]})
+    assert result.rows["keep"] == []
+    told = [f"BadRow: the task returned {what} for its rows" for what in returned]
+    assert [letter.error for letter in result.dead_letters] == told
+    assert all("return [row], or [] for none" in letter.traceback for letter in result.dead_letters)
+
+
+def whole(row: int) -> int:
+    return row
+
+
 def test_a_state_that_cannot_be_saved_costs_its_row() -> None:
     class Objects(Totals):
         def process(self, key: Any, row: Any, state: Any) -> tuple[Any, list[Any]]:
@@ -334,7 +392,7 @@ def test_time_passes_between_rows_where_a_test_says_so() -> None:
 def test_panes_fire_in_order_of_time_over_all_sources() -> None:
     flow = topology("two")
     sources = [flow.source("left", Lines), flow.source("right", Lines)]
-    sources >> flow.task("sums", Sums) >> flow.task("keep", keep)
+    sources >> flow.task("sums", Sums).by("name") >> flow.task("keep", keep)
     left, right = [testing.wait(2), *of("b", 1), testing.wait(30), *of("a", 4)], [*of("a", 1)]
     assert testing.run(flow, {"left": left, "right": right}).rows["keep"] == [("a", 1), ("b", 1), ("a", 4)]
 

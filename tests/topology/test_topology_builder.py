@@ -307,3 +307,31 @@ def test_both_ends_of_an_edge_must_agree(sender: Any, receiver: Any, fault: str 
         assert [told for told in error.faults if told.startswith("edges[1]")] == ours
     else:
         assert not ours
+
+
+class Batches(Pairs):
+    key = Window.key
+
+
+@pytest.mark.parametrize(
+    ("window", "how", "fault"),
+    [
+        (Pairs, "shuffle", True),
+        (Pairs, "local_first", True),
+        (Pairs, "by", False),
+        (Pairs, "to_one", False),
+        (Batches, "shuffle", False),
+    ],
+)
+def test_windows_by_key_are_not_torn_apart_by_more_threads(window: Any, how: str, fault: bool) -> None:
+    flow = topology("t")
+    pairs = flow.task("pairs", window)
+    ends = {"local_first": pairs.local_first, "by": lambda: pairs.by("id"), "to_one": pairs.to_one}
+    flow.source("a") >> ends.get(how, lambda: pairs)()
+    if not fault:
+        flow.build()
+        return
+    with pytest.raises(InvalidInput) as refused:
+        flow.build()
+    (told,) = refused.value.faults
+    assert told.startswith("edges[0] a → pairs.grouping") and "has windows by its `key`" in told

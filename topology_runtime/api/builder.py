@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -35,7 +36,7 @@ from headgate.topology_runtime.api.logic import (
 )
 from headgate.topology_runtime.api.plugins import reference_of_plugin
 from headgate.topology_runtime.api.references import being_imported, reference_of
-from headgate.topology_runtime.api.task_functions import as_coded, call_faults, type_faults
+from headgate.topology_runtime.api.task_functions import as_coded, call_faults, edge_faults
 from headgate.topology_runtime.api.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
 from headgate.topology_runtime.api.validate import raise_if_any, rule_faults
 from headgate.topology_runtime.errors import InvalidInput
@@ -255,7 +256,7 @@ class Builder:
         )
         draft, wrong_types = draft_of(topology)
         runs = {task.name: (kind_of(run), _function(run)) for task, run in self.tasks if run is not None}
-        faults += type_faults(enumerate(topology.edges), runs)
+        faults += edge_faults(enumerate(topology.edges), runs)
         faults += wrong_types + rule_faults(draft)
         raise_if_any([self._with_names(fault) for fault in faults], f"topology {self.name!r}")
         return topology_from(draft)
@@ -268,7 +269,10 @@ class Builder:
         from headgate.topology_runtime.testing.run_results import Result
 
         if being_imported():
-            print(f"topology {self.name}: run() is left out, as this file is only imported", file=sys.stderr)
+            if threading.current_thread() is threading.main_thread():  # once, not in every thread of a worker
+                print(
+                    f"topology {self.name}: run() is left out, as this file is only imported", file=sys.stderr
+                )
             return Result({}, [], {})
         return run_here(self, inputs, rows, show)
 

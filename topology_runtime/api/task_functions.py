@@ -191,9 +191,15 @@ def _signature(run: Any) -> inspect.Signature | None:
 # ── which rows? ─────────────────────────────────────────────────────────────────────────────────
 
 
-def type_faults(edges: Iterable[tuple[int, Edge]], runs: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
-    """Edges whose two ends say by annotation that their rows differ. `runs`: task → (kind, run)."""
+def edge_faults(edges: Iterable[tuple[int, Edge]], runs: Mapping[str, tuple[str, Any]]) -> Iterator[str]:
+    """Edges whose two ends say by annotation that their rows differ, and edges that would tear windows by key apart.
+    `runs`: task → (kind, run)."""
     for number, edge in edges:
+        if edge.grouping in ("shuffle", "local") and _has_windows_by_key(runs.get(edge.target)):
+            yield (
+                f"edges[{number}].grouping {edge.grouping!r}: {edge.target} has windows by its `key`, and with more "
+                "threads each would have a part of a window; `.by(…)` sends the rows of a key to one thread"
+            )
         if edge.source not in runs:
             continue
         gives = gives_of(*runs[edge.source])
@@ -203,6 +209,10 @@ def type_faults(edges: Iterable[tuple[int, Edge]], runs: Mapping[str, tuple[str,
         takes = takes_of(*runs[edge.target]) if edge.target in runs else None
         if not _fits(gives, takes):
             yield f"{place}: {edge.source} gives {_name(gives)}, {edge.target} takes {_name(takes)}"
+
+
+def _has_windows_by_key(run: tuple[str, Any] | None) -> bool:
+    return run is not None and run[0] == "hold" and getattr(run[1], "key", Window.key) is not Window.key
 
 
 def _name(annotation: Any) -> str:
@@ -376,7 +386,7 @@ def filled(draft: Draft) -> tuple[Draft, list[str]]:
             function = _resolved(place, edge.key, faults)
             if function is not None:
                 faults += [f"{place}: {fault}" for fault in call_faults(function, {})]
-    faults += type_faults(edges, runs)
+    faults += edge_faults(edges, runs)
     return replace(draft, tasks=tuple(tasks)), faults
 
 

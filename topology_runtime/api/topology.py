@@ -62,6 +62,11 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return self.arriving is not None
 
     @property
+    def movable(self) -> bool:
+        """May a thread of it be given up where it does not run? What a keyed task or a spool has is on its VM."""
+        return not (self.state == "keyed" or self.exclusive or self.spooled)
+
+    @property
     def partitions(self) -> int:
         """Of a source: threads, each of which reads its share."""
         return self.static.threads if self.static else 1

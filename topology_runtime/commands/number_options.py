@@ -13,14 +13,9 @@ class Number(click.FloatRange):
     """As `click.FloatRange`, whose bounds let NaN pass, and infinity where one is missing."""
 
     def __init__(
-        self,
-        min: float | None = None,
-        max: float | None = None,
-        *,
-        min_open: bool = False,
-        infinite: bool = False,
+        self, least: float | None = None, most: float | None = None, *, infinite: bool = False, **more: Any
     ) -> None:
-        super().__init__(min, max, min_open)
+        super().__init__(least, most, **more)
         self._infinite = infinite
         if self.min is None and self.max is None:
             self.name = "float"

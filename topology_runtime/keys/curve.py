@@ -16,6 +16,7 @@ import zmq
 from zmq.utils import z85
 
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, KeyPair
+from headgate.topology_runtime.platform.kept_threads import KeptThread
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 ADMITTED, LATER, REFUSED = b"200", b"300", b"400"  # after LATER a client tries again by itself
@@ -41,11 +42,11 @@ class _Question(NamedTuple):
     until_s: float
 
 
-class _Gatekeeper(threading.Thread):
+class _Gatekeeper(KeptThread):
     """Answers ZeroMQ's questions of one context, until that is terminated."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        super().__init__(name="gatekeeper", daemon=True)
+        super().__init__("gatekeeper")
         self.context = context
         self.guards: dict[bytes, KeyGuard] = {}
         self._waiting: list[_Question] = []
@@ -54,14 +55,17 @@ class _Gatekeeper(threading.Thread):
         self._socket.bind(ZAP_ENDPOINT)
         self.start()
 
-    def run(self) -> None:
+    def turn(self) -> bool:
         try:
-            while True:
-                if self._socket.poll(LOOK_MS if self._waiting else None):
-                    self._take(self._socket.recv_multipart())
-                self._waiting = [question for question in self._waiting if not self._answered(question)]
+            if self._socket.poll(LOOK_MS if self._waiting else None):
+                self._take(self._socket.recv_multipart())
+            self._waiting = [question for question in self._waiting if not self._answered(question)]
         except zmq.ContextTerminated:
-            self._socket.close(linger=0)
+            return False
+        return True
+
+    def over(self) -> None:
+        self._socket.close(linger=0)
 
     def _take(self, parts: list[bytes]) -> None:
         *envelope, domain, _, _, mechanism = parts[: ENVELOPE + 4]
@@ -89,6 +93,11 @@ class _Gatekeeper(threading.Thread):
 _numbers = itertools.count()
 _lock = threading.Lock()
 _gatekeeper: _Gatekeeper | None = None
+
+
+def troubles() -> tuple[str, ...]:
+    """What failed lately in letting peers in."""
+    return (text,) if _gatekeeper is not None and (text := _gatekeeper.trouble()) else ()
 
 
 def _keeper(context: zmq.Context[zmq.Socket[bytes]]) -> _Gatekeeper:

@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.platform.addresses import endpoint_fault
 
 Role = Literal["controller", "agent", "operator", "viewer", "worker"]
 GIVEN: tuple[Role, ...] = (
@@ -20,6 +21,7 @@ GIVEN: tuple[Role, ...] = (
     "operator",
     "viewer",
 )  # roles that a person gives; the others come by themselves
+ENDPOINT_SHOWN = 80  # characters of what somebody said
 Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 
 
@@ -74,11 +76,19 @@ def keyed(endpoint: str, public: str) -> str:
 
 
 def contact_at(endpoint: str, own: KeyPair) -> Contact:
-    """To who listens at an endpoint with a key. Raises InvalidInput when it has none."""
+    """To who listens at an endpoint with a key. Raises InvalidInput when it has none, or is none."""
+    if fault := keyed_fault(endpoint):
+        raise InvalidInput(fault)
+    where, _, public = endpoint.partition("#")
+    return Contact(where, own, public)
+
+
+def keyed_fault(endpoint: str) -> str:
+    """Why nobody may connect to this endpoint with a key; empty when one may."""
     where, _, public = endpoint.partition("#")
     if not Z85.fullmatch(public):
-        raise InvalidInput(f"{where} comes without the key of who listens there")
-    return Contact(where, own, public)
+        return f"{where[:ENDPOINT_SHOWN]!r} comes without the key of who listens there"
+    return endpoint_fault(where)
 
 
 def key_of(endpoint: str) -> str:

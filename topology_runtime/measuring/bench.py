@@ -20,7 +20,7 @@ from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.collected_rows import Killed
 from headgate.topology_runtime.measuring.measuring_slots import Quotas
 from headgate.topology_runtime.platform.clock import wall_ns
-from headgate.topology_runtime.platform.processes import rss_bytes
+from headgate.topology_runtime.platform.processes import rss_bytes_of_all
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.testing.run_results import failed_row
 from headgate.topology_runtime.wire.messages import DataPlaneSettings
@@ -200,7 +200,7 @@ class Bench(WatchedRig):
         for slot in (SLOT, FEEDER):
             self.spawn(slot)
         self.until(lambda: all(w.endpoint for w in self._workers.values()), START_S, "start its worker")
-        self._base_bytes = rss_bytes(self.pid)
+        self._base_bytes = rss_bytes_of_all(self.pid)
         self.send("prepared")
         self.until(self.ready, START_S, "build its objects")
         quotas.bind(self.pid, name, self._place.slot_cores, number)
@@ -227,7 +227,7 @@ class Bench(WatchedRig):
 
     @property
     def memory_bytes(self) -> int:
-        return rss_bytes(self.pid) - self._base_bytes
+        return rss_bytes_of_all(self.pid) - self._base_bytes
 
     def done(self) -> int:
         """Rows the task has taken in (a source: has emitted and seen acked)."""

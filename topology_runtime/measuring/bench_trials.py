@@ -20,7 +20,7 @@ from headgate.topology_runtime.measuring.bench import FAST_TPS, Bench, WatchedRi
 from headgate.topology_runtime.measuring.machine_speed import SpeedMeter, SpeedSource
 from headgate.topology_runtime.measuring.profile_steps import Probe, growth, steady_from
 from headgate.topology_runtime.platform.clock import wall_ns
-from headgate.topology_runtime.platform.processes import rss_bytes
+from headgate.topology_runtime.platform.processes import rss_bytes_of_all
 from headgate.topology_runtime.rates.schedule import NS, Schedule
 from headgate.topology_runtime.stability.trial_evidence import (
     Bin,
@@ -241,5 +241,5 @@ def _enough(looks: Sequence[MeterReading], threads: int, end_s: float, latest_s:
 
 def _look(bench: Bench) -> MeterReading:
     blocked_ns, busy_ns = bench.blocked()
-    now_s, rss, letters = time.monotonic(), rss_bytes(bench.pid), len(bench.letters())
+    now_s, rss, letters = time.monotonic(), rss_bytes_of_all(bench.pid), len(bench.letters())
     return MeterReading(now_s, bench.done(), bench.cpu_s, rss, blocked_ns, busy_ns, letters)

@@ -222,7 +222,9 @@ class PackageStore:
         )
         spare = [(at_ns, digest) for at_ns, digest in used if digest not in kept]
         gone = [
-            digest for n, (at_ns, digest) in enumerate(spare) if n >= KEPT_MOST or time.time_ns() - at_ns > KEPT_NS
+            digest
+            for n, (at_ns, digest) in enumerate(spare)
+            if n >= KEPT_MOST or time.time_ns() - at_ns > KEPT_NS
         ]
         for digest in gone:
             self._sound.pop(digest, None)

@@ -80,6 +80,22 @@ def parted(endpoint: str) -> tuple[str, int]:
     return found[1].strip("[]"), int(found[2])
 
 
+def endpoint_fault(endpoint: str) -> str:
+    """Why nobody may connect there, whoever says it: only TCP leads to another process, and only a host and a port of
+    its own name one. Empty when one may."""
+    try:
+        host, _ = parted(endpoint)
+    except UsageError as error:
+        return error.what
+    if (
+        not is_host(host)
+        or is_everywhere(host)
+        or ((found := _address(host)) is not None and found.is_multicast)
+    ):
+        return f"{host!r} is no host that one could connect to"
+    return ""
+
+
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(text)

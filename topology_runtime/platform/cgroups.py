@@ -51,6 +51,11 @@ class ControlGroup:
         found = re.search(rf"^{re.escape(key)} (\d+)$", text, re.MULTILINE)
         return int(found[1]) if found else 0
 
+    def held_bytes(self, charged: str, unused: str) -> int:
+        """What its processes are charged together, but for pages of files that were not used lately: these go before
+        anybody is killed. Everything else may kill: pages in use, tmpfs, buffers of sockets, the kernel's own."""
+        return max(0, self.number(charged) - self.number("memory.stat", unused))
+
     def pids(self) -> list[int]:
         try:
             return [int(pid) for pid in self.procs.read_text("ascii").split()]
@@ -269,7 +274,7 @@ class Cgroup1:
         return self._groups[slot]["cpu"].number("cpu.stat", "throttled_time")
 
     def memory_bytes(self, slot: int) -> int:
-        return self._groups[slot]["memory"].number("memory.usage_in_bytes")
+        return self._groups[slot]["memory"].held_bytes("memory.usage_in_bytes", "total_inactive_file")
 
     def oom_kills(self, slot: int) -> int:
         return self._groups[slot]["memory"].number("memory.oom_control", "oom_kill")
@@ -371,7 +376,7 @@ class Cgroup2:
         return 1000 * self.groups[slot].number("cpu.stat", "throttled_usec")
 
     def memory_bytes(self, slot: int) -> int:
-        return self.groups[slot].number("memory.current")
+        return self.groups[slot].held_bytes("memory.current", "inactive_file")
 
     def oom_kills(self, slot: int) -> int:
         return self.groups[slot].number("memory.events", "oom_kill")

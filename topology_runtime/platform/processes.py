@@ -66,6 +66,18 @@ def rss_bytes(pid: int) -> int:
     return int(data.split()[1]) * PAGE_BYTES if data else 0
 
 
+def rss_bytes_of_all(pid: int) -> int:
+    """Of a process and of those that it and they started."""
+    found, waiting = 0, [pid]
+    while waiting:
+        one = waiting.pop()
+        found += rss_bytes(one)
+        for tid in threads(one):
+            data = read(f"/proc/{one}/task/{tid}/children")
+            waiting += map(int, data.split()) if data else ()
+    return found
+
+
 def threads(pid: int) -> list[int]:
     try:
         return [int(tid) for tid in os.listdir(f"/proc/{pid}/task")]

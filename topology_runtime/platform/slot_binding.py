@@ -114,7 +114,7 @@ class Unbound:
         return 0  # nothing throttles
 
     def memory_bytes(self, slot: int) -> int:
-        return proc.rss_bytes(self._pids[slot]) if slot in self._pids else 0
+        return proc.rss_bytes_of_all(self._pids[slot]) if slot in self._pids else 0
 
     def oom_kills(self, slot: int) -> int:
         return 0  # the kernel counts them per control group only

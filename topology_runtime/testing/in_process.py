@@ -29,6 +29,7 @@ from headgate.topology_runtime.testing import input_rows
 from headgate.topology_runtime.testing.run_results import FailedRow, Result, failed_row, watched
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.worker.calls import attempts
+from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import ToRecord
 from headgate.topology_runtime.worker.operators.keyed_task import SNAPSHOT_EVERY_NS, KeyedTask
 from headgate.topology_runtime.worker.operators.thread_core import ThreadCore
@@ -244,7 +245,7 @@ class InProcessRun:
 
 
 def _finished(logic: Any, key: Any, state: Any) -> list[Any]:
-    return list(logic.finish(key, state))
+    return rows_of(logic.finish(key, state))
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from headgate.topology_runtime.api.logic import (
 )
 from headgate.topology_runtime.api.references import HERE
 from headgate.topology_runtime.api.task_functions import is_async
+from headgate.topology_runtime.wording import counted
 
 if TYPE_CHECKING:
     from headgate.topology_runtime.wire.messages import DeadLetter
@@ -41,7 +42,8 @@ class FailedRow:
     traceback: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: task {self.task!r} failed on {self.row!r}: {self.error}"
+        place = f"{self.file}:{self.line}: " if self.file else ""
+        return f"{place}task {self.task!r} failed on {self.row!r}: {self.error}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,8 +56,8 @@ class Result:
     states: dict[str, dict[Any, Any]]
 
     def __repr__(self) -> str:
-        sinks = [f"{sink} {len(rows):,} rows" for sink, rows in self.rows.items()]
-        return f"<result: {', '.join(sinks)}; {len(self.dead_letters):,} dead letters>"
+        sinks = [f"{sink} {counted(len(rows), 'row')}" for sink, rows in self.rows.items()]
+        return f"<result: {', '.join(sinks)}; {counted(len(self.dead_letters), 'dead letter')}>"
 
 
 def failed_row(letter: DeadLetter) -> FailedRow:
@@ -89,17 +91,19 @@ def watched(logic: Any, see: See) -> Any:
     return logic
 
 
-def _watch(logic: Any, name: str, see: See, rows_of: Callable[[Any], Any]) -> None:
+def _watch(logic: Any, name: str, see: See, seen: Callable[[Any], Any]) -> None:
+    from headgate.topology_runtime.worker.calls.batches import rows_of  # only where something is run
+
     method = getattr(logic, name)
 
     @wraps(method)
     def call(*arguments: Any) -> Any:
         answer = method(*arguments)
         if name == "process":
-            answer = answer[0], list(answer[1])
+            answer = answer[0], rows_of(answer[1])
         elif name == "finish":
-            answer = list(answer)
-        see(rows_of(answer))
+            answer = rows_of(answer)
+        see(seen(answer))
         return answer
 
     setattr(logic, name, call)

@@ -35,6 +35,7 @@ TABLES: dict[str, dict[str, str]] = {
         "time": TIME, "window_s": NUMBER, "epoch": COUNT, "source": TEXT, "offered_tps": NUMBER,
         "emitted_tps": NUMBER, "acked_tps": NUMBER, "planned_tps": NUMBER, "predicted_tps": NUMBER,
         "source_kind": TEXT, "lag_rows": COUNT, "lag_s": NUMBER, "offered": COUNT, "emitted": COUNT, "acked": COUNT,
+        "backlog_rows": COUNT, "backlog_s": NUMBER,
     },
     "latency": {
         "time": TIME, "epoch": COUNT, "source": TEXT, "sink": TEXT, "latency_s": NUMBER,

@@ -5,7 +5,7 @@ One thread owns one channel. Nothing here blocks without a time-out.
 
     ServerChannel (ROUTER)  controller's control and command port, agent's port for its workers
     ClientChannel (DEALER)  agent → controller, worker → agent, client → controller
-    PullChannel / PushChannel   tuples between workers; unbounded, for the ledger's window bounds what is in flight
+    PullChannel / PushChannel   tuples between workers; the ledger's window bounds what honest ones have in flight
     PublisherChannel (XPUB) / SubscriberChannel (SUB)   the controller's picture; who is slow misses some
 
 Every one is encrypted and knows whom it speaks to (docs/how-to/manage-keys.md): a server has a `KeyGuard`, a client a
@@ -19,7 +19,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -28,11 +28,17 @@ import zmq
 from headgate.topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
 from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Who, keyed
-from headgate.topology_runtime.platform.addresses import Listening, parted, tcp
+from headgate.topology_runtime.platform.addresses import Listening, endpoint_fault, parted, tcp
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.messages import from_here
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
+FROM_WORKER_MAX_BYTES = 4 * 1024 * 1024
+UNREAD = 4  # messages of one link, in memory; the rest waits with whoever sends
+SUBSCRIPTION_MAX_BYTES = 4096  # the handshake counts, too
+UNREAD_FRAMES = 1000  # of one link
+SUBSCRIPTIONS_MOST = 100_000  # read in one go: ZeroMQ takes in all that come
+PASSED_OVER_MOST = 1000  # messages that are not looked at, in one go
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
 CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: each becomes 230 bytes
 TUPLES_MAX_BYTES = 16 * 1024 * 1024
@@ -45,6 +51,7 @@ CONNECT_TIMEOUT_MS, HANDSHAKE_MS = 500, 1000  # then it is tried afresh: else a 
 LINK_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
 REFUSAL_EVENTS = zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
+Hears = Callable[[Who, bytes, int], bool]
 Out = TypeVar("Out")
 In = TypeVar("In")
 
@@ -132,6 +139,9 @@ def _bound(socket: zmq.Socket[bytes]) -> str:
 
 
 def _connect(socket: zmq.Socket[bytes], contact: Contact) -> None:
+    if fault := endpoint_fault(contact.endpoint):
+        socket.close(linger=0)
+        raise Unreachable(f"cannot connect to {contact.endpoint}", cause=fault)
     try:
         curve.prove(socket, contact)
         socket.setsockopt(zmq.IPV6, int("[" in contact.endpoint))
@@ -176,11 +186,14 @@ class ServerChannel(_Channel, Generic[Out, In]):
         port: int = 0,
         max_bytes: int = CONTROL_MAX_BYTES,
         untyped: bool = False,
+        hears: Hears | None = None,
     ) -> None:
-        """Whoever sends more than `max_bytes` at once is cut off. untyped: messages hold plain values."""
-        self._decoder, self._untyped, self._guard = decoder, untyped, guard
+        """Whoever sends more than `max_bytes` at once is cut off. untyped: messages hold plain values. hears: which
+        messages are looked at at all, by whose key, link and size."""
+        self._decoder, self._untyped, self._guard, self._hears = decoder, untyped, guard, hears
         self.unknown = 0
         self._socket = _socket(zmq.ROUTER, max_bytes)
+        self._socket.setsockopt(zmq.RCVHWM, UNREAD)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.endpoint = _served(self._socket, guard, at, port)
 
@@ -197,15 +210,21 @@ class ServerChannel(_Channel, Generic[Out, In]):
 
     def receive(self) -> tuple[bytes, Who, In] | None:
         """(peer, whose key, message), or None when there is nothing now. Raises BadMessage (with its `peer`)."""
-        while True:
+        for _ in range(PASSED_OVER_MOST):
             try:
                 parts = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 return None
             peer, who = parts[0].bytes, self._guard.admits(str(parts[-1].get("User-Id")))
-            if who is not None:
-                return peer, who, self._read(peer, [part.bytes for part in parts[1:]])
-            self.unknown += 1
+            if who is None:
+                self.unknown += 1
+            elif self._hears is None or self._hears(who, peer, sum(len(part) for part in parts[1:])):
+                try:
+                    return peer, who, self._read(peer, [part.bytes for part in parts[1:]])
+                except BadMessage as error:
+                    error.who = str(who)
+                    raise
+        return None
 
     def _read(self, peer: bytes, parts: list[bytes]) -> In:
         if len(parts) != 1:
@@ -258,10 +277,13 @@ class ClientChannel(_Channel, Generic[Out, In]):
 
 
 class PullChannel(_Channel):
-    """Tuples into one worker, from all its peers. endpoint: with the worker's key."""
+    """Tuples into one worker, from all its peers. endpoint: with the worker's key. whose: the public key under which
+    the last message came."""
 
     def __init__(self, guard: KeyGuard, at: Listening = HERE) -> None:
+        self.whose = ""
         self._socket = _socket(zmq.PULL, TUPLES_MAX_BYTES)
+        self._socket.setsockopt(zmq.RCVHWM, UNREAD_FRAMES)
         self.endpoint = keyed(_served(self._socket, guard, at, 0), guard.own.public)
         self._timeout_ms = -1
 
@@ -271,9 +293,11 @@ class PullChannel(_Channel):
             self._socket.setsockopt(zmq.RCVTIMEO, timeout_ms)
             self._timeout_ms = timeout_ms
         try:
-            return self._socket.recv()
+            part = self._socket.recv(copy=False)
         except zmq.Again:
             return None
+        self.whose = str(part.get("User-Id"))
+        return part.bytes
 
 
 class LinkWatch(_Channel):
@@ -328,8 +352,9 @@ class PublisherChannel(_Channel):
     """The same bytes to everyone who listens and may; never waits for any of them."""
 
     def __init__(self, guard: KeyGuard, at: Listening = HERE, port: int = 0) -> None:
-        self._socket = _socket(zmq.XPUB, CONTROL_MAX_BYTES)
+        self._socket = _socket(zmq.XPUB, SUBSCRIPTION_MAX_BYTES)
         self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
+        self._socket.setsockopt(zmq.RCVHWM, BEHIND_MOST)
         self._heard, self._at = False, at
         self.endpoint = _served(self._socket, guard, at, port)
 
@@ -349,11 +374,14 @@ class PublisherChannel(_Channel):
     @property
     def heard(self) -> bool:
         """Does anybody listen now?"""
-        while True:
+        for _ in range(SUBSCRIPTIONS_MOST):
             try:
-                self._heard = self._socket.recv(zmq.DONTWAIT)[:1] == b"\x01"
+                asked = self._socket.recv(zmq.DONTWAIT)
             except zmq.Again:
-                return self._heard
+                break
+            if asked in (b"\x00", b"\x01"):  # to all, or to nothing any more
+                self._heard = asked == b"\x01"
+        return self._heard
 
     def send_bytes(self, data: bytes) -> None:
         self._socket.send(data, zmq.DONTWAIT)

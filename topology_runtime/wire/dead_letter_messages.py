@@ -66,6 +66,7 @@ class DeadLetters(msgspec.Struct, frozen=True, tag="dead_letters"):
     boot: int = 0
     first: int = 0
     waiting: int = 0
+    run: str = ""  # that they are of
 
 
 class LettersTaken(msgspec.Struct, frozen=True, tag="letters_taken"):

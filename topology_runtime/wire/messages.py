@@ -366,6 +366,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     usd_per_hour: float = 0.0
     workers_as: str = ""  # whom its workers run as: "own (2040000001)", "agent (1000)"
     bandwidth_mbps: float = 0.0  # of its link, Mbit/s each way; 0: as the controller was told of this VM
+    address: str = ""  # where others reach its workers, as hosts; none: it does not say
 
 
 class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
@@ -411,6 +412,15 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     )
 
 
+class VmHeard(msgspec.Struct, frozen=True, array_like=True):
+    """By a worker, of the workers of another VM: for how long none of them was heard, ms, and how long the last answer
+    of the slowest took, there and back, ms."""
+
+    vm: str
+    silent_ms: int
+    delay_ms: int | None = None
+
+
 class WorkerStatus(msgspec.Struct, frozen=True):
     """The worker of one slot as its agent sees it. `ready`: all desired threads of `token` exist and
     every peer of `token` has answered both ways. state "quarantined": it crashed too often."""
@@ -426,6 +436,7 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     last_exit: str = ""
     again: tuple[SentAgain, ...] = ()
     paths: tuple[PathNow, ...] = ()  # the parts of latency constraints that it manages
+    heard: tuple[VmHeard, ...] = ()  # other VMs, where it has peers
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
@@ -447,6 +458,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     )  # its UTC is so many ns behind the controller's, ± so many; (0, 0): unknown
     profiles: tuple[ProfileAt, ...] = ()  # that run here
     keys: tuple[KeysSeen, ...] = ()  # of its threads
+    run: str = ""  # that this is of
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
@@ -497,6 +509,7 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     keys: tuple[KeysSeen, ...] = ()
     paths: tuple[PathNow, ...] = ()
     metrics: tuple[UserMetric, ...] = ()  # tasks' own, new since the report before
+    heard: tuple[VmHeard, ...] = ()
 
 
 FromWorker = WorkerHello | WorkerReport

@@ -54,6 +54,7 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     cost_ns: int = 0
     task_latency: dict[str, bytes] = {}
     user: tuple[UserMetric, ...] = ()
+    run: str = ""
 
 
 SAMPLE_COLUMNS = (

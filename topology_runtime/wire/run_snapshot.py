@@ -200,9 +200,13 @@ class LatencyNow(SnapshotPart, frozen=True, kw_only=True):
 
 
 class StableNow(SnapshotPart, frozen=True, kw_only=True):
-    """Does it keep up? `verdict` (stable, unstable, unknown) with its evidence; slopes in s/s."""
+    """Is it well? `verdict` (stable, catching_up, unstable, unknown) with its evidence; slopes in s/s. backlog: rows
+    due or arrived and not done, and for how long the oldest waits. caught_up_s: until none waits, while it falls."""
 
     verdict: str
+    backlog_rows: int | None = None
+    backlog_s: float | None = None
+    caught_up_s: float | None = None
     text: str | None = None
     slope: float | None = None
     slope_low: float | None = None
@@ -213,11 +217,12 @@ class StableNow(SnapshotPart, frozen=True, kw_only=True):
 
 
 class Bottleneck(SnapshotPart, frozen=True, kw_only=True):
-    """What saturates first, where, and at which input rate."""
+    """What saturates first, where, and at which input rate; load: the present rate as a part of that."""
 
     task: str
     slot: str
     at_tps: float
+    load: float | None = None
 
 
 class TuplesNow(SnapshotPart, frozen=True, kw_only=True):
@@ -287,6 +292,8 @@ class History(SnapshotPart, frozen=True, kw_only=True):
     p50_ms: tuple[float | None, ...] = ()
     p95_ms: tuple[float | None, ...] = ()
     p99_ms: tuple[float | None, ...] = ()
+    backlog_rows: tuple[float | None, ...] = ()
+    backlog_s: tuple[float | None, ...] = ()
     slope: tuple[float | None, ...] = ()
     slots_used: tuple[int | None, ...] = ()
     epoch: tuple[int | None, ...] = ()

@@ -188,6 +188,13 @@ class ServicesHere:
         units = {path.stem.removeprefix(prefix) for path in UNITS.glob(f"{prefix}*.service")}
         return sorted((there | units) - set(known))
 
+    def beside(self) -> list[str]:
+        """Other clusters in the same directory that have services."""
+        kept = {path.parent.parent.name for path in self.home.parent.glob("*/services/*.json")}
+        homes = {path.parent.name for path in self.home.parent.glob("*/current")}
+        units = {name for name in homes if any(UNITS.glob(f"headgate-{name}-*.service"))}
+        return sorted((kept | units) - {self.cluster})
+
     def unit(self, name: str) -> Path:
         return UNITS / f"headgate-{self.cluster}-{name}.service"
 
@@ -328,6 +335,7 @@ class HostSide:
             "services": {name: self.services.state(name) for name in request.get("services", [])},
             "others": self.services.others(request.get("services", [])),
             "cluster": self.home.is_dir(),
+            "beside": self.services.beside(),
         }
 
     def versions(self) -> list[str]:

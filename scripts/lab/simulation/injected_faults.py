@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from headgate.agent.core.slot_state import CRASHES_MOST
+from headgate.controller.analyze.slot_troubles import STARVED_TIMES
 from headgate.controller.execute.plan_drift import cordon_of
 from headgate.controller.knowledge.dead_letters import (
     DeadLetterDone,
@@ -25,6 +27,7 @@ from headgate.topology_runtime.worker.rows import row_values as wire
 
 if TYPE_CHECKING:
     from headgate.lab.simulation.simulated_agent import SimAgent
+    from headgate.lab.simulation.simulated_thread import SimThread
     from headgate.lab.simulation.simulated_world import SimWorld
 
 CONTROLLER_CRASHES_MOST = 2  # the third in a row holds the last good plan, by design
@@ -60,7 +63,7 @@ class Faults:
         if world.shape.keys:  # the only way to ranges that come back to who had let them go
             self.kinds += [self.lose_vm_at_move] * 2
         if world.options.kinds:
-            self.kinds = [getattr(self, name) for name in world.options.kinds]
+            self.kinds = [getattr(self, name) for name in world.options.kinds if name != CODE]
 
     @property
     def happened(self) -> bool:
@@ -97,7 +100,7 @@ class Faults:
     # ── the schedule ────────────────────────────────────────────────────────────────────────────
 
     def plan(self, first_ns: int, last_ns: int, number: int) -> None:
-        for _ in range(number):
+        for _ in range(number if self.kinds else 0):
             kind = self.random.choice(self.kinds)
             at_ns = self.random.randint(first_ns, last_ns)
             self.world.clock.at(at_ns, f"fault {kind.__name__}", lambda kind=kind: self._do(kind))  # type: ignore[misc]
@@ -303,6 +306,83 @@ class Faults:
             length_ns = self.world.delay_ns(5000, 90_000) if long else self.world.delay_ns(200, 5000)
             self.silent_until_ns = max(self.silent_until_ns, self.world.now_ns + length_ns)
             worker.half_open(self.random.choice(worker.linked), length_ns)
+
+
+# ── User code that fails: what it needs is away for a while, or it raises once. Of its own random numbers, so that
+# other faults stay as they are; where kinds of faults are asked for, only if it is one of them.
+
+CODE = "failing_code"
+FAILS_IN = ("open", "restore", "snapshot", "process", "memory")
+AWAY_MS = (200, 12_000)
+
+
+class FailingCode:
+    """Of one world. `away_ns`: until when `open` and `restore` raise."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self.world = world
+        self.random = random.Random(world.seed ^ 0xC0DE)
+        self.active = CODE in world.options.kinds or (not world.options.kinds and self.random.random() < 0.4)
+        self._away_ns = dict.fromkeys(FAILS_IN, 0)
+        self._once: set[str] = set()
+        self._starved = False
+
+    def plan(self, first_ns: int, last_ns: int) -> None:
+        for _ in range(self.random.randint(1, 4) if self.active else 0):
+            what = self.random.choice(FAILS_IN)
+            self.world.clock.at(
+                self.random.randint(first_ns, last_ns), f"code fails in {what}", partial(self._fail, what)
+            )
+
+    def _fail(self, what: str) -> None:
+        if not self.world.faults.active:
+            return
+        self.world.faults.done.append(f"code fails in {what}")
+        self.world.met[f"code fails in {what}"] += 1
+        if what in ("open", "restore"):
+            length_ns = int(self.random.uniform(*AWAY_MS) * MS)
+            self._away_ns[what] = self.world.now_ns + length_ns
+        if what == "memory":
+            workers = self.world.workers()
+            if (
+                workers and not self._starved
+            ):  # more often, and a slot that nothing can do without is given up
+                self._starved = True
+                self._starve(self.random.choice(workers).slot, STARVED_TIMES)
+        elif what in ("open", "restore"):  # a worker that is started again meets it
+            keyed = [
+                w
+                for w in self.world.workers()
+                if any(t.desired.task in self.world.shape.keys for t in w.threads.values())
+            ]
+            if found := keyed or self.world.workers():
+                self.random.choice(found).kill("kill -9")
+        else:
+            self._once.add(what)
+
+    def _is_keyed(self, thread: SimThread) -> bool:
+        return thread.desired.task in self.world.shape.keys
+
+    def _starve(self, slot: Slot, times: int) -> None:
+        worker = next((worker for worker in self.world.workers() if worker.slot == slot), None)
+        if worker is not None:
+            worker.kill("out of memory, its slot has 512 MiB: signal 9 (SIGKILL)")
+        if times > 1 and self.world.faults.active:
+            self.world.later(int(self.random.uniform(300, 1500) * MS), partial(self._starve, slot, times - 1))
+
+    def meets(self, what: str) -> None:
+        """User code gets there."""
+        if what in self._once:
+            self._once.remove(what)
+            self.world.met[f"code failed in {what}"] += 1
+            raise RuntimeError(f"{what} failed")
+        known = self.world.checks.durable
+        first = known.before is None and known.phase not in ("probation", "committed")
+        if first:  # what cannot be built at first ends the run, and should
+            return
+        if self.world.now_ns < self._away_ns[what] and self.world.faults.active:
+            self.world.met[f"code failed in {what}"] += 1
+            raise ConnectionError(f"{what}: what it needs is away")
 
 
 def _impossible(read: int) -> list[tuple[int, int]]:

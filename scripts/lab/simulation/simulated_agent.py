@@ -93,7 +93,8 @@ class SimAgent:
         hello = m.Hello(
             s.vm, self.boot, s.slots, s.slot_cores, s.slot_memory_bytes, "cgroup1", 7, spools=self._spools()
         )
-        self.state = AgentState(hello, self.world.now_ns, tuple(self.letters))
+        self.state = AgentState(hello, self.world.now_ns)
+        self.state.take_up((), tuple(self.letters))
         self.token = m.Token()
         self._wake_ns = -1
         self._wakes = self._blocks = self._came = 0

@@ -35,7 +35,8 @@ EXPECTED = (
     "ranges restored", "snapshots restored", "snapshots of changes", "journal failures",
     "VMs held dead", "no fault at all",
     "dead letters replayed", "dead letters died again",
-    "stretches without faults", "sinks in workers of their own", "sinks on VMs of their own",
+    *(f"code failed in {what}" for what in ("open", "restore", "snapshot", "process")), "threads started again",
+    "code fails in memory", "stretches without faults", "sinks in workers of their own", "sinks on VMs of their own",
 )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from headgate.topology_runtime.worker.calls.user_code import ToRecord
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
 from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
+from headgate.topology_runtime.worker.process.task_thread import BUILD_AGAIN_MOST_S, BUILD_AGAIN_S
 from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, SpoolsLeft
 from headgate.topology_runtime.worker.sources.source_task import SourceTask
 
@@ -71,6 +72,8 @@ class SimThread:
         ports = Ports(worker, self, worker.store, self.world.random64, key_function)
         self.core = ThreadCore(desired, orders.topology, ports)
         self.logic: Any = None  # the task's object, once it is built
+        self.failed = ""  # why it could not be
+        self._started_again = 0
         self._due_ns = -1
         self._turns = 0
         self.world.later(self.world.delay_ns(0.2, 3.0), self._build)
@@ -84,11 +87,25 @@ class SimThread:
             return
         task, w = self.core.task, self.desired
         logic = build(task)
-        if hasattr(logic, "open"):
-            partitions = task.static.threads if task.static else 1
-            logic.open(Context(task.name, w.thread, w.partition, partitions, ""))
-        self.logic = logic
-        self._compose()
+        self.core.tries += 1
+        if isinstance(logic, Tally):
+            logic.meets = self.world.code.meets
+        try:
+            self.world.code.meets("open")
+            if hasattr(logic, "open"):
+                partitions = task.static.threads if task.static else 1
+                logic.open(Context(task.name, w.thread, w.partition, partitions, ""))
+            self.logic = logic
+            self._compose()
+        except Exception as error:  # as task_thread.py: built again until that works
+            self.logic, self.failed = None, str(error)
+            self.worker.changed()
+            pause_s = min(BUILD_AGAIN_S * 2 ** (self.core.tries - 1), BUILD_AGAIN_MOST_S)
+            self.world.later(int(pause_s * 1e9), self._build)
+            return
+        if self.failed:
+            self.failed = ""
+            self.worker.changed()
         restored = len(copies_of(self))
         self.world.met["snapshots restored"] += bool(restored)
         self.world.met["ranges restored"] += restored
@@ -111,7 +128,7 @@ class SimThread:
         return leased and self.alive and self.logic is not None and orders.may_run(self.desired.thread)
 
     def now(self) -> ThreadStatus:
-        return self.core.now(not self.inbox)
+        return self.core.now(not self.inbox, self.failed)
 
     # ── turns ───────────────────────────────────────────────────────────────────────────────────
 
@@ -133,9 +150,22 @@ class SimThread:
         if self.logic is not None:
             try:
                 self.turn()
+                self._look_back()
                 self._plan_next()
             except Killed as how:
                 self.worker.kill(f"in the middle of {how}")
+            except ConnectionError as error:  # `restore`, where a thread starts again
+                self.worker.kill(f"a thread crashed: {error}")
+
+    def _look_back(self) -> None:
+        """What it forgot, it never did."""
+        behaviour = self.core.behaviour
+        if behaviour.started_again > self._started_again:
+            self._started_again = behaviour.started_again
+            self.world.met["threads started again"] += 1
+            self.world.tallies.owners_killed += 1
+            self.logic.counted.clear()
+            self.worker.changed()
 
     def turn(self) -> None:
         """Orders, a few items, time, flush."""
@@ -217,6 +247,12 @@ class SimThread:
             self.world.tallies.owners_killed += self.desired.task in self.world.shape.keys
         elif self.core.orders is not None and self.core.orders.desired.draining:
             self.world.tallies.ends(self)
+
+    @property
+    def dropped(self) -> bool:
+        """As task_thread.py's."""
+        left = any(isinstance(item, Frame) for item in self.inbox)
+        return not isinstance(self, SimSource) and (left or not self.core.empty)
 
     @property
     def name(self) -> str:

@@ -268,20 +268,24 @@ class Tally(Keyed):
     def __init__(self, name: str = "tally") -> None:
         self.name = name
         self.counted: list[tuple[Hashable, Origin]] = []
+        self.meets: Callable[[str], None] = lambda what: None  # given by the world; it may raise
 
     def new(self, key: Hashable) -> list[Origin]:
         return []
 
     def process(self, key: Hashable, row: Row, state: list[Origin]) -> tuple[list[Origin], Iterable[Row]]:
         origin = (row[0], row[1], row[2])
+        self.meets("process")
         self.counted.append((key, origin))
         state.append(origin)
         return state, [(*row, self.name, key, len(state))]
 
     def snapshot(self, state: list[Origin]) -> Row:
+        self.meets("snapshot")
         return tuple(state)
 
     def restore(self, saved: Row) -> list[Origin]:
+        self.meets("restore")
         return list(saved)
 
 

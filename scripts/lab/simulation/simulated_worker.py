@@ -153,6 +153,8 @@ class SimWorker:
         now = [t.now() for n, t in self.threads.items() if n not in self.state.ended]
         sources = [t.source_now() for t in self.threads.values() if isinstance(t, SimSource)]
         self._perform(self.state.on_threads(now, sources))
+        for number, thread in self.threads.items():
+            self.state.on_started_again(number, thread.core.behaviour.started_again)
         if self.alive:
             self._perform(self.state.on_tick(self.world.now_ns))
             self.state.validate()
@@ -173,7 +175,7 @@ class SimWorker:
             letters, self.letters = tuple(self.letters), []
             report = m.WorkerReport(
                 self.slot, self.incarnation, state.token, state.ready, threads, sources, letters, leaving,
-                again=again,
+                again=again, heard=state.heard(self.world.now_ns),
             )  # fmt: skip
             self.to_agent(report)
             self._news, self._reported_ns = news, self.world.now_ns
@@ -227,6 +229,8 @@ class SimWorker:
             self.world.clock.say(f"worker {self.slot} ends {thread.name}")
             self.world.account.ends(thread, self.state)
             thread.end()
+            if thread.dropped:
+                self.state.on_started_again(number, st.ENDED)
 
     def _leave(self, why: str) -> None:
         """The worker exits by itself."""
@@ -327,7 +331,7 @@ class SimWorker:
             else:
                 self._refuse(message.slot, message.incarnation)
         elif isinstance(message, m.Ping):
-            self._perform(self.state.on_ping(message))
+            self._perform(self.state.on_ping(message, self.world.now_ns))
             self.changed()
         elif self.state.fenced(message.slot, message.incarnation):
             self._refuse(message.slot, message.incarnation)

@@ -50,7 +50,8 @@ class Checks:
                 for gap in [gap for gap in apart if gap.thread == record.thread]:
                     self.world.account.given_up(gap)
         self._folded = len(synced)
-        if self.durable.held_dead:
+        gone = self.durable.state_lost and self.world.controller.loop.knowledge.members.gone()
+        if self.durable.held_dead or gone:
             self.world.tallies.states_lost += 1
             self.world.met["VMs held dead"] += 1
 

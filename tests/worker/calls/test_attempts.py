@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from examples import searching
 from hypothesis import given
@@ -27,6 +28,7 @@ from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.meters.meter import MeterWatch
 from headgate.topology_runtime.worker.operators.thread_core import MapTask
 from headgate.topology_runtime.worker.operators.window_task import WindowRows
+from headgate.topology_runtime.worker.rows import row_values
 
 
 class Patience(list[float]):
@@ -185,6 +187,25 @@ def test_any_value_can_be_shown_and_sent(value: Any) -> None:
     text = attempts.shown(value, 100)
     assert 0 < len(text) <= 100
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(text)) == text
+
+
+def test_a_traceback_begins_where_user_code_was_called() -> None:
+    _, (failed,) = attempts.each(lambda row: 1 // row, [0], Patience())
+    assert "Traceback" in failed.traceback and "test_attempts.py" in failed.traceback
+    assert "calls/attempts.py" not in failed.traceback
+
+
+def test_a_row_that_is_refused_has_no_traceback_of_the_workers() -> None:
+    _, ((place, error),) = row_values.good_rows([np.float64(1.5)])
+    failed = attempts.failure(place, error)
+    assert failed.traceback.splitlines()[0].endswith(failed.error)
+    assert "try: for such an x give x.item()" in failed.traceback and "File" not in failed.traceback
+
+
+def test_an_error_of_many_lines_is_told_in_one() -> None:
+    assert (
+        attempts.failure(0, ValueError("status 500\nsee there")).error == "ValueError: status 500 see there"
+    )
 
 
 def test_a_failure_can_be_sent_whatever_it_says() -> None:

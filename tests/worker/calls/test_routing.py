@@ -156,6 +156,7 @@ def test_a_row_without_a_usable_key_is_told_and_the_rest_goes_on() -> None:
     split = router("fields", {1: 1.0}, key=lambda row: row["k"])
     assert places(split, [{"k": 1}, {}, {"k": object()}, {"k": 2}]) == {1: [0, 3]}
     assert [place for place, _ in split.unroutable] == [1, 2]
+    assert split.unroutable[0][1].__context__ is None  # the error alone, not twice
 
 
 def test_a_route_that_leaves_keys_without_an_owner_is_refused() -> None:

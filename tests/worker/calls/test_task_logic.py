@@ -162,7 +162,7 @@ def test_a_filter_whose_answer_is_neither_costs_its_row() -> None:
 def test_a_flat_map_that_gives_no_list_costs_its_row(result: Any) -> None:
     task = flow(lambda row: [row, row] if row else result, "flat_map")
     task.take(frame([0, 1]), S)
-    assert sent(task) == [1, 1] and "not iterable" in task.results.letters[0].error
+    assert sent(task) == [1, 1] and "for its rows" in task.results.letters[0].error
 
 
 def test_a_flat_map_may_be_a_generator_that_fails_halfway() -> None:

@@ -35,22 +35,15 @@ class Sums(Keyed):
         return state + row[1], ()
 
 
-TOPOLOGY = Topology(
-    "sums",
-    (
-        Task("source", kind="source", static=Static()),
-        Task("sums", kind="keyed", state="keyed", run=f"{__name__}:Sums"),
-    ),
-    (Edge("source", "sums", grouping="fields", key=0),),
-)
-
-
-def thread_of(tmp_path: Path) -> TaskThread:
+def made_thread(tmp_path: Path, run: str = f"{__name__}:Sums") -> TaskThread:
+    """Of a keyed task, with its orders; its object is not built yet."""
+    tasks = Task("source", kind="source", static=Static()), Task("sums", kind="keyed", state="keyed", run=run)
+    topology = Topology("sums", tasks, (Edge("source", "sums", grouping="fields", key=0),))
     specs = m.ThreadSpec(1, "source", SLOT), m.ThreadSpec(2, "sums", SLOT)
     routes = (m.Route(0, ((2, 1.0),), ((2, KEY_RANGES),)),)
     workers = (m.WorkerAt(SLOT, INCARNATION, "tcp://x:1"),)
     desired = m.DesiredState(
-        m.Token(1, 1, 1), "committed", "run", TOPOLOGY, (), specs, 1, routes, workers=workers
+        m.Token(1, 1, 1), "committed", "run", topology, (), specs, 1, routes, workers=workers
     )
     orders = orders_of(desired, SLOT, INCARNATION)
     board = Switchboard(SLOT, INCARNATION)
@@ -68,12 +61,22 @@ def thread_of(tmp_path: Path) -> TaskThread:
         one=threading.Lock(),
         threads={},
     )
-    thread = TaskThread(specs[1], TOPOLOGY, host, host.meter.thread_record(), FrameWork)
-    thread.startup()
+    thread = TaskThread(specs[1], topology, host, host.meter.thread_record(), FrameWork)
     thread.orders = orders
+    return thread
+
+
+def thread_of(tmp_path: Path, run: str = f"{__name__}:Sums") -> TaskThread:
+    thread = made_thread(tmp_path, run)
+    thread.startup()
     thread.inbox.put(None)
     thread.work.turn()
     return thread
+
+
+def frame_of(*rows: Any, position: int = 0) -> m.Frame:
+    root = m.RootPart(m.RootKey(1, 1, position, 0), SLOT, 0, 0, position, 0, 0, 9)
+    return m.Frame(0, 1, SLOT, 1, 2, [root], [(0, 0, len(rows), 0)], list(rows), 0, 0)
 
 
 def keyed(thread: TaskThread) -> KeyedTask:
@@ -89,8 +92,7 @@ def test_a_snapshot_outlives_an_orderly_close_unless_all_keys_are_elsewhere(
     thread = thread_of(tmp_path)
     rows = keyed(thread).rows
     rows.claim(0)
-    root = m.RootPart(m.RootKey(1, 1, 0, 0), SLOT, 0, 0, 0, 0, 0, 9)
-    rows.take(m.Frame(0, 1, SLOT, 1, 2, [root], [(0, 0, 1, 0)], [("a", 5)], 0, 0), 0)
+    rows.take(frame_of(("a", 5)), 0)
     assert rows.states.of(range_of("a")) == {"a": 5}
     thread.core.on_time(time.monotonic_ns() + 10**10)
     path = path_of(str(tmp_path), "sums", 2)

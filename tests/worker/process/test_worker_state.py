@@ -27,6 +27,7 @@ from headgate.topology_runtime.wire.messages import (
     ThreadSpec,
     ThreadStatus,
     Token,
+    VmHeard,
     WorkerAt,
 )
 from headgate.topology_runtime.worker.orders import worker_state as s
@@ -226,10 +227,10 @@ def test_not_ready_without_ones_own_name_in_the_state() -> None:
     assert state(desired(threads, [at(ME, 1)])).ready
 
 
-def test_not_ready_while_a_thread_has_failed_or_a_peer_is_away() -> None:
+def test_ready_when_all_threads_are_here_though_one_fails_and_all_peers_have_answered() -> None:
     mind = state(desired([thread(1)], [at(ME)]))
     mind.on_threads([ThreadStatus(1, failed="ImportError: no")], [])
-    assert not mind.ready
+    assert mind.ready
     assert not state(desired([thread(1), thread(2, slot=YOU)], [at(ME), at(YOU, endpoint="")])).ready
 
 
@@ -597,3 +598,41 @@ def test_one_key_of_two_workers_as_a_lying_agent_may_tell_it_ends_nothing() -> N
 def test_an_endpoint_without_a_key_lets_nobody_in() -> None:
     state = WorkerState(ME, 1)
     assert told(state, 1, (YOU, 5, "tcp://127.0.0.1:1"), (THIRD, 5, "tcp://127.0.0.1:1#1700000000")) == set()
+
+
+# ── Is the way to another VM open? ──────────────────────────────────────────────────────────────────────
+
+
+def test_peers_on_other_vms_are_asked_every_second_and_their_silence_is_told() -> None:
+    mind = WorkerState(ME, 1)
+    mind.on_desired(
+        desired([thread(1), thread(2, slot=YOU), thread(3, slot=FAR)], [at(ME), at(YOU), at(FAR)])
+    )
+    mind.on_tick(10 * S)
+    for peer in (YOU, FAR):
+        mind.on_ping(Ping(peer, 1, True), 10 * S + S // 50)
+    assert mind.heard(10 * S + S // 2) == (VmHeard("vm2", 480, 20),), "of other VMs only"
+    assert of(s.AskPeer, mind.on_tick(10 * S + S // 2)) == []
+    assert of(s.AskPeer, mind.on_tick(11 * S)) == [s.AskPeer(FAR)], "again, though it knows all"
+    mind.on_ping(Ping(FAR, 1, True), 11 * S + S // 10)
+    for second in range(12, 20):
+        assert of(s.AskPeer, mind.on_tick(second * S)) == [s.AskPeer(FAR)]
+    assert mind.heard(20 * S) == (VmHeard("vm2", 8900, 100),)
+    mind.on_ping(Ping(FAR, 1, False), 20 * S + 5)
+    assert mind.heard(20 * S) == (VmHeard("vm2", 0, 100),), (
+        "what comes while a report is made is no time below 0"
+    )
+    mind.on_link(FAR, up=True)
+    mind.on_link(FAR, up=False)
+    assert of(s.AskPeer, mind.on_tick(21 * S)) == [], "questions would pile up"
+    mind.validate()
+
+
+def test_a_thread_that_started_again_has_all_rows_sent_again_once() -> None:
+    mind = state(desired([thread(1)], [at(ME)]))
+    mind.on_started_again(1, 0)
+    assert not of(s.Fault, mind.on_tick(S)) and not mind.losses
+    mind.on_started_again(1, 1)
+    assert len(of(s.Fault, mind.on_tick(S))) == 1 and mind.losses == 1, "peers are told of it"
+    mind.on_started_again(1, 1)
+    assert not of(s.Fault, mind.on_tick(100 * S)) and mind.losses == 1

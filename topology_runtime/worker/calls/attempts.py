@@ -8,11 +8,13 @@ many rows nobody knows which one failed: after three tries its halves are tried,
 
 from __future__ import annotations
 
+import sysconfig
 import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
+from types import TracebackType
 from typing import Any, TypeVar
 
 from headgate.topology_runtime.errors import BadBatch, HeadgateError
@@ -72,12 +74,21 @@ def wait_s(times: int) -> float:
     return min(WAIT_MOST_S, WAIT_FIRST_S * 2.0 ** min(times - FAILURES_MOST, 10))
 
 
+class StartAgain(BaseException):
+    """Nothing that was made of the rows of this frame counts: the state of a key is spoilt, and by which row is not
+    known, or what it was before is not there any more."""
+
+
 class CallWatch:
     """One thread. quick: a call needs no more than to be counted (a frame round it is timed, and nothing is
     asked for). `out`, `failures`: of the pass over rows under way; `raised`, `calls`: tries that raised
     and calls made one by one or in passes that are over, ever. lost: rows that failed for good since one went well."""
 
     quick = careful = False
+    ends: tuple[type[BaseException], ...] = (
+        KeyboardInterrupt,
+        StartAgain,
+    )  # what user code may end the thread by
     poison = NO_POISON
 
     def __init__(self) -> None:
@@ -111,10 +122,14 @@ class CallWatch:
 Came = TypeVar("Came")  # of a call
 TRIES = 3
 PAUSES_S = (0.01, 0.1)  # before the second and the third try: a service may need a moment
+# Modules that call user code.
+_WORKER = ("headgate.topology_runtime.worker.", "headgate.topology_runtime.api.")
 PAUSED_SHARE, PAUSED_MOST_S = 0.1, 1.1  # of the time; saved up while nothing fails: ten rows
 LOST_MANY = 5  # rows one after the other: no longer a bad row here and there
 LINE_MOST = 500  # characters of the exception's own line that are kept
 TRACEBACK_MOST = 4000  # characters of a traceback that are kept
+OURS = "/topology_runtime/"  # in the names of our files
+LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 
 
 class Pauses:
@@ -161,10 +176,25 @@ def failure(place: int, error: BaseException) -> Failure:
         line = f"{type(error).__name__}: {error}"
     except Exception:  # an exception of the user's that cannot even say what it is
         line = f"{type(error).__name__}, whose text cannot be had"
-    text = "".join(traceback.format_exception(error))
+    text = "".join(traceback.format_exception(type(error), error, _theirs(error)))
     if isinstance(error, HeadgateError):
         text += "\n".join(error.lines()[1:])
     return Failure(place, one_line(line)[:LINE_MOST], visible(text)[-TRACEBACK_MOST:])
+
+
+def _theirs(error: BaseException) -> TracebackType | None:
+    """The traceback from where the worker called user code: its own steps say nothing to a user."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_WORKER):
+        trace = trace.tb_next
+    return trace if trace is not None or isinstance(error, HeadgateError) else error.__traceback__
+
+
+def users_line(error: BaseException) -> str:
+    """` (file:line in function)`: the innermost line of the user's own that it came from; empty when none is seen."""
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if OURS not in one.filename]
+    own = [one for one in frames if not one.filename.startswith((*LIBRARIES, "<"))] or frames
+    return f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else ""
 
 
 def shown(value: Any, most: int) -> str:
@@ -199,7 +229,7 @@ def each(
             if stopped == len(rows):
                 break
             raise RuntimeError("the task raised StopIteration")
-        except KeyboardInterrupt:
+        except watch.ends:
             raise
         except BaseException as error:
             watch.raised += 1
@@ -243,7 +273,7 @@ def together(
                 out.append(function(some))
                 watch.lost = 0
                 break
-            except KeyboardInterrupt:
+            except watch.ends:
                 raise
             except BadBatch as error:
                 failures += [failure(place, error) for place in range(start, stop)]
@@ -275,7 +305,7 @@ def once(
             result = call()
             watch.lost = 0
             return result, None
-        except KeyboardInterrupt:
+        except watch.ends:
             raise
         except BaseException as error:  # as in `each`
             watch.raised += 1

@@ -9,12 +9,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from headgate.topology_runtime.api.logic import BATCHED_COLUMNS, batched_of
-from headgate.topology_runtime.errors import BadBatch
+from headgate.topology_runtime.errors import BadBatch, BadRow
 from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart, WireFrame
 from headgate.topology_runtime.worker.rows.columns import Columns, article, columns_in, grouped
 from headgate.topology_runtime.worker.rows.row_runs import Run
 
-NO_LISTS = (str, bytes, bytearray, dict, set, frozenset)  # though they can be iterated over
+PIECES = (str, bytes, bytearray, dict)  # no rows, though they can be iterated over
+NO_LISTS = (*PIECES, set, frozenset)
 
 
 class BatchCall:
@@ -99,6 +100,14 @@ def listed(answer: Any) -> list[Any]:
             cause="it is to give a list with a result for each row, in their order",
             hint="return a list as long as the one it takes",
         )
+    return list(answer)
+
+
+def rows_of(answer: Any) -> list[Any]:
+    """The rows that a call gave for one row, window or key. A dict or a text would go on in pieces."""
+    if type(answer) is not list and (isinstance(answer, PIECES) or not isinstance(answer, Iterable)):
+        what = "None" if answer is None else article(type(answer).__name__)
+        raise BadRow(f"the task returned {what} for its rows", hint="return [row], or [] for none")
     return list(answer)
 
 

@@ -167,9 +167,9 @@ class Outputs:
         told = (keys.told(edge, self._thread, range_of, hidden) for edge, keys in watched)
         return tuple(seen for seen in told if seen is not None)
 
-    def unroutable(self) -> list[tuple[int, Exception]]:
+    def unroutable(self) -> list[tuple[int, BaseException]]:
         """(place, why) of rows of the last `put` that had no usable key for an edge; told once."""
-        found: list[tuple[int, Exception]] = []
+        found: list[tuple[int, BaseException]] = []
         for _, router in self._routers:
             if router.unroutable:
                 found += router.unroutable

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from heapq import heapify, heapreplace
 from operator import itemgetter
 from typing import Any
@@ -38,6 +39,7 @@ GOLDEN_32 = 0x9E3779B1  # its multiples, modulo 2³², lie evenly spread
 KEPT = 100  # keys, when there are more than …
 KEYS_MOST = 1000
 TOLD_MOST, TOLD_LEAST = 4, 0.1  # so many keys, if they have that share of the rows
+ENDS_A_ROW = Exception, GeneratorExit, SystemExit  # raised by the user's code
 
 
 class KeyWatch:
@@ -215,7 +217,9 @@ class Router:
         copies = self._threads if edge.grouping == "all" else []
         self.copy_of = {thread: number for number, thread in enumerate(copies)}  # tells copies of a row apart
         self.keys = KeyWatch() if edge.grouping == "fields" else None
-        self.unroutable: list[tuple[int, Exception]] = []  # rows with no usable key or index since last asked
+        self.unroutable: list[
+            tuple[int, BaseException]
+        ] = []  # rows with no usable key or index since last asked
 
     @property
     def only(self) -> int | None:
@@ -258,10 +262,12 @@ class Router:
         if isinstance(rows, Columns) and (column := rows.values_at(self._place)) is not None:
             rows, key = column, _itself
         places: Places = range(len(rows))
-        try:
+        keys: list[Hashable] = []
+        ranges: list[int] | None = None
+        with suppress(*ENDS_A_ROW):  # the user's key function or a row: that row is a dead letter
             keys = list(map(key, rows))
             ranges = self._ranges.of(keys)
-        except Exception:  # the user's key function or a row: that row is a dead letter
+        if ranges is None:
             keys, ranges, places = self._by_key_each(rows, key)
         if self.keys is not None and self.keys.wants(len(rows)) and keys:
             self.keys.add(keys)
@@ -285,7 +291,7 @@ class Router:
             try:
                 value = key(row)
                 ranges.append(range_of(value))
-            except Exception as error:
+            except ENDS_A_ROW as error:
                 self.unroutable.append((place, error))
             else:
                 keys.append(value)
@@ -298,7 +304,7 @@ class Router:
         for place, row in enumerate(rows):
             try:
                 thread = threads[row.index % len(threads) if isinstance(row, To) else 0]
-            except Exception as error:  # the user's index is not a whole number: a dead letter
+            except ENDS_A_ROW as error:  # the user's index is not a whole number: a dead letter
                 self.unroutable.append((place, error))
             else:
                 parts.setdefault(thread, []).append(place)

@@ -16,7 +16,7 @@ from headgate.topology_runtime.wire.dead_letter_messages import CallKind
 from headgate.topology_runtime.wire.messages import DeadLetter, RootKey, RootPart
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.attempts import CallWatch, Failure, Identity, failure
-from headgate.topology_runtime.worker.calls.batches import BatchCall, ColumnCall, call_of, joined
+from headgate.topology_runtime.worker.calls.batches import BatchCall, ColumnCall, call_of, joined, rows_of
 from headgate.topology_runtime.worker.calls.dead_lettering import Around, dead_letter_of, is_replayed
 from headgate.topology_runtime.worker.calls.output_buffers import Outputs, bare
 from headgate.topology_runtime.worker.rows import row_runs as r
@@ -197,7 +197,7 @@ class UserCode:
         self._columns = isinstance(self._batch, ColumnCall)
         if self._batch is not None:
             call = self._batch.one
-        self._call = (lambda row: list(call(row))) if self.kind == "flat_map" else call
+        self._call = (lambda row: rows_of(call(row))) if self.kind == "flat_map" else call
 
     # ── a frame ─────────────────────────────────────────────────────────────────────────────────
 
@@ -242,7 +242,7 @@ class UserCode:
         if self.kind == "filter":
             return batch if all(results) else batch.where(results)
         if not (self.results.gave_none or self.results.around.sink or type(results) is Columns):
-            self.results.gave_none = NoneType in map(type, results)
+            self.results.gave_none = NoneType in map(type, results) and NoneType not in map(type, batch.rows)
         return Batch(results, batch.runs, batch.roots)
 
     def _each(

@@ -13,21 +13,21 @@ Rules (protocol: Keyed state) [A4] [A5] [B4]:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress
 from typing import Any
 
-from headgate.topology_runtime.api.logic import processes_all
+from headgate.topology_runtime.api.logic import Keyed, processes_all
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadBatch, BadRow
 from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION
 from headgate.topology_runtime.wire.messages import Frame
 from headgate.topology_runtime.wire.report_messages import KEY_TEXT_MOST
-from headgate.topology_runtime.wire.state_moves import RangeCopy, StateAsked, StateMove
+from headgate.topology_runtime.wire.state_moves import RangeCopy
 from headgate.topology_runtime.worker.calls import attempts
-from headgate.topology_runtime.worker.calls.batches import listed, wrong_number
+from headgate.topology_runtime.worker.calls.batches import listed, rows_of, wrong_number
 from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of_key
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
@@ -36,7 +36,6 @@ from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ran
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     Contents,
     KeyedSnapshot,
-    SnapshotStore,
     StateChange,
     States,
     contents_of,
@@ -53,7 +52,11 @@ from headgate.topology_runtime.worker.rows.row_values import MadeSizes
 # ── The states of a keyed task's keys, by key range, and what the user's code makes of rows and states.
 # Pure but for that code.
 
-LOOKED_FIRST, LOOK_ONE_IN = 64, 64  # states that are looked at before they are kept
+LOOKED_FIRST, LOOK_ONE_IN = 64, 64  # of large states, those that are looked at before they are kept
+SMALL = 16  # values in a state; one that has no more is always looked at
+CAREFUL_ROWS, CAREFUL_DOUBLED = 4096, 6  # after a state was spoilt; twice as many each time
+RESTORE_AGAIN_NS = 500_000_000  # a range that came is tried so often …
+RESTORE_TRIES, RESTORE_TRIES_WHOLE = 16, 120  # … before some of its keys, or all of them, are set aside
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
 
 
@@ -79,6 +82,14 @@ class KeyedBatch:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """In the place of a state that `restore` did not take: what was saved of it, tried again by the rows of its key."""
+
+    saved: Any
+    why: Exception
+
+
 class KeyedStates:
     """Key → state. Equal keys of several types are several keys: those of each type that has no such twins are by
     themselves (`_by_kind`), all others under their range too."""
@@ -86,7 +97,11 @@ class KeyedStates:
     def __init__(self, logic: Any, known: KeyRanges) -> None:
         self._logic, self._known, self._together = logic, known, processes_all(logic)
         self._by_kind: dict[type | None, _States] = {kind: _States() for kind in (*known.kinds, None)}
+        self._plain = type(logic).snapshot is Keyed.snapshot and "snapshot" not in vars(logic)
         self._looked = 0  # states, since one could not be saved
+        self.careful = 0  # rows for each of which the state before is kept as bytes
+        self.set_aside = 0  # states that `restore` did not take, ever
+        self._good: dict[tuple[int, Hashable], bytes] = {}  # these bytes, by range and key
         self._by_range: dict[int, dict[Hashable, Any]] | None = (
             None  # all of them, where nothing has changed since
         )
@@ -118,6 +133,7 @@ class KeyedStates:
             states, at = self._at(key, key_range)
             del states.all[at]
             states.new.discard(at)
+            self._good.pop((key_range, key), None)
 
     def _at(self, key: Hashable, key_range: int) -> tuple[_States, Any]:
         states = self._by_kind.get(type(key))
@@ -128,7 +144,10 @@ class KeyedStates:
     def process(self, some: KeyedBatch, code: UserCode) -> tuple[Came, KeyedBatch]:
         """What comes of these rows, and which rows those are: the others are dead letters."""
         rows = some.batch.rows
-        kind = self._known.kind(some.keys) if self._together and not code.watch.careful else None
+        if self._good and not self.careful:
+            self._good.clear()
+        careful = self.careful or code.watch.careful
+        kind = self._known.kind(some.keys) if self._together and not careful else None
         if kind is not None:
             call, span = partial(self._all, some, kind), range(len(rows))
             calls, failures = attempts.together(call, span, code.pause, code.watch)
@@ -136,6 +155,7 @@ class KeyedStates:
         else:
             triples = list(zip(some.keys, some.ranges, rows, strict=True))
             outs, failures = code.each(self._one, triples, some.batch)
+            self.careful = max(0, self.careful - len(triples))
             came = flat(outs)
         if failures:
             failed = {failure.place for failure in failures}
@@ -146,14 +166,67 @@ class KeyedStates:
     def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
         key, key_range, row = triple
         states, at = self._at(key, key_range)
-        state = states.all[at] if at in states.all else self._logic.new(key)
+        there = at in states.all
+        state = states.all[at] if there else self._logic.new(key)
+        if type(state) is Aside:
+            state = states.all[at] = self._logic.restore(state.saved)
+        if self.careful:
+            return self._carefully(key, key_range, row, state if there else None, there)
         new, out = self._logic.process(key, row, state)
-        rows = list(out)
-        self._look(key, new)
+        rows = rows_of(out)
+        try:
+            self._look(key, new)
+        except BaseException as error:
+            if there and new is state:  # changed in its place: what it was is not known
+                raise attempts.StartAgain(attempts.failure(0, error).error) from error
+            raise
         states.all[at] = new
         states.new.add(at)
         self._by_range = None
         return rows
+
+    def _carefully(self, key: Hashable, key_range: int, row: Any, state: Any, there: bool) -> list[Any]:
+        """As `_one`; whatever raises leaves the state as it was."""
+        states, at = self._at(key, key_range)
+        before = self._good.get((key_range, key), b"")
+        if there and not before:
+            before = self._written(state)
+        try:
+            new, out = self._logic.process(key, row, state if there else self._logic.new(key))
+            rows = list(out)
+            good = self._written(new, key)
+        except BaseException:
+            if there:
+                states.all[at] = self._restored(wire.read(before, wire.NESTED)[0])
+                self._by_range = None
+            raise
+        states.all[at] = new
+        states.new.add(at)
+        self._by_range = None
+        self._good[key_range, key] = good
+        return rows
+
+    def _written(self, state: Any, key: Hashable = None) -> bytes:
+        try:
+            return wire.write([self._logic.snapshot(state)], wire.NESTED)
+        except BadRow as error:
+            raise _unsaved(key, error) from error
+
+    def be_careful(self, times: int) -> None:
+        """A state was spoilt, so many times by now."""
+        self.careful = CAREFUL_ROWS << min(times - 1, CAREFUL_DOUBLED)
+
+    def _saved(self, key_range: int, key: Hashable, state: Any) -> Any:
+        """A state as a plain value. Raises StartAgain where the user's `snapshot` does."""
+        if type(state) is Aside:
+            return state.saved
+        if (good := self._good.get((key_range, key))) is not None:
+            return wire.read(good, wire.NESTED)[0]
+        try:
+            return self._logic.snapshot(state)
+        except BaseException as error:  # user code
+            where = f"the state of key {attempts.shown(key, KEY_TEXT_MOST)} cannot be saved"
+            raise attempts.StartAgain(f"{where}: {attempts.failure(0, error).error}") from error
 
     def _all(self, some: KeyedBatch, kind: type, span: Sequence[int]) -> Came:
         """Rows number `span` at once."""
@@ -166,6 +239,9 @@ class KeyedStates:
         except KeyError:
             new = self._logic.new
             found = {key: there[key] if key in there else new(key) for key in dict.fromkeys(keys)}
+        if self.set_aside:
+            for key in [key for key, state in found.items() if type(state) is Aside]:
+                found[key] = there[key] = self._logic.restore(found[key].saved)
         many = len(found)
         came, counts = self._logic.process_all(keys, rows, found)
         came, counts = listed(came), [] if counts is None else list(map(int, counts))
@@ -176,44 +252,106 @@ class KeyedStates:
                 f"process_all left {len(found):,} states of {many:,} keys",
                 cause="it is to put the new state of each key in the place of the old one",
             )
-        self._look(keys[0], found[keys[0]])
+        self._look_at_all(found, there)
         there.update(found)
         states.new.update(found)
         self._by_range = None
         return came, counts
 
+    def _look_at_all(self, found: dict[Hashable, Any], there: dict[Hashable, Any]) -> None:
+        """As `_look`, at the new states of many keys: at each that is a plain value, else at the first."""
+        if self._plain and set(map(type, found.values())) <= wire.SCALARS:
+            try:
+                wire.write(list(found.values()), wire.PLAIN)
+                return
+            except BadRow as error:
+                raise _unsaved(next(iter(found)), error) from error
+        key = next(iter(found))
+        try:
+            self._look(key, found[key])
+        except Exception as error:
+            if key in there and found[key] is there[key]:
+                raise attempts.StartAgain(attempts.failure(0, error).error) from error
+            raise
+
     def _look(self, key: Hashable, state: Any) -> None:
-        """Can this state be saved? Of many not every one is looked at. Raises BadRow."""
-        self._looked += 1
-        if self._looked > LOOKED_FIRST and self._looked % LOOK_ONE_IN:
+        """Can this state be saved? Of many large ones not every one is looked at. Raises BadRow."""
+        kind = type(state)
+        if self._plain and kind in wire.FLAT_ENOUGH:
+            return
+        if self._plain and kind is int and wire.LEAST_INT <= state <= wire.MOST_INT:
+            return
+        flat = self._plain and (kind is dict or kind is tuple) and wire.is_flat(state, SMALL)
+        self._looked += not flat
+        if (
+            not flat
+            and self._looked > LOOKED_FIRST
+            and self._looked % LOOK_ONE_IN
+            and not self._is_small(state)
+        ):
             return
         try:
-            wire.check([self._logic.snapshot(state)])
+            if flat:
+                wire.write([state], wire.PLAIN)
+            else:
+                wire.check([self._logic.snapshot(state)])
         except BadRow as error:
             self._looked = 0  # the next ones are looked at
-            what = f"the state of key {attempts.shown(key, KEY_TEXT_MOST)} cannot be saved"
-            raise BadRow(what, cause=error.what.replace("a row", "it"), hint=error.hint) from error
+            raise _unsaved(key, error) from error
+
+    def _is_small(self, state: Any) -> bool:
+        """Is it cheap to look at?"""
+        if not self._plain:
+            return False
+        if type(state) not in wire.CONTAINERS:
+            return True
+        inside = state.values() if type(state) is dict else state
+        return len(state) <= SMALL and all(type(x) not in wire.CONTAINERS or len(x) <= SMALL for x in inside)
 
     # ── going along ─────────────────────────────────────────────────────────────────────────────
 
     def pack(self, key_range: int) -> bytes:
         """[key, state] rows."""
-        logic = self._logic
-        rows = [[key, logic.snapshot(state)] for key, state in self.of(key_range).items()]
-        return wire.write(rows, wire.NESTED)
+        rows = [[key, self._saved(key_range, key, state)] for key, state in self.of(key_range).items()]
+        try:
+            return wire.write(rows, wire.NESTED)
+        except BadRow as error:
+            raise attempts.StartAgain(error.what) from error
 
     def unpack(self, key_range: int, data: bytes) -> None:
-        """In place of those that are here. Raises msgspec.DecodeError."""
-        came = {key: self._logic.restore(state) for key, state in of_range(data)}
+        """In place of those here; one that `restore` does not take is set aside. Raises msgspec.DecodeError."""
+        saved = dict(of_range(data))
+        good = {key: wire.write([state], wire.NESTED) for key, state in saved.items()} if self.careful else {}
+        came = {key: self._restored(state) for key, state in saved.items()}
         self.drop(key_range)
+        self.set_aside += sum(type(state) is Aside for state in came.values())
         for key, state in came.items():
             states, at = self._at(key, key_range)
             states.all[at] = state
+        self._good |= {(key_range, key): data for key, data in good.items()}
         if came:
             self._ranged()[key_range] = came
 
+    def _restored(self, saved: Any) -> Any:
+        try:
+            return self._logic.restore(saved)
+        except Exception as error:  # user code: the rows of its key try again
+            return Aside(saved, error)
+
+    def trouble(self, data: bytes) -> tuple[Exception | None, bool]:
+        """(why not all states in these bytes of a range can be taken up now, whether none can)."""
+        tried = [self._restored(state) for _, state in of_range(data)]
+        bad = [state.why for state in tried if type(state) is Aside]
+        return bad[0] if bad else None, len(bad) == len(tried)
+
+    def asides(self) -> tuple[int, int, Exception | None]:
+        """(states set aside, all states, why)."""
+        found = [state for states in self._by_kind.values() for state in states.all.values()]
+        aside = [state for state in found if type(state) is Aside]
+        return len(aside), len(found), aside[0].why if aside else None
+
     def pack_new(self) -> States:
-        """The states that changed since the last snapshot. Raises BadRow."""
+        """The states that changed since the last snapshot."""
         ranges: list[int] = []
         keys: list[Hashable] = []
         found: list[Any] = []
@@ -221,13 +359,21 @@ class KeyedStates:
             for key_range, key, at in self._placed(kind, list(states.new)):
                 ranges.append(key_range)
                 keys.append(key)
-                found.append(self._logic.snapshot(states.all[at]))
-        return states_of(ranges, keys, found)
+                found.append(self._saved(key_range, key, states.all[at]))
+        try:
+            return states_of(ranges, keys, found)
+        except BadRow as error:
+            raise attempts.StartAgain(error.what) from error
 
     def saved(self) -> None:
         """A snapshot has all that is here."""
         for states in self._by_kind.values():
             states.new.clear()
+
+
+def _unsaved(key: Hashable, error: BadRow) -> BadRow:
+    what = f"the state of key {attempts.shown(key, KEY_TEXT_MOST)} cannot be saved"
+    return BadRow(what, cause=error.what.replace("a row", "it"), hint=error.hint)
 
 
 def flat(outs: Sequence[Sequence[Any]]) -> Came:
@@ -260,7 +406,7 @@ class KeyedRows:
         random64: Callable[[], int],
         key_of: Callable[[int], Callable[[Any], Hashable]],
     ) -> None:
-        self.code, self.results, self.random64, self._key_of = code, code.results, random64, key_of
+        self.code, self.results, self.random64, self.key_of = code, code.results, random64, key_of
         self.thread = code.results.around.thread
         self.ranges = Ranges(self.thread)
         self._known = KeyRanges()
@@ -273,6 +419,8 @@ class KeyedRows:
         self.uncovered_rows = 0
         self._frozen: dict[int, RangeCopy] = {}  # ranges of others, once and for all
         self._offers: dict[int, RangeCopy] = {}  # the best copy that others have
+        self._tried: dict[int, tuple[int, int]] = {}  # range → how often `restore` failed, not again before
+        self.troubles: dict[int, str] = {}  # range → why it is not claimed yet
         self._end = END_PARTITION + code.results.around.number  # of words that the input has ended
 
     @property
@@ -295,7 +443,7 @@ class KeyedRows:
             if not batch.rows:
                 return acks.all()
         self.results.edge = frame.edge
-        keys, ranges, batch = self._places_of(batch, self._key_of(frame.edge))
+        keys, ranges, batch = self._places_of(batch, self.key_of(frame.edge))
         self.results.edge = None
         owned = self.ranges.owned
         if not owned.issuperset(ranges):
@@ -349,7 +497,8 @@ class KeyedRows:
         self._go_on(end.batch, out, [len(out)], now_ns, acks)
 
     def _last_rows(self, key: Hashable, state: Any) -> list[Any]:
-        return list(self.code.logic.finish(key, state))
+        logic = self.code.logic
+        return rows_of(logic.finish(key, logic.restore(state.saved) if type(state) is Aside else state))
 
     def _elsewhere(self, batch: Batch, edge: int, ranges: Sequence[int], now_ns: int, acks: AckSums) -> None:
         """Rows of ranges that are not here: they follow their range, or wait for it at the side."""
@@ -521,15 +670,36 @@ class KeyedRows:
         the rows that waited for it."""
         acks = AckSums()
         for key_range in self.ranges.claimable():
+            if not self._may_claim(key_range, now_ns):
+                continue
             self._claim(key_range)
             for row in self.side.pop(key_range, ()):
                 acks.let_go(row)
                 if row.root.partition == self._end:
                     self._finish(row, now_ns, acks)
                     continue
-                key = wire.one_key(self._key_of(row.edge)(row.row))
-                self._process(KeyedBatch(row.batch, row.edge, [key], [key_range]), now_ns, acks)
+                keys, ranges, batch = self._places_of(row.batch, self.key_of(row.edge))
+                self._process(KeyedBatch(batch, row.edge, keys, ranges), now_ns, acks)
         return acks.all()
+
+    def _may_claim(self, key_range: int, now_ns: int) -> bool:
+        """Not at once when `restore` does not take some state of it: what it needs may be there soon."""
+        offer = self._offers.get(key_range)
+        tries, again_ns = self._tried.get(key_range, (0, 0))
+        if offer is not None and now_ns < again_ns:
+            return False
+        trouble, whole = (
+            self.states.trouble(contents_of(offer).states) if offer is not None else (None, False)
+        )
+        if trouble is None or tries >= (RESTORE_TRIES_WHOLE if whole else RESTORE_TRIES):
+            self._tried.pop(key_range, None)
+            self.troubles.pop(key_range, None)
+            return True
+        self._tried[key_range] = tries + 1, now_ns + RESTORE_AGAIN_NS
+        self.troubles[key_range] = (
+            f"restore: {attempts.failure(0, trouble).error}{attempts.users_line(trouble)}"
+        )
+        return False
 
     def _claim(self, key_range: int) -> None:
         offer = self._offers.pop(key_range, None)
@@ -557,87 +727,3 @@ def _each_named(runs: Sequence[r.Run], counts: Sequence[int]) -> list[r.Run]:
         for count, (number, offset, variant) in zip(counts, r.single(runs), strict=True)
         for index in range(count)
     )
-
-
-# ── The messages by which a keeper answers for key ranges, and when they are sent (again). Pure but for the
-# disk of a keeper that is gone, which the caller gives.
-
-NS = 1_000_000_000
-RESEND_NS = NS // 2
-MOVE_MOST_BYTES = 1 << 20  # of a message; one range alone may be more
-WINDOW_BYTES = 16 << 20  # sent and not yet taken
-
-
-@dataclass
-class _Message:
-    move: StateMove
-    size: int
-    sent_ns: int = -RESEND_NS
-
-    def open(self, pending: set[int]) -> bool:
-        return any(copy.key_range in pending for copy in self.move.copies)
-
-
-class Moves:
-    """Answers of thread `thread` by one set of routes."""
-
-    def __init__(self, thread: int) -> None:
-        self._thread, self._number = thread, -1
-        self._messages: list[_Message] = []
-
-    def due(self, number: int, rows: KeyedRows, now_ns: int) -> list[StateMove]:
-        """What is to be sent now, the longest unsent first; what was taken is sent no more."""
-        pending = rows.ranges.pending
-        if number != self._number:
-            self._number = number
-            self._messages = list(self._made(rows))
-        self._messages = [message for message in self._messages if message.open(pending)]
-        told = {copy.key_range for message in self._messages for copy in message.move.copies}
-        if not pending <= told:
-            self._messages += self._made(rows, told)
-        room = WINDOW_BYTES - sum(m.size for m in self._messages if now_ns - m.sent_ns < RESEND_NS)
-        sent: list[StateMove] = []
-        for message in sorted(self._messages, key=lambda m: m.sent_ns):
-            if now_ns - message.sent_ns < RESEND_NS or room <= 0:
-                break
-            message.sent_ns = now_ns
-            room -= message.size
-            sent.append(message.move)
-        return sent
-
-    def _made(self, rows: KeyedRows, but: set[int] | frozenset[int] = frozenset()) -> Iterator[_Message]:
-        """Messages for all pending ranges `but` these."""
-        by_owner: dict[int, list[int]] = {}
-        for key_range in sorted(rows.ranges.pending - but):
-            owner = rows.ranges.owner(key_range)
-            assert owner is not None
-            by_owner.setdefault(owner, []).append(key_range)
-        for owner, ranges in by_owner.items():
-            for copies in _chunks(map(rows.copy, ranges)):
-                size = sum(len(copy.data) for copy in copies)
-                yield _Message(StateMove(self._thread, owner, self._number, copies), size)
-
-
-def _chunks(copies: Iterable[RangeCopy]) -> Iterator[tuple[RangeCopy, ...]]:
-    chunk: list[RangeCopy] = []
-    size = 0
-    for copy in copies:
-        if chunk and size + len(copy.data) > MOVE_MOST_BYTES:
-            yield tuple(chunk)
-            chunk, size = [], 0
-        chunk.append(copy)
-        size += len(copy.data)
-    if chunk:
-        yield tuple(chunk)
-
-
-def answers_for(asked: StateAsked, disk: SnapshotStore) -> Iterator[StateMove]:
-    """The answers of a thread that is no more, from its last snapshot."""
-    try:
-        saved = disk.load()
-    except OSError:
-        yield StateMove(asked.target, asked.sender, asked.number, (), asked.thread)
-        return
-    there = {copy.key_range: copy for copy in saved.copies} if saved is not None else {}
-    for copies in _chunks(there.get(place, RangeCopy(place)) for place in range(KEY_RANGES)):
-        yield StateMove(asked.target, asked.sender, asked.number, copies, asked.thread)

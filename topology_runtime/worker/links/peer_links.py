@@ -59,10 +59,12 @@ class Outbox:
     @contextmanager
     def taken(self, most: int) -> Iterator[Iterator[Item]]:
         """What waits, so much of it at most; nothing is sent by others meanwhile."""
-        with self._lock:
-            yield self._taken(most)
-        if self._items:
-            self.wake()
+        try:
+            with self._lock:
+                yield self._taken(most)
+        finally:
+            if self._items:
+                self.wake()
 
     def _taken(self, most: int) -> Iterator[Item]:
         for _ in range(most):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -22,6 +23,7 @@ from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.keys.key_pairs import KeyPair, contact_at
 from headgate.topology_runtime.latency.latency_messages import LatencyReport, Paces
 from headgate.topology_runtime.platform.clock import monotonic_ns
+from headgate.topology_runtime.platform.kept_threads import KeptThread
 from headgate.topology_runtime.wire.channels import LinkWatch, PullChannel, PushChannel, encode
 from headgate.topology_runtime.wire.messages import (
     Ack,
@@ -48,10 +50,49 @@ SEND_BATCH = 512  # messages taken from the queue before acks are written
 PENDING_MOST = 8192  # messages kept for a peer that is not connected yet
 POLL_S = 0.2
 CLOSED_KEPT = 10_000  # threads that have ended are remembered: what still comes for them is dropped
-EARLY_MOST = 4096  # refused senders told at once
+EARLY_MOST = 4096  # refused senders told at once; and of any word of peers that waits
+PEERS_TOLD, TOLD_NS = 4, 60_000_000_000
 
 Whole = Ping | LatencyReport | Paces  # they say themselves who says them
 _random64 = partial(random.getrandbits, 64)
+
+WAITING_BYTES = (
+    48 << 20
+)  # of frames that one peer sent and nobody has taken, for each source thread of the plan: one
+# has 32 MiB in flight at most
+
+
+class HeldBytes(int):
+    """The size of a frame, for as long as somebody has it: then it is given back."""
+
+    back: deque[int]
+
+    def __new__(cls, size: int, back: deque[int]) -> Self:
+        held = super().__new__(cls, size)
+        held.back = back
+        return held
+
+    def __del__(self) -> None:
+        self.back.append(int(self))
+
+
+class PeerBytes:
+    """What one peer has sent and nobody has taken yet. One thread adds, any gives back. dropped: frames too many."""
+
+    def __init__(self) -> None:
+        self.waiting = self.dropped = self.dropped_ns = 0
+        self._back: deque[int] = deque()
+
+    def holds(self, size: int, most: int) -> HeldBytes | None:
+        """None: there is no room."""
+        while self._back:
+            self.waiting -= self._back.popleft()
+        if self.waiting and self.waiting + size > most:
+            self.dropped, self.dropped_ns = self.dropped + 1, monotonic_ns()
+            return None
+        self.waiting += size
+        return HeldBytes(size, self._back)
+
 
 # (arrived_ns, Frame or, of a peer, WireFrame, bytes), Barrier, list[Ack], or None: look around
 Inbox = SimpleQueue[Any]
@@ -166,13 +207,13 @@ class Over:
     thread: int
 
 
-class Sender(threading.Thread):
+class Sender(KeptThread):
     """Makes and ends the sockets to the peers; writes what waits: frames, words, and acks in batches."""
 
     def __init__(
         self, board: Switchboard, meter: mt.Meter, records: dict[int, int], wake: Any, own: KeyPair
     ) -> None:
-        super().__init__(name="sender", daemon=True)
+        super().__init__("sender")
         self._own = own
         self._board, self._meter, self._records, self._wake = board, meter, records, wake
         self.watches: SimpleQueue[tuple[WorkerAt, LinkWatch]] = SimpleQueue()  # of links, for who reads them
@@ -188,15 +229,13 @@ class Sender(threading.Thread):
     def stop(self) -> None:
         self._board.out.put((None, None))
 
-    def run(self) -> None:
-        while self._turn():
-            pass
+    def over(self) -> None:
         with self._board.out.taken(0):
             for channel in self._board.out.peers.values():
                 channel.close()
             self._board.out.peers.clear()
 
-    def _turn(self) -> bool:
+    def turn(self) -> bool:
         """One batch; False to stop."""
         acks: dict[Slot, list[Ack]] = {}
         go_on = True
@@ -257,27 +296,57 @@ class Sender(threading.Thread):
             self.dropped += 1
 
 
-class Receiver(threading.Thread):
+class Receiver(KeptThread):
     """Owns the worker's PULL socket; hands what arrives to inboxes, if the worker's state admits it."""
 
     def __init__(
         self, board: Switchboard, pull: PullChannel, state: WorkerState, pings: SimpleQueue[Ping], wake: Any
     ) -> None:
-        super().__init__(name="receiver", daemon=True)
+        super().__init__("receiver")
         self._board, self._pull, self._state, self._pings, self._wake = board, pull, state, pings, wake
         self._decoder: msgspec.msgpack.Decoder[Tuples] = msgspec.msgpack.Decoder(Tuples)
         self.refused = 0
         self.early: SimpleQueue[tuple[Slot, int, Token]] = SimpleQueue()  # refused: by which desired state
+        self.peers: dict[str, PeerBytes] = {}  # by name: VM/SLOT#INCARNATION
         self.stopping = False
+        self._waiting_most = WAITING_BYTES
 
-    def run(self) -> None:
-        while not self.stopping:
-            data = self._pull.wait_for_bytes(POLL_S)
-            if data is not None:
-                self._take(data)
+    def turn(self) -> bool:
+        data = self._pull.wait_for_bytes(POLL_S)
+        if data is not None:
+            self.take(data)
+        return not self.stopping
+
+    def over(self) -> None:
         self._pull.close(linger_ms=0)
 
-    def _take(self, data: bytes) -> None:
+    def dropped(self) -> tuple[str, ...]:
+        """What peers sent too much of within the last minute."""
+        since_ns = monotonic_ns() - TOLD_NS
+        found = [
+            (name, p.dropped) for name, p in list(self.peers.items()) if p.dropped and p.dropped_ns > since_ns
+        ]
+        return tuple(
+            f"peer {name} sends more than is taken: {n:,} frames dropped" for name, n in found[:PEERS_TOLD]
+        )
+
+    def _peer(self) -> tuple[str, PeerBytes]:
+        """Whose the message is by its key, whatever it says itself."""
+        who = self._state.keys.get(self._pull.whose)
+        name = who.name if who is not None else ""
+        if (peer := self.peers.get(name)) is None:
+            if len(self.peers) >= EARLY_MOST:
+                self.peers.pop(next(iter(self.peers)))
+            peer = self.peers[name] = PeerBytes()
+        return name, peer
+
+    def _most(self) -> int:
+        desired = self._state.desired
+        sources = {task.name for task in desired.topology.sources} if desired is not None else ()
+        threads = sum(t.task in sources for t in desired.threads) if desired is not None else 0
+        return WAITING_BYTES * max(1, threads)
+
+    def take(self, data: bytes) -> None:
         try:
             message = self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -285,8 +354,11 @@ class Receiver(threading.Thread):
             return
         if isinstance(message, WireFrame):
             self._frame(message, len(data))
+        elif not self._is_his(message.slot, message.incarnation):
+            self.refused += 1
         elif isinstance(message, Ping):
-            self._pings.put(message)
+            if self._pings.qsize() < EARLY_MOST:
+                self._pings.put(message)
             self._wake.set()
         else:
             self._told(message)
@@ -294,11 +366,19 @@ class Receiver(threading.Thread):
     def _frame(self, message: WireFrame, size: int) -> None:
         frame, token = message.frame, self._state.token
         if not self._state.admits(frame):
-            self._refuse(frame.slot, frame.incarnation, token)
-        elif not self._board.knows(frame):
+            return self._refuse(frame.slot, frame.incarnation, token)
+        name, peer = self._peer()
+        if not self._board.knows(frame) or (name and name != f"{frame.slot}#{frame.incarnation}"):
             self.refused += 1
+        elif (held := peer.holds(size, self._waiting_most)) is not None:
+            self._board.put(frame.target, (monotonic_ns(), message, held))
         else:
-            self._board.put(frame.target, (monotonic_ns(), message, size))
+            self._waiting_most = self._most()  # there may be more source threads now
+
+    def _is_his(self, slot: Slot, incarnation: int) -> bool:
+        """Nobody speaks for another worker. (Under a key that is named no more, what it says is fenced.)"""
+        name = self._peer()[0]
+        return not name or name == f"{slot}#{incarnation}"
 
     def _told(self, message: Acks | Word | LatencyReport | Paces) -> None:
         token = self._state.token
@@ -308,7 +388,7 @@ class Receiver(threading.Thread):
             self._board.put_acks(message.acks)
         elif isinstance(message, Word):
             self._word(message)
-        else:
+        elif self._board.latency.qsize() < EARLY_MOST:
             self._board.latency.put(message)
 
     def _word(self, message: Word) -> None:

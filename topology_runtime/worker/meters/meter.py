@@ -12,6 +12,7 @@ ended is its agent's: that reads it to its end, makes it all zero and then free,
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
@@ -21,7 +22,7 @@ from collections import deque
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.wire.dead_letter_messages import CallKind
-from headgate.topology_runtime.worker.calls.attempts import CallWatch, Identity
+from headgate.topology_runtime.worker.calls.attempts import CallWatch, Identity, StartAgain
 
 HEADER = 16
 (
@@ -150,8 +151,28 @@ class Meter:
 # ── What a thread's calls of user code leave in the meter, for the agent to see when they do not end ────
 
 
+HELD: dict[int, str] = {}  # files of the runtime's that nobody may close: what they are
+
+
+def hold() -> None:
+    """The files by which sockets and threads wake each other, as they are now; looked at after careful calls."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # the folder's own
+            if (what := os.readlink(f"/proc/self/fd/{fd}")).startswith("anon_inode:"):
+                HELD[fd] = what
+
+
+def _is_held(fd: int) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}") == HELD[fd]
+    except OSError:
+        return False
+
+
 class MeterWatch(CallWatch):
     """Of thread number `thread`, whose record begins at `at`. `one`: held in careful calls."""
+
+    ends = (StartAgain,)  # no key of a keyboard reaches a worker
 
     def __init__(self, words: memoryview, at: int, thread: int, one: threading.Lock) -> None:
         super().__init__()
@@ -180,6 +201,9 @@ class MeterWatch(CallWatch):
 
     def leave(self) -> None:
         if self._alone:
+            if HELD and not all(map(_is_held, HELD)):
+                os.write(2, b"headgate: user code closed files that are not its own\n")
+                os._exit(1)  # while its row is named: the sockets of this process are gone in any case
             self._alone = False
             self._words[H_ROW_THREAD] = 0
             self._one.release()

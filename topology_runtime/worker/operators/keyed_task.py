@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.wire.messages import Frame, ThreadStatus
 from headgate.topology_runtime.wire.state_moves import StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.worker.calls.attempts import StartAgain
 from headgate.topology_runtime.worker.calls.router import owners, unrolled
 from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Standing, runs_of
-from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows, Moves
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_state.range_answers import Moves
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, SnapshotStore
 from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Heard, ThreadCore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
@@ -25,6 +27,7 @@ SNAPSHOT_EVERY_NS = NS
 SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, the thread is to end, or …
 SNAPSHOT_ROWS = 100_000  # … all threads of the task keep so many, of the 200,000 that a ledger may have kept
 SNAPSHOT_BYTES = 48 << 20  # … or so much of what came of rows waits for it (rows of 2 KB never do)
+PATIENT_TRIES = 6  # to build a thread, before keys whose state `restore` does not take are set aside
 ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
@@ -46,10 +49,37 @@ class KeyedTask(Behaviour):
         self._asked = 0
         self._early: dict[Early, StateMove] = {}
         self._owed: dict[int, set[int]] = {}  # sender → ranges it is to be told of once they are durable
+        self.started_again = 0  # times that all since the last snapshot was forgotten
+        self.said = ""  # why it was the last time
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """What the former life of this thread saved. Raises what `restore` does, unless that is of some keys alone and
+        for long: what it needs may be there soon, and the thread is built again."""
         saved = self.store.load()
         if saved is not None:
-            rows.restore(saved)
+            self.rows.restore(saved)
             self._note_saved()
+        aside, of, why = self.rows.states.asides()
+        if why is not None and (aside == of or self.core.tries < PATIENT_TRIES):
+            raise why
+
+    def _start_again(self, why: StartAgain, now_ns: int) -> None:
+        """As if the worker had been killed and started again, but for this thread alone: what is not in the last
+        snapshot is forgotten, and its rows, which are still kept at their sources, come again. Then states are kept row
+        by row, so that the row which spoils one is found."""
+        self.said, self.started_again = str(why), self.started_again + 1
+        results, rows = self.rows.results, self.rows
+        results.letters, results.finished, results.edge = [], [], None
+        if results.pieces is not None:
+            results.log()
+        self.rows = KeyedRows(rows.code, rows.random64, rows.key_of)
+        self.rows.states.be_careful(self.started_again)
+        self._moves, self._settled, self._snapshot_ns = Moves(self.rows.thread), 0, now_ns
+        self._saved, self._saved_changes, self._owed, self._asked_ns = {}, 0, {}, {}
+        self._take_up()
+        if self.core.orders is not None:
+            self.on_orders((), True, now_ns)
 
     @property
     def holding(self) -> int:
@@ -63,10 +93,22 @@ class KeyedTask(Behaviour):
         """It has switched only when its ranges have: what left is taken, what is to come has come."""
         ranges, again = self.rows.ranges, self.rows.applied.again_at_most
         lost = runs_of(tuple(ranges.lost)) if ranges.lost else ()
-        return replace(status, switched=self._settled, lost=lost, applied_again=again, unsaved=self.unsaved)
+        failed = status.failed or next(iter(self.rows.troubles.values()), "")
+        return replace(
+            status,
+            switched=self._settled,
+            lost=lost,
+            applied_again=again,
+            unsaved=self.unsaved,
+            failed=failed,
+        )
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
-        return self.rows.take(frame, now_ns)
+        try:
+            return self.rows.take(frame, now_ns)
+        except StartAgain as why:
+            self._start_again(why, now_ns)
+            return []
 
     # ── orders and words ────────────────────────────────────────────────────────────────────────
 
@@ -108,6 +150,12 @@ class KeyedTask(Behaviour):
 
     def on_time(self, now_ns: int) -> None:
         """Everything that may be due: answers, claims, a snapshot and what depends on it."""
+        try:
+            self._on_time(now_ns)
+        except StartAgain as why:
+            self._start_again(why, now_ns)
+
+    def _on_time(self, now_ns: int) -> None:
         core, rows = self.core, self.rows
         if rows.ranges.missing:
             self._look_for_snapshots(now_ns)

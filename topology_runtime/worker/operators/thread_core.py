@@ -19,7 +19,7 @@ from headgate.topology_runtime.worker.calls.dead_lettering import Around
 from headgate.topology_runtime.worker.calls.output_buffers import Outputs
 from headgate.topology_runtime.worker.calls.router import Router
 from headgate.topology_runtime.worker.calls.user_code import Results, ToRecord, UserCode
-from headgate.topology_runtime.worker.keyed_state.keyed_rows import answers_for
+from headgate.topology_runtime.worker.keyed_state.range_answers import answers_for
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotStore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows.acks import Addressed, left_open, passed_on
@@ -64,7 +64,10 @@ class Ports:
 
 
 class Behaviour:
-    """What a thread does. Here: that of one that keeps nothing."""
+    """What a thread does. Here: that of one that keeps nothing. started_again: how often it forgot what it had, so that
+    sources are to send it again."""
+
+    started_again = 0
 
     @property
     def holding(self) -> int:
@@ -147,6 +150,7 @@ class ThreadCore:
         """May it take frames, by its orders? Not before it knows where its rows go: the first plan's senders may be
         told to begin before this worker is, and what it sent nowhere would count as done."""
         self.barriers: dict[int, int] = {}
+        self.tries = 0  # to build the task's object, so far
         self.behaviour = Behaviour()
 
     def _around(self) -> Around:

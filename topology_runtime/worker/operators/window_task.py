@@ -12,6 +12,7 @@ from typing import Any
 
 from headgate.topology_runtime.wire.messages import EndOfInput, Frame, RootKey, RootPart
 from headgate.topology_runtime.worker.calls import attempts
+from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.router import owners, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.operators.thread_core import Behaviour, ThreadCore
@@ -310,7 +311,9 @@ class WindowRows:
         bare = [row.row for row in rows]
         if self.results.pieces is not None:
             self.results.pieces.begin(len(rows))
-        out, failed = self.code.one(lambda: list(self.code.logic.finish(pane.key, bare)), rows[0], "bucket")
+        out, failed = self.code.one(
+            lambda: rows_of(self.code.logic.finish(pane.key, bare)), rows[0], "bucket"
+        )
         if failed is not None:
             self._bury(rows, failed)
             return

@@ -9,7 +9,7 @@ Pure: events in, instructions out; worker_process.py performs them, the simulato
  4. A peer of a higher incarnation replaces the old one; what was open on the way to it is sent again.
     So it is when new routes lead away from a worker that is no more. Only a desired state names an
     incarnation; who is not named, or is named no more, is not heard.
- 5. READY: every desired thread of this slot is here, and every other worker answered a ping.
+ 5. READY: every desired thread of this slot is here, built or not, and every other worker answered a ping.
  6. A worker whose threads have all ended and that has none desired leaves.
  7. What was on its way over a link is lost when the link breaks, and so is what was refused because its
     sender was not named yet. Both are counted as losses, once the link is back or the sender named, and
@@ -31,17 +31,20 @@ from headgate.topology_runtime.wire.messages import (
     ThreadSpec,
     ThreadStatus,
     Token,
+    VmHeard,
     WorkerAt,
 )
 from headgate.topology_runtime.worker.orders.thread_orders import Orders, orders_of
 
 NS = 1_000_000_000
 PAUSE_NS, PAUSE_MOST_NS = NS // 4, 4 * NS  # after sources were told of losses, until they are again
+MS, BEAT_NS = 1_000_000, 1_000_000_000  # between two questions to a peer on another VM
 SHORT_PAUSES = 4  # links that broke together come back one after the other
 CALM_NS = 10 * NS  # without losses: the next one is told at once, and the pause is short again
 STRANGERS_MOST = 256  # slots without a thread that are remembered, of whose workers data was refused
 PLACES_MOST = 1 << 16  # threads of all plans so far whose slots are remembered
 
+ENDED = 1 << 30  # instead of how often a thread started again
 ENDED_KEPT = 10_000  # threads that have ended are remembered, or they might be started again
 
 
@@ -114,6 +117,10 @@ class Said:
     told: int = 0
     asked: int = 0
     seen: int = 0
+    met_ns: int = 0  # the first question; then the last word, the last question and how long its answer took
+    heard_ns: int = 0
+    question_ns: int = 0
+    delay_ns: int = -1
 
 
 @dataclass
@@ -140,6 +147,7 @@ class WorkerState:
     said: dict[Slot, Said] = field(default_factory=dict)  # by the workers that are named
     round: int = 0  # of our questions
     emptied: dict[int, int] = field(default_factory=dict)  # leaver → the round started when it was empty
+    started_again: dict[int, int] = field(default_factory=dict)  # thread → how often it forgot what it had
     early: dict[Slot, int] = field(default_factory=dict)  # refused → highest incarnation
     around: frozenset[Slot] = frozenset()  # slots with threads
     _others: frozenset[Slot] = frozenset()  # slots of the workers that it waits for
@@ -185,11 +193,14 @@ class WorkerState:
         out += self._end_some()
         return out + self._ask() + self._leave()
 
-    def on_ping(self, ping: Ping) -> list[Instruction]:
+    def on_ping(self, ping: Ping, now_ns: int = 0) -> list[Instruction]:
         """A peer asks, or answers. One that is not named is not answered: it asks again."""
         if self.fenced(ping.slot, ping.incarnation):
             return []
         said = self._said(ping.slot)
+        said.heard_ns = now_ns
+        if ping.answer and said.question_ns:
+            said.delay_ns = max(0, now_ns - said.question_ns)
         (self.by_columns.add if ping.columns else self.by_columns.discard)(ping.slot)
         said.asked = max(ping.round, said.asked)
         if ping.losses > said.losses:
@@ -233,10 +244,29 @@ class WorkerState:
         before, out = self.round, self._end_some()
         return out + (self._ask() if self.round > before else [])
 
+    def on_started_again(self, thread: int, times: int) -> None:
+        """A thread forgot what it had, so often by now, or ended with it: rows that it kept are to come again."""
+        if times > self.started_again.get(thread, 0):
+            self.started_again[thread] = times
+            self._lose(f"thread {thread} {'ended with rows' if times == ENDED else 'started again'}")
+
     def on_tick(self, now_ns: int) -> list[Instruction]:
         """Ask the peers that have not answered, or not heard of all losses; leave when there is nothing to
         do. `now_ns`: monotonic."""
-        return self._send_again(now_ns) + self._ask() + self._leave()
+        return self._send_again(now_ns) + self._ask(now_ns) + self._leave()
+
+    def heard(self, now_ns: int) -> tuple[VmHeard, ...]:
+        """Of other VMs that have peers: is the way there and back open, and how long is it?"""
+        found: dict[str, VmHeard] = {}
+        for slot in self.peers:
+            said = self._said(slot)
+            if slot.vm == self.slot.vm or not said.met_ns:
+                continue
+            silent_ms = max(0, now_ns - max(said.met_ns, said.heard_ns)) // MS  # it may just have been heard
+            before = found.get(slot.vm, VmHeard(slot.vm, silent_ms))
+            known = [ms for ms in (before.delay_ms, said.delay_ns // MS) if ms is not None and ms >= 0]
+            found[slot.vm] = VmHeard(slot.vm, min(silent_ms, before.silent_ms), max(known, default=None))
+        return tuple(found.values())
 
     # ── what it amounts to ──────────────────────────────────────────────────────────────────────
 
@@ -246,9 +276,8 @@ class WorkerState:
         if self.desired is None or self.orders is None:
             return False
         here = all(t.thread in self.threads or t.thread in self.ended for t in self._mine)
-        failed = any(now.failed for now in self.threads.values())
         reached = all(self._reached(slot) for slot in self._others)
-        return here and not failed and self.orders.started and reached
+        return here and self.orders.started and reached
 
     def fenced(self, slot: Slot, incarnation: int) -> bool:
         """Is this the word of a worker that has been replaced, or that no desired state has named?"""
@@ -358,13 +387,19 @@ class WorkerState:
         why, self._lost = self._lost, ""
         return [Fault(why)]
 
-    def _ask(self) -> list[Instruction]:
-        """Not over a link that is broken: the questions would pile up."""
-        return [
-            AskPeer(slot)
-            for slot in self.peers
-            if self.links.get(slot, True) and not self._knows_all(self._said(slot))
-        ]
+    def _ask(self, now_ns: int = 0) -> list[Instruction]:
+        """Not over a link that is broken: the questions would pile up. now_ns: of a tick; peers on other VMs are asked
+        every `BEAT_NS`, so that a way that is cut shows."""
+        out: list[Instruction] = []
+        for slot in self.peers:
+            said = self._said(slot)
+            said.met_ns = said.met_ns or now_ns
+            beat = slot.vm != self.slot.vm and now_ns - said.question_ns >= BEAT_NS
+            if self.links.get(slot, True) and (beat or not self._knows_all(said)):
+                if now_ns and (beat or not said.question_ns):
+                    said.question_ns = now_ns
+                out.append(AskPeer(slot))
+        return out
 
     def _knows_all(self, said: Said) -> bool:
         return said.answered and said.told >= self.losses and said.seen >= self.round

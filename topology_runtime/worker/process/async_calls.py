@@ -14,6 +14,7 @@ from typing import Any
 
 from headgate.topology_runtime.api.logic import CALLS, concurrency_of
 from headgate.topology_runtime.worker.calls.attempts import PAUSES_S, TRIES, CallWatch, failure
+from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import Results, UserCode
 from headgate.topology_runtime.worker.operators.async_task import AsyncTask, FrameInWork
 
@@ -132,7 +133,7 @@ class AsyncCalls:
                     behaviour.called(work, place, answer)
                     self.on_done()
         except BaseException as error:  # somebody left the debugger
-            if self._ending or isinstance(error, KeyboardInterrupt):
+            if self._ending or isinstance(error, self._watch.ends):
                 raise
             self._broken = error
             self.loop.stop()
@@ -152,7 +153,7 @@ class AsyncCalls:
                     lane.cancelled = False
                     lane.task.uncancel()
                 return answer
-            except KeyboardInterrupt:
+            except self._watch.ends:
                 raise
             except BaseException as error:
                 lane.begun_s = None
@@ -228,7 +229,7 @@ def awaited(logic: Any, kind: str) -> Callable[[Any], Awaitable[Any]]:
         found = logic(row)
         if hasattr(found, "__aiter__"):
             return [one async for one in found]
-        return list(await found)
+        return rows_of(await found)
 
     async def kept(row: Any) -> bool:
         return bool(await logic(row))

@@ -41,6 +41,9 @@ class ExclusiveAsyncWork(FrameWork):
         kind = kind_in(self.thread.task, logic)
         return self.calls.compose(self.core.results, kind, logic, self.thread.watch, at_once)
 
+    def unbuilt(self) -> None:
+        self.calls.close()
+
     def cancel(self) -> None:
         self.calls.cancel()
 

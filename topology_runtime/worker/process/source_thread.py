@@ -16,6 +16,7 @@ from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.containment import explained
 from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.messages import SourceStatus
+from headgate.topology_runtime.worker.calls.attempts import users_line
 from headgate.topology_runtime.worker.calls.batches import rows_read
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.process.task_thread import SAID_MOST, TaskThread, ThreadWork
@@ -39,7 +40,7 @@ def times_of(source: LiveSource, rows: Sequence[Any], now_ns: int) -> tuple[list
             if told_s is None:
                 continue
             old_s = now_ns / NS - float(told_s)
-        except Exception as error:  # user code: the row is taken all the same
+        except BaseException as error:  # user code: the row is taken all the same
             wrong = f"came() raised {type(error).__name__}: {error}"
             continue
         if not math.isfinite(old_s) or old_s > OLDEST_S:
@@ -243,8 +244,8 @@ class SourceWork(ThreadWork):
         except Exhausted:
             self._over = True
             return
-        except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(explained(error))
+        except BaseException as error:  # user code: said in the worker's log, tried again
+            self._say(explained(error) + users_line(error))
             source.quiet_until_ns = now_ns + RETRY_NS
             return
         self._read_again()
@@ -277,8 +278,8 @@ class SourceWork(ThreadWork):
                 source.exhausted = True
                 self.host.changed()
                 return rows
-        except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(explained(error))
+        except BaseException as error:  # user code: said in the worker's log, tried again
+            self._say(explained(error) + users_line(error))
             source.quiet_until_ns = now_ns + RETRY_NS
             return []
         if given_before:

@@ -41,6 +41,7 @@ from headgate.topology_runtime.wire.messages import (
 )
 from headgate.topology_runtime.wire.report_messages import KeysSeen
 from headgate.topology_runtime.wire.state_moves import StateAsked
+from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.attempts import Pauses
 from headgate.topology_runtime.worker.calls.batches import edge_of, gathered, rows_in
 from headgate.topology_runtime.worker.calls.user_code import Pieces
@@ -90,6 +91,7 @@ class HeldLease:
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks around so often: what concerns it wakes it
 KEYS_EVERY_NS = 1_000_000_000
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
+BUILD_AGAIN_S, BUILD_AGAIN_MOST_S = 0.25, 1.5  # after an object could not be built: twice as long each time
 LETTERS_SAID = 3  # of a thread, on the console
 SAID_MOST = 500  # characters of an error that are reported
 
@@ -127,6 +129,9 @@ class ThreadWork:
 
     def begin(self, logic: Any) -> None:
         """The task's object is there."""
+
+    def unbuilt(self) -> None:
+        """The task's object is let go, and will be built once more."""
 
     def cancel(self) -> None:
         """It ends, whatever is under way."""
@@ -166,6 +171,7 @@ class TaskThread(threading.Thread):
         self.inbox = host.board.inbox(desired.thread)
         self.orders: Orders | None = None  # set by the main thread
         self.failed = ""
+        self.dropped = False  # it ended with rows that nobody else has
         self.copies: Copies | None = None  # set by the main thread while rows are mirrored
         self.keys_seen: tuple[KeysSeen, ...] = ()  # in its last second
         self._keys_due_ns = 0
@@ -228,16 +234,7 @@ class TaskThread(threading.Thread):
         self.host.meter.words[self.at + mt.TID] = threading.get_native_id()
         self.host.meter.words[self.at + mt.IDENT] = threading.get_ident()
         self.speaker = self.host.output.speak_as(self.task.name, self.desired.thread)
-        try:
-            with self.watch.calling(mt.OPEN):
-                self.startup()
-            self.failed = ""
-        except Exception as error:  # user code: whatever it is, it is reported as this thread's failure
-            traceback.print_exc()  # into the worker's log
-            self.failed = explained(error)[:SAID_MOST]
-            self.host.changed()
-            while not self.stopping:
-                self.inbox.get()
+        if not self._build():
             self.over()
             return
         self.host.meter.words[self.at + mt.STATE] = mt.RUNNING
@@ -250,6 +247,39 @@ class TaskThread(threading.Thread):
             self.over()
         except BaseException as error:  # the worker dies of it, loudly; its ledgers replay
             self.host.crashed(error)
+
+    def _build(self) -> bool:
+        """Build the task's object, again and again while that fails: what it needs may be there later. Frames wait in
+        the inbox meanwhile. False: the thread is to end."""
+        pause_s = BUILD_AGAIN_S
+        while not self.stopping:
+            self.core.tries += 1
+            try:
+                with self.watch.calling(mt.OPEN):
+                    self.startup()
+                self.failed = ""
+                return True
+            except (
+                BaseException
+            ) as error:  # user code: whatever it is, it is reported as this thread's failure
+                traceback.print_exception(error)  # into the worker's log
+                self.failed = f"{explained(error)}{attempts.users_line(error)}; it is tried again"[:SAID_MOST]
+                self.host.changed()
+            self._unbuild()
+            until_ns, pause_s = monotonic_ns() + int(pause_s * 1e9), min(2 * pause_s, BUILD_AGAIN_MOST_S)
+            while not self.stopping and monotonic_ns() < until_ns:
+                time.sleep(WAIT_S)
+        return False
+
+    def _unbuild(self) -> None:
+        """What was opened before it failed is closed, so that tries leave nothing behind."""
+        logic, self.logic = self.logic, None
+        try:
+            if hasattr(logic, "close"):
+                self.work.call(logic.close)
+            self.work.unbuilt()
+        except BaseException as error:  # user code, once more
+            traceback.print_exception(error)
 
     def stuck_in(self, kind: int, most_ns: int, now_ns: int) -> str:
         """What to say when it has been in such a call for longer; called by the main thread."""
@@ -283,9 +313,9 @@ class TaskThread(threading.Thread):
             directory = self.host.directory
             place = self.task.name, desired.thread, desired.partition, partitions, directory
             self.work.call(logic.open, Context(*place, self.metrics))
+        self.logic = logic
         if self.core.results.around.sink:
             self.core.results.pieces = Pieces(monotonic_ns, self.records)
-        self.logic = logic
         self.work.begin(logic)
 
     def shutdown(self) -> None:
@@ -296,17 +326,26 @@ class TaskThread(threading.Thread):
             try:
                 with self.watch.calling(mt.CLOSE):
                     self.work.call(self.logic.close)
-            except Exception as error:  # user code: its failure to close is told, not hidden
-                self.failed = f"close: {type(error).__name__}: {error}"[:SAID_MOST]
+            except BaseException as error:  # user code: its failure to close is told, not hidden
+                traceback.print_exception(error)
+                self.failed = f"close: {explained(error)}{attempts.users_line(error)}"[:SAID_MOST]
         self.records.close()
         self.work.close()
 
     def over(self) -> None:
         """Nothing is counted any more; its records may go to others once the sender has sent what is there."""
         self.count()
+        self.dropped = bool(self.topology.in_edges(self.task.name)) and (self._left() or not self.core.empty)
         self.host.output.over()
         self.host.board.out.put((None, Over(self.desired.thread)))
         self.host.changed()
+
+    def _left(self) -> bool:
+        """Are there frames that it has not taken?"""
+        while not self.inbox.empty():
+            if type(self.inbox.get()) is tuple:
+                return True
+        return False
 
     # ── a turn ──────────────────────────────────────────────────────────────────────────────────
 

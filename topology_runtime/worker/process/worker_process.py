@@ -25,6 +25,7 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.references import use_paths
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard
 from headgate.topology_runtime.platform import clock
 from headgate.topology_runtime.platform import processes as failpoints
@@ -144,6 +145,7 @@ class Worker:
         self.waiter = Waiter([self.agent], [self.wake.fd])
         self.sender.start()
         self.receiver.start()
+        mt.hold()
         self._hello()
 
     def main_loop(self) -> None:
@@ -168,6 +170,8 @@ class Worker:
         self.lease.look(any(thread.working for thread in self.threads.values()), monotonic_ns())
         self._on_peers(ready)
         self._perform(self.state.on_threads(*self._look()))
+        for number, thread in self.threads.items():
+            self.state.on_started_again(number, thread.core.behaviour.started_again)
         self._perform(self.state.on_tick(now_ns))
         self._look_at_closing(now_ns)
         self._bad_rows()
@@ -262,7 +266,7 @@ class Worker:
         for refused in taken(self.receiver.early):
             self._perform(self.state.on_refused(*refused))
         for ping in taken(self.pings):
-            self._perform(self.state.on_ping(ping))
+            self._perform(self.state.on_ping(ping, monotonic_ns()))
 
     def _warn(self, thread: TaskThread) -> None:
         """Tell it of rows that it must not call user code for."""
@@ -280,6 +284,8 @@ class Worker:
             late = thread.stuck_in(mt.CLOSE, most_ns, now_ns) or thread.stuck_in(mt.OPEN, most_ns, now_ns)
             if late:
                 self._say(f"{late}; it is left behind")
+            if thread.dropped:
+                self.state.on_started_again(number, st.ENDED)
             if late or not thread.is_alive():
                 del self.closing[number], thread
         if len(self.closing) < before:
@@ -297,6 +303,11 @@ class Worker:
             words[at + mt.QUEUE] = thread.inbox.qsize() * max(1, words[at + mt.TUPLES_IN] // frames)
         return now, sources
 
+    def _thread_troubles(self) -> tuple[str, ...]:
+        """What failed lately of what every thread needs, and what peers sent too much of."""
+        failed = filter(None, (self.sender.trouble(), self.receiver.trouble()))
+        return (*curve.troubles(), *failed, *self.receiver.dropped())
+
     def _report(self, now_ns: int) -> None:
         if not self._heard:
             if now_ns - self._reported_ns >= HELLO_EVERY_NS:
@@ -313,11 +324,12 @@ class Worker:
             tuple(state.sources.values()),
             letters,
             self.stop is not None,
-            self.disk.texts(),
+            (*self.disk.texts(), *self._thread_troubles()),
             self._unlogged_of_gone + sum(thread.records.unlogged for thread in self.threads.values()),
             tuple(t.work.again for t in self.threads.values() if t.work.again),
             tuple(seen for t in self.threads.values() for seen in t.keys_seen),
             self.latency.now(),
+            heard=state.heard(now_ns),
         )
         news = (
             report.token,

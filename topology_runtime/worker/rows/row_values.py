@@ -32,6 +32,8 @@ EXT_TUPLE, EXT_DATETIME = 1, 2  # a tuple's items; a datetime as ISO text, which
 EXT_DECIMAL, EXT_DATE, EXT_TIME, EXT_SPAN, EXT_UUID, EXT_ZONED = range(3, 9)
 EXT_DICT, EXT_SET, EXT_FROZENSET = range(9, 12)  # a dict of which some key is no text: pairs; items
 SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
+FLAT_ENOUGH = frozenset({float, bytes, bool, type(None)})  # every value of which can be written
+CONTAINERS = frozenset({tuple, list, dict, set, frozenset})
 LEAVES = SCALARS | {datetime, Decimal, date, time, timedelta, UUID}
 _STR = frozenset({str})
 DEEPEST = 32  # levels of nesting
@@ -65,6 +67,15 @@ def _flat_dicts(rows: Sequence[dict[Any, Any]]) -> bool:
         set(map(type, chain.from_iterable(rows))) <= _STR
         and set(map(type, chain.from_iterable(map(dict.values, rows)))) <= SCALARS
     )
+
+
+def is_flat(value: dict[Any, Any] | tuple[Any, ...], most: int) -> bool:
+    """Has it so many values at most, all of them scalars, by text if it is a dict?"""
+    if len(value) > most:
+        return False
+    if type(value) is dict:
+        return SCALARS.issuperset(map(type, value.values())) and _STR.issuperset(map(type, value))
+    return SCALARS.issuperset(map(type, value))
 
 
 def _check(value: Any, depth: int) -> None:

@@ -53,6 +53,7 @@ export function driftLevel(drift, kind) {
 
 export const VERDICTS = {
   stable: { word: "Keeps up", glyph: "✓" },
+  catching_up: { word: "Catching up", glyph: "◐" },
   unstable: { word: "Falls behind", glyph: "▲" },
   unknown: { word: "Not yet judged", glyph: "?" },
 };

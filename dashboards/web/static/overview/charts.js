@@ -23,6 +23,7 @@ const LATENCY = {
     ["p50_ms", "p50", "blue", "dot"],
     ["p95_ms", "p95", "blue", "dash"],
     ["p99_ms", "p99", "blue", "solid"],
+    ["backlog_s", "oldest row not done", "ink", "dot"],
   ],
 };
 const SLOPE = {
@@ -32,7 +33,7 @@ const SLOPE = {
 };
 const PANELS = [RATE, LATENCY, SLOPE];
 export const COLUMNS = PANELS.flatMap(({ lines }) => lines.map(([column, name]) => [column, name]));
-const UNITS = { slope: 1000 }; // × what the history has
+const UNITS = { slope: 1000, backlog_s: 1000 }; // × what the history has
 
 export function valuesOf(history, column) {
   const unit = UNITS[column];

@@ -79,6 +79,9 @@ function verdictOf(picture) {
     const why = stable.text ?? "too little has been measured under this plan";
     return finding("none", `${glyph} ${word}:`, `${why}; ${load(picture)}${lost}`);
   }
+  if (stable.verdict === "catching_up") {
+    return finding("watch", `${glyph} ${word}:`, `${behind(stable)}; ${load(picture)}${lost}`);
+  }
   const works = isWorkedOn(picture);
   return finding(
     works ? "watch" : "act",
@@ -105,12 +108,15 @@ function load({ rates, latency_ms: latency }) {
   return parts.join(", ") || "nothing is measured yet";
 }
 
+// `41 s behind, caught up in about 2 min`: the controller's words without the verdict.
+const behind = ({ text }) => (text ?? "").replace(/^[^,]*, /, "");
+
 // What is measured when it does not keep up: latency that grows, queues that grow, more offered than fits.
 function trouble(picture) {
   const { topology, slope } = picture;
   const parts = [];
   if (slope > 0) parts.push(`latency grows by ${milliseconds(slope * 1000)} every second`);
-  else if (picture.stable.text) parts.push(picture.stable.text);
+  if (picture.stable.text) parts.push(behind(picture.stable));
   const growing = (topology?.order ?? []).filter((name) => topology.tasks[name].grows);
   if (growing.length) parts.push(`rows pile up before ${growing.join(", ")}`);
   return [...parts, load(picture)].join("; ");

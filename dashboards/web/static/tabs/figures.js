@@ -41,6 +41,7 @@ function figuresOf(picture) {
   return {
     verdict: ["keeps up?", `${verdict.glyph} ${verdict.word}`, slope],
     offered_tps: ["offered", rateText(rates.offered_tps), `emitted ${rate(rates.emitted_tps)}${lag(rates)}`],
+    backlog_s: ["not done yet", some(picture.stable.backlog_rows, "row"), known(picture.stable.backlog_s) ? `the oldest waits ${picture.stable.backlog_s.toFixed(1)} s` : ""],
     acked_tps: ["done", rateText(rates.acked_tps), `in flight ${count(tuples.in_flight)}`],
     predicted_tps: ["can carry", plan && !known(rates.predicted_tps) ? "not known yet" : rateText(rates.predicted_tps), `planned for ${rate(rates.planned_tps)}`],
     p99_ms: [

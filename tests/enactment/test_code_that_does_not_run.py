@@ -1,0 +1,133 @@
+"""Threads that cannot be built and workers that die for want of memory have a name and a way out: the plan is not
+committed, another VM is tried, fewer threads are put into the slot; and a plan under which nothing is done is no plan
+that has proved itself."""
+
+from __future__ import annotations
+
+from enactment_world import World, vm
+from msgspec.structs import replace
+
+from headgate.controller.analyze.slot_troubles import LEFT_OUT_S, UNBUILT_S, roomier
+from headgate.controller.models.task_models import memory
+from headgate.topology_runtime.api.cluster import Slot
+
+HOW = "out of memory, its slot has 512 MiB: signal 9 (SIGKILL)"
+
+
+def running(rate_tps: float = 100.0) -> World:
+    return World(rate_tps=rate_tps).start().until("committed")
+
+
+def on_probation() -> World:
+    return World(rate_tps=100.0).start().until("probation")
+
+
+def where(world: World, task: str) -> set[str]:
+    return {t.slot.vm for t in world.rollout.threads if t.task == task and not t.leaving}
+
+
+def starve(world: World, slot: Slot) -> None:
+    one = world.vms[slot.vm]
+    one.kill_worker(slot.number)
+    one.workers[slot].last_exit = HOW
+    world.run(1.0)
+
+
+def test_a_plan_under_which_nothing_is_done_is_not_committed_until_it_is() -> None:
+    world = on_probation()
+    world.hold_acks = True
+    world.run(60)
+    assert world.durable.phase == "probation"
+    assert "not committed: rows wait, and none was processed" in world.loop.knowledge.alarms["enactment"]
+    world.hold_acks = False
+    world.run(30)
+    assert world.durable.phase == "committed"
+    assert "enactment" not in world.loop.knowledge.alarms
+
+
+def test_a_plan_with_a_thread_that_cannot_be_built_is_not_committed_until_it_is() -> None:
+    world = World(vms=(vm("vm1"),), rate_tps=100.0).start().until("probation")
+    for one in world.vms.values():
+        one.failing.add("work")
+    world.run(60)
+    assert world.durable.phase == "probation"
+    assert "task work, thread" in world.loop.knowledge.alarms["enactment"]
+    assert any(what.startswith("code ") for what in world.loop.knowledge.alarms)
+    for one in world.vms.values():
+        one.failing.clear()
+    world.run(30)
+    assert world.durable.phase == "committed"
+    assert not any(what.startswith("code ") for what in world.loop.knowledge.alarms)
+
+
+def test_a_plan_whose_worker_dies_again_and_again_is_not_committed() -> None:
+    world = on_probation()
+    slot = world.rollout.threads[0].slot
+    for _ in range(40):
+        world.vms[slot.vm].kill_worker(slot.number)
+        world.run(1.0)
+    assert world.durable.phase == "probation"
+    assert f"the worker in {slot} died" in world.loop.knowledge.alarms["enactment"]
+
+
+def test_another_vm_is_tried_where_a_thread_cannot_be_built() -> None:
+    world = running()
+    (bad,) = where(world, "work")
+    world.vms[bad].failing.add("work")
+    world.run(UNBUILT_S / 2)
+    assert where(world, "work") == {bad}, "it may work soon"
+    world.run(UNBUILT_S)
+    assert where(world, "work").isdisjoint({bad})
+    assert world.rollout.reason == "thread_failed"
+    world.run(60)
+    assert world.durable.phase == "committed", "who leaves and cannot be built is not waited for"
+    world.vms[bad].failing.clear()
+    world.run(LEFT_OUT_S)
+    assert not world.loop.knowledge.left_out
+
+
+def test_no_vm_is_tried_where_the_task_fails_everywhere() -> None:
+    world = running(rate_tps=900.0)
+    assert where(world, "work") == {"vm1", "vm2"}
+    epoch = world.durable.next_epoch
+    for one in world.vms.values():
+        one.failing.add("work")
+    world.run(3 * UNBUILT_S)
+    assert world.durable.next_epoch == epoch
+
+
+def test_a_slot_that_ran_out_of_memory_gets_fewer_threads() -> None:
+    world = running(rate_tps=100.0)
+    slot = next(t.slot for t in world.rollout.threads if t.task == "work")
+    before = [t.slot for t in world.rollout.threads].count(slot)
+    assert before >= 2
+    starve(world, slot)
+    assert not world.loop.knowledge.memory_more, "once may be an accident"
+    starve(world, slot)
+    world.run(5)
+    assert world.rollout.reason == "out_of_memory"
+    slots = [t.slot for t in world.rollout.threads if not t.leaving]
+    assert max(map(slots.count, slots)) < before
+    assert "ran out of memory 2 times" in world.loop.knowledge.alarms[f"memory {slot}"]
+    world.run(400)
+    assert f"memory {slot}" not in world.loop.knowledge.alarms
+
+
+def test_one_thread_that_does_not_fit_alone_calls_for_larger_slots() -> None:
+    world = World(vms=(vm("vm1", 3),), rate_tps=40.0).start().until("committed")
+    slot = next(t.slot for t in world.rollout.threads if t.task == "work")
+    threads = [t for t in world.rollout.threads if t.slot == slot]
+    epoch = world.durable.next_epoch
+    for _ in range(2):
+        starve(world, slot)
+    if len(threads) == 1:
+        assert world.durable.next_epoch == epoch
+        assert "give larger slots" in world.loop.knowledge.alarms[f"memory {slot}"]
+
+
+def test_memory_beyond_a_model_counts_for_each_thread() -> None:
+    world = running()
+    (model,) = world.loop.knowledge.models.values()
+    more = roomier(model, 0.3)
+    assert [round(memory(more, n) - memory(model, n), 9) for n in (1, 2)] == [0.3, 0.6]
+    assert roomier(model, 0.0) == replace(model)

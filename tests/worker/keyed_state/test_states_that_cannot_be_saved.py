@@ -1,0 +1,93 @@
+"""A state that cannot be saved costs the row that made it, and no other: the key is as it was before that row, all
+other keys go on, snapshots are written."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import pytest
+from test_keyed_frames import frame, task_of
+
+from headgate.topology_runtime.api.logic import Keyed
+from headgate.topology_runtime.worker.calls.attempts import StartAgain
+from headgate.topology_runtime.worker.calls.router import range_of
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import contents_of, of_range
+
+
+class Kept(Keyed):
+    """The rows of a key: in a list that is changed in its place."""
+
+    def new(self, key: Hashable) -> list[Any]:
+        return []
+
+    def process(self, key: Hashable, row: Any, state: list[Any]) -> tuple[list[Any], Iterable[Any]]:
+        state.append(row[1])
+        return state, []
+
+
+class Anew(Kept):
+    """In a new list each time."""
+
+    def process(self, key: Hashable, row: Any, state: list[Any]) -> tuple[list[Any], Iterable[Any]]:
+        return [*state, row[1]], []
+
+
+class Told(Kept):
+    """`snapshot` raises of a key with an odd number."""
+
+    def snapshot(self, state: list[Any]) -> Any:
+        if "odd" in state:
+            raise OSError("no answer")
+        return tuple(state)
+
+    def restore(self, saved: Any) -> list[Any]:
+        return list(saved)
+
+
+class Whole(Keyed):
+    """The last value is the state."""
+
+    def new(self, key: Hashable) -> Any:
+        return 0
+
+    def process(self, key: Hashable, row: Any, state: Any) -> tuple[Any, Iterable[Any]]:
+        return row[1], []
+
+
+def of(task: KeyedRows, key: str) -> Any:
+    return task.states.of(range_of(key)).get(key)
+
+
+@pytest.mark.parametrize("bad", [2**64, object(), {"a": 1j}, -(2**63) - 1, "\ud800"], ids=type)
+def test_the_first_row_that_makes_a_bad_state_is_refused_however_many_were_good(bad: Any) -> None:
+    task = task_of(Whole())
+    task.take(frame([(f"k{n}", (n,)) for n in range(500)]), 0)
+    task.take(frame([("a", 1), ("a", bad), ("b", 2)], position=500), 0)
+    assert [letter.position for letter in task.results.letters] == [501]
+    assert (of(task, "a"), of(task, "b")) == (1, 2)
+    task.snapshot()
+
+
+@pytest.mark.parametrize("logic", [Kept(), Told()], ids=["kept", "told"])
+def test_a_state_spoilt_in_its_place_is_not_judged_by_later_rows(logic: Keyed[Any, Any, Any, Any]) -> None:
+    task = task_of(logic)
+    task.take(frame([("a", 1)]), 0)
+    with pytest.raises(StartAgain):
+        task.take(frame([("a", "odd" if isinstance(logic, Told) else 1j), ("a", 2)], position=1), 0)
+    assert not task.results.letters
+
+
+@pytest.mark.parametrize("logic", [Kept(), Told(), Anew()], ids=["kept", "told", "anew"])
+def test_carefully_the_row_is_found_and_its_key_is_as_it_was(logic: Keyed[Any, Any, Any, Any]) -> None:
+    task = task_of(logic)
+    task.states.be_careful(1)
+    bad = "odd" if isinstance(logic, Told) else 1j
+    task.take(frame([("a", 1), ("a", bad), ("b", 2), ("a", 3)]), 0)
+    assert [letter.position for letter in task.results.letters] == [1]
+    assert (of(task, "a"), of(task, "b")) == ([1, 3], [2])
+    saved = {
+        key: state for copy in task.snapshot().copies for key, state in of_range(contents_of(copy).states)
+    }
+    assert {key: list(state) for key, state in saved.items()} == {"a": [1, 3], "b": [2]}
