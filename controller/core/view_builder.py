@@ -121,6 +121,7 @@ def view_of(
         planning_s=k.counts.planning_s,
         started_ns=d.started_ns,
         intake_ended_ns=k.ending.intake_ended_ns,
+        done_ns=now.wall_ns - (now.mono_ns - k.ending.done[1]) if k.ending.done[1] else 0,
         result=result,
         vms=_vms(k),
         known=frozenset(k.members.members) | frozenset(k.members.known),
@@ -229,7 +230,9 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
 
 def _tuples(k: Knowledge, by_sink: BySink, until_ns: int) -> TupleCounts:
     return TupleCounts(
-        offered=offered_of(k, until_ns),
+        offered=max(
+            offered_of(k, until_ns), k.counts.emitted
+        ),  # what was read was offered, if it was heard late
         emitted=k.counts.emitted,
         acked=k.counts.acked,
         in_flight=in_flight(k.members.up()),
@@ -248,5 +251,6 @@ def _by_source(k: Knowledge, until_ns: int) -> dict[str, tuple[int, int, int]]:
     for task in k.topology.sources if k.topology is not None else ():
         mine = [known for (name, _), known in k.counts.sources.items() if name == task.name]
         emitted, done = sum(one.emitted for one in mine), sum(one.done for one in mine)
-        found[task.name] = math.ceil(load.positions_of(task, until_ns, whole=True) - 1e-6), emitted, done
+        offered = math.ceil(load.positions_of(task, until_ns, whole=True) - 1e-6)
+        found[task.name] = max(offered, emitted), emitted, done
     return found

@@ -99,6 +99,7 @@ def hot_keys(seen: Iterable[KeysSeen], topology: Topology) -> tuple[HotKey, ...]
 
 
 NS, MS = 1e9, 1e6
+DRAINS_S = 2.0  # after the offer, before rows that get done count as late: reports take their time
 LATELY_S = 2.0  # what is emitted and acked now, beside what is offered now
 
 Percentiles = tuple[float, float, float]  # p50, p95, p99 in ms
@@ -276,6 +277,7 @@ class RunView:
     planning_s: Mapping[int, float]
     started_ns: int
     intake_ended_ns: int
+    done_ns: int  # UTC, when a row got done last, of a run that ends; 0 before
     result: LoopResult | None
     vms: tuple[VmStatus, ...]
     known: frozenset[str]
@@ -417,6 +419,12 @@ class RunView:
     def intake_s(self) -> float:
         """Of these, until no more was taken in."""
         return self._since_start(self.intake_ended_ns or self.wall_ns)
+
+    @property
+    def done_s(self) -> float:
+        """For how long rows got done: while there was an offer, and until the last one where it took long after."""
+        done_s = self._since_start(self.done_ns)
+        return done_s if self.done_ns and done_s > self.intake_s + DRAINS_S else self.intake_s
 
     def _since_start(self, wall_ns: int) -> float:
         return max(0.0, (wall_ns - self.started_ns) / NS) if self.started_ns else 0.0

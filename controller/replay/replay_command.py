@@ -12,7 +12,6 @@ import click
 
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.replay.exact_replay import Moment, decisions_of
-from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import (
     Format,
     emit,
@@ -48,8 +47,8 @@ SHOWN_MOST = 200  # letters of a value in the table
 @click.option(
     "--max-vms", default=0, type=click.IntRange(0, VMS_MOST), help="Policies have so many VMs at most."
 )
-@click.option("--usd-per-slot-hour", type=Number(), metavar="X", help="Price of VMs that carry none.")
-@click.option("--speed", type=Number(), metavar="X", help="X seconds of the run in one; prints what happens.")
+@click.option("--usd-per-slot-hour", type=float, metavar="X", help="Price of VMs that carry none.")
+@click.option("--speed", type=float, metavar="X", help="X seconds of the run in one; prints what happens.")
 @format_options
 def replay(
     trace: Path,

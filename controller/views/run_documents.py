@@ -279,9 +279,10 @@ def _task(result: LoopResult, name: str) -> dict[str, Any]:
 # duplicates: rows that reached sinks − distinct ones, "at least" so many unless duplicates_exact: see
 # duplicates_why, and sinks for each sink. source_kind: `paced`, `arriving` or `mixed`; lag: of the arriving
 # source that is furthest behind, rows taken and not read and seconds since the oldest of them came (0 of
-# paced ones). Rates are means from the first intended tuple to the end of intake. Of a plan: decided_s from
-# the beginning of the turn that decided to the journaled plan; enacted_s from there until every sender had
-# switched; pause_ms from the order to switch until then: an upper bound of the longest gap in the output of a
+# paced ones). Rates are means from the first intended tuple to the end of intake; achieved_tps until the last row
+# was done, where that took over two seconds more. Of a plan: decided_s from the beginning of the turn that
+# decided to the journaled plan; enacted_s from there until every sender had switched; pause_ms from the
+# order to switch until then: an upper bound of the longest gap in the output of a
 # moved thread (exact gaps are shorter than the samples can show).
 
 RUN_SCHEMA = "headgate/run/v1"
@@ -308,7 +309,7 @@ def summary(view: RunView) -> dict[str, Any]:
         "plans_dropped": sum(view.rollouts_dropped.values()),
         "latency_ms": view.latency_ms,
         "offered_tps": round(tuples.offered / seconds, 3) if seconds else 0.0,
-        "achieved_tps": round(tuples.acked / seconds, 3) if seconds else 0.0,
+        "achieved_tps": round(tuples.acked / view.done_s, 3) if view.done_s else 0.0,
         "ended": view.ended,
     }
 

@@ -177,6 +177,33 @@ def test_a_source_that_has_ended_ends_the_run_and_offers_what_it_had() -> None:
     )
 
 
+def test_what_gets_done_long_after_the_offer_is_no_higher_rate() -> None:
+    """100 rows/s are offered for 10 s, 20 a second get done: what was achieved is 20, however long it is drained."""
+    world = World().start()
+    world.acks_at_once, world.hold_steps = 1, True  # 20 rows/s
+    world.run(10)
+    world.ask("stop")
+    world.run(60)
+    summary = world.finish.summary if world.finish else None
+    assert summary is not None
+    tuples = summary["tuples"]
+    assert tuples["acked"] > 900 and summary["offered_tps"] == pytest.approx(100, rel=0.05)
+    assert summary["achieved_tps"] == pytest.approx(20, rel=0.1)
+
+
+def test_rows_that_a_source_read_past_the_end_of_the_offer_were_offered() -> None:
+    """It heard late that the offer has ended."""
+    world = World().start()
+    world.run(5)
+    world.ask("stop")
+    sources = [source for vm in world.vms.values() for source in vm.sources.values()]
+    due = sources[0].emitted
+    sources[0].emitted += 80
+    world.run(10)
+    tuples = tuples_of(world)
+    assert tuples["emitted"] == due + 80 <= tuples["offered"]
+
+
 def test_a_bounded_input_that_is_not_done_fails_the_check_and_a_run_that_is_stopped_does_not() -> None:
     world = World(drain_timeout_s=5.0).start()
     world.rows, world.hold_acks, world.hold_steps = 300, True, True
