@@ -322,7 +322,8 @@ class FailingCode:
     def __init__(self, world: SimWorld) -> None:
         self.world = world
         self.random = random.Random(world.seed ^ 0xC0DE)
-        self.active = CODE in world.options.kinds or (not world.options.kinds and self.random.random() < 0.4)
+        drawn = self.random.random() < 0.4 and not world.options.kinds and world.options.faults != 0
+        self.active = drawn or CODE in world.options.kinds
         self._away_ns = dict.fromkeys(FAILS_IN, 0)
         self._once: set[str] = set()
         self._starved = False
