@@ -276,7 +276,9 @@ def test_no_turn_says_stable_beside_an_alarm_that_it_does_not_keep_up() -> None:
     world.ask("rate_set", rate_tps=2000.0)
     look(40)
     carried = world.rollout.plan.prediction.rate_tps
-    assert carried < 2000 and ("stable",) in seen and world.ask("status").data["verdict"]["verdict"] == "stable"
+    assert (
+        carried < 2000 and ("stable",) in seen and world.ask("status").data["verdict"]["verdict"] == "stable"
+    )
     world.vms["vm1"].quarantine(0)
     world.vms["vm1"].quarantine(1)
     look(30)
