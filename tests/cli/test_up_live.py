@@ -67,6 +67,7 @@ class Up:
 
     def __init__(self, *words: str) -> None:
         command = [*HEADGATE, "up", "flow.py:flow", "--models", "models", "--slot-cores", "0.2", "-o", "json"]
+        self.folder = Path.cwd()
         self.log = Path("err.txt").open("w+")  # noqa: SIM115 - closed by `end`
         self.process = subprocess.Popen(
             [*command, *words], stdout=subprocess.PIPE, stderr=self.log, text=True, process_group=0
@@ -89,24 +90,32 @@ class Up:
 
     def children(self, what: str) -> list[int]:
         """Processes of the run, by a word of their command line."""
-        return [pid for pid, line in processes() if f"-{self.process.pid} " in f"{line} " and what in line]
+        there = processes(self.folder)
+        return [pid for pid, line in there if what in line and pid != self.process.pid]
 
     def is_gone(self) -> bool:
-        return self.children("") == [] and cgroups(self.process.pid) == []
+        """No process works in the project, and no control group has the id of a run that was traced there."""
+        return self.children("") == [] and cgroups(self.folder) == []
 
 
-def processes() -> Iterator[tuple[int, str]]:
+def processes(folder: Path) -> Iterator[tuple[int, str]]:
+    """Others that work in a folder, with their command lines."""
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except (FileNotFoundError, ProcessLookupError):
+                place = (entry / "cwd").readlink()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
                 continue
-            yield int(entry.name), line
+            if place == folder:
+                yield int(entry.name), line
 
 
-def cgroups(pid: int) -> list[Path]:
-    return [path for place in ("", "*/") for path in CGROUPS.glob(f"{place}headgate-*-{pid}")]
+def cgroups(project: Path) -> list[Path]:
+    ids = {path.name for place in ("traces/*/*", ".headgate/*") for path in project.glob(place)}
+    return [
+        path for place in ("", "*/") for path in CGROUPS.glob(f"{place}headgate-*") if path.name[9:] in ids
+    ]
 
 
 @pytest.fixture

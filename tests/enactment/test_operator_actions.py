@@ -69,7 +69,9 @@ def test_the_earlier_plan_comes_back_and_stays_whatever_is_offered() -> None:
 def test_it_is_told_in_status_decisions_events_and_alarm() -> None:
     world = raised()
     back(world)
-    world.until("committed").run(30)
+    world.until("committed")
+    world.acks_at_once = int(world.rollout.plan.prediction.rate_tps * 0.05)  # no more than the plan carries
+    world.run(60)
     status = world.ask("status").data
     assert world.plans[0].id in status["held"] and status["plan"]["reason"] == "rollback"
     assert any("until `headgate resume`" in text for text in world.texts("held"))

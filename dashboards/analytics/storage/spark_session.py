@@ -369,6 +369,7 @@ def packed(folder: Path) -> Path:
         "dashboards/__init__.py",
         "topology_runtime/__init__.py",
         "topology_runtime/errors.py",
+        "topology_runtime/wording.py",
     ]
     names += [f"topology_runtime/traces/{name}.py" for name in ("__init__", "arrow_schema", "trace_tables")]
     names += [path.relative_to(root).as_posix() for path in sorted(analytics.rglob("*.py"))]
