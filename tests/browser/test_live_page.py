@@ -148,7 +148,7 @@ def test_rates_and_latency_share_one_time_axis(page):
         assert "log" in page.evaluate(f"{layout}.yaxis2.title.text")
     assert {axis for _, axis, _ in lines} == {"x"}
     assert [name for name, _, axis in lines if axis == "y"] == ["offered", "done", "planned for", "can carry"]
-    assert [name for name, _, axis in lines if axis == "y2"] == ["p50", "p95", "p99"]
+    assert [name for name, _, axis in lines if axis == "y2"] == ["p50", "p95", "p99", "oldest row not done"]
 
 
 def test_health_is_a_sentence_with_its_reason(page):

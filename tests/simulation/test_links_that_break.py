@@ -46,6 +46,7 @@ def test_what_a_leaver_wrote_into_a_half_open_link_is_sent_again_soon(number: in
         if not {"source", "other"} & {thread.desired.task for thread in worker.threads.values()}:
             for slot in worker.linked:
                 worker.half_open(slot, 4 * S)
+    world.faults.silent_until_ns = world.now_ns + 4 * S
     world.clock.run_until(world.now_ns + S // 2)
     planned(world, 4.0)
     assert world.met["frames lost"]
