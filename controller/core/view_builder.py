@@ -89,13 +89,13 @@ LETTERS_SHOWN = 5
 
 
 def view_of(
-    k: Knowledge, by_sink: BySink, intake: Intake | None,
-    result: LoopResult | None, now: Now,
-) -> RunView:  # fmt: skip
+    k: Knowledge, by_sink: BySink, intake: Intake | None, result: LoopResult | None, now: Now
+) -> RunView:
     """Of all that is known. `result`: of the last turn of the loop. by_sink: rows that reached the sinks."""
     d, topology, cap_tps = k.durable, k.topology, k.load.cap_tps(now.wall_ns)
     return RunView(
-        mono_ns=now.mono_ns, wall_ns=now.wall_ns,
+        mono_ns=now.mono_ns,
+        wall_ns=now.wall_ns,
         run=k.settings.run,
         trace=k.settings.trace,
         boot=d.boot,
