@@ -322,6 +322,7 @@ STATES = (
         ("lacks", "says"),
         shape="keyed",
         more={"faults": 0},
+        seeds=300,
     ),
 )
 

@@ -34,9 +34,7 @@ from headgate.topology_runtime.wire.messages import from_here
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
 FROM_WORKER_MAX_BYTES = 4 * 1024 * 1024
-UNREAD = 4  # messages of one link, in memory; the rest waits with whoever sends
 SUBSCRIPTION_MAX_BYTES = 4096  # the handshake counts, too
-UNREAD_FRAMES = 1000  # of one link
 SUBSCRIPTIONS_MOST = 100_000  # read in one go: ZeroMQ takes in all that come
 PASSED_OVER_MOST = 1000  # messages that are not looked at, in one go
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
@@ -87,7 +85,7 @@ def weigh(data: bytes) -> None:
 OPTIONS = {
     zmq.LINGER: LINGER_MS,
     zmq.SNDHWM: 0,
-    zmq.RCVHWM: 0,
+    zmq.RCVHWM: 0,  # libzmq 4.3.5 aborts the process when a peer goes while its full queue is not read
     zmq.HEARTBEAT_IVL: HEARTBEAT_MS,
     zmq.HEARTBEAT_TIMEOUT: HEARTBEAT_TIMEOUT_MS,
     zmq.CONNECT_TIMEOUT: CONNECT_TIMEOUT_MS,
@@ -193,7 +191,6 @@ class ServerChannel(_Channel, Generic[Out, In]):
         self._decoder, self._untyped, self._guard, self._hears = decoder, untyped, guard, hears
         self.unknown = 0
         self._socket = _socket(zmq.ROUTER, max_bytes)
-        self._socket.setsockopt(zmq.RCVHWM, UNREAD)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.endpoint = _served(self._socket, guard, at, port)
 
@@ -283,7 +280,6 @@ class PullChannel(_Channel):
     def __init__(self, guard: KeyGuard, at: Listening = HERE) -> None:
         self.whose = ""
         self._socket = _socket(zmq.PULL, TUPLES_MAX_BYTES)
-        self._socket.setsockopt(zmq.RCVHWM, UNREAD_FRAMES)
         self.endpoint = keyed(_served(self._socket, guard, at, 0), guard.own.public)
         self._timeout_ms = -1
 
@@ -354,7 +350,6 @@ class PublisherChannel(_Channel):
     def __init__(self, guard: KeyGuard, at: Listening = HERE, port: int = 0) -> None:
         self._socket = _socket(zmq.XPUB, SUBSCRIPTION_MAX_BYTES)
         self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
-        self._socket.setsockopt(zmq.RCVHWM, BEHIND_MOST)
         self._heard, self._at = False, at
         self.endpoint = _served(self._socket, guard, at, port)
 
