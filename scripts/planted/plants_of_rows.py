@@ -322,7 +322,6 @@ STATES = (
         ("lacks", "says"),
         shape="keyed",
         more={"faults": 0},
-        seeds=300,
     ),
 )
 

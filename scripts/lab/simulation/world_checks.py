@@ -13,6 +13,7 @@ from headgate.controller.knowledge.journal_records import (
     Record,
     RolloutStarted,
     StandIn,
+    StateLost,
 )
 from headgate.controller.knowledge.run_tallies import Tallies
 from headgate.lab.simulation.virtual_time import MS, S
@@ -49,9 +50,10 @@ class Checks:
             if isinstance(record, HandedOver) and record.given_up:
                 for gap in [gap for gap in apart if gap.thread == record.thread]:
                     self.world.account.given_up(gap)
+            if isinstance(record, StateLost) and self.world.controller.loop.knowledge.members.gone():
+                self.world.tallies.states_lost += 1
         self._folded = len(synced)
-        gone = self.durable.state_lost and self.world.controller.loop.knowledge.members.gone()
-        if self.durable.held_dead or gone:
+        if self.durable.held_dead:
             self.world.tallies.states_lost += 1
             self.world.met["VMs held dead"] += 1
 
