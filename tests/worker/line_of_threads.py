@@ -54,6 +54,23 @@ def refuse(error: BaseException) -> None:
     raise error
 
 
+def host_of(board: Switchboard, folder: Path, threads: dict[int, TaskThread] | None = None) -> Host:
+    """What threads need of a worker, without one: no row of theirs may become a dead letter."""
+    return Host(
+        board,
+        mt.Meter(mt.create()),
+        str(folder),
+        letters=lambda letter: pytest.fail(f"a dead letter: {letter}"),
+        changed=lambda: None,
+        crashed=refuse,
+        lock=threading.Lock(),
+        disk=DiskTroubles(),
+        lease=HeldLease(),
+        one=threading.Lock(),
+        threads={} if threads is None else threads,
+    )
+
+
 def line_of(
     tmp_path: Path, modelled_tps: dict[int, float], source: type[Source] = Numbers
 ) -> dict[str, TaskThread]:
@@ -86,19 +103,7 @@ def line_of(
     orders = orders_of(desired, SLOT, INCARNATION)
     board, threads = Switchboard(SLOT, INCARNATION), dict[int, TaskThread]()
     board.slot_of = orders.slot_of
-    host = Host(
-        board,
-        mt.Meter(mt.create()),
-        str(tmp_path),
-        letters=lambda letter: pytest.fail(f"a dead letter: {letter}"),
-        changed=lambda: None,
-        crashed=refuse,
-        lock=threading.Lock(),
-        disk=DiskTroubles(),
-        lease=HeldLease(),
-        one=threading.Lock(),
-        threads=threads,
-    )
+    host = host_of(board, tmp_path, threads)
     for spec in specs:
         work = SourceWork if spec.task == "numbers" else FrameWork
         threads[spec.thread] = thread = TaskThread(spec, topology, host, host.meter.thread_record(), work)

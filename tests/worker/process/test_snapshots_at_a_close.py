@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from line_of_threads import refuse
+from line_of_threads import host_of
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import Keyed
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Static, Task, Topology
-from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import path_of, read
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
-from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
 from headgate.topology_runtime.worker.orders.thread_orders import orders_of
-from headgate.topology_runtime.worker.process.task_thread import FrameWork, HeldLease, Host, TaskThread
+from headgate.topology_runtime.worker.process.task_thread import FrameWork, TaskThread
 
 SLOT, INCARNATION = Slot("vm", 0), 7
 
@@ -48,19 +45,7 @@ def made_thread(tmp_path: Path, run: str = f"{__name__}:Sums") -> TaskThread:
     orders = orders_of(desired, SLOT, INCARNATION)
     board = Switchboard(SLOT, INCARNATION)
     board.slot_of = orders.slot_of
-    host = Host(
-        board,
-        mt.Meter(mt.create()),
-        str(tmp_path),
-        letters=lambda letter: pytest.fail(f"a dead letter: {letter}"),
-        changed=lambda: None,
-        crashed=refuse,
-        lock=threading.Lock(),
-        disk=DiskTroubles(),
-        lease=HeldLease(),
-        one=threading.Lock(),
-        threads={},
-    )
+    host = host_of(board, tmp_path)
     thread = TaskThread(specs[1], topology, host, host.meter.thread_record(), FrameWork)
     thread.orders = orders
     return thread

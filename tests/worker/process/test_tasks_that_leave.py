@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from line_of_threads import line_of, refuse
+from line_of_threads import host_of, line_of
 from patience import PATIENCE_S, until
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import Source
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
-from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
-from headgate.topology_runtime.worker.meters import meter as mt
-from headgate.topology_runtime.worker.process.task_thread import FrameWork, HeldLease, Host, TaskThread
+from headgate.topology_runtime.worker.process.task_thread import FrameWork, TaskThread
 
 
 class Leaves:
@@ -48,19 +45,7 @@ def test_a_task_that_leaves_in_open_fails_its_thread_with_its_place(
         Task("asks", run=f"{__name__}:{logic.__name__}"),
     )
     topology = Topology("line", tasks, (Edge("source", "asks"),))
-    host = Host(
-        Switchboard(Slot("vm", 0), 7),
-        mt.Meter(mt.create()),
-        str(tmp_path),
-        letters=lambda letter: pytest.fail(f"a dead letter: {letter}"),
-        changed=lambda: None,
-        crashed=refuse,
-        lock=threading.Lock(),
-        disk=DiskTroubles(),
-        lease=HeldLease(),
-        one=threading.Lock(),
-        threads={},
-    )
+    host = host_of(Switchboard(Slot("vm", 0), 7), tmp_path)
     thread = TaskThread(
         m.ThreadSpec(2, "asks", Slot("vm", 0)), topology, host, host.meter.thread_record(), FrameWork
     )
