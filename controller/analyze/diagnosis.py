@@ -47,8 +47,8 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
 
     in_force_s: how long the plan has been in force; None while one is being enacted.
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
-    fits the slots that there are or may be had, when the plan in force is that. behind: what health says, where it is
-    not what the trend says. cut: which VMs do not reach each other."""
+    fits the slots that there are or may be had, when the plan in force is that. capped: as much is read as may be,
+    and done. cut: which VMs do not reach each other."""
 
     window: MeasuredWindow
     stability: Stability
@@ -64,7 +64,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     limit_tps: float | None = None
     frozen: str = ""
     held: str = ""
-    behind: str = ""
+    capped: bool = False
     cut: str = ""
 
 
@@ -103,13 +103,8 @@ def _by_rules(given: DiagnosisInput) -> Diagnosis:
     for rule in (_frozen, _membership, _unknown, _cut, _overloaded, _up, _down, _latency, _drift):
         if (found := rule(given, rejected)) is not None:
             return _held(given, found)
-    stable = given.stability.text + (f"; {given.behind}" if given.behind else "")
-    return _nothing(
-        given,
-        "fine",
-        f"fine: {given.demand.text}, planned {given.planned_tps:,.1f} rows/s; {stable}",
-        rejected,
-    )
+    text = f"fine: {given.demand.text}, planned {given.planned_tps:,.1f} rows/s; {given.stability.text}"
+    return _nothing(given, "fine", text, rejected)
 
 
 def _replan(
@@ -192,6 +187,9 @@ def _overloaded(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     if given.in_force_s is None or given.in_force_s < CONFIRM_S:
         rejected.append(f"overloaded rejected: {_age(given)} of {CONFIRM_S:g} s; {stable.text}")
         return None
+    if given.capped:
+        rejected.append(f"overloaded rejected: no more may be read, and what is read is done; {stable.text}")
+        return None
     done_tps = stable.out_in * demand.rate_tps
     factor = min(SHORTFALL_MOST, max(1.0, planned_tps / done_tps)) if done_tps > 0 else SHORTFALL_MOST
     rate_tps = demand.target_tps * factor
@@ -231,7 +229,7 @@ def _down(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
         rejected.extend(no for no in demand.rejected if no.startswith("scale down"))
         return None
     no = "a plan is being enacted" if given.in_force_s is None else ""
-    if not no and given.stability.verdict == "unstable":
+    if not no and given.stability.verdict in ("unstable", "catching_up"):
         no = given.stability.text
     if no:
         rejected.append(f"scale down to {demand.target_tps:,.1f} rows/s rejected: {no}")

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from headgate.controller.knowledge.diagnoses import Health, HealthVerdict, Stability
+from headgate.controller.knowledge.diagnoses import Health, Stability, Verdict
 from headgate.controller.knowledge.measured_window import SERIES_STEP_S, MeasuredWindow
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.topology_runtime.stability.slopes import Floats
@@ -85,7 +85,7 @@ class HealthWatch:
 
     def _verdict(
         self, window: MeasuredWindow, trend: Stability, waits_s: float, net_tps: float, halted: bool
-    ) -> HealthVerdict:
+    ) -> Verdict:
         if not window.is_complete:
             return "unknown"
         before = self.now.verdict
@@ -174,7 +174,7 @@ def net(seconds: Floats, rate_tps: float) -> float:
     return 0.0
 
 
-def _words(verdict: HealthVerdict, waits_s: float, left_s: float | None, trend: Stability) -> str:
+def _words(verdict: Verdict, waits_s: float, left_s: float | None, trend: Stability) -> str:
     if verdict == "unknown":
         return trend.text
     behind = f"{span(waits_s)} behind" if waits_s >= LEFT_S else ""

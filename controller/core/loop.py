@@ -263,8 +263,10 @@ class Loop:
         plan, in_force_s = rollout.plan, k.in_force_s(now)
         window = window_of(intake, now.mono_ns, k.settings.window_s)
         lags, cap_tps = k.load.lags(now.wall_ns), k.load.cap_tps(now.wall_ns)
-        verdict = stability(under_cap(window, lags, cap_tps), in_force_s or 0.0)
-        health = self._look_at_health(turn, intake, window, verdict, lags)
+        capped = under_cap(window, lags, cap_tps)
+        trend = stability(capped, in_force_s or 0.0)
+        health = self._look_at_health(turn, intake, window, trend, lags)
+        verdict = health.judged(trend)
         self._following = self._following or RateFollower(topology, season=k.settings.season)
         need = self._following.need(k, window, lags, cap_tps, now)
         behind = lag_alarm(k.alarms.get("lag", ""), lags, window)
@@ -300,7 +302,7 @@ class Loop:
                 frozen=self.knowledge.members.frozen(now),
                 held=self._held(),
                 cut="; ".join(way.words for way in cut_pairs(ways(k.members.told()))),
-                behind=health.words if health.verdict != verdict.verdict else "",
+                capped=capped is not window and trend.verdict != "unstable",
             ),
             self._findings(turn, intake, window, verdict, need, off_models),
         )
@@ -320,7 +322,7 @@ class Loop:
         turn: Turn,
         intake: Intake,
         window: MeasuredWindow,
-        verdict: Stability,
+        trend: Stability,
         lags: tuple[Lag, ...],
     ) -> Health:
         k, topology = turn.knowledge, turn.knowledge.topology
@@ -335,7 +337,7 @@ class Loop:
             return load.progress(wall_ns - round(ago_s * NS), 0, 0)[0]
 
         earlier = None if topology.arriving else came
-        return self._health.look(window, verdict, rows, earlier, queued, lags, self._watch.halted(turn))
+        return self._health.look(window, trend, rows, earlier, queued, lags, self._watch.halted(turn))
 
     def _findings(
         self,

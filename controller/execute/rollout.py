@@ -574,7 +574,7 @@ def judge_probation(turn: Turn, stability: Stability, window: MeasuredWindow) ->
     d = k.durable
     if not k.in_force or d.rollout is None:
         return
-    if stability.verdict == "stable":
+    if stability.verdict in ("stable", "catching_up"):  # it does what is offered, or more
         k.proven[d.rollout.epoch] = max(window.offered_tps, k.proven.get(d.rollout.epoch, 0.0))
     if d.phase != "probation" or d.waiting is not None:
         return

@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-Verdict = Literal["stable", "unstable", "unknown"]
+Verdict = Literal["stable", "catching_up", "unstable", "unknown"]
 Direction = Literal["up", "down", "same"]
 Reason = Literal[
     "start",
@@ -45,7 +46,7 @@ ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "version", "
 
 
 class Stability(msgspec.Struct, frozen=True):
-    """Does the topology keep up? `slope`: of the median latency, in s/s; `queue_growth`: of the time
+    """Does the topology keep up? By the trend alone, or by all that `Health` goes by. `slope`: of the median latency, in s/s; `queue_growth`: of the time
     that the oldest row not yet done has waited, in s/s, and of the backlog / rate, the lesser of both;
     each with its 95 % interval. out_in: rows done per row offered. confidence: of the verdict, 0 … 1."""
 
@@ -61,19 +62,20 @@ class Stability(msgspec.Struct, frozen=True):
     text: str
 
 
-HealthVerdict = Literal["stable", "catching_up", "unstable", "unknown"]
-
-
 class Health(msgspec.Struct, frozen=True):
     """Is it well? backlog: rows due or arrived and not done, and for how long the oldest waits. caught_up_s: until
     nothing waits any more, where it falls. words: for people; text: these with what they come from."""
 
-    verdict: HealthVerdict
+    verdict: Verdict
     backlog_rows: int
     backlog_s: float
     caught_up_s: float | None
     words: str
     text: str = ""
+
+    def judged(self, trend: Stability) -> Stability:
+        """The figures of the trend with the one verdict, by which all is decided and shown."""
+        return replace(trend, verdict=self.verdict, text=self.text or self.words)
 
 
 UNDONE_S = 30.0  # a plan that is lower for less does not save what its moves cost

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, get_args
 
-from headgate.controller.knowledge.diagnoses import ALARM_KINDS, HealthVerdict, Reason
+from headgate.controller.knowledge.diagnoses import ALARM_KINDS, Reason, Verdict
 from headgate.controller.knowledge.run_view import NS, RunView
 from headgate.controller.views.run_documents import slot_use
 from headgate.topology_runtime.api.user_metrics import bound_of
@@ -147,7 +147,7 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     result = view.result
     loads = {task: load.share for task, load in result.loads.items()} if result else {}
     off = {r.where: r.ratio - 1 for r in result.residuals if r.what == "rate"} if result else {}
-    verdicts = {name: float(name == view.verdict) for name in get_args(HealthVerdict) if result}
+    verdicts = {name: float(name == view.verdict) for name in get_args(Verdict) if result}
     yield "headgate_verdict", "1 for the verdict, 0 for the others.", "state", verdicts
     near = "How near a task is to its limit by the models: the peak of its threads or the CPU of a slot."
     troubled = {"controller": view.troubled, **{vm.vm.vm: vm.troubled for vm in view.vms if vm.up}}

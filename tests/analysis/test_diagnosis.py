@@ -51,6 +51,9 @@ IDLE, TRIED = (
 KEPT = needed_for(given().window.progress, 170.0, Past(60.0, since_down_s=5.0))
 OFF = Residual("cpu", "vm1/0", 0.9, 0.6, 1.5)
 SMALL = msgspec.structs.replace(OFF, measured=0.7)
+CATCHING = msgspec.structs.replace(
+    stability(offered(100), 60.0), verdict="catching_up", text="catching up, 9 s behind"
+)
 FROZEN = "the controller was stalled for 1.4 s"
 UP, WORST = 140 * HEADROOM, 100 * HEADROOM * 1.5  # never more than 1.5 ×
 # what it is about; what is known; kind, reason ("": any), rate (0: any); what the text says, and what was rejected
@@ -66,6 +69,10 @@ DIAGNOSES: list[tuple[str, DiagnosisInput, str, str, float | None, str, str]] = 
     ("stuck", given(offered(100, done=0.0)), "replan", "overloaded", WORST, "", ""),
     ("large already", given(offered(100, done=0.9), 190.0), "none", "overloaded", None,
      "190.0 rows/s are planned already", ""),
+    ("no more may be read", given(offered(100, done=0.3), capped=True), "none", "fine", None, "",
+     "no more may be read, and what is read is done"),
+    ("catching up", given(offered(40), stability=CATCHING), "none", "fine", None, "catching up, 9 s behind",
+     "rows/s rejected: catching up"),
     ("more than is planned", given(offered(140, done=0.8)), "replan", "rate_changed", UP, "", ""),
     ("at the limit", given(offered(140), limit_tps=PLANNED), "none", "", None, "", "the most that fits"),
     ("overloaded at the limit", given(offered(100, done=0.8), limit_tps=PLANNED), "none", "", None, "",

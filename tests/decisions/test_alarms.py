@@ -299,3 +299,27 @@ def test_catching_up_says_for_how_long_and_the_backlog_is_told_everywhere() -> N
     assert re.match(r"catching up, 2\d s behind, caught up in about \d\d s", now["text"])
     world.run(now["caught_up_s"] + 8)
     assert world.ask("status").data["verdict"]["verdict"] == "stable"
+
+
+def test_what_is_decided_goes_by_the_verdict_that_is_shown() -> None:
+    """An outage of 30 s, then less is offered: nothing grows any more, and no plan for less until it has caught up."""
+    world = World((vm("vm1", 4),), rate_tps=300.0).start().until("committed").run(20)
+    world.hold_acks, epoch = True, world.durable.next_epoch
+    world.run(4)
+    world.hold_acks, world.acks_at_once = False, 16  # 320 rows/s
+    world.run(6)
+    world.hold_acks = True
+    world.run(8)
+    world.hold_acks = False
+    world.ask("rate_set", rate_tps=60.0)
+    seen = set()
+    for _ in range(60):
+        world.run(1)
+        status = world.ask("status").data
+        shown, decided = status["verdict"]["verdict"], status["last_decision"]
+        assert decided["evidence"].get("stability", {}).get("verdict", shown) == shown
+        seen.add(shown)
+        if shown == "catching_up":
+            assert world.rollout.plan.rate_tps >= 300.0, decided["text"]
+    assert "catching_up" in seen and "stable" in seen
+    assert world.rollout.plan.rate_tps < 300.0 and world.durable.next_epoch > epoch
