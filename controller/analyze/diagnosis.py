@@ -5,7 +5,8 @@ This is the only place that says what comes first:
  1 frozen            the controller itself was stalled: all look dead, so nothing is judged
  2 membership        slot_quarantined, vm_lost, vm_drained, vm_joined: passed in, they read no window
  3 unknown           too many samples missing
- 3a link_cut         two VMs do not reach each other: a plan for more would wait for the same way
+ 3a link_cut         two VMs do not reach each other: a plan without one of them, unless each keeps what only it has
+ 3b link_slow        unstable, and a way between two VMs takes far longer than usual
  4 overloaded        unstable though no more is offered than planned for: the models are too high
  5 rate_changed      up
  6 rate_changed, over_provisioned   down
@@ -48,7 +49,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     in_force_s: how long the plan has been in force; None while one is being enacted.
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
     fits the slots that there are or may be had, when the plan in force is that. capped: as much is read as may be,
-    and done. cut: which VMs do not reach each other."""
+    and done. cut: which VMs do not reach each other. slow: between which it takes far longer than usual."""
 
     window: MeasuredWindow
     stability: Stability
@@ -66,6 +67,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     held: str = ""
     capped: bool = False
     cut: str = ""
+    slow: str = ""
 
 
 Finding = Callable[[], Diagnosis | None]
@@ -75,18 +77,23 @@ LEISURE = ("fine", "drift", "overloaded", "latency_violated")  # found, and noth
 @dataclass(frozen=True, slots=True)
 class Findings:
     """What those find who know more than `DiagnosisInput`; each is asked when nothing before it calls for a plan.
-    placement: the diagnosis, or a plan in its place."""
+    placement: the diagnosis, or a plan in its place; cut: likewise, where two VMs do not reach each other."""
 
     idle: tuple[Finding, ...] = ()
     models: tuple[Finding, ...] = ()
     placement: Callable[[Diagnosis], Diagnosis] | None = None
+    cut: Callable[[Diagnosis], Diagnosis] | None = None
 
 
 def diagnose(given: DiagnosisInput, findings: Findings = Findings()) -> Diagnosis:
     """The first that applies; see the module's text for their order."""
     found = _by_rules(given)
+    if findings.cut is not None and found.reason == "link_cut":
+        found = _held(given, findings.cut(found))
     if found.kind == "none":
         found = _first(findings.idle) or found
+    if found.reason in ("link_cut", "link_slow"):
+        return found  # models and placement are as good as they were
     if found.kind == "none" or found.reason == "overloaded":
         found = _first(findings.models) or found
     if findings.placement is not None and found.kind == "none" and found.reason in LEISURE:
@@ -100,7 +107,7 @@ def _first(findings: tuple[Finding, ...]) -> Diagnosis | None:
 
 def _by_rules(given: DiagnosisInput) -> Diagnosis:
     rejected: list[str] = []
-    for rule in (_frozen, _membership, _unknown, _cut, _overloaded, _up, _down, _latency, _drift):
+    for rule in (_frozen, _membership, _unknown, _cut, _slow, _overloaded, _up, _down, _latency, _drift):
         if (found := rule(given, rejected)) is not None:
             return _held(given, found)
     text = f"fine: {given.demand.text}, planned {given.planned_tps:,.1f} rows/s; {given.stability.text}"
@@ -174,9 +181,15 @@ def _unknown(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
 def _cut(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     if not given.cut:
         return None
-    remedy = "mend it, or stop the agent of one of the two: its work moves"
-    text = f"{given.cut}; no plan comes into force over it: {remedy}"
-    return _nothing(given, "link_cut", text, rejected)
+    return _nothing(given, "link_cut", given.cut, rejected)
+
+
+def _slow(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
+    """Rows wait for the way, not for threads: more of them would wait for it too."""
+    if not given.slow or given.stability.verdict != "unstable":
+        return None
+    text = f"{given.slow}; more threads would wait for it too: mend it, or `headgate drain` one of the two"
+    return _nothing(given, "link_slow", f"{text}; {given.stability.text}", rejected)
 
 
 def _overloaded(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 
-from headgate.controller.execute.plan_drift import quarantined_now
+from headgate.controller.execute.plan_drift import quarantined_now, unreached
 from headgate.controller.execute.rollout import IN_FORCE
 from headgate.controller.knowledge.diagnoses import Demand, Health
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.knowledge.membership import Membership
-from headgate.controller.knowledge.vm_ways import VmWay
+from headgate.controller.knowledge.vm_ways import VmWay, cut_pairs, slow_pairs, ways
+from headgate.controller.plan.predict.vm_links import rows_between
 from headgate.topology_runtime.api.cluster import Slot
 
 NS = 1_000_000_000
@@ -17,7 +19,13 @@ SHORT_S = 5  # above what is carried for so long, or below it: what waits is ove
 WRONG_S = 10  # unstable for so long; a verdict is of 15 s already
 GIVEN_UP_S = 3  # a plan that does without is made within a second
 SETTLED_S = 20.0  # so long after a plan came into force what it does is its own doing
-CUT_OFF_S = 300.0  # a VM that another one did not reach gets no new threads for so long
+CUT_OFF_S = (
+    300.0  # a VM that another one did not reach gets no new threads for so long, after each time for longer
+)
+CUT_OFF_MOST_S = 3600.0
+SLOW_MS, SLOWER = 1000, 10  # there and back, and times what is usual: such a way is slow
+SLOW_TURNS = 3
+BUSY = 0.9  # of a slot's CPU: who has no more answers late
 MISSING_S = 60.0  # after a VM was asked for
 
 
@@ -60,7 +68,9 @@ class AlarmWatch:
         wrong = (
             health.verdict == "unstable" and known and offered_tps <= carried_tps and in_force_s >= SETTLED_S
         )
-        wrong = wrong and not self._standing and not any(what.startswith("code ") for what in k.alarms)
+        wrong = (
+            wrong and not self._standing and not any(what.startswith(("code ", "link ")) for what in k.alarms)
+        )
         lasting = self._lasts("models", wrong)
         if lasting >= WRONG_S:
             text = (
@@ -71,21 +81,6 @@ class AlarmWatch:
             turn.alarm("models", text)
         elif well or lasting <= -WRONG_S:
             turn.alarm("models", "", "it keeps up again, as the models predict")
-
-    def look_at_ways(self, turn: Turn, cut: Sequence[VmWay]) -> None:
-        """Once a turn: an alarm for each pair of VMs that do not reach each other; who was in one is remembered."""
-        k, now_ns = turn.knowledge, turn.now.mono_ns
-        k.cut_off = {vm: at_ns for vm, at_ns in k.cut_off.items() if now_ns - at_ns < CUT_OFF_S * NS}
-        k.cut_off |= dict.fromkeys([vm for way in cut for vm in (way.vm, way.to)], now_ns)
-        there = {f"link {way.vm}>{way.to}": way for way in cut}
-        for what in [
-            what for what in turn.knowledge.alarms if what.startswith("link ") and what not in there
-        ]:
-            vm, to = what.removeprefix("link ").split(">")
-            turn.alarm(what, "", f"{vm} and {to} reach each other again, or need not")
-        for what, way in there.items():
-            if what not in turn.knowledge.alarms:
-                turn.alarm(what, way.words)
 
     def _lasts(self, what: str, is_so: bool) -> int:
         before = self._lasting.get(what, 0)
@@ -118,6 +113,87 @@ class AlarmWatch:
             turn.alarm("vm", f"VM {', '.join(missing)} was asked for {waited_s:.0f} s ago and is not there")
         elif not missing:
             turn.alarm("vm", "", "the VMs that were asked for are there, or are waited for no more")
+
+
+class LinkWatch:
+    """What is usual of each way between two VMs, for how many of the last turns it took far longer, how often it was
+    cut."""
+
+    def __init__(self) -> None:
+        self._usual: dict[tuple[str, str], int] = {}
+        self._late: dict[tuple[str, str], int] = {}
+        self._slow: set[tuple[str, str]] = set()
+        self._cuts: Counter[tuple[str, str]] = Counter()
+
+    def look(self, turn: Turn, window: MeasuredWindow) -> None:
+        """Once a turn: how the ways are; an alarm for each pair that does not carry, or is slow. Which were cut is
+        remembered: ever longer, since a way without workers is not measured."""
+        k, now_ns = turn.knowledge, turn.now.mono_ns
+        found = ways(k.members.told())
+        there = {(way.vm, way.to) for way in found}
+        self._slow &= there
+        self._late = {pair: turns for pair, turns in self._late.items() if pair in there}
+        k.ways = with_rows(k, window, tuple(self._judged(way, window) for way in found))
+        cut = cut_pairs(k.ways)
+        k.cut_off = {pair: until_ns for pair, until_ns in k.cut_off.items() if now_ns < until_ns}
+        for pair in [(way.vm, way.to) for way in cut]:
+            self._cuts[pair] += pair not in k.cut_off
+            lasts_s = min(CUT_OFF_S * 2.0 ** (self._cuts[pair] - 1), CUT_OFF_MOST_S)
+            k.cut_off[pair] = now_ns + round(lasts_s * NS)
+        told = {f"link {min(way.vm, way.to)}>{max(way.vm, way.to)}": way.words for way in slow_pairs(k.ways)}
+        told |= _left_alone(k, now_ns) | {f"link {way.vm}>{way.to}": way.words for way in cut}
+        for what in [what for what in k.alarms if what.startswith("link ") and what not in told]:
+            vm, to = what.removeprefix("link ").split(">")
+            turn.alarm(what, "", f"{vm} and {to} reach each other as usual, or need not")
+        for what, words in told.items():
+            turn.alarm(what, words)
+
+    def _judged(self, way: VmWay, window: MeasuredWindow) -> VmWay:
+        pair = way.vm, way.to
+        if way.delay_ms is None:
+            return way
+        usual_ms = self._usual[pair] = min(way.delay_ms, self._usual.get(pair, way.delay_ms))
+        late = way.delay_ms >= max(SLOW_MS, SLOWER * usual_ms) and not any(_busy(window, vm) for vm in pair)
+        turns = self._late[pair] = min(max(self._late.get(pair, 0) + (1 if late else -1), 0), SLOW_TURNS)
+        if turns in (0, SLOW_TURNS):
+            (self._slow.add if turns else self._slow.discard)(pair)
+        return way._replace(usual_ms=usual_ms) if pair in self._slow else way
+
+
+def _busy(window: MeasuredWindow, vm: str) -> bool:
+    """Have all its workers so much to do that they answer late?"""
+    used = [slot.cpu for name, slot in window.slots.items() if name.vm == vm]
+    return bool(used) and min(used) >= BUSY
+
+
+def _left_alone(k: Knowledge, now_ns: int) -> dict[str, str]:
+    """Alarms for VMs on which nothing runs since others did not reach them."""
+    away, found = unreached(k) & {member.vm.vm for member in k.members.up()}, {}
+    for (vm, to), until_ns in k.cut_off.items():
+        if names := sorted(away & {vm, to}):
+            minutes = -(-(until_ns - now_ns) // (60 * NS))
+            found[f"link {vm}>{to}"] = (
+                f"nothing runs on {' or '.join(names)}: {vm} → {to} did not carry; tried again in {minutes} min"
+            )
+    return found
+
+
+def with_rows(k: Knowledge, window: MeasuredWindow, found: tuple[VmWay, ...]) -> tuple[VmWay, ...]:
+    """Slow ways with what they carry and what the plan has them carry, where their edges go no other way."""
+    if k.plan is None or k.topology is None or not any(way.slow for way in found):
+        return found
+    needed = rows_between(k.plan, k.topology)
+    many = Counter(edge for edges in needed.values() for edge in edges)
+    part = min(1.0, window.offered_tps / k.plan.rate_tps) if k.plan.rate_tps > 0 else 0.0
+
+    def rows(way: VmWay) -> VmWay:
+        edges = needed.get((way.vm, way.to), {})
+        if not way.slow or not edges or not all(many[edge] == 1 and edge in window.edges for edge in edges):
+            return way
+        carried = sum(window.edges[edge].between_vms_tps for edge in edges)
+        return way._replace(rows_tps=(carried, part * sum(edges.values())))
+
+    return tuple(rows(way) for way in found)
 
 
 def _last(members: Membership, slot: Slot) -> str:

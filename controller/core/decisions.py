@@ -16,18 +16,19 @@ from msgspec.structs import asdict, replace
 from headgate.controller.analyze import slot_troubles
 from headgate.controller.analyze.model_bias import spread_of
 from headgate.controller.core import background_planning, rolling_upgrade
-from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, standing
+from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, planned, standing
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
 from headgate.controller.execute.plan_drift import lost_vms, quarantined_now, unreached
 from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable
 from headgate.controller.execute.rollout_steps import PROBATION_WINDOWS
-from headgate.controller.knowledge.diagnoses import Diagnosis, Reason
-from headgate.controller.knowledge.journal_records import Adopted, Durable, Rollout, Submitted
+from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Reason
+from headgate.controller.knowledge.journal_records import Adopted, Durable, HeldDead, Rollout, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, OrderedPlan, Partition, Turn
 from headgate.controller.knowledge.loop_events import Finish, MachinesSeen, ReleaseMachine, RequestMachine
 from headgate.controller.knowledge.membership import natural
 from headgate.controller.knowledge.run_view import PlanProposal
-from headgate.controller.knowledge.spooled_events import without_reader
+from headgate.controller.knowledge.spooled_events import unread, without_reader
+from headgate.controller.knowledge.vm_ways import covers, cut_pairs
 from headgate.controller.models.model_data import model_data
 from headgate.controller.models.plans import Plan, Sure, ThreadAt
 from headgate.controller.plan.planner import PlanRequest
@@ -135,7 +136,7 @@ DECISION_SCHEMA = "headgate/decision/v1"
 GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be there
 GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
-FAULTS = ("slot_quarantined", "vm_lost")
+FAULTS = ("slot_quarantined", "vm_lost", "link_cut")
 TROUBLES = ("thread_failed", "out_of_memory")  # what runs now does not go on
 MUST_GO = (*FAULTS, *TROUBLES, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
 
@@ -174,6 +175,8 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> None:
         return
     turn.alarm("plan", "", "there is a plan")
     k.considered = frozenset(vm.vm for vm in present(k))
+    if diagnosis.without and choice.plan is not None and k.mode != "advise":
+        turn.record(HeldDead(tuple(sorted({*k.durable.held_dead, *diagnosis.without}))))
     act(turn, diagnosis, choice)
 
 
@@ -194,7 +197,54 @@ def _choice(turn: Turn, rate_tps: float, given: Diagnosis) -> PlanChoice:
         here = present(k)
         return rolling_upgrade.choice(k, here, addable(k, here))
     make = background_planning.planned_in_background(turn, given, given.reason in FAULTS)
-    return choose(question(k, rate_tps, given.reason), make)
+    return choose(question(k, rate_tps, given.reason, frozenset(given.without)), make)
+
+
+def around_cut(turn: Turn, need: Demand, found: Diagnosis) -> Diagnosis:
+    """VMs that do not reach each other: a plan without one of each such two, by which most is carried and least is
+    moved. It is treated as lost while it still obeys, so none whose threads keep what only they have; and every worker
+    must reach every other, so nothing less helps."""
+    k = turn.knowledge
+    assert k.plan is not None and k.topology is not None
+    cut = cut_pairs(k.ways)
+    rate_tps = need.target_tps if need.direction == "down" else max(k.plan.rate_tps, need.target_tps)
+    pairs = [f"{way.vm} and {way.to}" for way in cut]
+    by = (tuple(pairs), tuple(vm.vm for vm in present(k)), k.epoch, round(rate_tps))
+    if k.cut_tried[0] == by:
+        return replace(found, text=f"{found.text}; {k.cut_tried[1]}")
+    there, sources = movable(k), {task.name for task in k.topology.sources}
+    found_for: list[tuple[tuple[float, int, int], frozenset[str]]] = []
+    why = ""
+    for without in covers(cut):
+        if why_not := next((text for vm in sorted(without) if (text := _only_there(k, vm))), ""):
+            why = why or why_not
+            continue
+        try:
+            carried_tps = planned(question(k, rate_tps, "link_cut", without).request)[0].prediction.rate_tps
+        except HeadgateError as error:
+            why = why or f"without {', '.join(sorted(without))}: {error.what}"
+            continue
+        moved = [thread.task for thread in there if thread.slot.vm in without]
+        less = -round(min(rate_tps, carried_tps), 3)
+        found_for.append(((less, len(sources.intersection(moved)), len(moved)), without))
+    if not found_for:
+        k.cut_tried = by, f"no plan does without {' or '.join(pairs)}: {why}; mend the link"
+        return replace(found, text=f"{found.text}; {k.cut_tried[1]}")
+    names = tuple(sorted(min(found_for, key=lambda one: one[0])[1]))
+    text = f"{found.text}: plan for {rate_tps:,.1f} rows/s without {', '.join(names)}"
+    return replace(found, kind="replan", text=text, rate_tps=rate_tps, without=names)
+
+
+def _only_there(k: Knowledge, vm: str) -> str:
+    """What threads on this VM keep that could not be had elsewhere; empty: nothing."""
+    topology, rollout = k.topology, k.durable.rollout
+    assert topology is not None and rollout is not None
+    here = {thread.task for thread in rollout.threads if thread.slot.vm == vm}
+    if keyed := sorted(name for name in here if topology.by_name[name].state == "keyed"):
+        return f"{vm} has keyed state of {', '.join(keyed)}"
+    if taking := sorted(name for name in here if topology.by_name[name] in topology.arriving):
+        return f"{vm} has what {', '.join(taking)} accepted"
+    return f"{vm} has events that are not read yet" if any(at == vm for _, at in unread(k)) else ""
 
 
 def decide_made(turn: Turn, asked: OrderedPlan) -> None:
@@ -203,7 +253,7 @@ def decide_made(turn: Turn, asked: OrderedPlan) -> None:
     if diagnosis is None:  # a command had asked
         return
     reason = "" if diagnosis.reason == "start" else diagnosis.reason
-    now = question(k, asked.request.rate_tps, reason).request
+    now = question(k, asked.request.rate_tps, reason, frozenset(diagnosis.without)).request
     if changed := background_planning.changes(asked.request, now):
         what = f"the plan made for {now.rate_tps:,.1f} rows/s is not used: {changed} changed meanwhile"
         turn.event("plan_dropped", what)
@@ -375,7 +425,8 @@ def question(
         traffic=k.traffic.measured if s.mapper in MAPPERS and MAPPERS[s.mapper].by_traffic else None,
         in_force=standing(k.plan, dead) if s.mapper in MAPPERS and MAPPERS[s.mapper].steady else None,
     )
-    threads = movable(k)
+    apart = without if reason == "link_cut" else frozenset()
+    threads = tuple(thread for thread in movable(k) if thread.slot.vm not in apart)
     rollout = k.durable.rollout
     leaving = frozenset(t.thread for t in rollout.leaving) if rollout is not None else frozenset()
     closed = frozenset(k.open_circuits)

@@ -67,7 +67,7 @@ from headgate.controller.knowledge.membership import MembershipChange
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.knowledge.run_view import LoopResult, RunView
 from headgate.controller.knowledge.spooled_events import Unread, without_reader
-from headgate.controller.knowledge.vm_ways import cut_pairs, ways
+from headgate.controller.knowledge.vm_ways import cut_pairs, slow_pairs
 from headgate.controller.models.task_models import missing_models
 from headgate.controller.monitor import vm_reports
 from headgate.controller.monitor.sample_intake import Intake
@@ -224,6 +224,7 @@ class Loop:
         self._memory: HeldMemory | None = None
         self._following: RateFollower | None = None
         self._watch = alarms.AlarmWatch()
+        self._ways = alarms.LinkWatch()
         self._health = HealthWatch()
         self._paths = PathWatch()
         self._accounts = Accounts()
@@ -285,6 +286,7 @@ class Loop:
         late = self._paths.look(turn, partial(window_of, intake, now.mono_ns))
         judge_probation(turn, verdict, window)
         plan_triggers.take_in(turn, window)
+        self._ways.look(turn, window)
         diagnosis = diagnose(
             DiagnosisInput(
                 window=window,
@@ -301,14 +303,14 @@ class Loop:
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.knowledge.members.frozen(now),
                 held=self._held(),
-                cut="; ".join(way.words for way in cut_pairs(ways(k.members.told()))),
+                cut="; ".join(way.words for way in cut_pairs(k.ways)),
+                slow="; ".join(way.words for way in slow_pairs(k.ways)),
                 capped=capped is not window and trend.verdict != "unstable",
             ),
             self._findings(turn, intake, window, verdict, need, off_models),
         )
         decisions.decide(turn, diagnosis)
         self._watch.look(turn, need, health)
-        self._watch.look_at_ways(turn, cut_pairs(ways(k.members.told())))
         profiling.consider(turn, off)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)
@@ -364,6 +366,7 @@ class Loop:
                 lambda: model_updates.found(turn, need),
             ),
             placement=partial(plan_triggers.better_placement, turn, window, verdict),
+            cut=partial(decisions.around_cut, turn, need),
         )
 
     # ── a step ──────────────────────────────────────────────────────────────────────────────────

@@ -28,7 +28,6 @@ from headgate.controller.knowledge.run_view import (
     VmStatus,
 )
 from headgate.controller.knowledge.spooled_events import left_on_vms
-from headgate.controller.knowledge.vm_ways import ways
 from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.vm_reports import in_flight, lost_ranges
 from headgate.topology_runtime.api.topology import Topology
@@ -129,7 +128,7 @@ def view_of(
         measuring=measuring(k, now),
         source_kind=k.load.source_kind,
         offered_tps=k.load.rate_at(now.wall_ns),
-        ways=ways(k.members.told()),
+        ways=k.ways,
         lags=k.load.lags(now.wall_ns),
         cap_tps=cap_tps if math.isfinite(cap_tps) else None,
         tuples=_tuples(k, by_sink, k.ending.intake_ended_ns or now.wall_ns),

@@ -79,8 +79,9 @@ def unplanned_vms(k: Knowledge, now: Now) -> tuple[str, ...]:
 
 
 def unreached(k: Knowledge) -> frozenset[str]:
-    """VMs without threads that another one did not reach a while ago: no plan goes over such a way."""
-    return frozenset(k.cut_off.keys() - {slot.vm for slot in planned_slots(k)}) if k.cut_off else frozenset()
+    """VMs without threads that one with threads did not reach a while ago: no plan goes over such a way."""
+    used = {slot.vm for slot in planned_slots(k)} if k.cut_off else set()
+    return frozenset(vm for pair in k.cut_off for vm in pair if vm not in used and used.intersection(pair))
 
 
 def take_back(turn: Turn) -> None:
@@ -96,7 +97,10 @@ def take_back(turn: Turn) -> None:
         turn.record(HeldDead(tuple(vm for vm in held if vm not in back)))
         for vm in back:
             spooled_events.events_taken_back(turn, vm)
-        turn.event("vm_back", f"VM {', '.join(back)} is back and empty: it may be planned with again")
+        away = unreached(k)
+        for vm in back:
+            when = " once others are to reach it" if vm in away else ""
+            turn.event("vm_back", f"VM {vm} is back and empty: it may be planned with again{when}")
 
 
 def is_empty(member: Member) -> bool:

@@ -24,6 +24,7 @@ Reason = Literal[
     "code_replaced",
     "vm_joined",
     "link_cut",
+    "link_slow",
     "overloaded",
     "rate_changed",
     "over_provisioned",
@@ -46,9 +47,12 @@ ALARM_KINDS = ("short", "models", "slot", "vm", "lag", "mass_loss", "version", "
 
 
 class Stability(msgspec.Struct, frozen=True):
-    """Does the topology keep up? By the trend alone, or by all that `Health` goes by. `slope`: of the median latency, in s/s; `queue_growth`: of the time
-    that the oldest row not yet done has waited, in s/s, and of the backlog / rate, the lesser of both;
-    each with its 95 % interval. out_in: rows done per row offered. confidence: of the verdict, 0 … 1."""
+    """Does the topology keep up? By the trend alone, or by all that `Health` goes by.
+
+    `slope`: of the median latency, in s/s; `queue_growth`: of the time that the oldest row not yet done has waited,
+    in s/s, and of the backlog / rate, the lesser of both; each with its 95 % interval. out_in: rows done per row
+    offered. confidence: of the verdict, 0 … 1.
+    """
 
     verdict: Verdict
     slope: float
@@ -194,7 +198,8 @@ class SaturatesFirst(NamedTuple):
 class Diagnosis(msgspec.Struct, frozen=True):
     """What to do now and why. kind "replan": plan for `rate_tps`; "none": nothing.
 
-    evidence: plain values behind `text`. alternatives: what was considered and rejected, each with why."""
+    evidence: plain values behind `text`. alternatives: what was considered and rejected, each with why. without: VMs
+    that are up and that no thread is to stay on."""
 
     kind: Literal["replan", "none"]
     reason: Reason
@@ -202,3 +207,4 @@ class Diagnosis(msgspec.Struct, frozen=True):
     rate_tps: float | None
     evidence: dict[str, Any]
     alternatives: tuple[str, ...]
+    without: tuple[str, ...] = ()

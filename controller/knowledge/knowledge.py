@@ -21,6 +21,7 @@ from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.offered_load import PartitionArrivals, SourceLoad
 from headgate.controller.knowledge.run_tallies import FinishedTally, SourceTally, Tallies
 from headgate.controller.knowledge.run_view import HotKey, PlanProposal, RunView
+from headgate.controller.knowledge.vm_ways import VmWay
 from headgate.controller.models.plans import MeasuredTraffic, Plan
 from headgate.controller.models.task_models import Model
 from headgate.topology_runtime.api.cluster import Slot
@@ -437,7 +438,11 @@ class Knowledge:
         default_factory=dict
     )  # task → of a slot, per thread, beyond its model
     open_circuits: dict[str, int] = field(default_factory=dict)  # plan id → until
-    cut_off: dict[str, int] = field(default_factory=dict)  # VM that another one did not reach → when last
+    ways: tuple[VmWay, ...] = ()  # between VMs
+    cut_off: dict[tuple[str, str], int] = field(
+        default_factory=dict
+    )  # VMs that did not reach each other → until when one without threads is not planned with
+    cut_tried: tuple[Any, str] = (None, "")  # what a plan without a pair was looked for by, why there is none
     proposal: PlanProposal | None = None
     plans: dict[str, Plan] = field(default_factory=dict)  # id → plan that was decided about, the newest last
     last_decision: dict[str, Any] | None = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 FIRST = "start"  # the reason of a run's first plan, which is no re-plan
-QUIET = ("fine", "unknown", "frozen", "link_cut")  # reasons for planning nothing
+QUIET = ("fine", "unknown", "frozen", "link_slow")  # reasons for planning nothing
 REASONS = (*(r for r in get_args(Reason) if r not in (FIRST, *QUIET)), "operator", "rolled_back")
 
 

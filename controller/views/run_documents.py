@@ -55,7 +55,7 @@ def status(view: RunView) -> dict[str, Any]:
         "slots": _slots(view),
         "vms": [_vm(view, vm) for vm in view.vms],
         "links": [
-            {"from": way.vm, "to": way.to, "delay_ms": way.delay_ms, "carries": way.carries}
+            {"from": way.vm, "to": way.to, "delay_ms": way.delay_ms, "carries": way.carries, "slow": way.slow}
             for way in view.ways
         ],
         "rates": _rates(view),

@@ -414,7 +414,7 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
 
 class VmHeard(msgspec.Struct, frozen=True, array_like=True):
     """By a worker, of the workers of another VM: for how long none of them was heard, ms, and how long the last answer
-    of the slowest took, there and back, ms."""
+    of the quickest took, there and back, ms: a busy worker is late, a slow link makes all of them late."""
 
     vm: str
     silent_ms: int
@@ -604,7 +604,7 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     """Is the way there and back open? `losses`: how often something on a link from or to the sender was
     lost since it came up; `heard`: the highest such number that it has heard from whom it writes to. `round`: of
     its questions; `seen`: the highest that it has seen of whom it writes to. columns: it reads frames of
-    columns; to who does not say so, rows are sent."""
+    columns; to who does not say so, rows are sent. at_ms: when who asked did, by its own clock; 0: not said."""
 
     slot: Slot
     incarnation: int
@@ -614,6 +614,7 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     round: int = 0
     seen: int = 0
     columns: bool = False
+    at_ms: int = 0
 
 
 Tuples = WireFrame | Acks | Word | Ping | LatencyReport | Paces

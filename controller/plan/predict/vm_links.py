@@ -128,6 +128,19 @@ def links_of(plan: Plan, topology: Topology) -> tuple[VmLink, ...]:
     )
 
 
+def rows_between(plan: Plan, topology: Topology) -> dict[tuple[str, str], dict[tuple[str, str], float]]:
+    """(VM, another one) → edge → rows/s that go there at the planned rate."""
+    shares: dict[str, dict[Slot, float]] = {task.name: {} for task in topology.tasks}
+    for share in plan.prediction.shares:
+        shares[share.task][share.slot] = share.share
+    found: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
+    for edge, (rows_tps, _) in zip(topology.edges, said_on_edges(plan, topology), strict=True):
+        for vm, other, part in _between(edge, shares[edge.source], shares[edge.target]):
+            of = found.setdefault((vm, other), {})
+            of[edge.source, edge.target] = of.get((edge.source, edge.target), 0.0) + rows_tps * part
+    return found
+
+
 def _between(
     edge: Edge, source: dict[Slot, float], target: dict[Slot, float]
 ) -> Iterable[tuple[str, str, float]]:

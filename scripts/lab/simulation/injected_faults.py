@@ -63,7 +63,7 @@ class Faults:
         if world.shape.keys:  # the only way to ranges that come back to who had let them go
             self.kinds += [self.lose_vm_at_move] * 2
         if world.options.kinds:
-            self.kinds = [getattr(self, name) for name in world.options.kinds if name != CODE]
+            self.kinds = [getattr(self, name) for name in world.options.kinds if name not in (CODE, WAYS)]
 
     @property
     def happened(self) -> bool:
@@ -384,6 +384,59 @@ class FailingCode:
         if self.world.now_ns < self._away_ns[what] and self.world.faults.active:
             self.world.met[f"code failed in {what}"] += 1
             raise ConnectionError(f"{what}: what it needs is away")
+
+
+# ── Ways between two VMs that carry nothing for a while, or all of it late; of their own random numbers too ──────
+
+WAYS = "broken_ways"
+CUT_MS, LATE_MS = (800, 25_000), (300, 4000)
+
+
+class BrokenWays:
+    """Of one world."""
+
+    def __init__(self, world: SimWorld) -> None:
+        self.world = world
+        self.random = random.Random(world.seed ^ 0x3A75)
+        drawn = self.random.random() < 0.3 and not world.options.kinds and world.options.faults != 0
+        self.active = (drawn or WAYS in world.options.kinds) and len(world.agents) > 1
+        self._cut: dict[frozenset[str], int] = {}  # until when
+        self._late: dict[frozenset[str], tuple[int, int]] = {}  # until when, by how much
+
+    def plan(self, first_ns: int, last_ns: int) -> None:
+        for _ in range(self.random.randint(1, 3) if self.active else 0):
+            what = self.random.choice((self._cut_some, self._slow_some))
+            self.world.clock.at(self.random.randint(first_ns, last_ns), "a way between VMs", what)
+
+    def _begin(self, kind: str) -> tuple[frozenset[str], int]:
+        pair = frozenset(self.random.sample(sorted(self.world.agents), 2))
+        until_ns = self.world.now_ns + int(self.random.uniform(*CUT_MS) * MS)
+        self.world.faults.done.append(kind)
+        self.world.met[f"fault {kind}"] += 1
+        self.world.faults.silent_until_ns = max(self.world.faults.silent_until_ns, until_ns)
+        return pair, until_ns
+
+    def _cut_some(self) -> None:
+        if not self.world.faults.active:
+            return
+        pair, until_ns = self._begin("cut_way")
+        self._cut[pair] = max(until_ns, self._cut.get(pair, 0))
+        for worker in self.world.workers():
+            for slot in worker.linked:
+                if {worker.slot.vm, slot.vm} == pair:
+                    worker.half_open(slot, until_ns - self.world.now_ns)
+
+    def _slow_some(self) -> None:
+        if not self.world.faults.active:
+            return
+        pair, until_ns = self._begin("slow_way")
+        self._late[pair] = until_ns, int(self.random.uniform(*LATE_MS) * MS)
+
+    def arrives_ns(self, vm: str, to: str) -> int:
+        """When what is written now arrives, at the earliest."""
+        now_ns, pair = self.world.now_ns, frozenset((vm, to))
+        until_ns, late_ns = self._late.get(pair, (0, 0))
+        return max(self._cut.get(pair, 0), now_ns + (late_ns if now_ns < until_ns else 0))
 
 
 def _impossible(read: int) -> list[tuple[int, int]]:

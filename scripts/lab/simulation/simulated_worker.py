@@ -301,7 +301,8 @@ class SimWorker:
         if self.world.now_ns < link.lost_until_ns:
             self._lost(message)
             return
-        link.last_ns = max(link.last_ns, self.world.now_ns + self.world.data_delay_ns())
+        way_ns = self.world.ways.arrives_ns(self.slot.vm, slot.vm)
+        link.last_ns = max(link.last_ns, way_ns + self.world.data_delay_ns())
         self.world.clock.at(link.last_ns, "", partial(self._arrive, link, link.breaks, message))
 
     def _arrive(self, link: Link, breaks: int, message: Any) -> None:

@@ -20,7 +20,7 @@ from headgate.controller.execute.end_of_input import EVERY_SOURCE
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.journal_records import Submitted
 from headgate.controller.knowledge.spooled_events import unread
-from headgate.lab.simulation.injected_faults import FailingCode, Faults, Replays
+from headgate.lab.simulation.injected_faults import BrokenWays, FailingCode, Faults, Replays
 from headgate.lab.simulation.row_account import KeyedAccount, SimAccount
 from headgate.lab.simulation.simulated_agent import SimAgent
 from headgate.lab.simulation.simulated_controller import Control, Disk, SimController
@@ -126,6 +126,7 @@ class SimWorld:
         self.checks = Checks(self)
         self.faults = Faults(self)
         self.code = FailingCode(self)
+        self.ways = BrokenWays(self)
         self._letters: dict[bytes, m.DesiredState] = {}
         self.data_ms = r.choice((0.5, 2.0, 20.0))
         self.clock.after_event = self.checks.after_event
@@ -232,7 +233,8 @@ class SimWorld:
         number = r.choice(FAULTS) if self.options.faults is None else self.options.faults
         self.faults.plan(S + int(FIRST_FAULT_S * S), S + int((FAULTS_END_S - 0.5) * S), number)
         self.letters.plan()
-        self.code.plan(S + int(FIRST_FAULT_S * S), S + int((FAULTS_END_S - 0.5) * S))
+        for more in (self.code, self.ways):
+            more.plan(S + int(FIRST_FAULT_S * S), S + int((FAULTS_END_S - 0.5) * S))
         end_ns = S + int(FAULTS_END_S * S)
         for n in range(REPLANS_LEAST + 1):
             at_ns = S + int((1.0 + 1.6 * n + r.random()) * S)

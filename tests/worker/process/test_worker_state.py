@@ -610,11 +610,12 @@ def test_peers_on_other_vms_are_asked_every_second_and_their_silence_is_told() -
     )
     mind.on_tick(10 * S)
     for peer in (YOU, FAR):
-        mind.on_ping(Ping(peer, 1, True), 10 * S + S // 50)
+        mind.on_ping(Ping(peer, 1, True, at_ms=10_000), 10 * S + S // 50)
     assert mind.heard(10 * S + S // 2) == (VmHeard("vm2", 480, 20),), "of other VMs only"
     assert of(s.AskPeer, mind.on_tick(10 * S + S // 2)) == []
     assert of(s.AskPeer, mind.on_tick(11 * S)) == [s.AskPeer(FAR)], "again, though it knows all"
-    mind.on_ping(Ping(FAR, 1, True), 11 * S + S // 10)
+    assert mind.ping(FAR, False).at_ms == 11_000
+    mind.on_ping(Ping(FAR, 1, True, at_ms=11_000), 11 * S + S // 10)
     for second in range(12, 20):
         assert of(s.AskPeer, mind.on_tick(second * S)) == [s.AskPeer(FAR)]
     assert mind.heard(20 * S) == (VmHeard("vm2", 8900, 100),)
@@ -622,6 +623,12 @@ def test_peers_on_other_vms_are_asked_every_second_and_their_silence_is_told() -
     assert mind.heard(20 * S) == (VmHeard("vm2", 0, 100),), (
         "what comes while a report is made is no time below 0"
     )
+    mind.on_ping(Ping(FAR, 1, True, at_ms=15_000), 20 * S + S // 2)
+    assert mind.heard(20 * S + S // 2) == (VmHeard("vm2", 0, 5500),), (
+        "of the question that it answers, not of the last"
+    )
+    mind.on_ping(Ping(FAR, 1, False, at_ms=77), 20 * S + S // 2)
+    assert mind.ping(FAR, True).at_ms == 77, "an answer says when it was asked"
     mind.on_link(FAR, up=True)
     mind.on_link(FAR, up=False)
     assert of(s.AskPeer, mind.on_tick(21 * S)) == [], "questions would pile up"

@@ -117,10 +117,11 @@ class Said:
     told: int = 0
     asked: int = 0
     seen: int = 0
-    met_ns: int = 0  # the first question; then the last word, the last question and how long its answer took
+    met_ns: int = 0  # the first question; then the last word, the last question, when its last was asked
     heard_ns: int = 0
     question_ns: int = 0
-    delay_ns: int = -1
+    at_ms: int = 0
+    delay_ms: int | None = None  # of the last answer
 
 
 @dataclass
@@ -155,6 +156,7 @@ class WorkerState:
     _lost: str = ""  # why sources are to send again
     _pauses: int = 0
     _again_ns: int = 0  # not before
+    _now_ns: int = 0  # of the last tick
 
     @property
     def token(self) -> Token:
@@ -199,8 +201,10 @@ class WorkerState:
             return []
         said = self._said(ping.slot)
         said.heard_ns = now_ns
-        if ping.answer and said.question_ns:
-            said.delay_ns = max(0, now_ns - said.question_ns)
+        if not ping.answer:
+            said.at_ms = ping.at_ms
+        elif ping.at_ms:
+            said.delay_ms = max(0, now_ns // MS - ping.at_ms)
         (self.by_columns.add if ping.columns else self.by_columns.discard)(ping.slot)
         said.asked = max(ping.round, said.asked)
         if ping.losses > said.losses:
@@ -253,6 +257,7 @@ class WorkerState:
     def on_tick(self, now_ns: int) -> list[Instruction]:
         """Ask the peers that have not answered, or not heard of all losses; leave when there is nothing to
         do. `now_ns`: monotonic."""
+        self._now_ns = now_ns
         return self._send_again(now_ns) + self._ask(now_ns) + self._leave()
 
     def heard(self, now_ns: int) -> tuple[VmHeard, ...]:
@@ -264,8 +269,8 @@ class WorkerState:
                 continue
             silent_ms = max(0, now_ns - max(said.met_ns, said.heard_ns)) // MS  # it may just have been heard
             before = found.get(slot.vm, VmHeard(slot.vm, silent_ms))
-            known = [ms for ms in (before.delay_ms, said.delay_ns // MS) if ms is not None and ms >= 0]
-            found[slot.vm] = VmHeard(slot.vm, min(silent_ms, before.silent_ms), max(known, default=None))
+            known = [ms for ms in (before.delay_ms, said.delay_ms) if ms is not None]
+            found[slot.vm] = VmHeard(slot.vm, min(silent_ms, before.silent_ms), min(known, default=None))
         return tuple(found.values())
 
     # ── what it amounts to ──────────────────────────────────────────────────────────────────────
@@ -304,6 +309,7 @@ class WorkerState:
             self.round,
             said.asked,
             columns=True,
+            at_ms=said.at_ms if answer else self._now_ns // MS,
         )
 
     def validate(self) -> None:
