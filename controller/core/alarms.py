@@ -115,7 +115,7 @@ class AlarmWatch:
             turn.alarm("vm", "", "the VMs that were asked for are there, or are waited for no more")
 
 
-class LinkWatch:
+class WayWatch:
     """What is usual of each way between two VMs, for how many of the last turns it took far longer, how often it was
     cut."""
 

@@ -224,7 +224,7 @@ class Loop:
         self._memory: HeldMemory | None = None
         self._following: RateFollower | None = None
         self._watch = alarms.AlarmWatch()
-        self._ways = alarms.LinkWatch()
+        self._ways = alarms.WayWatch()
         self._health = HealthWatch()
         self._paths = PathWatch()
         self._accounts = Accounts()
@@ -314,10 +314,8 @@ class Loop:
         profiling.consider(turn, off)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)
-        paths = self._paths.now
-        self._result = LoopResult(
-            window, verdict, health, need, off, late, paths, slots, here, near, grows, in_task
-        )
+        found = window, verdict, health, need, off, late, self._paths.now, slots, here, near, grows, in_task
+        self._result = LoopResult(*found)
 
     def _look_at_health(
         self,

@@ -85,8 +85,8 @@ OF_HEALTH: tuple[Plant, ...] = (
     one(
         "who was cut off is forgotten",
         "controller/execute/plan_drift.py",
-        "k.cut_off.keys() - {",
-        "set() - {",
+        "used.intersection(pair))",
+        "False)",
         test=WAYS_TRIED,
     ),
     one("peers are asked once", MIND, "now_ns - said.question_ns >= BEAT_NS", "False", test=MIND_TRIED),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enactment_world import TOPOLOGY, World, replace, vm
 
-from headgate.controller.core.alarms import LinkWatch, with_rows
+from headgate.controller.core.alarms import WayWatch, with_rows
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.knowledge import Turn
@@ -183,7 +183,7 @@ def test_workers_that_have_no_cpu_left_answer_late_and_their_link_is_not_called_
     busy = {slot: replace(used, cpu=0.97) for slot, used in window.slots.items() if slot.vm == "vm2"}
     world.late = {("vm1", "vm2"): 5200, ("vm2", "vm1"): 5200}
     for used, slow in ((window.slots | busy, False), (window.slots, True)):
-        watch = LinkWatch()
+        watch = WayWatch()
         for late in (False, *[True] * 5):
             world.late = dict.fromkeys((("vm1", "vm2"), ("vm2", "vm1")), 5200 if late else 7)
             world.report_all()
