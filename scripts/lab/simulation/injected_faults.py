@@ -46,6 +46,7 @@ class Faults:
         self.active = True
         self.done: list[str] = []
         self.silent_until_ns = 0  # connections are half-open until then
+        self.cut_ns = 0  # for so long a VM went by a rate that may not be the present one
         r = self.random
         self.loss = r.choice((0.0, 0.0, 0.02, 0.1))
         self.doubles = r.choice((0.0, 0.0, 0.05, 0.2))
@@ -181,6 +182,7 @@ class Faults:
         agent.cut_until_ns = self.world.now_ns + self.world.delay_ns(
             *((10_000, 40_000) if long else (300, 6500))
         )
+        self.cut_ns += agent.cut_until_ns - self.world.now_ns
         if long:
             self.silent_until_ns = max(self.silent_until_ns, agent.cut_until_ns)
 

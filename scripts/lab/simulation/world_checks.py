@@ -245,7 +245,8 @@ class Liveness:
                     self._moved[place] = done, world.now_ns
                 still_ns = world.now_ns - self._moved[place][1]
                 early = known.read - schedule.due(world.passed_ns) // partitions
-                assert world.arriving or early <= schedule.highest_tps, (
+                ahead_s = 1 + world.faults.cut_ns / S
+                assert world.arriving or early <= ahead_s * schedule.highest_tps, (
                     f"{early} rows of {place} are read before they are due"
                 )
                 late = known.prefix < due // partitions
