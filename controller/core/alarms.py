@@ -19,9 +19,7 @@ SHORT_S = 5  # above what is carried for so long, or below it: what waits is ove
 WRONG_S = 10  # unstable for so long; a verdict is of 15 s already
 GIVEN_UP_S = 3  # a plan that does without is made within a second
 SETTLED_S = 20.0  # so long after a plan came into force what it does is its own doing
-CUT_OFF_S = (
-    300.0  # a VM that another one did not reach gets no new threads for so long, after each time for longer
-)
+CUT_OFF_S = 60.0  # a VM that another one did not reach gets no new threads for so long, each time for longer
 CUT_OFF_MOST_S = 3600.0
 SLOW_MS, SLOWER = 1000, 10  # there and back, and times what is usual: such a way is slow
 SLOW_TURNS = 3

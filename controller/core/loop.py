@@ -45,6 +45,7 @@ from headgate.controller.execute.plan_drift import (
     quarantined_now,
     take_back,
     unplanned_vms,
+    unreached,
 )
 from headgate.controller.execute.rollout import enact, judge_probation
 from headgate.controller.execute.run_end import (
@@ -180,11 +181,14 @@ def unread_spools_found(turn: Turn) -> Diagnosis | None:
     if not k.spools and "unread" not in k.alarms:
         return None
     usable = {slot.vm for m in k.members.up() for slot in set(m.vm.all_slots()) - k.members.quarantined}
+    usable -= unreached(k)
     waiting = {
         place: rows for place, rows in without_reader(k).items() if place[1] not in k.durable.held_dead
     }
     stuck = {place: rows for place, rows in waiting.items() if place[1] not in usable}
-    text = f"accepted and not read until the VM has a slot again: {_listed(stuck)}" if stuck else ""
+    text = (
+        f"accepted and not read until the VM has a slot that others reach: {_listed(stuck)}" if stuck else ""
+    )
     turn.alarm("unread", text, "all events that were accepted can be read", level="error")
     waiting = {place: rows for place, rows in waiting.items() if place[1] in usable}
     if not waiting or k.plan is None or not profiling.may_plan(k) or turn.now.mono_ns < k.spools_again_ns:

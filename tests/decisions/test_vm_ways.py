@@ -117,7 +117,7 @@ def test_a_cut_is_not_taken_for_overload_and_a_plan_without_the_pair_is_made_onc
     assert decision["trigger"] != "overloaded" and world.durable.held_dead == (), "it obeyed, and is empty"
     left = "vm2" if source == "vm1" else "vm1"
     told = alarms(world)["link vm1>vm2"]
-    assert told.startswith(f"nothing runs on {left}: vm1 → vm2 did not carry; tried again in 5 min")
+    assert told.startswith(f"nothing runs on {left}: vm1 → vm2 did not carry; tried again in 1 min")
 
 
 def test_where_each_vm_keeps_what_only_it_has_that_is_said_and_nothing_is_planned() -> None:
@@ -145,15 +145,15 @@ def test_of_three_vms_the_one_that_costs_least_is_left_out_and_taken_again_later
     (left,) = {one, other} - {slot.vm for slot in world.rollout.slots}
     world.silent = {}
     world.ask("rate_set", rate_tps=900.0)
-    world.run(60)
+    world.run(15)
     assert left not in {slot.vm for slot in world.rollout.slots}
-    world.run(300)
+    world.run(60)
     assert left in {slot.vm for slot in world.rollout.slots}, "it is tried again"
     world.silent = {(one, other): 12_000, (other, one): 12_000}
     world.run(30)
     world.silent = {}
     again = [event for event in world.events("plan") if "link_cut" in event["text"]]
-    world.run(400)
+    world.run(80)
     assert len(again) == 2 and len({one, other} & {slot.vm for slot in world.rollout.slots}) == 1, (
         "later than before"
     )
@@ -216,7 +216,7 @@ def test_sets_of_vms_without_which_no_pair_is_left() -> None:
     assert {"a"} in cut(*(f"a{n}" for n in range(9)))
 
 
-def test_a_vm_that_was_not_reached_gets_no_new_threads_for_minutes() -> None:
+def test_a_vm_that_was_not_reached_gets_no_new_threads_for_a_while() -> None:
     """Its agent ends, its work moves; it comes back when more is offered, and another VM is taken."""
     world = HearingWorld((vm("vm1", 2), vm("vm2", 2), vm("vm3", 2)), rate_tps=380.0)
     world.start().until("committed").run(15)
@@ -231,7 +231,7 @@ def test_a_vm_that_was_not_reached_gets_no_new_threads_for_minutes() -> None:
     world.vms[far].down = False
     world.vms[far].restart()
     world.ask("rate_set", rate_tps=900.0)
-    world.run(60)
+    world.run(15)
     assert far not in {slot.vm for slot in world.rollout.slots} and world.rollout.degraded
-    world.run(300)
+    world.run(60)
     assert far in {slot.vm for slot in world.rollout.slots}, "it is tried again"
