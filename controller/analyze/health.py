@@ -55,16 +55,18 @@ class HealthWatch:
         queued: float | None = None,
         lags: Sequence[Lag] = (),
         halted: bool = False,
+        age_s: float = 0.0,
     ) -> Health:
-        """rows: offered and not done, of all sources; came: seconds ago → positions offered by then, for what is
-        older than this watch; queued: of these rows, at the input rate, before tasks, where tasks keep rows (None: none
-        does); halted: an alarm says that something stands still."""
+        """rows: offered and not done, of all sources, as they said age_s ago; came: seconds ago → positions offered by
+        then, for what is older than this watch; queued: of these rows, at the input rate, before tasks, where tasks
+        keep rows (None: none does); halted: an alarm says that something stands still."""
         series = window.progress
         if not series.at_s:
             return self.now
         worst_s = max((lag.seconds for lag in lags), default=0.0)
         self._note(window, came)
-        backlog_s = max(self._since_s(window, series.acked[-1]), worst_s) if rows else 0.0
+        since_s = self._since_s(window, series.acked[-1]) if rows else 0.0
+        backlog_s = max(since_s, worst_s) if rows else 0.0
         held_back = series.offered[-1] - series.emitted[-1]
         waiting = series.offered[-1] - series.acked[-1] if queued is None else held_back + queued
         self._waiting.append(waiting)
@@ -80,7 +82,8 @@ class HealthWatch:
         left_s = waiting / -net_tps if verdict == "catching_up" and net_tps < 0 else None
         words = HALTED if halted and verdict == "unstable" else _words(verdict, waits_s, left_s, trend)
         evidence = trend.text.removeprefix(f"{trend.verdict}: ")
-        self.now = Health(verdict, rows, backlog_s, left_s, words, f"{words}; {evidence}")
+        oldest_s = max(since_s - age_s, worst_s, 0.0) if rows else 0.0
+        self.now = Health(verdict, rows, oldest_s, left_s, words, f"{words}; {evidence}")
         return self.now
 
     def _verdict(

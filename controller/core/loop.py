@@ -51,9 +51,9 @@ from headgate.controller.execute.rollout import enact, judge_probation
 from headgate.controller.execute.run_end import (
     advance,
     ask_to_end,
+    backlogs_of,
     go_on_ending,
     last_samples,
-    offered_of,
     order_end,
 )
 from headgate.controller.knowledge import loop_events as t
@@ -331,7 +331,8 @@ class Loop:
     ) -> Health:
         k, topology = turn.knowledge, turn.knowledge.topology
         assert topology is not None
-        rows = max(0, offered_of(k, turn.now.wall_ns) - k.counts.done)
+        rows = sum(backlogs_of(k, turn.now).values())
+        age_s = max(k.counts.age_ns(task.name, turn.now.mono_ns) for task in topology.sources) / NS
         queued = None
         if any(task.kind in KEEPERS for task in topology.tasks):
             queued = queued_of(queues_now(intake, turn.now.mono_ns), topology.rates(1.0))
@@ -341,7 +342,7 @@ class Loop:
             return load.progress(wall_ns - round(ago_s * NS), 0, 0)[0]
 
         earlier = None if topology.arriving else came
-        return self._health.look(window, trend, rows, earlier, queued, lags, self._watch.halted(turn))
+        return self._health.look(window, trend, rows, earlier, queued, lags, self._watch.halted(turn), age_s)
 
     def _findings(
         self,

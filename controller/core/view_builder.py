@@ -12,7 +12,7 @@ from headgate.controller.execute.desired_state import first_specs
 from headgate.controller.execute.plan_drift import cordon_of, outdated_slots
 from headgate.controller.execute.rollout import stand_of
 from headgate.controller.execute.rollout_steps import waits_for
-from headgate.controller.execute.run_end import offered_of
+from headgate.controller.execute.run_end import backlogs_of, offered_of
 from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Member, natural
@@ -132,7 +132,7 @@ def view_of(
         lags=k.load.lags(now.wall_ns),
         cap_tps=cap_tps if math.isfinite(cap_tps) else None,
         tuples=_tuples(k, by_sink, k.ending.intake_ended_ns or now.wall_ns),
-        by_source=_by_source(k, k.ending.intake_ended_ns or now.wall_ns),
+        by_source=_by_source(k, now),
         letters=_letters(k),
         lost_ranges=lost_ranges(d.state_lost),
         applied_again=sum(k.counts.applied_again.values()),
@@ -243,12 +243,13 @@ def _tuples(k: Knowledge, by_sink: BySink, until_ns: int) -> TupleCounts:
     )
 
 
-def _by_source(k: Knowledge, until_ns: int) -> dict[str, tuple[int, int, int]]:
-    """Positions of each source, of all its partitions."""
-    load, found = k.load, {}
+def _by_source(k: Knowledge, now: Now) -> dict[str, tuple[int, int, int, int]]:
+    """Positions of each source, of all its partitions, and its backlog."""
+    load, found, backlogs = k.load, {}, backlogs_of(k, now)
+    until_ns = k.ending.intake_ended_ns or now.wall_ns
     for task in k.topology.sources if k.topology is not None else ():
         mine = [known for (name, _), known in k.counts.sources.items() if name == task.name]
         emitted, done = sum(one.emitted for one in mine), sum(one.done for one in mine)
         offered = math.ceil(load.positions_of(task, until_ns, whole=True) - 1e-6)
-        found[task.name] = max(offered, emitted), emitted, done
+        found[task.name] = max(offered, emitted), emitted, done, backlogs[task.name]
     return found

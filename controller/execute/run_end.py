@@ -21,7 +21,7 @@ from headgate.controller.execute.end_of_input import every_source_ended, go_on, 
 from headgate.controller.execute.rollout import give_up
 from headgate.controller.knowledge.journal_records import Draining, Ended, Scheduled
 from headgate.controller.knowledge.knowledge import Knowledge, Stage, Turn
-from headgate.controller.knowledge.loop_events import ReleaseMachine, Send
+from headgate.controller.knowledge.loop_events import Now, ReleaseMachine, Send
 from headgate.controller.knowledge.rows_left import left_of, lost_of
 from headgate.controller.knowledge.spooled_events import held_on
 from headgate.topology_runtime.wire.messages import SampleBlock, Shutdown, Token
@@ -193,6 +193,17 @@ def caught_up(turn: Turn) -> bool:
 def offered_of(k: Knowledge, wall_ns: int) -> int:
     """Rows offered so far: every source takes the whole input rate, or what comes there, while it has any."""
     return math.ceil(k.load.positions_at(wall_ns, whole=True) - 1e-6)
+
+
+def backlogs_of(k: Knowledge, now: Now) -> dict[str, int]:
+    """Source → rows offered and not done, as of when its threads were heard last: what was done since is not known."""
+    found = {}
+    for task in k.topology.sources if k.topology is not None else ():
+        heard_ns = now.wall_ns - k.counts.age_ns(task.name, now.mono_ns)
+        heard_ns = min(heard_ns, k.ending.intake_ended_ns or heard_ns)
+        done = sum(known.done for (name, _), known in k.counts.sources.items() if name == task.name)
+        found[task.name] = max(0, math.ceil(k.load.positions_of(task, heard_ns, whole=True) - 1e-6) - done)
+    return found
 
 
 def all_stopped(k: Knowledge) -> bool:

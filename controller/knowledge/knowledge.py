@@ -79,6 +79,7 @@ class BackgroundJobs:
     took_s: tuple[int, float] = (0, 0.0)
 
 
+SILENT_NS = 2_000_000_000  # of a source whose threads say nothing for so long
 ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
 
 ENDED = 0  # stands for the boots of a VM's agents that ended as they should
@@ -108,7 +109,8 @@ class SourceKnown:
     something open; what main counts as done and they do not is not done.
     replays: thread → (rows sent again by its workers that are gone, by the present one). reread: rows that were read
     once more, since who had read them is gone. again: was any? below: latest threads → all before is done, heard:
-    how far their present workers have read. arrivals: where rows are taken as they come."""
+    how far their present workers have read. heard_ns: when they were heard, monotonic. arrivals: where rows are taken
+    as they come."""
 
     emitted: int = 0
     main: int = 0
@@ -120,6 +122,7 @@ class SourceKnown:
     again: bool = False
     below: dict[int, int] = field(default_factory=dict)
     heard: dict[int, int] = field(default_factory=dict)
+    heard_ns: int = 0
     arrivals: PartitionArrivals = field(default_factory=PartitionArrivals)
 
     @property
@@ -204,6 +207,12 @@ class RunCounts:
     def add_latency(self, sink: str, source: str, buckets: Sequence[int]) -> None:
         sums = self.latency.setdefault((sink, source), [0] * BUCKETS)
         sums[: len(buckets)] = map(add, sums, buckets)
+
+    def age_ns(self, task: str, mono_ns: int) -> int:
+        """How old the word of this source's threads is. 0 where one says nothing for long: then its rows wait."""
+        mine = [known for (name, _), known in self.sources.items() if name == task and not known.exhausted]
+        age_ns = mono_ns - min((known.heard_ns for known in mine), default=mono_ns)
+        return age_ns if age_ns <= SILENT_NS else 0
 
     @property
     def emitted(self) -> int:

@@ -290,9 +290,8 @@ class RunView:
     lags: tuple[Lag, ...]
     cap_tps: float | None
     tuples: TupleCounts
-    by_source: dict[
-        str, tuple[int, int, int]
-    ]  # offered, emitted and acked or dead-lettered since the run began
+    # offered, emitted and acked or dead-lettered since the run began; and not done when it was heard last
+    by_source: dict[str, tuple[int, int, int, int]]
     letters: DeadLettersNow
     lost_ranges: dict[str, int]
     applied_again: int

@@ -418,7 +418,6 @@ class RateRows:
         behind = {lag.source: lag for lag in view.lags}
         for task in topology.sources:
             lag = behind.get(task.name)
-            offered, _, done = view.by_source[task.name]
             yield {
                 "time": view.wall_ns // 1000,
                 "window_s": window.seconds,
@@ -432,13 +431,13 @@ class RateRows:
                 "source_kind": "arriving" if task.arriving else "paced",
                 "lag_rows": lag.rows if lag else None,
                 "lag_s": lag.seconds if lag else None,
-                "backlog_rows": max(0, offered - done),
+                "backlog_rows": view.by_source[task.name][3],
                 "backlog_s": view.result.health.backlog_s if view.result else None,
                 **self._counts(task.name, view),
             }
 
     def _counts(self, source: str, view: RunView) -> dict[str, int | None]:
-        now = view.by_source.get(source, (0, 0, 0))
+        now = view.by_source.get(source, (0, 0, 0, 0))[:3]
         before = self._before.get(source, (0, 0, 0) if view.boot == 1 else None)
         self._before[source] = now
         if before is None:

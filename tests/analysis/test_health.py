@@ -214,3 +214,15 @@ def test_queues_are_plain_numbers_that_every_message_can_hold() -> None:
     assert {type(rows) for rows in queues.values()} == {float} and queues["score"] == pytest.approx(
         7, rel=0.3
     )
+
+
+def test_what_was_done_since_a_source_was_heard_is_no_backlog() -> None:
+    """100 rows/s that take 50 ms, of which a report of 0.6 s ago says what is done."""
+    at = tuple(ago / 2 for ago in range(-20, 1))
+    offered = tuple(100 * (now_s := 50.0 + ago) for ago in at)
+    done = tuple(100 * (50.0 + ago - 0.65) for ago in at)
+    window = window_of(ProgressSeries(at, offered, done, done), offered_tps=100.0, acked_tps=100.0)
+    found = HealthWatch().look(window, stability(window, now_s), 5, age_s=0.6)
+    assert (found.verdict, found.backlog_rows) == ("stable", 5) and found.backlog_s == pytest.approx(0.05)
+    late = HealthWatch().look(window, stability(window, now_s), 65)
+    assert late.backlog_s == pytest.approx(0.65), "silent sources: their rows may wait"

@@ -10,14 +10,18 @@ from enactment_world import World
 from msgspec.structs import replace
 
 from headgate.controller.core.loop import Loop
+from headgate.controller.execute.run_end import backlogs_of, offered_of
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.knowledge import SourceKnown
+from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.monitor.admission import check
 from headgate.controller.views.run_documents import summary
 from headgate.dashboards.up.up_run import check_lost, lines_of
 from headgate.topology_runtime.errors import BadMessage, CheckFailed
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.messages import SpoolLeft
+
+NS = 1_000_000_000
 
 
 def running() -> World:
@@ -34,6 +38,16 @@ def claim(world: World, vm: str, **changes: object) -> list[t.Instruction]:
     said = m.SourceStatus("source", 0, source.thread, known(world).emitted, known(world).acked, 0, 0, 0)
     report = replace(world.vms[vm].report(), sources=(replace(said, **changes),))
     return world.do(t.FromVm(report))
+
+
+def test_a_backlog_is_as_of_when_its_source_was_heard() -> None:
+    world = running()
+    k, now = world.loop.knowledge, world.now
+    rows = backlogs_of(k, now)
+    soon, later = (Now(now.mono_ns + ns, now.wall_ns + ns) for ns in (NS, 4 * NS))
+    assert backlogs_of(k, soon) == rows, "what it has done since is not known"
+    due = offered_of(k, later.wall_ns) - known(world).done
+    assert backlogs_of(k, later) == {"source": due} != rows, "it says nothing: its rows wait"
 
 
 def owner(world: World) -> str:

@@ -44,7 +44,9 @@ class Cabled:
         self.folder, self.vms = folder, vms
         self.hosts: list[int] = []
         for _ in range(vms + 1):
-            process = subprocess.Popen([*DIES, "unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [*DIES, "unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL
+            )
             stack.callback(process.wait, 10)
             stack.callback(process.kill)
             self.hosts.append(process.pid)
