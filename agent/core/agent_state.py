@@ -93,34 +93,38 @@ class SourcePositions:
 
     def __init__(self) -> None:
         self._here: AbstractSet[int] = frozenset()
-        self._known: dict[int, tuple[int, SourceStatus, int]] = {}
+        self._known: dict[int, tuple[int, SourceStatus, int, int]] = {}
 
     def want(self, here: AbstractSet[int], listed: Collection[int]) -> None:
         """Threads that are desired on this VM, and anywhere."""
         self._here = here
         self._known = {thread: known for thread, known in self._known.items() if thread in listed}
 
-    def note(self, incarnation: int, sources: tuple[SourceStatus, ...]) -> None:
-        """A worker's word, or its meter's."""
+    def note(self, incarnation: int, sources: tuple[SourceStatus, ...], now_ns: int) -> None:
+        """A worker's word, or its meter's, of now."""
         for now in sources:
             before = self._known.get(now.thread)
             floor = 0
             if before is not None:
-                known, last, floor = before
+                known, last, floor, _ = before
                 if incarnation < known or (incarnation == known and now.emitted < last.emitted):
                     continue  # an older word that came later
                 if incarnation > known:
                     floor = max(floor, last.acked)
-            self._known[now.thread] = (incarnation, now, floor)
+            self._known[now.thread] = (incarnation, now, floor, now_ns)
 
-    def now(self) -> tuple[SourceStatus, ...]:
-        """The source threads that are desired here, lowest thread first.
+    def now(self, now_ns: int) -> tuple[SourceStatus, ...]:
+        """The source threads that are desired here, lowest thread first, and how old that is.
 
         One that was started again has nothing emitted until it hears from where: until then it has
         acked what its dead predecessor had."""
         return tuple(
-            replace(now, acked=max(now.acked, floor)) if now.emitted == 0 else now
-            for thread, (_, now, floor) in sorted(self._known.items())
+            replace(
+                now,
+                acked=max(now.acked, floor) if now.emitted == 0 else now.acked,
+                age_ms=max(0, now_ns - at_ns) // 1_000_000,
+            )
+            for thread, (_, now, floor, at_ns) in sorted(self._known.items())
             if thread in self._here
         )
 
@@ -364,7 +368,7 @@ class AgentState:
             case WorkerReport():
                 return self._on_worker_report(event, now_ns)
             case e.SourcesRead(_, incarnation, sources):
-                self.positions.note(incarnation, sources)
+                self.positions.note(incarnation, sources, now_ns)
             case e.WorkerExited():
                 return self._on_exit(event, now_ns)
             case e.WorkerHung():
@@ -534,7 +538,7 @@ class AgentState:
         if state is None:
             return []
         state.report(report)
-        self.positions.note(report.incarnation, report.sources)
+        self.positions.note(report.incarnation, report.sources, now_ns)
         if report.leaving:
             state.kill_at(now_ns + LEAVE_LIMIT_NS, "it said that it leaves and did not")
         return [*self._letters.add(report.letters, now_ns)]
@@ -648,7 +652,7 @@ class AgentState:
         workers = tuple(now for state in self.slots.values() if (now := state.now()) is not None)
         unlogged = sum(state.unlogged + state.unlogged_before for state in self.slots.values())
         return Report(
-            self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.positions.now(),
+            self.hello.vm, self.hello.boot, self.sequence, self.token, workers, self.positions.now(now_ns),
             self._disk(), unlogged, self.spools_left, self.failures.counts, profiles=self.profile.at(),
             keys=tuple(seen for state in self.slots.values() for seen in state.keys), run=self.run,
         )  # fmt: skip
@@ -663,7 +667,7 @@ class AgentState:
     def _news(self) -> object:
         """What of a report is worth a report at once (counts are not)."""
         workers = tuple(state.now() for state in self.slots.values())
-        standing = tuple((s.thread, s.stopped, s.exhausted, s.rests) for s in self.positions.now())
+        standing = tuple((s.thread, s.stopped, s.exhausted, s.rests) for s in self.positions.now(0))
         return self.token, workers, standing, self._disk(), self.failures.counts
 
     def _end(self, now_ns: int) -> list[e.Instruction]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +38,15 @@ HALTED = "unstable, threads stand still"
 NS = 1_000_000_000
 
 
+class Waiting(NamedTuple):
+    """rows: offered and not done, of all sources, as they said age_s ago; queued: of these, at the input rate, before
+    tasks, where tasks keep rows (None: none does)."""
+
+    rows: int
+    queued: float | None = None
+    age_s: float = 0.0
+
+
 class HealthWatch:
     """Of one run, looked at once a turn."""
 
@@ -50,16 +60,14 @@ class HealthWatch:
         self,
         window: MeasuredWindow,
         trend: Stability,
-        rows: int,
+        waiting: Waiting,
         came: Callable[[float], float] | None = None,
-        queued: float | None = None,
         lags: Sequence[Lag] = (),
         halted: bool = False,
-        age_s: float = 0.0,
     ) -> Health:
-        """rows: offered and not done, of all sources, as they said age_s ago; came: seconds ago → positions offered by
-        then, for what is older than this watch; queued: of these rows, at the input rate, before tasks, where tasks
-        keep rows (None: none does); halted: an alarm says that something stands still."""
+        """came: seconds ago → positions offered by then, for what is older than this watch; halted: an alarm says
+        that something stands still."""
+        rows, queued, age_s = waiting
         series = window.progress
         if not series.at_s:
             return self.now
@@ -68,8 +76,8 @@ class HealthWatch:
         since_s = self._since_s(window, series.acked[-1]) if rows else 0.0
         backlog_s = max(since_s, worst_s) if rows else 0.0
         held_back = series.offered[-1] - series.emitted[-1]
-        waiting = series.offered[-1] - series.acked[-1] if queued is None else held_back + queued
-        self._waiting.append(waiting)
+        present = series.offered[-1] - series.acked[-1] if queued is None else held_back + queued
+        self._waiting.append(present)
         rate_tps = max(window.offered_tps, window.acked_tps)
         net_tps = net(_by_second(window), rate_tps)
         if queued is not None and net_tps >= 0:
@@ -79,7 +87,7 @@ class HealthWatch:
             waits_s = min(self._waits_s(window, queued), waits_s)
         waits_s = max(waits_s, worst_s)
         verdict = self._verdict(window, trend, waits_s, net_tps, halted)
-        left_s = waiting / -net_tps if verdict == "catching_up" and net_tps < 0 else None
+        left_s = present / -net_tps if verdict == "catching_up" and net_tps < 0 else None
         words = HALTED if halted and verdict == "unstable" else _words(verdict, waits_s, left_s, trend)
         evidence = trend.text.removeprefix(f"{trend.verdict}: ")
         oldest_s = max(since_s - age_s, worst_s, 0.0) if rows else 0.0

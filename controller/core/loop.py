@@ -14,7 +14,7 @@ from typing import Any
 from headgate.controller.analyze import slot_troubles
 from headgate.controller.analyze.demand import lag_alarm, under_cap
 from headgate.controller.analyze.diagnosis import DiagnosisInput, Findings, diagnose
-from headgate.controller.analyze.health import HealthWatch, queued_of
+from headgate.controller.analyze.health import HealthWatch, Waiting, queued_of
 from headgate.controller.analyze.model_bias import ModelBias
 from headgate.controller.analyze.residuals import growing, nearness, predicted_slots, residuals
 from headgate.controller.analyze.stability import stability
@@ -342,7 +342,8 @@ class Loop:
             return load.progress(wall_ns - round(ago_s * NS), 0, 0)[0]
 
         earlier = None if topology.arriving else came
-        return self._health.look(window, trend, rows, earlier, queued, lags, self._watch.halted(turn), age_s)
+        waiting = Waiting(rows, queued, age_s)
+        return self._health.look(window, trend, waiting, earlier, lags, self._watch.halted(turn))
 
     def _findings(
         self,

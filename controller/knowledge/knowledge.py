@@ -79,7 +79,7 @@ class BackgroundJobs:
     took_s: tuple[int, float] = (0, 0.0)
 
 
-SILENT_NS = 2_000_000_000  # of a source whose threads say nothing for so long
+SILENT_NS = 3_000_000_000  # of a source whose threads say nothing for so long
 ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
 
 ENDED = 0  # stands for the boots of a VM's agents that ended as they should

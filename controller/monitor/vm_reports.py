@@ -356,7 +356,7 @@ def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
         return
     known = k.counts.source(now.task, now.partition)
     known.hear(now)
-    known.heard_ns = turn.now.mono_ns
+    known.heard_ns = turn.now.mono_ns - max(0, now.age_ms) * 1_000_000
     rollout = k.durable.rollout
     thread = rollout.by_number.get(now.thread) if rollout is not None else None
     known.arrivals.hear(now, thread is None or thread.leaving, turn.now.wall_ns)

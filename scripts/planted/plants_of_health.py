@@ -21,9 +21,30 @@ OF_HEALTH: tuple[Plant, ...] = (
     one(
         "it is caught up at the rate at which rows come",
         HEALTH,
-        "waiting / -net_tps",
-        "waiting / max(1.0, window.offered_tps / 4)",
+        "present / -net_tps",
+        "present / max(1.0, window.offered_tps / 4)",
         test=ALARMS,
+    ),
+    one(
+        "a backlog is as of now, whenever its source was heard",
+        "controller/execute/run_end.py",
+        "now.wall_ns - k.counts.age_ns(task.name, now.mono_ns)",
+        "now.wall_ns",
+        test="tests/controller/test_source_claims.py",
+    ),
+    one(
+        "positions are as old as their report",
+        "agent/core/agent_state.py",
+        "age_ms=max(0, now_ns - at_ns) // 1_000_000",
+        "age_ms=0",
+        test="tests/agent/test_agent_state.py",
+    ),
+    one(
+        "rows that are read again are no replays",
+        "controller/knowledge/knowledge.py",
+        "return self.reread + sum(",
+        "return sum(",
+        test="tests/controller/test_tallies.py",
     ),
     one(
         "what a window keeps waits",

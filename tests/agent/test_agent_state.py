@@ -397,16 +397,30 @@ def read(mind: Mind, *sources: m.SourceStatus) -> None:
     mind.tell(e.SourcesRead(slot(0), mind.incarnation(), sources))
 
 
+def positions(mind: Mind) -> tuple[m.SourceStatus, ...]:
+    """What is reported of sources, but for how old it is."""
+    return tuple(replace(now, age_ms=0) for now in mind.told().sources)
+
+
+def test_positions_are_reported_with_their_age() -> None:
+    mind = begun(thread(1, 0, "source"))
+    read(mind, source_now(1, emitted=100, acked=80))
+    assert mind.told().sources[0].age_ms == 1000
+    assert mind.told().sources[0].age_ms == 2000
+    read(mind, source_now(1, emitted=120, acked=90))
+    assert mind.told().sources[0].age_ms == 1000
+
+
 def test_what_a_killed_source_had_acked_is_told_until_its_successor_has_begun() -> None:
     mind = begun(thread(1, 0, "source"))
     read(mind, source_now(1, emitted=100, acked=80))
     mind.dies()
-    assert mind.told().sources == (source_now(1, 100, 80),)
+    assert positions(mind) == (source_now(1, 100, 80),)
     mind.up()
     read(mind, source_now(1, 0, 0))
-    assert mind.told().sources == (source_now(1, 0, 80, in_flight=0),)
+    assert positions(mind) == (source_now(1, 0, 80, in_flight=0),)
     read(mind, source_now(1, emitted=90, acked=79, acked_above=3))
-    assert mind.told().sources == (source_now(1, 90, 79, acked_above=3),)
+    assert positions(mind) == (source_now(1, 90, 79, acked_above=3),)
 
 
 def test_a_late_reading_of_a_dead_worker_does_not_hide_the_present_one() -> None:
@@ -415,7 +429,7 @@ def test_a_late_reading_of_a_dead_worker_does_not_hide_the_present_one() -> None
     mind.dies(after_s=1.0)
     read(mind, source_now(1, 90, 85))
     mind.tell(e.SourcesRead(slot(0), first, (source_now(1, 100, 80),)))
-    assert mind.told().sources == (source_now(1, 90, 85),)
+    assert positions(mind) == (source_now(1, 90, 85),)
 
 
 def test_an_older_word_that_comes_later_takes_no_position_back() -> None:
@@ -423,7 +437,7 @@ def test_an_older_word_that_comes_later_takes_no_position_back() -> None:
     mind = begun(thread(1, 0, "source"))
     read(mind, source_now(1, emitted=36, acked=0))
     read(mind, source_now(1, emitted=35, acked=0))
-    assert mind.told().sources == (source_now(1, 36, 0),)
+    assert positions(mind) == (source_now(1, 36, 0),)
 
 
 def test_a_source_that_stops_is_reported_at_once() -> None:

@@ -16,7 +16,7 @@ import pytest
 from analysis_made import IDLE, START_NS, VM1, block, line_topology, window_of
 from msgspec.structs import replace
 
-from headgate.controller.analyze.health import BEHIND_S, HealthWatch
+from headgate.controller.analyze.health import BEHIND_S, HealthWatch, Waiting
 from headgate.controller.analyze.stability import stability
 from headgate.controller.knowledge.diagnoses import Health
 from headgate.controller.knowledge.measured_window import (
@@ -117,7 +117,9 @@ class Flow:
             window, queue = self.window(float(now_s))
             rows = int(window.progress.offered[-1] - window.progress.acked[-1])
             found.append(
-                watch.look(window, stability(window, now_s + 1.0), rows, queued=queue if self.keeps else None)
+                watch.look(
+                    window, stability(window, now_s + 1.0), Waiting(rows, queue if self.keeps else None)
+                )
             )
         return found
 
@@ -198,7 +200,7 @@ def test_a_controller_that_begins_anew_knows_since_when_rows_wait_by_what_was_du
     at = (-1.0, -0.5, 0.0)
     positions = tuple(came(now_s + ago) for ago in at)
     window = window_of(ProgressSeries(at, positions, (done,) * 3, (done,) * 3), offered_tps=1.0)
-    found = HealthWatch().look(window, stability(window, 100.0), 1060, lambda ago: came(now_s - ago))
+    found = HealthWatch().look(window, stability(window, 100.0), Waiting(1060), lambda ago: came(now_s - ago))
     assert found.backlog_s == pytest.approx(70.0, abs=1.0)
 
 
@@ -222,7 +224,7 @@ def test_what_was_done_since_a_source_was_heard_is_no_backlog() -> None:
     offered = tuple(100 * (now_s := 50.0 + ago) for ago in at)
     done = tuple(100 * (50.0 + ago - 0.65) for ago in at)
     window = window_of(ProgressSeries(at, offered, done, done), offered_tps=100.0, acked_tps=100.0)
-    found = HealthWatch().look(window, stability(window, now_s), 5, age_s=0.6)
+    found = HealthWatch().look(window, stability(window, now_s), Waiting(5, age_s=0.6))
     assert (found.verdict, found.backlog_rows) == ("stable", 5) and found.backlog_s == pytest.approx(0.05)
-    late = HealthWatch().look(window, stability(window, now_s), 65)
+    late = HealthWatch().look(window, stability(window, now_s), Waiting(65))
     assert late.backlog_s == pytest.approx(0.65), "silent sources: their rows may wait"

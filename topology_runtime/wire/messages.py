@@ -392,7 +392,8 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     """A source partition: positions `emitted` = highest read + 1, `acked` = all below are done,
     `acked_above` = done ones above that, `in_flight` = rows not yet acked, `replayed` = rows sent again. Of a source
     whose rows are taken as they come, when it was looked at (`seen_ns`, UTC): `arrived` = positions taken so far,
-    read or not; `oldest_ns` = when the first one that is not read yet came (UTC; 0: all are read)."""
+    read or not; `oldest_ns` = when the first one that is not read yet came (UTC; 0: all are read). `age_ms`: for how
+    long its agent has known it."""
 
     task: str
     partition: int
@@ -410,6 +411,7 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     rests: int = (
         0  # number of the step of the end (`EndOfInput`) that it has done; negative: rows were lost in it
     )
+    age_ms: int = 0
 
 
 class VmHeard(msgspec.Struct, frozen=True, array_like=True):
