@@ -137,6 +137,26 @@ def test_an_overload_is_where_it_hurt_and_its_task_is_who_it_was(made: Made, ask
     assert {row["epoch"] for row in grows} == growing
 
 
+def test_a_load_is_a_part_of_what_saturates_of_the_plan_in_force_only(made: Made, ask: Ask) -> None:
+    """What only reserves has none; beyond its peak a task has more than 1, however few threads look busy."""
+    found = ask(
+        "select b.*, b.tuples_in / e.seconds / m.rate_tps as part, s.cpu as planned "
+        "from mart_bottlenecks b "
+        "join (select epoch, count(distinct time) as seconds from samples group by epoch) e on e.epoch = b.epoch "
+        "join (select vm, slot, epoch, avg(predicted_cpu) as cpu from slots group by vm, slot, epoch) s "
+        "on s.vm = b.vm and s.slot = b.slot and s.epoch = b.epoch "
+        "left join (select task, max(rate_tps) as rate_tps from models group by task) m on m.task = b.task"
+    )
+    of_first = {(row["task"], row["vm"], row["slot"]) for row in found if row["epoch"] == 1}
+    assert of_first == {("score", vm, slot) for vm, slot in PLANNED if (vm, slot) != EMPTY}
+    fixed = [row for row in found if row["part"] is None]
+    assert fixed and {row["load"] for row in fixed} == {0.0} and any(row["busy_share"] > 0 for row in fixed)
+    for row in found:
+        if row["part"] is not None:
+            assert row["load"] >= row["part"] * 0.9 and row["load"] >= (row["planned"] - 0.2) / 0.9
+            assert row["load"] <= max(row["part"] * 1.2, row["planned"] / 0.8)
+
+
 def test_a_thread_with_three_times_the_rows_is_named(made: Made, ask: Ask) -> None:
     found = ask(
         "select epoch, thread, skew, threads from mart_skew where task = 'score' order by epoch, skew desc"
