@@ -1,5 +1,5 @@
-"""Links between VMs that are cut, one way or both, or slow. Each VM is a network namespace; what goes from one to another
-passes a cable of their own. What is cut is planned around, what is slow is named, and no row is lost or unaccounted."""
+"""Links between VMs that are cut, one way or both, or slow. Each VM is a network namespace, and each two have a cable
+of their own. What is cut is planned around, what is slow is named, and no row is lost or unaccounted."""
 
 from __future__ import annotations
 
@@ -38,13 +38,15 @@ def work(row):
 
 
 class Cabled:
-    """A controller (host 0) and VMs of one slot, each pair with a cable between them: 10.7.A.B is who is B, seen by A."""
+    """A controller (host 0) and VMs of one slot, each two with a cable between them."""
 
     def __init__(self, folder: Path, vms: int, stack: ExitStack) -> None:
         self.folder, self.vms = folder, vms
         self.hosts: list[int] = []
         for _ in range(vms + 1):
-            process = subprocess.Popen([*DIES, "unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [*DIES, "unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL
+            )
             stack.callback(process.wait, 10)
             stack.callback(process.kill)
             self.hosts.append(process.pid)

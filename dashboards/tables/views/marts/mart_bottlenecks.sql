@@ -65,12 +65,17 @@ groups as (
   left join slots f on f.run = b.run and f.vm = b.vm and f.slot = b.slot and f.time = b.time
   group by b.run, b.epoch, b.task, b.vm, b.slot
 ),
+kept as (
+  select distinct g.run, g.epoch
+  from groups g
+  join planned p on p.run = g.run and p.epoch = g.epoch and p.task = g.task and p.vm = g.vm and p.slot = g.slot
+),
 those as (
   select g.*, coalesce(p.threads, m.threads) as many
   from groups g
   join members m on m.run = g.run and m.epoch = g.epoch and m.task = g.task and m.vm = g.vm and m.slot = g.slot
   left join planned p on p.run = g.run and p.epoch = g.epoch and p.task = g.task and p.vm = g.vm and p.slot = g.slot
-  left join (select distinct run, epoch from planned) k on k.run = g.run and k.epoch = g.epoch
+  left join kept k on k.run = g.run and k.epoch = g.epoch
   where g.tuples_in > 0 and (p.threads is not null or k.run is null)
 ),
 around as (
