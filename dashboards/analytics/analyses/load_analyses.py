@@ -362,7 +362,9 @@ def _load(
     part = float(of["taken_tps"]) / (able[of["run"], task, most] * most)
     here = [one for one in groups if (one["vm"], one["slot"]) == (of["vm"], of["slot"])]
     fixed = sum(reserved.get(one["task"], 0.0) * round(one["threads"]) for one in here)
-    predicted = over((sums.get("cpu_sum") or 0.0) - (sums.get("cpu_residual") or 0.0), sums.get("cpu_n")) or 0.0
+    predicted = (
+        over((sums.get("cpu_sum") or 0.0) - (sums.get("cpu_residual") or 0.0), sums.get("cpu_n")) or 0.0
+    )
     return max(part, (predicted - fixed) / (1 - fixed) if fixed < 1 else 0.0)
 
 
