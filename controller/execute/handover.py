@@ -48,7 +48,7 @@ def _settle(turn: Turn) -> bool:
         known = k.counts.source(gap.task, gap.partition)
         one = known.apart.setdefault(gap.thread, Apart(gap.emitted, gap.acked, gap.acked))
         reader = _reader(k, gap)
-        orphan = gap.thread not in there and (reader is None or not runs(k, reader))
+        orphan = gap.thread not in there and (reader is None or not _may_read(k, reader))
         orphan = orphan and not _taken_as_it_came(k, gap)
         if not one.open or orphan:
             if orphan:
@@ -77,6 +77,13 @@ def _forget_settled(k: Knowledge) -> None:
     for known in k.counts.sources.values():
         for thread in [n for n, one in known.apart.items() if not one.open and n not in kept]:
             del known.apart[thread]
+
+
+def _may_read(k: Knowledge, reader: ThreadSpec) -> bool:
+    """Does it read, or was it told where to begin?"""
+    place = reader.task, reader.partition
+    starts = k.desired.starts if k.desired is not None else ()
+    return runs(k, reader) or any((one.task, one.partition) == place and one.thread < 0 for one in starts)
 
 
 def _may_stand_in(k: Knowledge) -> bool:

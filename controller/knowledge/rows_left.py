@@ -1,12 +1,14 @@
 """What a run has read and not done when it ends: rows that are *left*, and rows that are *lost*. Pure.
 
 Left: in the ledger of its source, or behind where its source would read on. Who resumes the run reads it again.
-Lost: its source has read on and no ledger knows it, so nobody would ever send it again. That is a bug of ours.
+Lost: its source has read on and no ledger knows it, so nobody would ever send it again. That is a bug of ours, and never
+what was not heard in time: only what the thread that reads says itself is looked at. What others left open is journaled.
 """
 
 from __future__ import annotations
 
 from headgate.controller.knowledge.knowledge import Knowledge
+from headgate.topology_runtime.wire.messages import SourceStatus
 
 
 def lost_of(k: Knowledge) -> int:
@@ -15,11 +17,21 @@ def lost_of(k: Knowledge) -> int:
         return k.ending.lost
     lost = 0
     for place, known in k.counts.sources.items():
-        present = [now for now in k.members.sources.values() if (now.task, now.partition) == place]
-        if present:
-            to_read_again = known.emitted - max(now.emitted for now in present)
-            lost += max(0, known.emitted - known.done - to_read_again - sum(now.in_flight for now in present))
+        for now in k.members.sources.values():
+            if (now.task, now.partition) == place and _reads(k, now) and now.thread not in known.apart:
+                done = max(known.main_done, now.acked + now.acked_above)
+                lost += max(0, min(now.emitted, known.emitted) - done - now.in_flight)
     return lost
+
+
+def _reads(k: Knowledge, now: SourceStatus) -> bool:
+    rollout = k.durable.rollout
+    thread = rollout.by_number.get(now.thread) if rollout is not None else None
+    return (
+        thread is not None
+        and (thread.task, thread.partition) == (now.task, now.partition)
+        and not thread.leaving
+    )
 
 
 def left_of(k: Knowledge) -> int:

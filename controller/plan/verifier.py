@@ -136,8 +136,7 @@ def _wrong_prediction(plan: Plan, topology: Topology, models: Mapping[str, Model
     if limit is not None and load.tasks[limit.task] in unknown_tasks(topology, models):
         supported = UNLIMITED_TPS
     if not _close(found.rate_tps, supported):
-        most = significant(supported, 6)
-        yield f"predicted are {significant(found.rate_tps, 6)} rows/s, the placement supports {most}"
+        yield f"predicted are {_rows(found.rate_tps)} rows/s, the placement supports {_rows(supported)}"
     said = {(use.vm, use.slot): use for use in found.slots}
     for use in slot_uses(load, load.in_order(found.shares), found.at_rate_tps):
         there = said.pop((use.vm, use.slot), None)
@@ -155,9 +154,14 @@ def _worse(plan: Plan, old: Plan, overdraft: float) -> Iterator[str]:
     needed = min(plan.rate_tps / overdraft, old.prediction.rate_tps)
     if plan.prediction.rate_tps < needed * (1 - TOLERANCE):
         yield (
-            f"supports {significant(plan.prediction.rate_tps, 6)} rows/s of {significant(plan.rate_tps, 6)}, "
-            f"the plan it replaces {significant(old.prediction.rate_tps, 6)}"
+            f"supports {_rows(plan.prediction.rate_tps)} rows/s of {significant(plan.rate_tps, 6)}, "
+            f"the plan it replaces {_rows(old.prediction.rate_tps)}"
         )
+
+
+def _rows(rate_tps: float) -> str:
+    """In words; of tasks that nothing is known of there is no number."""
+    return significant(rate_tps, 6) if rate_tps < UNLIMITED_TPS else "unknown"
 
 
 def _close(one: float, other: float) -> bool:

@@ -24,6 +24,7 @@ REASONS = {
     "rate_changed": "because the rate changed",
     "over_provisioned": "because it had more slots than it needed",
     "overloaded": "because it was overloaded",
+    "link_cut": "because two VMs did not reach each other",
     "latency_violated": "because rows took too long",
     "vm_loaded": "because a VM was loaded",
     "traffic_saved": "to save traffic between VMs",

@@ -15,10 +15,13 @@ from headgate.topology_runtime.wire.output_messages import (
     DROPPED,
     NS,
     LineBudget,
+    OutputLine,
     line_words,
+    lines_in,
     more,
     stands_for,
 )
+from headgate.topology_runtime.wording import utc_iso
 
 Line = Mapping[str, Any]
 LINES_A_SECOND, CHARS_A_SECOND, AT_ONCE_S = 50, 16 * 1024, 4  # on the console of `up`
@@ -32,6 +35,24 @@ def lines_of(trace: Path) -> Iterator[Line]:
                 yield from (json.loads(row) for row in file if row.endswith(b"\n"))
     except (OSError, EOFError, ValueError) as error:
         raise InvalidInput(f"cannot read what tasks printed in trace {trace}", cause=str(error)) from error
+
+
+def lines_of_slots(state: Path) -> list[Line]:
+    """By the logs of slots in the state of a run, which is kept where it failed: it may have ended before they were
+    passed on."""
+    found: list[tuple[str, OutputLine]] = []
+    for log in sorted(state.glob("agents/*/logs/worker-*.log")):
+        vm, slot = log.parents[1].name, log.stem.removeprefix("worker-")
+        if slot.isdecimal():
+            at_ns = log.stat().st_mtime_ns
+            rows = log.read_bytes().splitlines()
+            found += [(vm, line) for row in rows for line in lines_in(row, int(slot), at_ns)]
+    found.sort(key=lambda one: one[1].time_ns)
+    return [
+        {"number": number, "time": utc_iso(line.time_ns), "vm": vm, "slot": line.slot, "task": line.task or None,
+         "thread": line.thread, "level": line.level, "text": line.text}
+        for number, (vm, line) in enumerate(found, 1)
+    ]  # fmt: skip
 
 
 class ConsoleLines:

@@ -138,6 +138,7 @@ task | string |  | task
 kind | string |  | source, map, hold, …; sink where nothing follows and nothing else is said
 code | string |  | what runs
 static | boolean |  | its size is fixed
+static_cpu | double | slots | CPU that each thread of such a task reserves; null where it takes more by rows too
 weight | double | rows/row | rows that it takes in per row of each source, by the selectivities of the edges
 is_source | boolean |  | nothing leads to it
 is_sink | boolean |  | nothing follows it""",

@@ -8,12 +8,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import click
 
 from headgate.dashboards.runs.connection import asked, contact_of, controller_option
-from headgate.dashboards.runs.task_lines import Line, lines_of
+from headgate.dashboards.runs.run_places import RUNS
+from headgate.dashboards.runs.task_lines import Line, lines_of, lines_of_slots
 from headgate.dashboards.terminal.history_commands import newest_trace
 from headgate.topology_runtime.commands.output import FILE, Format, emit, emit_line, format_options
 from headgate.topology_runtime.errors import InvalidInput, Unreachable, UsageError
@@ -158,7 +160,10 @@ def _past(trace: Path, who: str, since: str | None, last: int) -> Iterable[Line]
 
 
 def _matching(trace: Path, who: str) -> Iterator[Line]:
-    return (line for line in lines_of(trace) if is_of(line, who))
+    there = lines_of(trace)
+    first = next(there, None)
+    lines = chain((first,), there) if first is not None else lines_of_slots(RUNS / trace.name)
+    return (line for line in lines if is_of(line, who))
 
 
 # ── ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -366,8 +366,8 @@ class Session:
             return
         if event["kind"] == "dead_letter":
             self._letters += 1
-            if self._letters > LETTERS_SHOWN:
-                return  # the picture counts them
+            if self._letters > LETTERS_SHOWN or not self.settings.quiet_tasks:
+                return  # the picture counts them; its thread says it too, with the traceback
         self.screen.say(self.stamped(event["text"]))
 
     def stamped(self, text: str) -> str:

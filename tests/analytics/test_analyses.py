@@ -365,7 +365,21 @@ RUN = "flow/one"
 
 def asked(folder: Path) -> AnalysisInput:
     run = TraceRun(
-        place(str(folder)), "flow", "one", None, False, 0, {}, ("source",), (), {}, {}, {"vm1": 0.5}, {}, {}
+        place(str(folder)),
+        "flow",
+        "one",
+        None,
+        False,
+        0,
+        {},
+        ("source",),
+        (),
+        {},
+        {},
+        {"vm1": 0.5},
+        {},
+        {},
+        {},
     )
     presence = {
         "run": [RUN] * 2,

@@ -102,3 +102,19 @@ def test_counts_go_on_from_an_earlier_life() -> None:
     assert (later.emitted, later.done, later.replayed) == (100, 95, 9 + (100 - 90))
     assert later.latency["sink", "source"][:2] == [1, 2]
     assert later.planning_s == {1: 0.25}
+
+
+def test_who_reads_next_begins_where_a_lost_thread_left_something_open() -> None:
+    """`main` is where the next reader of the partition is to begin."""
+    counts = RunCounts()
+    known = counts.source("source", 0)
+    known.hear(source(100, 60, above=10))
+    known.part(0)
+    known.hear(source(130, 120, above=5, thread=1))
+    assert (known.main, known.acked, known.done) == (120, 60, 95)
+    known.fall_back(0)
+    assert (known.main, known.acked, known.done) == (60, 60, 70) and not known.apart
+    known.hear(source(200, 200, thread=2))
+    known.part(2)
+    known.fall_back(2)
+    assert known.main == 200, "it had nothing open"

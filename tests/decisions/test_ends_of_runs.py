@@ -61,6 +61,22 @@ def test_rows_in_no_ledger_are_lost_not_left() -> None:
     assert (tuples["lost"], tuples["left"]) == (7, tuples["emitted"] - tuples["acked"] - 7)
 
 
+def test_what_a_leaver_had_open_is_left_and_never_lost_where_it_is_not_heard_just_then() -> None:
+    """Its worker begins anew as the time to drain is over; without any fault this was told to be thousands lost."""
+    world = stuck()
+    source, counts = world.source_thread(), world.loop.knowledge.counts
+    known = counts.source("source", 0)
+    before = known.emitted
+    assert known.emitted > known.done
+    known.part(99)  # another thread has them, and says nothing now
+    world.vms[source.slot.vm].sources[source.thread].acked = before
+    world.run(1)
+    world.do(t.Stopping("again"))
+    world.run(1)
+    tuples = tuples_of(world)
+    assert tuples["lost"] == 0 < tuples["left"] == tuples["emitted"] - tuples["acked"]
+
+
 def test_a_run_that_stands_still_ends_after_half_a_minute_and_says_what_is_left() -> None:
     world = stuck()
     assert 25 < seconds_until_it_ends(world, 60) < 40

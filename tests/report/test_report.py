@@ -127,7 +127,7 @@ def test_every_reason_for_a_plan_has_words() -> None:
         "unknown",
         "frozen",
         "drift",
-        "link_cut",
+        "link_slow",
     }  # no plan follows from these
     assert set(REASONS) == reasons
 

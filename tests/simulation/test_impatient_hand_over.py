@@ -77,3 +77,30 @@ def test_a_leaver_that_is_lost_with_its_vm_is_read_again_at_once(controller_too:
         world.clock.run_until(world.now_ns + 100 * MS)
         world.controller.kill("kill -9")
     finish(world)
+
+
+def gone(world: SimWorld, old: SimSource) -> bool:
+    rollout = world.controller.loop.knowledge.durable.rollout
+    return rollout is not None and old.desired.thread not in rollout.by_number
+
+
+def reader_of(world: SimWorld) -> SimSource:
+    """Who is to stay."""
+    rollout = world.controller.loop.knowledge.durable.rollout
+    assert rollout is not None
+    staying = {thread.thread for thread in rollout.threads if not thread.leaving}
+    return next(thread for thread in sources(world) if thread.desired.thread in staying)
+
+
+def test_a_leaver_that_is_lost_as_its_successor_begins_anew_is_read_again() -> None:
+    """The successor has been told where to begin, and not said yet that it has: it begins behind what was open."""
+    world, old = handed_over()
+    old.worker.agent.lose()
+    lost_s = until(world, lambda: gone(world, old))
+    world, old = handed_over()
+    reader = reader_of(world)
+    old.worker.agent.lose()
+    world.clock.run_until(world.now_ns + int((lost_s - 0.04) * S))
+    reader.worker.kill("kill -9")
+    until(world, lambda: gone(world, old))
+    finish(world)

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -73,20 +74,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(tmp_path_factory.mktemp("truths") / "traces")
 
 
-@pytest.fixture
-def ask(made: Made) -> Callable[[str], list[dict[str, Any]]]:
+def asked(folder: Path, query: str) -> list[dict[str, Any]]:
     from headgate.dashboards.tables.duckdb_tables import connected
     from headgate.dashboards.tables.sql_queries import answer
 
-    def asked(query: str) -> list[dict[str, Any]]:
-        runs, left = trace_files.found(str(made.folder))
-        connection = connected(runs, left, needed(query))
-        names, batches = answer(connection, query)
-        found = [dict(zip(names, map(plain, line), strict=True)) for line in lines_of(batches)]
-        connection.close()
-        return found
+    runs, left = trace_files.found(str(folder))
+    connection = connected(runs, left, needed(query))
+    names, batches = answer(connection, query)
+    found = [dict(zip(names, map(plain, line), strict=True)) for line in lines_of(batches)]
+    connection.close()
+    return found
 
-    return asked
+
+@pytest.fixture
+def ask(made: Made) -> Callable[[str], list[dict[str, Any]]]:
+    return partial(asked, made.folder)
 
 
 Ask = Callable[[str], list[dict[str, Any]]]
@@ -135,6 +137,46 @@ def test_an_overload_is_where_it_hurt_and_its_task_is_who_it_was(made: Made, ask
     assert worst["epoch"] in growing and worst["bottleneck"] == "score" and worst["fell_behind"] > 0
     grows = ask("select distinct epoch from mart_bottlenecks where rank = 1 and grows")
     assert {row["epoch"] for row in grows} == growing
+
+
+LOADS = """
+select b.*, b.tuples_in / e.seconds / m.rate_tps as part, s.cpu as planned
+from mart_bottlenecks b
+join (select epoch, vm, slot, task, count(distinct time) as seconds from samples group by epoch, vm, slot, task) e
+  on e.epoch = b.epoch and e.vm = b.vm and e.slot = b.slot and e.task = b.task
+join (select vm, slot, epoch, avg(predicted_cpu) as cpu from slots group by vm, slot, epoch) s
+  on s.vm = b.vm and s.slot = b.slot and s.epoch = b.epoch
+left join (select task, max(rate_tps) as rate_tps from models group by task) m on m.task = b.task
+"""
+
+
+def test_a_load_is_a_part_of_what_saturates(ask: Ask) -> None:
+    """What only reserves has none, however busy it is."""
+    found = ask(LOADS)
+    fixed = [row for row in found if row["part"] is None]
+    assert fixed and {row["load"] for row in fixed} == {0.0}
+    assert any((row["busy_share"] or row["cpu_share"]) > 0 for row in fixed)
+    others = [row for row in found if row["part"] is not None]
+    assert others
+    for row in others:
+        place = row["epoch"], row["vm"], row["slot"]
+        here = [one for one in fixed if (one["epoch"], one["vm"], one["slot"]) == place]
+        reserved = 0.1 * sum(one["threads"] for one in here)
+        most = max(row["part"], (row["planned"] - reserved) / (1 - reserved))
+        assert row["load"] == pytest.approx(most, rel=0.1), row
+
+
+def test_only_threads_of_the_plan_in_force_are_bottlenecks(made: Made, tmp_path: Path) -> None:
+    """Those that leave are sampled for a while under the new plan's number."""
+    shutil.copytree(made.folder, tmp_path / "traces")
+    there = asked(tmp_path / "traces", "select distinct epoch, task, vm, slot from mart_bottlenecks")
+    kept = next(row for row in there if row["epoch"] == 1 and row["task"] == "score")
+    placement = [{"vm": kept["vm"], "slot": kept["slot"], "threads": {"score": 1}}]
+    line = {"time": "2027-01-15T08:00:00Z", "plan": {"id": "1-1", "placement": placement}}
+    (tmp_path / "traces" / "made" / "run-1" / "plans.jsonl").write_text(json.dumps(line) + "\n")
+    found = asked(tmp_path / "traces", "select distinct epoch, task, vm, slot from mart_bottlenecks")
+    assert [row for row in found if row["epoch"] == 1] == [kept]
+    assert len([row for row in found if row["epoch"] == 2]) == len([r for r in there if r["epoch"] == 2]) > 1
 
 
 def test_a_thread_with_three_times_the_rows_is_named(made: Made, ask: Ask) -> None:

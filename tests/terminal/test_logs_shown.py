@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from headgate.dashboards.runs.task_lines import ConsoleLines
 from headgate.dashboards.terminal.logs_command import logs
 from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.wire.output_messages import SaidLine, record
 
 NS = 1_000_000_000
 
@@ -65,6 +66,18 @@ def test_as_data_a_line_is_as_it_was_said(trace: Path) -> None:
     document = json.loads(run("--trace", str(trace), "-o", "json").stdout)
     assert document["schema"] == "headgate/logs/v1" and document["run"] == "run"
     assert document["lines"][2] == line(8, "low \x1b[2J", level="warning")
+
+
+def test_a_run_that_failed_before_its_lines_were_passed_on_has_those_of_its_slots(trace: Path) -> None:
+    for file in trace.glob("output*"):
+        file.unlink()
+    assert shown("--trace", str(trace)) == []
+    logs = Path(".headgate") / trace.name / "agents" / "vm2" / "logs"
+    logs.mkdir(parents=True)
+    said = record(SaidLine(1_767_225_600_000_000_000, "parse", 3, "err", "no database"))
+    (logs / "worker-1.log").write_bytes(b"from C\n" + said)
+    assert sorted(shown("--trace", str(trace))) == ["parse/3 | no database", "vm2/1 | from C"]
+    assert shown("parse", "--trace", str(trace)) == ["parse/3 | no database"]
 
 
 def test_what_is_wrong_is_said(trace: Path) -> None:

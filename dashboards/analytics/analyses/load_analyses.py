@@ -285,9 +285,12 @@ def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
     return [built(StepSlot, row.asDict()) for row in rows]
 
 
-# ── The threads of each epoch that are nearest to their limit: task, slot, and how their queue grows ───
+# ── The threads of each epoch that saturate first: task, slot, and how their queue grows ───
 #
-# A queue that grows comes first. What does nothing, and has nothing waiting, limits nothing, however full its slot is.
+# A load is the present rate as a part of the one at which they saturate: of what the run's model lets them do, or of
+# the slot's CPU as the models predict it, less what tasks of fixed size reserve. Where there is no model, the share of
+# the time that they are busy, or of the slot's CPU. A queue that grows comes first. What does nothing, and has nothing
+# waiting, limits nothing, however full its slot is.
 
 RANKS = 3
 GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
@@ -297,15 +300,20 @@ LEAST_WINDOW_SHARE = 0.2  # of an epoch's windows: a group that was there for le
 
 def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
     slots = {
-        (row["run"], row["epoch"], row["vm"], row["slot"]): over(row["cpu_means"], row["cpu_windows"])
+        (row["run"], row["epoch"], row["vm"], row["slot"]): row
         for row in asked.sums("slot_sums", "run", "epoch", "vm", "slot")
     }
+    able = _able(asked, even=True)
     found: list[BottleneckAnswer] = []
     rows = asked.sums("groups", "run", "epoch", "task", "vm", "slot")
     for (run, epoch), mine in groupby(rows, key=lambda row: (row["run"], row["epoch"])):
-        groups = [
-            _group(row, slots.get((run, epoch, row["vm"], row["slot"])), asked.window_s) for row in mine
-        ]
+        reserved, groups = asked.runs[run].reserved, []
+        for row in mine:
+            slot = slots.get((run, epoch, row["vm"], row["slot"])) or {}
+            cpu_share = over(slot.get("cpu_means", 0.0), slot.get("cpu_windows", 0))
+            groups.append(_group(row, cpu_share, asked.window_s) | {"slot_sums": slot})
+        for group in groups:
+            group["load"] = _load(group, groups, able, reserved)
         most = max(group["windows"] for group in groups)
         there = [
             group
@@ -336,9 +344,28 @@ def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[
         "queue_mean": row["queue"] / row["n"] * threads,
         "queue_growth_tps": growth_tps,
         "cpu_share": cpu_share,
-        "load": max(busy_share or 0.0, cpu_share or 0.0),
         "grows": growth_tps is not None and growth_tps > max(LEAST_GROWTH_TPS, limit),
     }
+
+
+def _load(
+    of: dict[str, Any], groups: Sequence[dict[str, Any]], able: Able, reserved: dict[str, float]
+) -> float:
+    """How near to saturation; 0 of what only reserves."""
+    task, sums, many = of["task"], of["slot_sums"], max(1, round(of["threads"]))
+    if task in reserved:
+        return 0.0
+    known = [n for run, name, n in able if (run, name) == (of["run"], task) and n <= many]
+    if not known:
+        return max(of["busy_share"] or 0.0, of["cpu_share"] or 0.0)
+    most = max(known)
+    part = float(of["taken_tps"]) / (able[of["run"], task, most] * most)
+    here = [one for one in groups if (one["vm"], one["slot"]) == (of["vm"], of["slot"])]
+    fixed = sum(reserved.get(one["task"], 0.0) * round(one["threads"]) for one in here)
+    predicted = (
+        over((sums.get("cpu_sum") or 0.0) - (sums.get("cpu_residual") or 0.0), sums.get("cpu_n")) or 0.0
+    )
+    return max(part, (predicted - fixed) / (1 - fixed) if fixed < 1 else 0.0)
 
 
 def _row(run: str, epoch: int, rank: int, of: dict[str, Any]) -> BottleneckAnswer:
@@ -390,12 +417,12 @@ def _of_task(rows: Sequence[Mapping[str, Any]], able: Able) -> list[SkewedThread
     ]  # fmt: skip
 
 
-def _able(asked: AnalysisInput) -> Able:
-    """What one of q threads in a slot can do by the run's models."""
+def _able(asked: AnalysisInput, even: bool = False) -> Able:
+    """What one of q threads in a slot can do by the run's models. even: of runs too where each gets as many rows."""
     return {
         (run.key, str(model["task"]), int(point["threads"])): float(point["rate_tps"]) / int(point["threads"])
         for run in asked.runs.values()
-        if not run.even
+        if even or not run.even
         for model in run.models
         for point in _every(model)
     }

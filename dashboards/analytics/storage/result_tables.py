@@ -314,7 +314,8 @@ class LatencyEpoch(msgspec.Struct, frozen=True):
 class BottleneckAnswer(msgspec.Struct, frozen=True):
     """The groups of threads (task in slot) of an epoch that are nearest to their limit; rank 1 first: those whose
     queue grows (by over 2 % of what they take in, or 0.5 s of it in the whole epoch), then by `load`:
-    the higher of busy_share and cpu_share."""
+    the present rate as a part of the one at which they saturate, by the run's models (without any: the higher of
+    busy_share and cpu_share)."""
 
     run: str
     epoch: int

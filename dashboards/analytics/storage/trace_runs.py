@@ -23,7 +23,8 @@ DEEPEST = 2  # traces/<topology>/<run>
 @dataclass(frozen=True)
 class TraceRun:
     """One run. `weights`: rows that a task takes in per row of a source; `cores`, `memory_bytes`, `usd`
-    by VM, of one slot and of an hour; what is not known is absent. even: each thread of a task gets as many rows as any
+    by VM, of one slot and of an hour; what is not known is absent. reserved: CPU of a slot, by each thread of a task of
+    fixed size. even: each thread of a task gets as many rows as any
     other (routing shuffle)."""
 
     place: DataPlace
@@ -39,6 +40,7 @@ class TraceRun:
     memory_bytes: dict[str, float]
     usd: dict[str, float]
     slots: dict[str, int]
+    reserved: dict[str, float]
     spare: dict[str, Any]
 
     @property
@@ -140,8 +142,21 @@ def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
         memory_bytes=of("slot_memory_bytes"),
         usd=of("usd_per_hour"),
         slots={vm: int(data.get("slots", 0)) for vm, data in vms.items()},
+        reserved={
+            str(task["name"]): each
+            for task in topology.get("tasks") or []
+            if (each := reserved_of(task)) is not None
+        },
         spare=spare,
     )
+
+
+def reserved_of(task: dict[str, Any]) -> float | None:
+    """What each thread of a task of fixed size reserves of a slot's CPU; None of others."""
+    static = task.get("static")
+    if not static or static.get("cpu_per_tps"):
+        return None
+    return float(static.get("cpu", 0.0)) / max(1, int(static.get("threads", 1)))
 
 
 def weights_of(topology: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, float]]:

@@ -15,6 +15,7 @@ from headgate.controller.knowledge.journal_records import (
     StandIn,
     StateLost,
 )
+from headgate.controller.knowledge.rows_left import lost_of
 from headgate.controller.knowledge.run_tallies import Tallies
 from headgate.lab.simulation.virtual_time import MS, S
 from headgate.topology_runtime.wire import messages as m
@@ -169,6 +170,9 @@ class Checks:
         rollout = self.durable.rollout
         leaving = frozenset(t.thread for t in rollout.leaving) if rollout is not None else frozenset()
         account.check(leaving, self._restart_at(), self.durable.apart)
+        controller = self.world.controller
+        lost = lost_of(controller.loop.knowledge) if controller.alive else 0
+        assert not lost, f"{lost} rows would be told to be lost if the run ended now"
 
     def _restart_at(self) -> dict[Partition, int]:
         controller = self.world.controller

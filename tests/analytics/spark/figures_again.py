@@ -167,7 +167,13 @@ class RunFiles:
         found: dict[int, list[Row]] = defaultdict(list)
         for (epoch, vm, slot, task), parts in groups.items():
             found[epoch].append(self._group(task, vm, slot, parts, mean(cpu.get((epoch, vm, slot), []))))
+        planned: dict[Any, float | None] = {
+            key: mean(row["predicted_cpu"] for row in rows)
+            for key, rows in grouped(self.slots, lambda r: (r["epoch"], r["vm"], r["slot"])).items()
+        }
         for epoch, rows in found.items():
+            for row in rows:
+                row["load"] = self._load(row, rows, planned.get((epoch, row["vm"], row["slot"])) or 0.0)
             most = max(row["windows"] for row in rows)
             rows = [r for r in rows if r["windows"] >= 0.2 * most and (r["taken_tps"] > 0 or r["grows"])]
             order = sorted(
@@ -194,6 +200,25 @@ class RunFiles:
             "cpu_s": total["cpu_s"], "windows": len(parts), "load": max(busy, cpu or 0.0),
             "grows": growth is not None and growth > limit and growth > 1e-6,  # below: what rounding makes
         }  # fmt: skip
+
+    def _load(self, of: Row, groups: list[Row], planned: float) -> float:
+        """Of the rate at which it saturates; tasks of fixed size reserve and have none."""
+        fixed = {
+            task["name"]: task["static"]["cpu"] / task["static"]["threads"]
+            for task in self.head["topology"]["tasks"]
+            if "static" in task
+        }
+        if of["task"] in fixed:
+            return 0.0
+        points = [p for model in self.head["models"] if model["task"] == of["task"] for p in model["points"]]
+        if not points:
+            return float(of["load"])
+        peak = np.interp(
+            max(1, round(of["threads"])), [p["threads"] for p in points], [p["rate_tps"] for p in points]
+        )
+        here = [one for one in groups if (one["vm"], one["slot"]) == (of["vm"], of["slot"])]
+        reserved = sum(fixed.get(one["task"], 0.0) * round(one["threads"]) for one in here)
+        return float(max(of["taken_tps"] / peak, (planned - reserved) / (1 - reserved)))
 
     def tasks(self) -> dict[tuple[int, str], Row]:
         """(epoch, task) → what it did."""

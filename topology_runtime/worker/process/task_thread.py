@@ -28,7 +28,7 @@ from headgate.topology_runtime.latency.latency_buckets import bucket_of
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.containment import explained
 from headgate.topology_runtime.platform.disk import DiskTroubles
-from headgate.topology_runtime.wire.dead_letter_messages import SentAgain
+from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION, SentAgain
 from headgate.topology_runtime.wire.messages import (
     NS,
     DeadLetter,
@@ -224,7 +224,10 @@ class TaskThread(threading.Thread):
         """The first ones are said, with their tracebacks; all are kept."""
         if self._letters_said < LETTERS_SAID and (speaker := self.speaker) is not None:
             self._letters_said += 1
-            for line in (f"a row became a dead letter: {letter.error}", *letter.traceback.splitlines()):
+            what = (
+                "a key" if letter.partition >= END_PARTITION else f"row {letter.position} of {letter.source}"
+            )
+            for line in (f"{what} became a dead letter: {letter.error}", *letter.traceback.splitlines()):
                 self.host.output.say(speaker, "error", line)
         self.host.letters(letter)
 

@@ -1,4 +1,4 @@
--- The threads of a task in a slot, in an epoch, nearest to their limit first: those whose queue grows, then by load.
+-- Threads of a plan in force, by task and slot, nearest to saturation first: those whose queue grows, then by load.
 --
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan that was in force
@@ -11,7 +11,7 @@
 -- busy_share | double |  | share of the threads' time in the task's logic (not of a source)
 -- cpu_share | double | slots | CPU of the whole slot while they were there, as a fraction of it
 -- own_cpu | double | slots | CPU of these threads alone, as a fraction of the slot
--- load | double |  | the higher of busy_share and cpu_share; of those as near (to 0.01) the one with most own_cpu is first
+-- load | double |  | present rate as a part of the one at which they saturate, by models; without one, the higher share
 -- queue_mean | double | rows | rows that waited for all of them, mean
 -- queue_growth_tps | double | rows/s | least-squares slope of it
 -- grows | boolean |  | by over 2 % of what they take in, and by half a second of it in the epoch
@@ -38,6 +38,12 @@ members as (
   from samples
   group by run, epoch, task, vm, slot
 ),
+planned as (
+  select p.run, p.epoch, s.vm, s.slot, s.task, max(s.threads) as threads
+  from fct_plans p
+  join plan_slots s on s.run = p.run and s.plan = p.plan
+  group by p.run, p.epoch, s.vm, s.slot, s.task
+),
 groups as (
   select
     b.run,
@@ -49,6 +55,7 @@ groups as (
     sum(b.busy_s) / nullif(sum(b.thread_s), 0) as busy_share,
     sum(f.cpu * f.window_s) / nullif(sum(case when f.cpu is not null then f.window_s end), 0) as cpu_share,
     sum(b.cpu_s) / nullif(sum(b.window_s), 0) / max(v.slot_cores) as own_cpu,
+    avg(f.predicted_cpu) as predicted_cpu,
     avg(cast(b.queue as double)) as queue_mean,
     regr_slope(cast(b.queue as double), (unix_micros(b.time) - unix_micros(r.begun)) / 1e6) as queue_growth_tps,
     sum(b.window_s) as seconds
@@ -58,15 +65,71 @@ groups as (
   left join slots f on f.run = b.run and f.vm = b.vm and f.slot = b.slot and f.time = b.time
   group by b.run, b.epoch, b.task, b.vm, b.slot
 ),
+kept as (
+  select distinct g.run, g.epoch
+  from groups g
+  join planned p on p.run = g.run and p.epoch = g.epoch and p.task = g.task and p.vm = g.vm and p.slot = g.slot
+),
+those as (
+  select g.*, coalesce(p.threads, m.threads) as many
+  from groups g
+  join members m on m.run = g.run and m.epoch = g.epoch and m.task = g.task and m.vm = g.vm and m.slot = g.slot
+  left join planned p on p.run = g.run and p.epoch = g.epoch and p.task = g.task and p.vm = g.vm and p.slot = g.slot
+  left join kept k on k.run = g.run and k.epoch = g.epoch
+  where g.tuples_in > 0 and (p.threads is not null or k.run is null)
+),
+around as (
+  select
+    g.run,
+    g.task,
+    g.many,
+    max(case when m.threads <= g.many then m.threads end) as below,
+    min(case when m.threads >= g.many then m.threads end) as above
+  from (select distinct run, task, many from those) g
+  join models m on m.run = g.run and m.task = g.task
+  group by g.run, g.task, g.many
+),
+peaks as (
+  select
+    a.run,
+    a.task,
+    a.many,
+    case
+      when h.rate_tps is null then l.rate_tps
+      when l.rate_tps is null then h.rate_tps * a.many / a.above
+      when a.above = a.below then l.rate_tps
+      else l.rate_tps + (h.rate_tps - l.rate_tps) * (a.many - a.below) / (a.above - a.below)
+    end as peak_tps
+  from around a
+  left join models l on l.run = a.run and l.task = a.task and l.threads = a.below
+  left join models h on h.run = a.run and h.task = a.task and h.threads = a.above
+),
+fixed as (
+  select g.run, g.epoch, g.vm, g.slot, sum(g.many * t.static_cpu) as reserved
+  from those g
+  join tasks t on t.run = g.run and t.task = g.task
+  group by g.run, g.epoch, g.vm, g.slot
+),
 judged as (
   select
-    *,
-    greatest(busy_share, cpu_share) as load,
+    g.*,
+    case
+      when t.static_cpu is not null then 0e0
+      when p.peak_tps > 0 then greatest(
+        g.tuples_in / g.seconds / p.peak_tps,
+        coalesce((g.predicted_cpu - coalesce(x.reserved, 0e0)) / nullif(1e0 - coalesce(x.reserved, 0e0), 0e0), 0e0)
+      )
+      else greatest(g.busy_share, g.cpu_share)
+    end as load,
     coalesce(
-      queue_growth_tps * seconds > 0.02 * tuples_in and queue_growth_tps * seconds * seconds > 0.5 * tuples_in, false
+      g.queue_growth_tps * g.seconds > 0.02 * g.tuples_in
+      and g.queue_growth_tps * g.seconds * g.seconds > 0.5 * g.tuples_in,
+      false
     ) as grows
-  from groups
-  where tuples_in > 0
+  from those g
+  left join peaks p on p.run = g.run and p.task = g.task and p.many = g.many
+  left join fixed x on x.run = g.run and x.epoch = g.epoch and x.vm = g.vm and x.slot = g.slot
+  left join tasks t on t.run = g.run and t.task = g.task
 )
 select
   j.run,

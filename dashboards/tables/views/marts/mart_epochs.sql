@@ -16,7 +16,7 @@
 -- max_s | double | s | longest
 -- bottleneck | string |  | task nearest to its limit
 -- bottleneck_slot | string |  | where
--- load | double |  | how near: the higher of its threads' busy share and the CPU of its slot
+-- load | double |  | how near: its rate as a part of the one at which it saturates
 with counted as (
   select
     run,
