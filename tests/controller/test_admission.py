@@ -38,8 +38,10 @@ def hello(
     return m.Hello(vm, boot, slots, cores, memory, "cgroup1", 7)
 
 
-def report(emitted: int = 5, acked: int = 3, in_flight: int = 2, partition: int = 0) -> m.Report:
-    source = m.SourceStatus("source", partition, 1, emitted, acked, 0, in_flight, 0)
+def report(
+    emitted: int = 5, acked: int = 3, in_flight: int = 2, partition: int = 0, rests: int = 0
+) -> m.Report:
+    source = m.SourceStatus("source", partition, 1, emitted, acked, 0, in_flight, 0, rests=rests)
     return m.Report("vm1", 3, 1, m.Token(), (), (source,))
 
 
@@ -104,6 +106,7 @@ def test_what_agents_say_is_let_in() -> None:
     for message in (
         hello(),
         report(),
+        report(rests=-4),  # rows were lost in step 4 of the end
         m.Goodbye("vm1", 3),
         m.DeadLetters("vm-1.a_b", (letter(),) * 30, first=3, waiting=2),
         OutputLines("vm1", 3, (line(1023),)),
@@ -131,6 +134,7 @@ def test_what_agents_say_is_let_in() -> None:
         report(acked=1 << 63),
         report(in_flight=-4),
         report(partition=-1),
+        report(rests=-(1 << 62) - 1),
         hello(boot=(1 << 62) + 1),
         m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, version="x" * 300),
         m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, rack="../r1"),
