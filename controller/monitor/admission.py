@@ -59,6 +59,7 @@ MOST = {"letters": LETTERS_MOST, "top": KEYS_TOLD_MOST, "troubles": TROUBLES_MOS
         "profiles": SLOTS_MOST, "open": AGAIN_MOST, "done": AGAIN_MOST, "lost": KEY_RANGES,
         "data": ROW_BYTES_MOST}  # fmt: skip
 UNBOUND = frozenset({"model", "runs"})  # read later
+SIGNED = frozenset({"rests"})  # may be below 0
 
 
 def check(message: m.FromAgent) -> None:
@@ -91,7 +92,7 @@ def check(message: m.FromAgent) -> None:
 def _bounded(name: str, value: object) -> None:
     """Every number, text and list in a message, whatever it is of, by the name of its field."""
     if type(value) is int:
-        if not 0 <= value <= NUMBER_MOST:
+        if not 0 <= (abs(value) if name in SIGNED else value) <= NUMBER_MOST:
             raise BadMessage(f"{name}: a number that cannot be", cause=str(value)[:NAME_MOST])
     elif type(value) is str:
         if len(value) > (NAME_MOST if name in NAMES else TEXT_MOST):

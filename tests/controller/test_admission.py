@@ -27,6 +27,7 @@ from headgate.topology_runtime.keys.curve import new_pair
 from headgate.topology_runtime.keys.key_pairs import Contact, contact_at
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.channels import PushChannel
+from headgate.topology_runtime.wire.output_messages import OutputLine, OutputLines
 
 S = 1_000_000_000
 
@@ -37,8 +38,10 @@ def hello(
     return m.Hello(vm, boot, slots, cores, memory, "cgroup1", 7)
 
 
-def report(emitted: int = 5, acked: int = 3, in_flight: int = 2, partition: int = 0) -> m.Report:
-    source = m.SourceStatus("source", partition, 1, emitted, acked, 0, in_flight, 0)
+def report(
+    emitted: int = 5, acked: int = 3, in_flight: int = 2, partition: int = 0, rests: int = 0
+) -> m.Report:
+    source = m.SourceStatus("source", partition, 1, emitted, acked, 0, in_flight, 0, rests=rests)
     return m.Report("vm1", 3, 1, m.Token(), (), (source,))
 
 
@@ -50,6 +53,10 @@ def worker(
 
 def letter(task: str = "work", position: int = 1, traceback: str = "") -> m.DeadLetter:
     return m.DeadLetter(task, 1, "source", 0, position, "row", "error", traceback)
+
+
+def line(slot: int) -> OutputLine:
+    return OutputLine(1, slot, "work", 1, "info", "text")
 
 
 KEY = "k" * 40
@@ -99,8 +106,11 @@ def test_what_agents_say_is_let_in() -> None:
     for message in (
         hello(),
         report(),
+        report(rests=-4),  # rows were lost in step 4 of the end
         m.Goodbye("vm1", 3),
-        m.DeadLetters("vm-1.a_b", (letter(),) * 30),
+        m.DeadLetters("vm-1.a_b", (letter(),) * 30, first=3, waiting=2),
+        OutputLines("vm1", 3, (line(1023),)),
+        m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadStatus(1, lost=((0, 1024),)),)),)),
         m.PackageAt("vm1", 3, "ab" * 32, 1 << 26),
         m.PackageAt("vm1", 3, "ab" * 32, refused="no"),
     ):
@@ -124,6 +134,7 @@ def test_what_agents_say_is_let_in() -> None:
         report(acked=1 << 63),
         report(in_flight=-4),
         report(partition=-1),
+        report(rests=-(1 << 62) - 1),
         hello(boot=(1 << 62) + 1),
         m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, version="x" * 300),
         m.Hello("vm1", 3, 4, 0.2, 1 << 28, "none", 7, rack="../r1"),
@@ -142,15 +153,19 @@ def test_what_agents_say_is_let_in() -> None:
         m.Report("vm1", 3, 1, m.Token(), (worker(endpoint="tcp://" + "x" * 300),)),
         *(m.Report("vm1", 3, 1, m.Token(), (worker(endpoint=one),)) for one in UNREACHABLE),
         m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadStatus(-1),)),)),
+        m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadStatus(1, lost=((1020, 5),)),)),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(threads=(m.ThreadStatus(1, failed="x" * 20_000),)),)),
         m.Report("vm1", 3, 1, m.Token(), (worker(),) * 1025),
         m.Report("vm1", 3, 1, m.Token(), troubles=("x" * 20_000,)),
         m.Report("vm1", 3, 1, m.Token(), spools=(m.SpoolLeft("s", 0, 9, 8),)),
         m.DeadLetters("vm1", (letter(),) * 257),
+        m.DeadLetters("vm1", (letter(),), first=2, waiting=3),
+        OutputLines("vm1", 3, (line(1024),)),
         m.DeadLetters("vm1", (letter(traceback="x" * 20_000),)),
         m.DeadLetters("vm1", (letter(position=-1),)),
         m.DeadLetters("vm1", (letter(task="x" * 300),)),
         m.SampleBlock("vm1", 3, 1, 0, 1, 0, (), {}, {}, {}, (("a", "b", (1 << 63,)),)),
+        m.SampleBlock("vm1", 3, 1, 0, 1, 0, (), {}, {}, {}, (("a", "b", (-1, 1)),)),
         m.SampleBlock("vm1", 3, 1, -5, 1, 0, (), {}, {}, {}),
         m.SampleBlock("vm1", 3, 1, 0, 1, 0, (), {}, {}, {}, (), (m.FinishedRuns("a", 1, 1, -8, b""),)),
         m.Goodbye("vm1", (1 << 64) - 1),
@@ -244,6 +259,23 @@ def test_peers_that_change_their_names_fill_no_memory() -> None:
         len(conduct.counted) <= REASONS_MOST + 1
         and sum(conduct.counted.values()) == 2 * PEERS_MOST * BAD_MOST
     )
+
+
+def test_who_comes_last_is_remembered_when_there_is_no_room_for_all() -> None:
+    conduct = Conduct()
+    for n in range(PEERS_MOST + 1):
+        conduct.blame(f"agent {n}", "why", n)
+    for _ in range(BAD_MOST):
+        conduct.blame("agent z", "why", S)
+    assert conduct.banned("agent z", S) and not heard(conduct, "agent z", S)
+
+
+def test_a_vm_that_was_let_in_and_is_known_takes_one_place() -> None:
+    gate = AdmissionGate()
+    gate.know(frozenset(), VMS_MOST - 2)
+    assert gate.admits(hello("x"), 9 * S)
+    gate.know(frozenset({"x"}), VMS_MOST - 1)
+    assert gate.admits(hello("y"), 10 * S) and not gate.admits(hello("z"), 11 * S)
 
 
 def test_strangers_are_let_in_slowly_and_who_is_known_at_once() -> None:

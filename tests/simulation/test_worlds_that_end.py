@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from source_stories import knowledge, sources, until
 
 from headgate.lab.simulation.simulated_world import ENDS_S, Options, SimWorld
-from headgate.lab.simulation.virtual_time import S
+from headgate.lab.simulation.virtual_time import MS, S
 
 FEW = range(6)
 FOUND = {
@@ -25,6 +26,26 @@ def test_all_is_at_the_sink_once_and_the_run_ends_by_itself(seed: int) -> None:
 @pytest.mark.parametrize("seed", FOUND, ids=str)
 def test_what_seeds_found_is_as_it_must_be(seed: int) -> None:
     SimWorld(seed, Options(shape="ends")).run()
+
+
+@pytest.mark.parametrize("step", ["hold", "fire"])
+def test_a_worker_that_is_lost_when_nothing_is_to_be_sent_is_told_and_its_rows_go_again(step: str) -> None:
+    world = SimWorld(0, Options(shape="ends", faults=0))
+    world.begin()
+
+    def still() -> bool:
+        end = knowledge(world).durable.end
+        return (
+            end is not None and end.step == step and any(s.source.rests == end.number for s in sources(world))
+        )
+
+    until(world, still, ENDS_S, 10 * MS)
+    reading = {source.worker.slot for source in sources(world)}
+    next(worker for worker in world.workers() if worker.slot not in reading).kill("the story says so")
+    world.wait("the run ends", lambda: "" if world.controller.finish else "no end", ENDS_S)
+    finish = world.controller.finish
+    assert finish is not None and finish.summary is not None and finish.summary["tuples"]["lost"] == 0
+    world.account.whole_once(2)
 
 
 @pytest.mark.parametrize("seed", FEW)

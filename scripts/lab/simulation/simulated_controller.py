@@ -161,6 +161,7 @@ class Control:
 
     def to_controller(self, agent: SimAgent, message: m.FromAgent) -> None:
         controller = self.world.controller
+        self.world.checks.said(message)
         for at_ns in self._arrivals(agent, up=True):
             self.world.clock.at(at_ns, "", lambda: controller.do(t.FromVm(message)))
 

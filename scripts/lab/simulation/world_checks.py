@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from headgate.controller.knowledge.journal_records import (
     Adopted,
     Durable,
@@ -17,6 +19,7 @@ from headgate.controller.knowledge.journal_records import (
 )
 from headgate.controller.knowledge.rows_left import lost_of
 from headgate.controller.knowledge.run_tallies import Tallies
+from headgate.controller.monitor.admission import check
 from headgate.lab.simulation.virtual_time import MS, S
 from headgate.topology_runtime.wire import messages as m
 
@@ -93,6 +96,12 @@ class Checks:
         phases = {"switched", "prepared"} if desired.phase == "switched" else {desired.phase}
         found = any((token.epoch, phase) in self._states for phase in phases)
         assert found, f"{token}: phase {desired.phase} is not journaled"
+
+    def said(self, message: m.FromAgent) -> None:
+        """An agent says this; it would be banned for what the border does not let in."""
+        if isinstance(message, m.Report):  # here workers are at no address
+            message = replace(message, workers=tuple(replace(w, endpoint="") for w in message.workers))
+        check(message)
 
     def told(self, desired: m.DesiredState) -> None:
         """The controller sends this."""

@@ -117,6 +117,7 @@ WRONG: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "one number": (lambda rows: np.float64(3.0), "a float for its rows"),
     "a text": (lambda rows: "abc", "a str for its rows"),
     "a dict": (lambda rows: dict.fromkeys(rows), "a dict for its rows"),
+    "a set, in whatever order": (lambda rows: set(rows), "a set for its rows"),
 }
 
 
@@ -284,13 +285,16 @@ def test_a_gathered_frame_has_all_rows_with_their_names_and_roots(seed: int, by_
     assert whose(whole) == [row for one in frames for row in whose(one)]
     assert (type(whole.rows) is Columns) == by_columns
     ids: dict[int, int] = {}
+    floors: dict[int, int] = {}
     along: dict[int, set[int]] = {}
     for one in frames:
         for part in one.roots:
             sequence = part.key.sequence
             ids[sequence] = ids.get(sequence, 0) ^ part.id
+            floors[sequence] = max(floors.get(sequence, 0), part.floor)
             along.setdefault(sequence, set()).update(one.roots[other].key.sequence for other in part.along)
     assert {part.key.sequence: part.id for part in whole.roots} == ids
+    assert {part.key.sequence: part.floor for part in whole.roots} == floors
     assert {
         part.key.sequence: {whole.roots[other].key.sequence for other in part.along} for part in whole.roots
     } == along

@@ -232,10 +232,11 @@ def test_rows_that_are_not_alike_are_in_calls_of_their_own() -> None:
     assert calls == [["n"], ["more", "n"]] and not task.results.letters
 
 
-def test_what_is_wrong_with_some_rows_is_no_matter_of_others_in_the_frame() -> None:
+@pytest.mark.parametrize("wrong", [lambda values: values[1:], lambda values: [*values, 0]])
+def test_what_is_wrong_with_some_rows_is_no_matter_of_others_in_the_frame(wrong: Any) -> None:
     @by_columns
     def call(columns: Any) -> Any:
-        return {"n": columns["n"][1:]} if "more" in columns else columns
+        return {"n": wrong(columns["n"])} if "more" in columns else columns
 
     task = flow(call)
     task.take(frame([{"n": 1}, {"n": 2, "more": "x"}, {"n": 3}, {"n": 4, "more": "y"}]), S)
@@ -328,3 +329,11 @@ def test_a_source_may_give_columns() -> None:
     rows = rows_read(Numbers(), 10, 4)
     assert type(rows) is Columns and list(rows) == [{"n": n} for n in (10, 11, 12, 13)]
     assert len(rows_read(Numbers(), 20, 4)) == 0
+
+
+def test_a_source_that_gives_more_rows_than_are_asked_for_is_asked_for_the_others_again() -> None:
+    class Numbers(Source):
+        def read(self, position: int, limit: int) -> Any:
+            return range(position, position + 2 * limit)
+
+    assert rows_read(Numbers(), 10, 4) == [10, 11, 12, 13]

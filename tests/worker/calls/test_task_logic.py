@@ -158,7 +158,7 @@ def test_a_filter_whose_answer_is_neither_costs_its_row() -> None:
     assert sent(task) == [0, 2] and [letter.position for letter in task.results.letters] == [101]
 
 
-@pytest.mark.parametrize("result", [None, 7])
+@pytest.mark.parametrize("result", [None, 7, "ab", b"ab", {"a": 1}])
 def test_a_flat_map_that_gives_no_list_costs_its_row(result: Any) -> None:
     task = flow(lambda row: [row, row] if row else result, "flat_map")
     task.take(frame([0, 1]), S)

@@ -154,6 +154,20 @@ def test_the_oldest_are_forgotten_and_counted_from_above() -> None:
     assert applied.again_at_most == 7
 
 
+def test_only_rows_below_what_was_forgotten_may_count_again() -> None:
+    applied = Applied()
+    applied.take_floors([(0, 0, 10)])
+    add(applied, [(0, 0, 8 + n, 1) for n in range(4)], [0] * 4, [[]] * 4)
+    assert applied.again_at_most == 2
+
+
+def test_a_row_that_stays_behind_since_its_output_cannot_travel_counts_as_forgotten() -> None:
+    applied, copy = Applied(), Applied()
+    add(applied, [(0, 0, n, 1) for n in range(5)], [0] * 5, [[object()] if n == 3 else [n] for n in range(5)])
+    copy.unpack(0, applied.pack(0))
+    assert copy.of(0) == 4 and applied.floors() == ((0, 0, 4),)
+
+
 def test_two_attempts_of_a_row_in_one_frame_are_seen() -> None:
     roots = [RootPart(RootKey(1, 1, 0, attempt), SLOT, 0, 0, 40, 0, 0, 0) for attempt in range(2)]
     apart = Batch(list("abcd"), [(0, 0, 2, 5), (1, 2, 2, 5)], roots)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from keyed_family import Family, all_of
+from keyed_family import Family, Tally, all_of
+from keyed_rows_made import keyed_rows
 
+from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import KEY_RANGES
+from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart
 from headgate.topology_runtime.wire.state_moves import RangeCopy, StateMove
 from headgate.topology_runtime.worker.calls.router import range_of
+from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Ranges, Standing
+from headgate.topology_runtime.worker.keyed_state.range_answers import MOVE_MOST_BYTES, WINDOW_BYTES, Moves
 
 ONE, TWO, THREE = 1, 2, 3
 HERE = {ONE: "a", TWO: "b", THREE: "c"}
@@ -159,6 +164,27 @@ def test_a_range_that_came_back_before_it_was_taken_leaves_again_with_what_was_c
     is_exact(family)
 
 
+def test_what_was_answered_by_older_routes_is_answered_again_by_newer_ones() -> None:
+    """The plan between never came into force, so both that had the range are asked."""
+    family = running(all_of(ONE))
+    family.plan(all_of(TWO))
+    family.run(2.0)
+    assert not family.members[ONE].rows.ranges.pending
+    family.plan(all_of(THREE))
+    family.settle()
+    is_exact(family)
+
+
+def test_a_range_that_goes_to_and_fro_brings_its_state_each_time() -> None:
+    """An answer by older routes is none by newer ones."""
+    family = running(all_of(ONE))
+    for thread in (TWO, ONE, TWO):
+        family.plan(all_of(thread))
+        family.offer(30)
+        family.settle()
+    is_exact(family)
+
+
 def test_rows_at_the_side_follow_their_range() -> None:
     family = running(all_of(ONE))
     family.plan(all_of(TWO))
@@ -273,6 +299,25 @@ def test_an_older_copy_is_used_and_the_range_said_to_be_lost_too() -> None:
     assert family.counts() == family.expected()
 
 
+def test_an_older_copy_beside_a_snapshot_that_does_not_read_is_said_to_be_lost() -> None:
+    """Wherever the snapshot is looked at: by the new owner, or by a thread there that it asks."""
+    four = 4
+    family = Family({**HERE, four: "b"})
+    family.plan(all_of(ONE))
+    family.settle()
+    family.plan(all_of(TWO))
+    family.deaf = {ONE}
+    family.run(1.0)
+    family.offer(100)
+    family.run(1.0)
+    family.deaf.clear()
+    family.kill(TWO)
+    family.disks["b"][TWO] = b"torn"
+    family.plan(all_of(THREE, four), gone=[TWO])
+    family.settle()
+    assert family.lost == ALL
+
+
 def test_a_disk_that_was_emptied_is_no_fresh_start() -> None:
     """The plan is in force, so its owner had the state."""
     family = running(all_of(ONE))
@@ -281,6 +326,73 @@ def test_a_disk_that_was_emptied_is_no_fresh_start() -> None:
     family.restart(ONE)
     family.run(3.0)
     assert family.in_force and family.lost == ALL
+
+
+# ── one thread's view ───────────────────────────────────────────────────────────────────────────────
+
+
+def ranges_of(me: int, *stands: Standing) -> Ranges:
+    ranges = Ranges(me)
+    for now in stands:
+        ranges.stand(now)
+        for key_range in ranges.claimable():
+            ranges.claim(key_range, -1)
+    return ranges
+
+
+def standing(number: int, owner: int, *layers: tuple[int, int]) -> Standing:
+    """Of one range; layers: (routes, who owned it by them), and that by these routes."""
+    of = tuple(Layer(routes, (thread,)) for routes, thread in (*layers, (number, owner)))
+    return Standing(number, (owner,), of, frozenset({ONE, TWO}))
+
+
+def test_who_owned_a_range_owns_it_no_more_when_another_may_have_a_newer_copy() -> None:
+    ranges = ranges_of(ONE, standing(1, ONE), standing(3, ONE, (1, ONE), (2, TWO)))
+    assert not ranges.owned and ranges.missing == {0} and ranges.waits_for(0) == {TWO}
+    ranges.hear(TWO, [0])
+    assert ranges.claimable() == [0]
+
+
+def test_what_is_still_processed_here_is_not_forgotten_when_its_answer_is_taken() -> None:
+    ranges = ranges_of(ONE, standing(1, ONE), standing(2, TWO, (1, ONE)))
+    assert ranges.owned and ranges.told([0]) == [] and ranges.pending == {0}
+    assert ranges.let_go() == {0} and ranges.told([0]) == [0] and ranges.settled
+
+
+def test_what_was_answered_stays_so_while_the_routes_do() -> None:
+    now = standing(2, TWO, (1, ONE))
+    ranges = ranges_of(ONE, standing(1, ONE), now)
+    ranges.let_go()
+    ranges.told([0])
+    ranges.stand(Standing(2, now.owners, now.layers, frozenset({ONE, TWO, THREE})))
+    assert ranges.settled
+
+
+class Large(Tally):
+    """A state of most of a message."""
+
+    def new(self, key: int) -> str:
+        return "x" * (MOVE_MOST_BYTES * 3 // 4)
+
+    def process(self, key: int, row: int, state: str) -> tuple[str, tuple[int, ...]]:
+        return state, ()
+
+
+def test_more_state_than_may_be_under_way_leaves_in_turns() -> None:
+    rows = keyed_rows(Large(), lambda row: row)
+    count = 3 * WINDOW_BYTES // MOVE_MOST_BYTES
+    part = RootPart(RootKey(3, 1, 0, 0), Slot("vm", 0), 0, 0, 0, 0, 0, 1)
+    rows.take(Frame(0, 3, part.home, 1, 5, [part], [(0, 0, count, 0)], list(range(count)), 0, 0), 0)
+    theirs = (TWO,) * KEY_RANGES
+    rows.ranges.stand(Standing(2, theirs, (Layer(1, (5,) * KEY_RANGES), Layer(2, theirs))))
+    rows.ranges.let_go()
+    moves, sizes = Moves(5), list[int]()
+    while rows.ranges.pending and len(sizes) < count:
+        copies = [copy for move in moves.due(2, rows, 0) for copy in move.copies]
+        sizes.append(sum(len(copy.data) for copy in copies))
+        rows.ranges.told(copy.key_range for copy in copies)
+    assert rows.ranges.settled and max(sizes) <= WINDOW_BYTES + MOVE_MOST_BYTES
+    assert sum(sizes) > WINDOW_BYTES
 
 
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────────

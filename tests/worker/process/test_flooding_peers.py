@@ -15,10 +15,22 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.keys.curve import new_pair
 from headgate.topology_runtime.keys.key_pairs import KeyGuard, contact_at, keyed
 from headgate.topology_runtime.platform.kept_threads import KeptThread
-from headgate.topology_runtime.wire.channels import PullChannel, PushChannel, Waker, encode
-from headgate.topology_runtime.wire.messages import Acks, Frame, Ping, WireFrame, WorkerAt
+from headgate.topology_runtime.wire.channels import PullChannel, PushChannel, Waiter, Waker, encode
+from headgate.topology_runtime.wire.messages import (
+    Ack,
+    Acks,
+    Frame,
+    Ping,
+    RootKey,
+    ThreadSpec,
+    WireFrame,
+    Word,
+    WorkerAt,
+)
+from headgate.topology_runtime.wire.state_moves import Barrier
 from headgate.topology_runtime.worker.links.switchboard import (
     EARLY_MOST,
+    TOLD_NS,
     WAITING_BYTES,
     Receiver,
     Switchboard,
@@ -35,15 +47,22 @@ class Worker:
     def __init__(self) -> None:
         own, self.pairs = new_pair(), {slot: new_pair() for slot in (YOU, FAR)}
         self.state, self.pings = WorkerState(ME, 1), SimpleQueue[Ping]()
-        at = [WorkerAt(slot, 1, keyed("tcp://127.0.0.1:1", pair.public)) for slot, pair in self.pairs.items()]
-        threads = [thread(number, slot=slot) for number, (slot, _) in PLACES.items()]
-        self.state.on_desired(desired(threads, workers=(WorkerAt(ME, 1, ""), *at)))
+        self.told([thread(number, slot=slot) for number, (slot, _) in PLACES.items()])
         self.pull = PullChannel(KeyGuard(own, self.state.keys.get))
         self.board = Switchboard(ME, 1)
-        self.receiver = Receiver(self.board, self.pull, self.state, self.pings, Waker())
+        self.wake = Waker()
+        self.receiver = Receiver(self.board, self.pull, self.state, self.pings, self.wake)
         self.pushes = {
             slot: PushChannel(contact_at(self.pull.endpoint, pair)) for slot, pair in self.pairs.items()
         }
+
+    def told(self, threads: list[ThreadSpec], counter: int = 1, incarnation: int = 1) -> None:
+        """A desired state; whoever replaced the peers has keys of its own."""
+        keys = {
+            slot: pair.public if incarnation == 1 else new_pair().public for slot, pair in self.pairs.items()
+        }
+        at = [WorkerAt(slot, incarnation, keyed("tcp://127.0.0.1:1", key)) for slot, key in keys.items()]
+        self.state.on_desired(desired(threads, workers=(WorkerAt(ME, 1, ""), *at), counter=counter))
 
     def got(self, count: int) -> None:
         """So many messages."""
@@ -57,6 +76,7 @@ class Worker:
             push.watch.end(push.socket)
             push.close(linger_ms=0)
         self.pull.close(linger_ms=0)
+        self.wake.close()
 
 
 @pytest.fixture
@@ -88,6 +108,65 @@ def test_what_a_peer_sends_and_nobody_takes_is_bounded_in_bytes_and_others_are_h
     worker.pushes[YOU].send_bytes(frame(2, YOU))
     worker.got(1)
     assert inbox.qsize() == 1, "what is taken makes room"
+
+
+def test_what_was_dropped_long_ago_is_told_no_more(worker: Worker) -> None:
+    most = WAITING_BYTES // SIZE
+    for _ in range(most + 1):
+        worker.pushes[YOU].send_bytes(frame(2, YOU))
+    worker.got(most + 1)
+    (peer,) = worker.receiver.peers.values()
+    assert worker.receiver.dropped()
+    peer.dropped_ns -= TOLD_NS
+    assert not worker.receiver.dropped() and peer.dropped
+
+
+@pytest.mark.parametrize("sources", [0, 2])
+def test_the_room_of_a_peer_grows_with_the_source_threads_of_the_plan(sources: int, worker: Worker) -> None:
+    """It is looked up when something does not fit."""
+    most, inbox = WAITING_BYTES // SIZE, worker.board.inbox(1)
+    there = [thread(number, slot=slot) for number, (slot, _) in PLACES.items()]
+    more = [thread(10 + n, "source", FAR) for n in range(sources)]
+    worker.told([*there, *more], counter=2)
+    for _ in range(3 * most):
+        worker.pushes[YOU].send_bytes(frame(2, YOU))
+    worker.got(3 * most)
+    room = most * max(1, sources)
+    assert room - 2 <= inbox.qsize() <= room
+    for _ in range(most // 2):
+        inbox.get()
+    for _ in range(most // 4):
+        worker.pushes[YOU].send_bytes(frame(2, YOU))
+    before = inbox.qsize()
+    worker.got(most // 4)
+    assert inbox.qsize() == before + most // 4, "half of the room is free again"
+
+
+def test_who_was_replaced_is_not_heard_whatever_it_says_and_the_worker_is_woken_for_it(
+    worker: Worker,
+) -> None:
+    worker.pushes[YOU].send_bytes(frame(2, YOU, 10))
+    worker.got(1)
+    worker.board.inbox(1).get_nowait()
+    worker.told([thread(number, slot=slot) for number, (slot, _) in PLACES.items()], counter=2, incarnation=2)
+    acks = encode(Acks(YOU, 1, [Ack(RootKey(1, 1, 0, 0), 5, 0)]))
+    barrier = encode(Word(YOU, 1, Barrier(2, 1, 1)))
+    for count, data in enumerate((acks, barrier, frame(2, YOU, 10)), 1):
+        worker.pushes[YOU].send_bytes(data)
+        worker.got(1)
+        assert worker.wake.fd in Waiter(fds=[worker.wake.fd]).wait(0)
+        worker.wake.clear()
+        assert worker.receiver.refused == worker.receiver.early.qsize() == count
+    assert worker.board.inbox(1).empty()
+
+
+@pytest.mark.parametrize(("sender", "target", "taken"), [(2, 1, 1), (3, 1, 0), (2, 3, 0), (2, 9, 0)])
+def test_a_word_comes_from_a_thread_of_the_peer_for_one_of_this_worker(
+    sender: int, target: int, taken: int, worker: Worker
+) -> None:
+    worker.pushes[YOU].send_bytes(encode(Word(YOU, 1, Barrier(sender, target, 1))))
+    worker.got(1)
+    assert (len(worker.board.inboxes), worker.receiver.refused) == (taken, 1 - taken)
 
 
 def test_nobody_speaks_for_another(worker: Worker) -> None:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 from queue import SimpleQueue
 from typing import Any
 
@@ -19,13 +20,20 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE_S
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.keys.curve import new_pair
 from headgate.topology_runtime.keys.key_pairs import KeyGuard, Who, contact_at
 from headgate.topology_runtime.wire.channels import PullChannel, PushChannel, encode
 from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart, Tuples, WireFrame
-from headgate.topology_runtime.worker.links.frame_encoding import ROW_BYTES_MOST, BadRows, read, written
+from headgate.topology_runtime.worker.links.frame_encoding import (
+    PART_BYTES_MOST,
+    ROW_BYTES_MOST,
+    BadRows,
+    read,
+    written,
+)
 from headgate.topology_runtime.worker.links.peer_links import Outbox
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
 from headgate.topology_runtime.worker.process.task_thread import SPENT_MOST_NS, spent_ns
@@ -112,14 +120,15 @@ def test_each_threads_order_is_kept_by_threads_that_give_at_once(ends: tuple[Out
                     if slot is not None:
                         out.peers[slot].send_bytes(what)
 
-    sender = threading.Thread(target=write)
+    sender = threading.Thread(target=write, daemon=True)
     givers = [threading.Thread(target=give, args=(n,)) for n in range(GIVERS)]
     for thread in (sender, *givers):
         thread.start()
     for thread in givers:
         thread.join()
     out.put((None, None))
-    sender.join()
+    sender.join(PATIENCE_S)
+    assert not sender.is_alive(), "it was not woken"
     came: dict[int, list[int]] = defaultdict(list)
     for _ in range(GIVERS * EACH):
         data = pull.wait_for_bytes(5.0)
@@ -191,6 +200,10 @@ def test_a_large_frame_goes_in_parts_that_are_together_what_it_was(seed: int) ->
         assert functools.reduce(operator.xor, (part.roots[number].id for part in parts)) == value
     assert all(
         part.roots[1].along == [0] and sum(len(row[1]) for row in part.rows) <= 1 << 20 for part in parts
+    )
+    heavy = [[len(row[1]) for row in part.rows] for part in parts]
+    assert all(sum(one) + other[0] > PART_BYTES_MOST * 0.99 for one, other in pairwise(heavy)), (
+        "no more parts"
     )
     told = [] if bad.empty() else [place for place, _ in bad.get_nowait()[1]]
     assert told == [place for place in range(len(rows)) if place not in whole]
