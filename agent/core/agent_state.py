@@ -30,7 +30,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from headgate.agent.core import agent_events as e
-from headgate.agent.core.slot_state import NS, SlotState
+from headgate.agent.core.slot_state import MS, NS, SlotState
 from headgate.agent.core.worker_failures import UnderWay, WorkerFailures, described
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.wire.dead_letter_messages import (
@@ -471,7 +471,7 @@ class AgentState:
         data = self._data.get(state.code)
         if data is None or state.code != state.code_desired:
             return []
-        return [e.ToWorker(state.slot, state.incarnation, data), self._lease_of(state)]
+        return [e.ToWorker(state.slot, state.incarnation, data), *self._lease_of(state)]
 
     def _note_strangers(self, desired: DesiredState) -> list[e.Instruction]:
         """Slots that the controller orders used and that this VM does not have."""
@@ -490,7 +490,6 @@ class AgentState:
             self.refused = welcome.refused or fault
             return self._stop(f"refused: {self.refused}", now_ns)
         leased = self._on_lease(welcome)
-        leased += self._look_at_contact(now_ns)
         if welcome.boot == self.controller_boot:
             return leased
         first, self.controller_boot = self.controller_boot == 0, welcome.boot
@@ -523,9 +522,12 @@ class AgentState:
             return []
         if sent_ns := self.lease.answered(sequence, welcome.leased == (boot, sequence)):
             self.contact.answered(sent_ns, welcome.fenced)
+        longer = self.lease.until_ns > before_ns
+        return [told for state in self._running() if self._exclusive(state) for told in self._lease_of(state) if longer]
+
+    def _exclusive(self, state: SlotState) -> bool:
         tasks = self.desired.topology.by_name if self.desired is not None else {}
-        exclusive = [s for s in self._running() if any(tasks[t.task].exclusive for t in s.desired)]
-        return [self._lease_of(s) for s in exclusive if self.lease.until_ns > before_ns]
+        return any(tasks[t.task].exclusive for t in state.desired)
 
     def _running(self) -> list[SlotState]:
         return [state for state in self.slots.values() if state.status == "running"]
@@ -534,13 +536,16 @@ class AgentState:
         """Rule 7."""
         running = self._running()
         linked = {vm.vm for state in running for vm in state.heard}
-        return [self._lease_of(state) for state in running] if self.contact.look(linked, now_ns) else []
+        news = self.contact.look(linked, now_ns)
+        return [told for state in running for told in self._lease_of(state) if news]
 
-    def _lease_of(self, state: SlotState) -> e.Instruction:
-        """What a worker hears of the lease, and of the contact."""
+    def _lease_of(self, state: SlotState) -> list[e.Instruction]:
+        """What a worker hears: of the lease, if it has exclusive threads, and of the contact."""
+        until_ns = self.lease.until_ns if self._exclusive(state) else 0
+        if not (until_ns or self.contact.last_ns):
+            return []
         work_until_ns = self.contact.until_ns if self.contact.last_ns else -1
-        lease = Lease(self.lease.until_ns, work_until_ns, self.contact.last_ns)
-        return e.ToWorker(state.slot, state.incarnation, lease)
+        return [e.ToWorker(state.slot, state.incarnation, Lease(until_ns, work_until_ns, self.contact.last_ns))]
 
     def _dead_letters_again(self, now_ns: int) -> list[e.Instruction]:
         return [*self._letters.again(now_ns)]

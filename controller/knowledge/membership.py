@@ -1,7 +1,8 @@
 """Which VMs are there: joined, silent, lost. Pure; the time is an argument (controller's monotonic ns).
 
 Rules (docs/explanation/faults.md):
- 1. A VM is *silent* 2 s and *lost* 4 s after it was last heard; being heard again makes it joined.
+ 1. A VM is *silent* 2 s and *lost* 4 s after it was last heard; being heard again makes it joined. One with keyed
+    state, which would be lost with it, is waited for longer: a host that stands still for seconds keeps it.
  2. A controller that was stalled itself (a gap of more than 1 s between its own ticks) gives no verdict
     for two heartbeats: what the VMs said meanwhile is still to be read.
  3. A HELLO with a higher boot is a restarted agent: its workers are gone, the VM is not.
@@ -33,7 +34,7 @@ from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000
 SILENT_NS = 2 * NS
-LOST_NS = 4 * NS
+LOST_NS, LOST_KEYED_NS = 4 * NS, 12 * NS
 FORGOTTEN_NS = 600 * NS  # one that only ever said HELLO
 OWN_GAP_NS = NS  # a longer gap between our own ticks means that we were stalled
 HEARTBEAT_NS = NS // 2  # agents report at least this often
@@ -83,12 +84,13 @@ class Membership:
     """All VMs ever heard of in this life. `known`: sizes of VMs known beforehand (settings, journal).
 
     here, workers, threads, sources, tokens, quarantined, failed: what the VMs that are up reported last,
-    kept up to date report by report, so that looking at it costs nothing. version: rises when workers
+    kept up to date report by report, so that looking at it costs nothing. keyed: those with keyed state. version: rises when workers
     come, go or move, or when sources start or stop. roster: rises when VMs come, go or change their size."""
 
     known: dict[str, Vm] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     here: set[str] = field(default_factory=set)
+    keyed: frozenset[str] = frozenset()
     workers: dict[Slot, WorkerStatus] = field(default_factory=dict)
     threads: dict[int, ThreadStatus] = field(default_factory=dict)
     sources: dict[int, SourceStatus] = field(default_factory=dict)
@@ -265,7 +267,7 @@ class Membership:
     def _verdict(self, member: Member, now: Now) -> MembershipChange | None:
         quiet_ns = now.mono_ns - member.heard_ns
         name = member.vm.vm
-        if member.up and quiet_ns >= LOST_NS:
+        if member.up and quiet_ns >= (LOST_KEYED_NS if name in self.keyed else LOST_NS):
             member.state = "lost"
             self._lost[name] = now.mono_ns
             self._losses[name] = (self._losses.get(name, (0, 0))[1], now.mono_ns)
@@ -275,7 +277,10 @@ class Membership:
             )
         if member.state == "joined" and quiet_ns >= SILENT_NS:
             member.state = "silent"
-            return MembershipChange("silent", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
+            kept = ""
+            if name in self.keyed:
+                kept = f": its keyed state is waited for, until {LOST_KEYED_NS // NS} s have gone by"
+            return MembershipChange("silent", name, f"{name} was not heard for {quiet_ns / NS:.1f} s{kept}")
         return None
 
     def _look_for_mass_loss(self, now: Now) -> None:
