@@ -35,6 +35,7 @@ from headgate.topology_runtime.wording import counted
 NS = 1_000_000_000
 SILENT_NS = 2 * NS
 LOST_NS, LOST_KEYED_NS = 4 * NS, 12 * NS
+SETTLE_NS = 10 * NS  # after a silence twice as long as that, and this, load is judged again
 FORGOTTEN_NS = 600 * NS  # one that only ever said HELLO
 OWN_GAP_NS = NS  # a longer gap between our own ticks means that we were stalled
 HEARTBEAT_NS = NS // 2  # agents report at least this often
@@ -70,6 +71,7 @@ class Member:
     workers_as: str = ""
     address: str = ""
     report: Report | None = None
+    silence: tuple[int, int] = (0, 0)  # the last one: how long it was, and when it was over
 
     @property
     def up(self) -> bool:
@@ -129,6 +131,8 @@ class Membership:
         member.binding, member.pid, member.spoken = hello.binding, hello.pid, (hello.protocol, hello.version)
         member.only_signed, member.machine = hello.only_signed, hello.machine
         member.workers_as, member.address = hello.workers_as, hello.address
+        if before is not None:
+            member.silence = _silence(before, now)
         self.members[hello.vm] = member
         self.roster += before is None or before.vm != member.vm
         if before is None or before.state == "left":
@@ -172,6 +176,7 @@ class Membership:
             return None
         member.report = report
         changes += self._heard_again(member)
+        member.silence = _silence(member, now)
         member.state, member.heard_ns = "joined", now.mono_ns
         self._show(member)
         return changes
@@ -212,6 +217,7 @@ class Membership:
         if member is None or member.state == "left":
             return ()
         changes = self._heard_again(member)
+        member.silence = _silence(member, now)
         member.state, member.heard_ns = "joined", now.mono_ns
         self._show(member)
         return changes
@@ -370,11 +376,27 @@ class Membership:
         before, last = self._losses.get(vm, (0, 0))
         return before > 0 and last - before < FLAPS_WITHIN_NS and now.mono_ns - last < STEADY_NS
 
+    def silent(self, now: Now) -> str:
+        """Which VM stands still, or did and is catching up: no load is judged then; empty when none does."""
+        for member in self.up():
+            lasted_ns, over_ns = member.silence
+            if now.mono_ns - member.heard_ns >= SILENT_NS:
+                return f"{member.vm.vm} is not heard"
+            if over_ns and now.mono_ns - over_ns < SETTLE_NS + 2 * lasted_ns:
+                return f"{member.vm.vm} was not heard for {lasted_ns / NS:.1f} s, and makes up for that"
+        return ""
+
     def frozen(self, now: Now) -> str:
         """Why nothing may be judged now; empty when it may."""
         if now.mono_ns >= self._frozen_until_ns:
             return ""
         return f"the controller itself was stalled for {self._stalled_ns / NS:.1f} s"
+
+
+def _silence(member: Member, now: Now) -> tuple[int, int]:
+    """Its last silence, when it is heard now."""
+    quiet_ns = now.mono_ns - member.heard_ns
+    return (quiet_ns, now.mono_ns) if quiet_ns >= SILENT_NS else member.silence
 
 
 def _only_counts(before: Report, report: Report) -> bool:
