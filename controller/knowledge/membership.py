@@ -394,9 +394,9 @@ class Membership:
 
 
 def _silence(member: Member, now: Now) -> tuple[int, int]:
-    """Its last silence, when it is heard now."""
+    """Its last silence, when it is heard now. Of one that was lost nothing waits."""
     quiet_ns = now.mono_ns - member.heard_ns
-    return (quiet_ns, now.mono_ns) if quiet_ns >= SILENT_NS else member.silence
+    return (quiet_ns, now.mono_ns) if quiet_ns >= SILENT_NS and member.up else member.silence
 
 
 def _only_counts(before: Report, report: Report) -> bool:
