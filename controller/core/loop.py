@@ -300,7 +300,7 @@ class Loop:
                 joined=unplanned_vms(k, now),
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.knowledge.members.frozen(now),
-                silent=self.knowledge.members.silent(now),
+                silent=k.members.silent(now, k.in_force_ns),
                 held=self._held(),
                 cut="; ".join(way.words for way in cut_pairs(ways(k.members.told()))),
                 behind=health.words if health.verdict != verdict.verdict else "",

@@ -376,13 +376,13 @@ class Membership:
         before, last = self._losses.get(vm, (0, 0))
         return before > 0 and last - before < FLAPS_WITHIN_NS and now.mono_ns - last < STEADY_NS
 
-    def silent(self, now: Now) -> str:
-        """Which VM stands still, or did and is catching up: no load is judged then; empty when none does."""
+    def silent(self, now: Now, since_ns: int) -> str:
+        """Which VM stands still, or did since then and is catching up: no load is judged; empty when none does."""
         for member in self.up():
             lasted_ns, over_ns = member.silence
             if now.mono_ns - member.heard_ns >= SILENT_NS:
                 return f"{member.vm.vm} is not heard"
-            if over_ns and now.mono_ns - over_ns < SETTLE_NS + 2 * lasted_ns:
+            if over_ns > since_ns and now.mono_ns - over_ns < SETTLE_NS + 2 * lasted_ns:
                 return f"{member.vm.vm} was not heard for {lasted_ns / NS:.1f} s, and makes up for that"
         return ""
 
