@@ -37,13 +37,18 @@ class CountedHosts(RealRun):
             slot = {"cores": CORES, "memory_bytes": 1 << 28, "machine": "any"}
             model = {"schema": "headgate/model/v1", "task": task, "slot": slot, "points": points}
             (root / "models" / f"{task}.json").write_text(json.dumps(model))
-        self.start_controller("--set", f"slot-memory={1 << 28}", "--vms", ",".join(f"{vm}=2" for vm in vms))
+        self._vms = ",".join(f"{vm}=2" for vm in vms)
+        self.start_again()
         for vm in vms:
             self.lines[vm] = BrokenLine(self.where()["control"])
             line = self.lines[vm].endpoint.partition("#")[0]
             self.start_agent(vm, "--slot-memory", str(1 << 28), "--workers-as", "agent", "--controller", line)
         self.headgate("submit", "topology.json", "--models", "models", "--rates", f"{RATE_TPS:g}", *self.at)
         self.rows_come(200)
+
+    def start_again(self) -> None:
+        """The controller, on its ports."""
+        self.start_controller("--set", f"slot-memory={1 << 28}", "--vms", self._vms)
 
     @property
     def at(self) -> tuple[str, str]:
