@@ -48,7 +48,8 @@ class CountedHosts(RealRun):
 
     def start_again(self) -> None:
         """The controller, on its ports."""
-        self.start_controller("--set", f"slot-memory={1 << 28}", "--vms", self._vms)
+        port = self.where()["control"].rpartition(":")[2] if self.lines else "0"
+        self.start_controller("--set", f"slot-memory={1 << 28}", "--vms", self._vms, "--port", port)
 
     @property
     def at(self) -> tuple[str, str]:

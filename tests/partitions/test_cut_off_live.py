@@ -70,7 +70,8 @@ def test_a_controller_that_is_away_for_longer_than_any_lease_stops_nothing(hosts
     hosts.start_again()
     hosts.rows_come(400)
     summary = hosts.summary()
-    assert summary["found"]["whole"] and plans(summary) == ["start"] and "it is lost" not in hosts.log
+    assert summary["found"]["whole"], summary
+    assert plans(summary) == ["start"] and "it is lost" not in hosts.log
 
 
 def test_a_host_that_stands_still_for_seconds_keeps_its_key_ranges(hosts: CountedHosts) -> None:
@@ -104,5 +105,5 @@ def test_keys_are_rotated_under_load_and_no_row_is_lost_or_comes_twice(hosts: Co
     assert {vm: sorted(hosts.pids(vm)) for vm in VMS} == before
     summary = hosts.summary()
     sinks = summary["found"]["sinks"].values()
-    assert summary["found"]["whole"] and {sink["duplicates"] for sink in sinks} == {0}
+    assert summary["found"]["whole"] and {sink["duplicates"] for sink in sinks} == {0}, summary
     assert plans(summary) == ["start"] and "it is lost" not in hosts.log
