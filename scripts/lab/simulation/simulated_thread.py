@@ -196,6 +196,7 @@ class SimThread:
         if isinstance(item, Frame):
             self.world.clock.say(f"{self.name} takes {len(item.rows)} of {item.sender}")
             self.world.checks.works(self)
+            self.world.checks.beside(self)
             self.core.take(item, now_ns)
             return
         if isinstance(item, StateMove) and item.gone is not None:
@@ -323,6 +324,7 @@ class SimSource(SimThread):
         self.world.account.look(self)
         leased = core.may_work and core.leased(now_ns, self.worker.leased_until_ns)
         if not self.worker.rests and (leased or not core.task.exclusive):
+            self.world.checks.beside(self)
             if self.spool is not None and source.takes_over:
                 source.more_left = self._take_over(self.spool)
             if source.arrivals is not None:
