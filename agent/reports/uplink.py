@@ -67,6 +67,8 @@ class Uplink:
         if contact == self._contact:
             return
         if self._next is not None:
+            if contact == self._next[0] and not self._next[1].refused:
+                return
             self._next[1].close(linger_ms=0)
         self._next = contact, ClientChannel(channels.from_controller, contact)
 
