@@ -54,13 +54,6 @@ OF_PARTITIONS: tuple[Plant, ...] = (
         test=CUT_TEST,
     ),
     one(
-        "a VM without contact does not rest while others are not heard either",
-        AGENT,
-        "    NEWER_NS,\n    VOUCHED_NS,",
-        "    NEWER_NS as VOUCHED_NS,\n    OVER_NS as NEWER_NS,",
-        test=CONTACT_TEST,
-    ),
-    one(
         "keyed state is waited for no longer than the rest",
         MEMBERS,
         "(LOST_KEYED_NS if name in self.keyed else LOST_NS)",
