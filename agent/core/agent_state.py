@@ -134,7 +134,9 @@ class VmContact:
         if not self.fenced and now_ns >= self.until_ns - VOUCHED_NS // 2 and self.vouched(linked, now_ns):
             self.until_ns = now_ns + VOUCHED_NS
         news = self.until_ns, self.fenced
-        if news == self._told or (self.fenced == self._told[1] and self.until_ns - self._told[0] < TOLD_LEAST_NS):
+        if news == self._told or (
+            self.fenced == self._told[1] and self.until_ns - self._told[0] < TOLD_LEAST_NS
+        ):
             return False
         self._told = news
         return True
@@ -523,7 +525,13 @@ class AgentState:
         if sent_ns := self.lease.answered(sequence, welcome.leased == (boot, sequence)):
             self.contact.answered(sent_ns, welcome.fenced)
         longer = self.lease.until_ns > before_ns
-        return [told for state in self._running() if self._exclusive(state) for told in self._lease_of(state) if longer]
+        return [
+            told
+            for state in self._running()
+            if self._exclusive(state)
+            for told in self._lease_of(state)
+            if longer
+        ]
 
     def _exclusive(self, state: SlotState) -> bool:
         tasks = self.desired.topology.by_name if self.desired is not None else {}
@@ -545,7 +553,9 @@ class AgentState:
         if not (until_ns or self.contact.last_ns):
             return []
         work_until_ns = self.contact.until_ns if self.contact.last_ns else -1
-        return [e.ToWorker(state.slot, state.incarnation, Lease(until_ns, work_until_ns, self.contact.last_ns))]
+        return [
+            e.ToWorker(state.slot, state.incarnation, Lease(until_ns, work_until_ns, self.contact.last_ns))
+        ]
 
     def _dead_letters_again(self, now_ns: int) -> list[e.Instruction]:
         return [*self._letters.again(now_ns)]

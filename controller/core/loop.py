@@ -60,7 +60,14 @@ from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Health, Stability
-from headgate.controller.knowledge.journal_records import Booted, Durable, Reopened, RolloutStarted, Submitted, fold_all
+from headgate.controller.knowledge.journal_records import (
+    Booted,
+    Durable,
+    Reopened,
+    RolloutStarted,
+    Submitted,
+    fold_all,
+)
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Finish, Started
 from headgate.controller.knowledge.measured_window import MeasuredWindow

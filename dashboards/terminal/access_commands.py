@@ -92,7 +92,9 @@ def rotate(role: str, name: str | None, overlap: float, keys: Path | None) -> No
         raise UsageError(
             f"which {role}?", hint=f"headgate keys rotate {role} NAME; `headgate keys list` shows them"
         )
-    click.echo(Keyring(keys or default_folder()).rotate(cast(Role, role), name or "controller", overlap * 3600))
+    click.echo(
+        Keyring(keys or default_folder()).rotate(cast(Role, role), name or "controller", overlap * 3600)
+    )
 
 
 @click.command()

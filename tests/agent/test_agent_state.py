@@ -14,7 +14,14 @@ from headgate.agent.process.agent_files import left_over
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.channels import encode
 from headgate.topology_runtime.wire.dead_letter_messages import SendAgain, SentAgain
-from headgate.topology_runtime.wire.messages import CONTACT_NS, LEASE_NS, MARGIN_NS, OVER_NS, is_over, may_begin
+from headgate.topology_runtime.wire.messages import (
+    CONTACT_NS,
+    LEASE_NS,
+    MARGIN_NS,
+    OVER_NS,
+    is_over,
+    may_begin,
+)
 from headgate.topology_runtime.wire.wire_version import WIRE
 from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, folder_of
 
@@ -530,7 +537,9 @@ def test_it_lasts_from_when_the_answered_report_was_sent() -> None:
     for sequence in (1, 2, 3):
         lease.sent(sequence, sequence * NS)
     assert lease.answered(2, True) == 2 * NS and lease.until_ns == 2 * NS + LEASE_NS
-    assert not lease.answered(1, True) and not lease.answered(2, True), "an answer that was overtaken, or came twice"
+    assert not lease.answered(1, True) and not lease.answered(2, True), (
+        "an answer that was overtaken, or came twice"
+    )
     assert lease.answered(3, False) == 3 * NS, "answered, and no lease granted"
     assert lease.until_ns == 2 * NS + LEASE_NS
     assert not lease.answered(7, True), "a report that was never sent"

@@ -76,7 +76,12 @@ def test_a_new_key_takes_the_place_of_the_old_one_once_the_controller_answers_by
         until(lambda: uplink.refresh(2))
         assert uplink.channel is not first
         said: list[str] = []
-        until(lambda: said.extend(x.reason for x, _ in uplink.receive() if isinstance(x, m.Shutdown)) or len(said) == 2)
+        until(
+            lambda: (
+                said.extend(x.reason for x, _ in uplink.receive() if isinstance(x, m.Shutdown))
+                or len(said) == 2
+            )
+        )
         assert said == ["by the old", "by the new"]
         uplink.send(m.Report("vm1", 1, 3, m.Token()))
         assert came(two)[0] == fresh

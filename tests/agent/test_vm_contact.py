@@ -42,7 +42,9 @@ def away(mind: Mind, seconds: float, contact_grows: bool) -> None:
 
 def test_it_is_over_before_the_controller_may_take_the_vm_for_lost() -> None:
     assert CONTACT_NS * 105 // 100 < LOST_NS < LOST_KEYED_NS
-    assert NEWER_NS + 2 * NS < CONTACT_NS, "two heartbeats, a ping and a report tell of who hears the controller"
+    assert NEWER_NS + 2 * NS < CONTACT_NS, (
+        "two heartbeats, a ping and a report tell of who hears the controller"
+    )
 
 
 def test_workers_are_told_until_when_counted_from_when_the_answered_report_left() -> None:

@@ -71,7 +71,9 @@ def test_no_load_is_judged_while_a_vm_stands_still_or_makes_up_for_that() -> Non
     for second in range(13, 29):
         members.heard("vm1", at(second))
         assert "3.0 s" in members.silent(at(second + 0.9), 0)
-    assert members.silent(at(29), 0) == "" and members.silent(at(13), 14 * S) == "", "before the plan in force"
+    assert members.silent(at(29), 0) == "" and members.silent(at(13), 14 * S) == "", (
+        "before the plan in force"
+    )
     quarter_ticks(members, 29.25, 34)
     members.report(report("vm1", 2), at(35))
     assert members.silent(at(36), 0) == "", "one that was lost is not waited for"

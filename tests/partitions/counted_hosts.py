@@ -70,7 +70,9 @@ class CountedHosts(RealRun):
         self.wait(there)
 
     def slots_of(self, task: str) -> set[tuple[str, int]]:
-        return {(vm["vm"], s["slot"]) for vm in self.status()["vms"] for s in vm["slots"] if task in s["threads"]}
+        return {
+            (vm["vm"], s["slot"]) for vm in self.status()["vms"] for s in vm["slots"] if task in s["threads"]
+        }
 
     def pids(self, vm: str) -> list[int]:
         """Its agent and its workers."""

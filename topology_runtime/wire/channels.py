@@ -143,7 +143,9 @@ def _connect(socket: zmq.Socket[bytes], contact: Contact) -> None:
     try:
         curve.prove(socket, contact)
         socket.setsockopt(zmq.IPV6, int("[" in contact.endpoint))
-        if contact.before:  # a connection by each key; only one of them stands, and nothing waits for the other
+        if (
+            contact.before
+        ):  # a connection by each key; only one of them stands, and nothing waits for the other
             socket.setsockopt(zmq.IMMEDIATE, 1)
         socket.connect(contact.endpoint)
         if contact.before:

@@ -126,7 +126,13 @@ class SimThread:
         if orders is None or self.desired.thread not in orders.task_of:
             return False
         leased = self.core.leased(self.world.now_ns, self.worker.leased_until_ns)
-        return leased and not self.worker.rests and self.alive and self.logic is not None and orders.may_run(self.desired.thread)
+        return (
+            leased
+            and not self.worker.rests
+            and self.alive
+            and self.logic is not None
+            and orders.may_run(self.desired.thread)
+        )
 
     def now(self) -> ThreadStatus:
         return self.core.now(not self.inbox, self.failed)

@@ -152,8 +152,12 @@ class Checks:
         linked = {heard.vm for state in agent.state.slots.values() for heard in state.heard} - {agent.name}
         for other in (self.world.agents[vm] for vm in sorted(linked)):
             steady_ns = max(other.cut_until_ns, other.started_ns)
-            hears = other.alive and now_ns - other.state.contact.last_ns < 2 * S and now_ns - steady_ns > CALM_NS
-            assert not hears, f"side by side: {thread.name} on {agent.name} is held dead, and {other.name} hears"
+            hears = (
+                other.alive and now_ns - other.state.contact.last_ns < 2 * S and now_ns - steady_ns > CALM_NS
+            )
+            assert not hears, (
+                f"side by side: {thread.name} on {agent.name} is held dead, and {other.name} hears"
+            )
 
     # ── exclusive tasks ─────────────────────────────────────────────────────────────────────────
 

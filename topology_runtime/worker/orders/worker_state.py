@@ -269,7 +269,10 @@ class WorkerState:
             silent_ms = max(0, now_ns - max(said.met_ns, said.heard_ns)) // MS  # it may just have been heard
             before = found.get(slot.vm, VmHeard(slot.vm, silent_ms))
             known = [ms for ms in (before.delay_ms, said.delay_ns // MS) if ms is not None and ms >= 0]
-            contacts = [before.contact_ms, max(0, now_ns - said.contact_ns) // MS if said.contact_ns else None]
+            contacts = [
+                before.contact_ms,
+                max(0, now_ns - said.contact_ns) // MS if said.contact_ns else None,
+            ]
             found[slot.vm] = VmHeard(
                 slot.vm,
                 min(silent_ms, before.silent_ms),
