@@ -82,7 +82,7 @@ class VmLease:
             self.unanswered.popleft()
 
     def answered(self, sequence: int, leased: bool) -> int:
-        """The controller has answered this report, and grants a lease for it; when it was sent, 0: not known any more."""
+        """The controller has answered this report, `leased`: with a lease; when it was sent, 0: not known any more."""
         while self.unanswered and self.unanswered[0][0] <= sequence:
             number, sent_ns = self.unanswered.popleft()
             if number == sequence:

@@ -48,7 +48,8 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     in_force_s: how long the plan has been in force; None while one is being enacted.
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
     fits the slots that there are or may be had, when the plan in force is that. behind: what health says, where it is
-    not what the trend says. cut: which VMs do not reach each other. silent: which VM is not heard, or makes up for it."""
+    not what the trend says. cut: which VMs do not reach each other. silent: which VM is not heard, or was not and
+    makes up for it."""
 
     window: MeasuredWindow
     stability: Stability

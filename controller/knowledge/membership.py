@@ -86,8 +86,9 @@ class Membership:
     """All VMs ever heard of in this life. `known`: sizes of VMs known beforehand (settings, journal).
 
     here, workers, threads, sources, tokens, quarantined, failed: what the VMs that are up reported last,
-    kept up to date report by report, so that looking at it costs nothing. keyed: those with keyed state. version: rises when workers
-    come, go or move, or when sources start or stop. roster: rises when VMs come, go or change their size."""
+    kept up to date report by report, so that looking at it costs nothing. version: rises when workers
+    come, go or move, or when sources start or stop. roster: rises when VMs come, go or change their size.
+    keyed: VMs with keyed state."""
 
     known: dict[str, Vm] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
