@@ -455,7 +455,7 @@ def ask(contact: Contact, request: m.Request, timeout_s: float = 5.0) -> m.Reply
     channel: ClientChannel[m.Request, m.Reply] = ClientChannel(replies, contact)
     try:
         if contact.before:
-            channel.socket.poll(timeout_s * 1000, zmq.POLLOUT)
+            channel.socket.poll(int(timeout_s * 1000), zmq.POLLOUT)
         channel.send(data)
         Waiter([channel, channel.refusals]).wait(timeout_s)
         reply = channel.receive()
