@@ -32,7 +32,7 @@ from headgate.agent.slots.agent_packages import Packages
 from headgate.agent.slots.profile_slots import ProfileSlots
 from headgate.agent.slots.slot_output import SlotOutput
 from headgate.agent.slots.worker_supervisor import Supervisor, WorkerEnd, WorkerProcess
-from headgate.topology_runtime.errors import BadMessage, Conflict
+from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError
 from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.keys.worker_keys import WorkerKeys
@@ -64,6 +64,7 @@ from headgate.topology_runtime.wire.wire_version import WIRE
 NS = 1_000_000_000
 TURN_NS = NS // 4  # the loop looks around at least this often
 HANG_EVERY_NS = NS // 2
+KEY_EVERY_NS = NS
 SAMPLE_EVERY_NS, SAMPLE_RARELY_NS, SAMPLE_SOON_NS = NS, 5 * NS, NS // 4
 SAMPLE_BUDGET = 0.01  # of a core; a costlier block makes the next one later
 WORKER_MESSAGES_MOST = 256  # taken in one turn: a flood from a worker must not drown the rest
@@ -87,7 +88,8 @@ class Agent:
         self._max_call_ns: dict[int, int] = {}
         self._names: tuple[str, ...] = ()
         self._sources: tuple[str, ...] = ()
-        self._hang_due_ns = self._sample_due_ns = self._output_due_ns = 0
+        self._hang_due_ns = self._sample_due_ns = self._output_due_ns = self._key_due_ns = 0
+        self._key_fault = ""
         self.metrics: AgentMetricsPort | None = None
         self.disk = DiskTroubles()
         self.notes = ServiceNotes()
@@ -182,10 +184,24 @@ class Agent:
             self._read_sources()
             self.do(e.Tick())
         self.packages.tick(now_ns)
+        self._look_at_key(now_ns)
         if self.uplink.refresh(now_ns):
             self._watch_all()
         for slot in self.peers if self.uplink.correct_clock() else ():
             self._send_worker(slot, ClockOff(self.uplink.told_ns, clock.HERE.ahead_ns))
+
+    def _look_at_key(self, now_ns: int) -> None:
+        """Is there another key in its file? Then it changes to that; what cannot be read is said, once."""
+        if now_ns < self._key_due_ns:
+            return
+        self._key_due_ns = now_ns + KEY_EVERY_NS
+        try:
+            self.uplink.change_key(agent_startup.contact(self.config))
+            self._key_fault = ""
+        except HeadgateError as error:
+            if str(error) != self._key_fault:
+                log.error("the key in use stays: %s", error)
+            self._key_fault = str(error)
 
     def shutdown(self) -> None:
         """Undo what startup did, as far as it came."""

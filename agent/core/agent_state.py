@@ -12,7 +12,8 @@ the simulator too. Rules:
  5. A controller of a lower boot than one already heard is not obeyed.
  6. The end: workers are ordered to quit, killed 1 s later, and the last words are report and goodbye.
  7. The controller's answers to reports grant a lease (VmLease); workers with exclusive threads hear of
-    it after the desired state for which it was granted.
+    it after the desired state for which it was granted. Without answers all workers rest (VmContact), unless other
+    VMs are without them, too.
  8. A worker runs one code: where its slot is to run another, it is ordered to quit and a new one is started.
  9. A profile runs in a slot without threads and without a worker, and ends before one starts there.
 10. An agent's life is of one run. When its controller runs another, it ends at once, without last words.
@@ -29,7 +30,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from headgate.agent.core import agent_events as e
-from headgate.agent.core.slot_state import NS, SlotState
+from headgate.agent.core.slot_state import MS, NS, SlotState
 from headgate.agent.core.worker_failures import UnderWay, WorkerFailures, described
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.wire.dead_letter_messages import (
@@ -41,7 +42,11 @@ from headgate.topology_runtime.wire.dead_letter_messages import (
     weighed,
 )
 from headgate.topology_runtime.wire.messages import (
+    CONTACT_NS,
+    FRESH_NS,
     LEASE_NS,
+    NEWER_NS,
+    VOUCHED_NS,
     DesiredState,
     Goodbye,
     Hello,
@@ -52,6 +57,7 @@ from headgate.topology_runtime.wire.messages import (
     Shutdown,
     SourceStatus,
     Token,
+    VmHeard,
     Welcome,
     WorkerHello,
     WorkerReport,
@@ -75,14 +81,65 @@ class VmLease:
         while self.unanswered[0][1] <= now_ns - LEASE_NS:
             self.unanswered.popleft()
 
-    def answered(self, sequence: int) -> bool:
-        """The controller grants a lease for this report; True when that is longer than it had."""
-        before = self.until_ns
+    def answered(self, sequence: int, leased: bool) -> int:
+        """The controller has answered this report, `leased`: with a lease; when it was sent, 0: not known any more."""
         while self.unanswered and self.unanswered[0][0] <= sequence:
             number, sent_ns = self.unanswered.popleft()
             if number == sequence:
-                self.until_ns = max(self.until_ns, sent_ns + LEASE_NS)
-        return self.until_ns > before
+                self.until_ns = max(self.until_ns, sent_ns + LEASE_NS) if leased else self.until_ns
+                return sent_ns
+        return 0
+
+
+# ── The contact of this VM with the controller: how long its threads may work. Pure; times are monotonic ns ─
+#
+# What it goes by, and why nothing runs in two places: topology_runtime/wire/messages.py.
+
+TOLD_LEAST_NS = 2 * NS // 5  # between two words to workers
+
+
+class VmContact:
+    """last_ns: when the newest report was sent that the controller answered."""
+
+    def __init__(self) -> None:
+        self.last_ns = self.until_ns = 0
+        self.fenced = False
+        self._told = -1, False
+        self._peers: dict[str, tuple[int, int]] = {}  # VM → when it was heard, its newest contact
+
+    def answered(self, sent_ns: int, fenced: bool) -> None:
+        """The controller has answered a report that was sent then."""
+        self.last_ns, self.fenced = max(self.last_ns, sent_ns), fenced
+        self.until_ns = 0 if fenced else max(self.until_ns, sent_ns + CONTACT_NS)
+
+    def hear(self, heard: Iterable[VmHeard], now_ns: int) -> None:
+        """What a worker says of the VMs to which it has links."""
+        for vm in heard:
+            heard_ns, contact_ns = self._peers.get(vm.vm, (0, 0))
+            newest_ns = now_ns - vm.contact_ms * MS if vm.contact_ms is not None else 0
+            self._peers[vm.vm] = max(heard_ns, now_ns - vm.silent_ms * MS), max(contact_ns, newest_ns)
+
+    def vouched(self, linked: Set[str], now_ns: int) -> bool:
+        """Is nobody nearer to the controller, of all VMs to which there are links?"""
+        known = [self._peers.get(vm, (0, 0)) for vm in linked]
+        return all(
+            now_ns - heard_ns < FRESH_NS and contact_ns <= self.last_ns + NEWER_NS
+            for heard_ns, contact_ns in known
+        )
+
+    def look(self, linked: Set[str], now_ns: int) -> bool:
+        """True when workers are to hear of it again. linked: VMs whose workers its own have links to."""
+        if not self.last_ns:
+            return False
+        if not self.fenced and now_ns >= self.until_ns - VOUCHED_NS // 2 and self.vouched(linked, now_ns):
+            self.until_ns = now_ns + VOUCHED_NS
+        news = self.until_ns, self.fenced
+        if news == self._told or (
+            self.fenced == self._told[1] and self.until_ns - self._told[0] < TOLD_LEAST_NS
+        ):
+            return False
+        self._told = news
+        return True
 
 
 # ── How far the source threads of a VM have read, as its workers report it. Pure ──────────────────────────
@@ -294,7 +351,7 @@ class AgentState:
         self.profile = ProfileState(hello.vm)
         self.failures = WorkerFailures()
         self.token = Token()
-        self.lease = VmLease()
+        self.lease, self.contact = VmLease(), VmContact()
         self.controller_boot = 0
         self.sequence = 0
         self.stopping = ""
@@ -319,6 +376,7 @@ class AgentState:
         if self._exiting:
             return []
         out = self._hear(event, now_ns)
+        out += self._look_at_contact(now_ns)
         out += self.profile.due(now_ns)
         out += self._spawn_desired(now_ns)
         out += self._kill_overdue(now_ns)
@@ -465,18 +523,43 @@ class AgentState:
 
     def _on_lease(self, welcome: Welcome) -> list[e.Instruction]:
         """Rule 7. (An answer to another life of this agent grants nothing.)"""
-        boot, sequence = welcome.leased
-        if boot != self.hello.boot or not self.lease.answered(sequence):
+        (boot, sequence), before_ns = max(welcome.report, welcome.leased), self.lease.until_ns
+        if boot != self.hello.boot:
             return []
-        running = [state for state in self.slots.values() if state.status == "running"]
-        return [told for state in running for told in self._lease_of(state)]
+        if sent_ns := self.lease.answered(sequence, welcome.leased == (boot, sequence)):
+            self.contact.answered(sent_ns, welcome.fenced)
+        longer = self.lease.until_ns > before_ns
+        return [
+            told
+            for state in self._running()
+            if self._exclusive(state)
+            for told in self._lease_of(state)
+            if longer
+        ]
+
+    def _exclusive(self, state: SlotState) -> bool:
+        tasks = self.desired.topology.by_name if self.desired is not None else {}
+        return any(tasks[t.task].exclusive for t in state.desired)
+
+    def _running(self) -> list[SlotState]:
+        return [state for state in self.slots.values() if state.status == "running"]
+
+    def _look_at_contact(self, now_ns: int) -> list[e.Instruction]:
+        """Rule 7."""
+        running = self._running()
+        linked = {vm.vm for state in running for vm in state.heard}
+        news = self.contact.look(linked, now_ns)
+        return [told for state in running for told in self._lease_of(state) if news]
 
     def _lease_of(self, state: SlotState) -> list[e.Instruction]:
-        """What a worker hears of the lease; nothing when no exclusive thread is desired there."""
-        tasks = self.desired.topology.by_name if self.desired is not None else {}
-        if not any(tasks[t.task].exclusive for t in state.desired) or not self.lease.until_ns:
+        """What a worker hears: of the lease, if it has exclusive threads, and of the contact."""
+        until_ns = self.lease.until_ns if self._exclusive(state) else 0
+        if not (until_ns or self.contact.last_ns):
             return []
-        return [e.ToWorker(state.slot, state.incarnation, Lease(self.lease.until_ns))]
+        work_until_ns = self.contact.until_ns if self.contact.last_ns else -1
+        return [
+            e.ToWorker(state.slot, state.incarnation, Lease(until_ns, work_until_ns, self.contact.last_ns))
+        ]
 
     def _dead_letters_again(self, now_ns: int) -> list[e.Instruction]:
         return [*self._letters.again(now_ns)]
@@ -538,6 +621,7 @@ class AgentState:
         if state is None:
             return []
         state.report(report)
+        self.contact.hear(report.heard, now_ns)
         self.positions.note(report.incarnation, report.sources, now_ns)
         if report.leaving:
             state.kill_at(now_ns + LEAVE_LIMIT_NS, "it said that it leaves and did not")

@@ -19,7 +19,7 @@ from headgate.topology_runtime.wire.messages import (
 )
 from headgate.topology_runtime.wire.report_messages import KeysSeen
 
-NS = 1_000_000_000
+NS, MS = 1_000_000_000, 1_000_000
 CRASHES_MOST, CRASHES_WITHIN_NS = 3, 60 * NS  # one more in this time: the slot is quarantined
 TRIED_AGAIN_NS = 60 * NS  # after its last crash, a slot that was given up and round which nobody planned
 START_LIMIT_NS = 60 * NS  # user code may import much in a slow slot; a hanging import ends here

@@ -3,6 +3,9 @@
 What is sent to a controller that is away queues without bound, and arrives as old news. So a connection
 over which nothing has come for 3 s is replaced by a fresh one, and what was queued in the old one is gone:
 reports are repeated anyway, gaps in samples show by their numbers, finished rows are sent again.
+
+A new key in the agent's file gets a connection of its own beside the one that stands. Reports go over both, and the
+first answer over the new one is the end of the old one: the controller never misses a heartbeat.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ class Uplink:
 
     def __init__(self, contact: Contact, now_ns: int) -> None:
         self._contact = contact
+        self._next: tuple[Contact, ClientChannel[FromAgent, FromController]] | None = None  # by a new key
+        self._came: list[bytes] = []  # before the connection was changed
         self.clock = ClockOffset()
         self.told_ns = 0  # what this process adds to its machine's clock
         self.bad = 0
@@ -54,12 +59,36 @@ class Uplink:
         if isinstance(message, Report):
             self.clock.sent((message.boot, message.sequence), monotonic_ns())
         self.channel.send(data)
+        if self._next is not None and isinstance(message, Report):
+            self._next[1].send(data)
+
+    def change_key(self, contact: Contact) -> None:
+        """To the same controller by another key, as soon as that answers by it."""
+        if contact == self._contact:
+            return
+        if self._next is not None:
+            if contact == self._next[0] and not self._next[1].refused:
+                return
+            self._next[1].close(linger_ms=0)
+        self._next = contact, ClientChannel(channels.from_controller, contact)
+
+    def _change(self) -> bool:
+        """True when the controller has answered over the new connection: the old one is over."""
+        if self._next is None or (first := self._next[1].receive_bytes()) is None:
+            return False
+        while (data := self.channel.receive_bytes()) is not None:
+            self._came.append(data)
+        self._came.append(first)
+        self.channel.close()
+        (self._contact, self.channel), self._next = self._next, None
+        log.info("the controller answers by the new key")
+        return True
 
     def receive(self) -> list[tuple[FromController, bytes]]:
         """What has come, decoded and as bytes."""
         came: list[tuple[FromController, bytes]] = []
         for _ in range(READ_MOST):
-            data = self.channel.receive_bytes()
+            data = self._came.pop(0) if self._came else self.channel.receive_bytes()
             if data is None:
                 break
             try:
@@ -102,13 +131,18 @@ class Uplink:
         return self._ever_heard and now_ns - self._heard_ns < LOST_NS
 
     def refresh(self, now_ns: int) -> bool:
-        """Replace the connection if nothing has come for too long; True when it was."""
+        """Replace the connection if nothing has come for too long, or a new key is let in; True when it was."""
+        if self._change():
+            return True
         if now_ns - max(self._heard_ns, self._opened_ns) < SILENT_NS:
             return False
         if self._opened_ns <= self._heard_ns:  # the first time in this silence
             why = "does not let this key in" if self.channel.refused else "does not answer"
             log.warning("the controller at %s %s", self._contact.endpoint, why)
         self.channel.close(linger_ms=0)
+        if self._next is not None:  # the old key may count no more
+            self._next[1].close(linger_ms=0)
+            (self._contact, _), self._next = self._next, None
         self.channel = self._open()
         self._opened_ns = now_ns
         return True
@@ -117,3 +151,5 @@ class Uplink:
         """Lets the last words leave, if there is somebody to hear them."""
         silent = monotonic_ns() - self._heard_ns >= SILENT_NS or not self._ever_heard
         self.channel.close(linger_ms=0 if silent else LINGER_MS)
+        if self._next is not None:
+            self._next[1].close(linger_ms=0)

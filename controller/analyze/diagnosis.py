@@ -4,7 +4,7 @@ This is the only place that says what comes first:
 
  1 frozen            the controller itself was stalled: all look dead, so nothing is judged
  2 membership        slot_quarantined, vm_lost, vm_drained, vm_joined: passed in, they read no window
- 3 unknown           too many samples missing
+ 3 unknown           too many samples missing, or a VM is silent or makes up for that
  3a link_cut         two VMs do not reach each other: a plan without one of them, unless each keeps what only it has
  3b link_slow        unstable, and a way between two VMs takes far longer than usual
  4 overloaded        unstable though no more is offered than planned for: the models are too high
@@ -49,7 +49,8 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     in_force_s: how long the plan has been in force; None while one is being enacted.
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
     fits the slots that there are or may be had, when the plan in force is that. capped: as much is read as may be,
-    and done. cut: which VMs do not reach each other. slow: between which it takes far longer than usual."""
+    and done. cut: which VMs do not reach each other. slow: between which it takes far longer than usual. silent: which
+    VM is not heard, or was not and makes up for it."""
 
     window: MeasuredWindow
     stability: Stability
@@ -68,6 +69,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     capped: bool = False
     cut: str = ""
     slow: str = ""
+    silent: str = ""
 
 
 Finding = Callable[[], Diagnosis | None]
@@ -172,6 +174,8 @@ def _rate_needed(given: DiagnosisInput) -> float:
 
 def _unknown(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     window = given.window
+    if given.silent:
+        return _nothing(given, "unknown", f"unknown: {given.silent}", rejected)
     if window.is_complete:
         return None
     text = f"unknown: only {window.complete:.0%} of the samples of the last {window.seconds:g} s are there"

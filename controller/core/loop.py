@@ -37,6 +37,7 @@ from headgate.controller.core.rate_following import RateFollower
 from headgate.controller.core.view_builder import view_of
 from headgate.controller.execute.dead_letter_replay import DeadLetterReplay
 from headgate.controller.execute.desired_state import publish
+from headgate.controller.execute.handover import keyed_vms
 from headgate.controller.execute.plan_drift import (
     draining_vms,
     hand_over_waited,
@@ -60,7 +61,14 @@ from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Health, Stability
-from headgate.controller.knowledge.journal_records import Booted, Durable, Reopened, Submitted, fold_all
+from headgate.controller.knowledge.journal_records import (
+    Booted,
+    Durable,
+    Reopened,
+    RolloutStarted,
+    Submitted,
+    fold_all,
+)
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Finish, Started
 from headgate.controller.knowledge.measured_window import MeasuredWindow
@@ -241,6 +249,7 @@ class Loop:
         self._rate_rows = RateRows()
         self._over = self._wrote = False
         self._born: t.Started | None = None
+        self._rollout: RolloutStarted | None = None  # of which it is known where keyed state is
         self._unborn = False  # the journal did not take this life's first record
         self._handlers: dict[type, Callable[[Turn, Any], None]] = {
             t.Started: self._on_started,
@@ -306,6 +315,7 @@ class Loop:
                 joined=unplanned_vms(k, now),
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.knowledge.members.frozen(now),
+                silent=k.members.silent(now, k.in_force_ns),
                 held=self._held(),
                 cut="; ".join(way.words for way in cut_pairs(k.ways)),
                 slow="; ".join(way.words for way in slow_pairs(k.ways)),
@@ -560,6 +570,8 @@ class Loop:
 
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now
+        if k.durable.rollout is not self._rollout:
+            self._rollout, k.members.keyed = k.durable.rollout, keyed_vms(k.durable)
         self._look_at_once(vm_reports.note_changes(turn, self.knowledge.members.tick(now)))
         held = f"{self._held()}; no plan is made by itself (`headgate resume`)"
         turn.alarm("mass_loss", held if k.members.mass_loss else "", level="error")

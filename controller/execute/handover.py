@@ -20,7 +20,7 @@ from headgate.controller.execute.desired_state import (
     wire_threads,
 )
 from headgate.controller.execute.rollout_steps import said_ended
-from headgate.controller.knowledge.journal_records import HandedOver, Holds, StandIn
+from headgate.controller.knowledge.journal_records import Durable, HandedOver, Holds, StandIn
 from headgate.controller.knowledge.knowledge import Apart, Knowledge, Turn
 from headgate.topology_runtime.wire.messages import ThreadSpec, Token, is_over
 
@@ -31,6 +31,14 @@ def hand_over(turn: Turn) -> bool:
     if k.durable.rollout is None:
         return False
     return _settle(turn) or _part(turn)
+
+
+def keyed_vms(d: Durable) -> frozenset[str]:
+    """VMs with threads of keyed tasks, those that leave too: what these have is on the VM's disk."""
+    if d.rollout is None or d.run is None:
+        return frozenset()
+    keyed = {task.name for task in d.run.topology.tasks if task.state == "keyed"}
+    return frozenset(t.slot.vm for t in d.rollout.threads if t.task in keyed)
 
 
 def still_open(k: Knowledge, thread: ThreadSpec) -> bool:

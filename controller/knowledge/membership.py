@@ -1,7 +1,8 @@
 """Which VMs are there: joined, silent, lost. Pure; the time is an argument (controller's monotonic ns).
 
 Rules (docs/explanation/faults.md):
- 1. A VM is *silent* 2 s and *lost* 4 s after it was last heard; being heard again makes it joined.
+ 1. A VM is *silent* 2 s and *lost* 4 s after it was last heard; being heard again makes it joined. One with keyed
+    state, which would be lost with it, is waited for longer: a host that stands still for seconds keeps it.
  2. A controller that was stalled itself (a gap of more than 1 s between its own ticks) gives no verdict
     for two heartbeats: what the VMs said meanwhile is still to be read.
  3. A HELLO with a higher boot is a restarted agent: its workers are gone, the VM is not.
@@ -33,7 +34,8 @@ from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000
 SILENT_NS = 2 * NS
-LOST_NS = 4 * NS
+LOST_NS, LOST_KEYED_NS = 4 * NS, 12 * NS
+SETTLE_NS = 10 * NS  # after a silence twice as long as that, and this, load is judged again
 FORGOTTEN_NS = 600 * NS  # one that only ever said HELLO
 OWN_GAP_NS = NS  # a longer gap between our own ticks means that we were stalled
 HEARTBEAT_NS = NS // 2  # agents report at least this often
@@ -69,6 +71,7 @@ class Member:
     workers_as: str = ""
     address: str = ""
     report: Report | None = None
+    silence: tuple[int, int] = (0, 0)  # the last one: how long it was, and when it was over
 
     @property
     def up(self) -> bool:
@@ -84,11 +87,13 @@ class Membership:
 
     here, workers, threads, sources, tokens, quarantined, failed: what the VMs that are up reported last,
     kept up to date report by report, so that looking at it costs nothing. version: rises when workers
-    come, go or move, or when sources start or stop. roster: rises when VMs come, go or change their size."""
+    come, go or move, or when sources start or stop. roster: rises when VMs come, go or change their size.
+    keyed: VMs with keyed state."""
 
     known: dict[str, Vm] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     here: set[str] = field(default_factory=set)
+    keyed: frozenset[str] = frozenset()
     workers: dict[Slot, WorkerStatus] = field(default_factory=dict)
     threads: dict[int, ThreadStatus] = field(default_factory=dict)
     sources: dict[int, SourceStatus] = field(default_factory=dict)
@@ -127,6 +132,8 @@ class Membership:
         member.binding, member.pid, member.spoken = hello.binding, hello.pid, (hello.protocol, hello.version)
         member.only_signed, member.machine = hello.only_signed, hello.machine
         member.workers_as, member.address = hello.workers_as, hello.address
+        if before is not None:
+            member.silence = _silence(before, now)
         self.members[hello.vm] = member
         self.roster += before is None or before.vm != member.vm
         if before is None or before.state == "left":
@@ -170,6 +177,7 @@ class Membership:
             return None
         member.report = report
         changes += self._heard_again(member)
+        member.silence = _silence(member, now)
         member.state, member.heard_ns = "joined", now.mono_ns
         self._show(member)
         return changes
@@ -210,6 +218,7 @@ class Membership:
         if member is None or member.state == "left":
             return ()
         changes = self._heard_again(member)
+        member.silence = _silence(member, now)
         member.state, member.heard_ns = "joined", now.mono_ns
         self._show(member)
         return changes
@@ -265,7 +274,7 @@ class Membership:
     def _verdict(self, member: Member, now: Now) -> MembershipChange | None:
         quiet_ns = now.mono_ns - member.heard_ns
         name = member.vm.vm
-        if member.up and quiet_ns >= LOST_NS:
+        if member.up and quiet_ns >= (LOST_KEYED_NS if name in self.keyed else LOST_NS):
             member.state = "lost"
             self._lost[name] = now.mono_ns
             self._losses[name] = (self._losses.get(name, (0, 0))[1], now.mono_ns)
@@ -275,7 +284,10 @@ class Membership:
             )
         if member.state == "joined" and quiet_ns >= SILENT_NS:
             member.state = "silent"
-            return MembershipChange("silent", name, f"{name} was not heard for {quiet_ns / NS:.1f} s")
+            kept = ""
+            if name in self.keyed:
+                kept = f": its keyed state is waited for, until {LOST_KEYED_NS // NS} s have gone by"
+            return MembershipChange("silent", name, f"{name} was not heard for {quiet_ns / NS:.1f} s{kept}")
         return None
 
     def _look_for_mass_loss(self, now: Now) -> None:
@@ -365,11 +377,27 @@ class Membership:
         before, last = self._losses.get(vm, (0, 0))
         return before > 0 and last - before < FLAPS_WITHIN_NS and now.mono_ns - last < STEADY_NS
 
+    def silent(self, now: Now, since_ns: int) -> str:
+        """Which VM stands still, or did since then and is catching up: no load is judged; empty when none does."""
+        for member in self.up():
+            lasted_ns, over_ns = member.silence
+            if now.mono_ns - member.heard_ns >= SILENT_NS:
+                return f"{member.vm.vm} is not heard"
+            if over_ns > since_ns and now.mono_ns - over_ns < SETTLE_NS + 2 * lasted_ns:
+                return f"{member.vm.vm} was not heard for {lasted_ns / NS:.1f} s, and makes up for that"
+        return ""
+
     def frozen(self, now: Now) -> str:
         """Why nothing may be judged now; empty when it may."""
         if now.mono_ns >= self._frozen_until_ns:
             return ""
         return f"the controller itself was stalled for {self._stalled_ns / NS:.1f} s"
+
+
+def _silence(member: Member, now: Now) -> tuple[int, int]:
+    """Its last silence, when it is heard now. Of one that was lost nothing waits."""
+    quiet_ns = now.mono_ns - member.heard_ns
+    return (quiet_ns, now.mono_ns) if quiet_ns >= SILENT_NS and member.up else member.silence
 
 
 def _only_counts(before: Report, report: Report) -> bool:

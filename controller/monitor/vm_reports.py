@@ -457,7 +457,8 @@ def _welcome(
 ) -> None:
     k = turn.knowledge
     told = k.durable.boot, k.settings.run, turn.now.wall_ns, refused, leased, report
-    turn.do(Send(vm, m.Welcome(*told, protocol=WIRE, version=k.settings.version)))
+    fenced = vm in k.durable.held_dead
+    turn.do(Send(vm, m.Welcome(*told, protocol=WIRE, version=k.settings.version, fenced=fenced)))
 
 
 def in_flight(members: tuple[Member, ...]) -> int:

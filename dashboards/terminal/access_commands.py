@@ -9,12 +9,13 @@ import click
 import msgspec
 
 from headgate.dashboards.runs import connection as contexts
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import FILE, Format, answer, format_options
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
 from headgate.topology_runtime.keys import signing_keys
 from headgate.topology_runtime.keys.key_files import keep_whole
 from headgate.topology_runtime.keys.key_pairs import GIVEN, Role
-from headgate.topology_runtime.keys.keyring import LOCAL, KeyFile, Keyring, read_key
+from headgate.topology_runtime.keys.keyring import LOCAL, OVERLAP_S, KeyFile, Keyring, read_key
 from headgate.topology_runtime.platform.addresses import parted
 from headgate.topology_runtime.platform.http_options import settings_folder
 from headgate.topology_runtime.wording import name_faults
@@ -70,17 +71,30 @@ def add(role: str, name: str, keys: Path | None) -> None:
 @click.command()
 @click.argument("role", type=click.Choice((*GIVEN, "controller")))
 @click.argument("name", required=False)
+@click.option(
+    "--overlap",
+    type=Number(0, 24 * 366),
+    default=OVERLAP_S / 3600,
+    show_default=True,
+    metavar="HOURS",
+    help="How long the old key counts yet; 0: it leaked, and ends at once.",
+)
 @keys_option
-def rotate(role: str, name: str | None, keys: Path | None) -> None:
-    """A new key in place of ROLE NAME's old one, which counts no more within a second.
+def rotate(role: str, name: str | None, overlap: float, keys: Path | None) -> None:
+    """A new key in place of ROLE NAME's old one, which counts for a day yet. Nothing has to stop for it.
 
-    `rotate controller`: every file names the new key then; give them out again and start the controller again.
+    Copy the file over the old one: a running agent changes to it within seconds.
+
+    `rotate controller`: every file names the new key and, until the overlap ends, the old one. Give them all out, then
+    start the controller again: it has the new one from then on.
     """
     if name is None and role != "controller":
         raise UsageError(
             f"which {role}?", hint=f"headgate keys rotate {role} NAME; `headgate keys list` shows them"
         )
-    click.echo(Keyring(keys or default_folder()).rotate(cast(Role, role), name or "controller"))
+    click.echo(
+        Keyring(keys or default_folder()).rotate(cast(Role, role), name or "controller", overlap * 3600)
+    )
 
 
 @click.command()
@@ -102,11 +116,13 @@ def list_keys(keys: Path | None, output: Format) -> None:
     trust = Keyring(folder).trust()
     rows = [
         {"role": k.role, "name": k.name, "key": k.public, "since": k.since, "revoked": k.revoked or None}
+        | {"until": k.until or None}
         for k in trust.keys
     ]
     lines = [f"controller {trust.controller}  ({folder})"]
     for row in rows:
         gone = f"  revoked {row['revoked']}" if row["revoked"] else ""
+        gone = gone or (f"  rotated, until {row['until']}" if row["until"] else "")
         lines.append(f"{row['role']:9} {row['name']:20} {row['key']}  since {row['since']}{gone}")
     document = {"folder": str(folder), "controller": trust.controller, "keys": rows}
     answer(output, "headgate/keys/v1", document, "\n".join(lines), rows)

@@ -9,6 +9,7 @@ from planted.plants_of_failing import OF_FAILING
 from planted.plants_of_health import OF_HEALTH
 from planted.plants_of_links import OF_LINKS
 from planted.plants_of_models import OF_LATENCY, OF_MEASURING, OF_TRAFFIC
+from planted.plants_of_partitions import OF_PARTITIONS
 from planted.plants_of_peers import OF_PEERS
 from planted.plants_of_plans import OF_MOVES, OF_PACKAGES, OF_PLANS
 from planted.plants_of_rows import OF_BOUNDS, OF_ROWS
@@ -28,6 +29,7 @@ PLANTS: tuple[Plant, ...] = (
     *OF_TRAFFIC,
     *OF_LATENCY,
     *OF_ENDS,
+    *OF_PARTITIONS,
     *OF_PEERS,
     *OF_HEALTH,
     *OF_FAILING,

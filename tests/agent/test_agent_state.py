@@ -14,7 +14,14 @@ from headgate.agent.process.agent_files import left_over
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.channels import encode
 from headgate.topology_runtime.wire.dead_letter_messages import SendAgain, SentAgain
-from headgate.topology_runtime.wire.messages import LEASE_NS, MARGIN_NS, OVER_NS, is_over, may_begin
+from headgate.topology_runtime.wire.messages import (
+    CONTACT_NS,
+    LEASE_NS,
+    MARGIN_NS,
+    OVER_NS,
+    is_over,
+    may_begin,
+)
 from headgate.topology_runtime.wire.wire_version import WIRE
 from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, folder_of
 
@@ -543,10 +550,13 @@ def test_it_lasts_from_when_the_answered_report_was_sent() -> None:
     lease = VmLease()
     for sequence in (1, 2, 3):
         lease.sent(sequence, sequence * NS)
-    assert lease.answered(2) and lease.until_ns == 2 * NS + LEASE_NS
-    assert not lease.answered(1) and not lease.answered(2), "an answer that was overtaken, or came twice"
+    assert lease.answered(2, True) == 2 * NS and lease.until_ns == 2 * NS + LEASE_NS
+    assert not lease.answered(1, True) and not lease.answered(2, True), (
+        "an answer that was overtaken, or came twice"
+    )
+    assert lease.answered(3, False) == 3 * NS, "answered, and no lease granted"
     assert lease.until_ns == 2 * NS + LEASE_NS
-    assert not lease.answered(7), "a report that was never sent"
+    assert not lease.answered(7, True), "a report that was never sent"
     assert lease.until_ns == 2 * NS + LEASE_NS
 
 
@@ -555,7 +565,7 @@ def test_reports_older_than_a_lease_are_forgotten() -> None:
     for sequence in range(1, 10_001):
         lease.sent(sequence, sequence * NS // 200)
     assert len(lease.unanswered) == LEASE_NS // (NS // 200)
-    assert not lease.answered(1)
+    assert not lease.answered(1, True)
 
 
 def test_at_its_very_end_nothing_may_begin_and_it_is_not_over_a_moment_early() -> None:
@@ -587,10 +597,12 @@ def test_workers_with_exclusive_threads_are_told_after_the_desired_state() -> No
     mind.tell(e.Tick(), 1.0)
     sent_ns = mind.now_ns
     mind.now_ns += NS // 4
-    (told,) = sent(granted(mind), m.Lease)
-    assert (told.slot.number, told.message) == (0, m.Lease(sent_ns + LEASE_NS)), "store needs none"
+    work_until_ns = sent_ns + CONTACT_NS
+    told = {one.slot.number: one.message for one in sent(granted(mind), m.Lease)}
+    assert told[0] == m.Lease(sent_ns + LEASE_NS, work_until_ns, sent_ns)
+    assert told[1] == m.Lease(0, work_until_ns, sent_ns), "store needs none"
     again = mind.tell(e.WantedArrived(state, encode(state)))
-    assert [type(one.message) for one in sent(again, object)] == [bytes, m.Lease, bytes]
+    assert [type(one.message) for one in sent(again, object)] == [bytes, m.Lease, bytes, m.Lease]
 
 
 def test_an_answer_to_an_earlier_life_of_this_agent_grants_nothing() -> None:

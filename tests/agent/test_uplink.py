@@ -7,14 +7,18 @@ import socket
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from keys_made import MadeKeys
+from patience import until
 
 from headgate.agent.core.clock_offset import KEPT_NS, ClockOffset
 from headgate.agent.reports.uplink import Uplink
 from headgate.topology_runtime.errors import Unreachable
+from headgate.topology_runtime.keys import curve
+from headgate.topology_runtime.keys.key_pairs import KeyGuard
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.channels import ServerChannel, Waiter
@@ -47,6 +51,43 @@ def again_on(port: int) -> Server:
         except Unreachable:
             if time.monotonic() > end:
                 raise
+
+
+def test_a_new_key_takes_the_place_of_the_old_one_once_the_controller_answers_by_it(server: Server) -> None:
+    """Until then the old connection goes on, and nothing that it brought is left behind."""
+    new, known = curve.new_pair(), {KEYS.client.public: KEYS.who}
+    two_keys = KeyGuard(KEYS.own, known.get)
+    two: Server = ServerChannel(channels.from_agent, two_keys)
+    contact = KEYS.contact(two.endpoint)
+    uplink = Uplink(contact, 0)
+    try:
+        uplink.change_key(msgspec.structs.replace(contact, own=new))
+        first = uplink.channel
+        uplink.send(m.Report("vm1", 1, 1, m.Token()))
+        old, _ = came(two)
+        assert not uplink.refresh(1) and uplink.channel is first, "nobody knows the new key yet"
+        known[new.public] = KEYS.who
+        uplink.change_key(msgspec.structs.replace(contact, own=new))
+        uplink.send(m.Report("vm1", 1, 2, m.Token()))
+        links = {came(two)[0], came(two)[0]}
+        (fresh,) = links - {old}
+        two.send(old, m.Shutdown(m.Token(), "by the old"))
+        two.send(fresh, m.Shutdown(m.Token(), "by the new"))
+        until(lambda: uplink.refresh(2))
+        assert uplink.channel is not first
+        said: list[str] = []
+        until(
+            lambda: (
+                said.extend(x.reason for x, _ in uplink.receive() if isinstance(x, m.Shutdown))
+                or len(said) == 2
+            )
+        )
+        assert said == ["by the old", "by the new"]
+        uplink.send(m.Report("vm1", 1, 3, m.Token()))
+        assert came(two)[0] == fresh
+    finally:
+        uplink.channel.close(linger_ms=0)
+        two.close(linger_ms=0)
 
 
 def came(server: Server) -> tuple[bytes, m.FromAgent]:

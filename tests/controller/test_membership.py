@@ -51,6 +51,34 @@ def test_a_vm_is_silent_after_two_seconds_and_lost_after_four() -> None:
     assert members.members["vm1"].up
 
 
+def test_one_with_keyed_state_is_waited_for_longer() -> None:
+    members = Membership()
+    members.hello(hello(), at(0))
+    members.keyed = frozenset({"vm1"})
+    assert quarter_ticks(members, 0.25, 11.75) == [("silent", "vm1")]
+    assert quarter_ticks(members, 12.0, 12.5) == [("lost", "vm1")]
+    members.keyed = frozenset()
+    members.hello(hello("vm2"), at(13))
+    assert quarter_ticks(members, 13.25, 17.0) == [("silent", "vm2"), ("lost", "vm2")]
+
+
+def test_no_load_is_judged_while_a_vm_stands_still_or_makes_up_for_that() -> None:
+    members = Membership()
+    members.hello(hello(), at(10))
+    assert members.silent(at(11), 0) == ""
+    assert members.silent(at(12), 0) == "vm1 is not heard"
+    members.report(report("vm1", 1), at(13))
+    for second in range(13, 29):
+        members.heard("vm1", at(second))
+        assert "3.0 s" in members.silent(at(second + 0.9), 0)
+    assert members.silent(at(29), 0) == "" and members.silent(at(13), 14 * S) == "", (
+        "before the plan in force"
+    )
+    quarter_ticks(members, 29.25, 34)
+    members.report(report("vm1", 2), at(35))
+    assert members.silent(at(36), 0) == "", "one that was lost is not waited for"
+
+
 def test_a_stalled_controller_gives_no_verdict_for_two_heartbeats() -> None:
     members = Membership()
     members.hello(hello(), at(0))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import zmq
 from click.testing import CliRunner
+from patience import until
 
 from headgate.dashboards.terminal import access_commands as command
 from headgate.topology_runtime.errors import Conflict, InvalidInput, Refused, Unreachable, UsageError
@@ -51,7 +52,7 @@ def test_a_name_has_one_key_until_it_is_rotated_or_revoked(ring: Keyring) -> Non
     with pytest.raises(Conflict):
         ring.add("agent", "vm1")
     assert read_key(ring.ensure("agent", "vm1")).public == first
-    second = read_key(ring.rotate("agent", "vm1")).public
+    second = read_key(ring.rotate("agent", "vm1", overlap_s=0)).public
     known = {key.public: bool(key.revoked) for key in ring.trust().keys}
     assert known == {first: True, second: False}
     ring.revoke("agent", "vm1")
@@ -59,6 +60,59 @@ def test_a_name_has_one_key_until_it_is_rotated_or_revoked(ring: Keyring) -> Non
     with pytest.raises(InvalidInput):
         ring.revoke("agent", "vm1")
     assert read_key(ring.add("agent", "vm1")).public not in known
+
+
+def test_a_rotated_key_counts_until_its_overlap_ends_and_only_the_last_one_does(
+    ring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = [time.time_ns()]
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns[0])
+    first = read_key(ring.add("agent", "vm1")).public
+    second = read_key(ring.rotate("agent", "vm1", overlap_s=60)).public
+    trust = Trust(ring)
+    admits = trust.admits("agent")
+    assert {str(admits(key)) for key in (first, second)} == {"agent vm1"} and not trust.look()
+    now_ns[0] += 61 * 10**9
+    assert trust.look() and admits(first) is None and admits(second) is not None and not trust.look()
+    third = read_key(ring.rotate("agent", "vm1")).public
+    read_key(ring.rotate("agent", "vm1"))
+    assert trust.look() and admits(second) is None, "it ended with its overlap"
+    assert admits(third) is not None
+    ring.revoke("agent", "vm1")
+    assert trust.look() and admits(third) is None, "revoked with all that overlap"
+
+
+def test_until_the_overlap_ends_a_file_names_both_keys_of_the_controller(ring: Keyring) -> None:
+    ring.add("agent", "vm1")
+    before = ring.controller().public
+    ring.rotate("controller", "controller")
+    ring.add("agent", "vm2")
+    for vm in ("vm1", "vm2"):
+        contact = ring.key("agent", vm).contact("tcp://127.0.0.1:1")
+        assert (contact.server, contact.before) == (ring.controller().public, before)
+    ring.rotate("controller", "controller", overlap_s=0)
+    assert ring.key("agent", "vm1").contact("tcp://127.0.0.1:1").before == ""
+
+
+@pytest.mark.parametrize("started_again", [False, True])
+def test_who_knows_both_keys_of_a_controller_reaches_it_before_and_after_it_changed(
+    ring: Keyring, started_again: bool
+) -> None:
+    """The controller that runs has the old one; once started again, the new one."""
+    ring.add("operator", "ann")
+    old = ring.controller()
+    ring.rotate("controller", "controller")
+    guard = KeyGuard(ring.controller() if started_again else old, Trust(ring).admits("operator"))
+    server: c.ServerChannel[m.Reply, m.Request] = c.ServerChannel(c.requests, guard)
+    try:
+        client: c.ClientChannel[m.Request, m.Reply] = c.ClientChannel(
+            c.replies, ring.key("operator", "ann").contact(server.endpoint)
+        )
+        until(lambda: client.send(m.Request("status")))
+        until(lambda: server.receive(), lambda: "nothing came")
+        client.close(0)
+    finally:
+        server.close(0)
 
 
 def test_a_new_key_of_the_controller_stands_in_every_file(ring: Keyring) -> None:

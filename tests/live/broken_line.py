@@ -63,7 +63,10 @@ class BrokenLine:
         if self._mode == "refusing":
             reset(writer)
             return
-        there, on = await asyncio.open_connection(self._host, self._port)
+        try:
+            there, on = await asyncio.open_connection(self._host, self._port)
+        except ConnectionRefusedError:  # whom it leads to is away
+            return reset(writer)
         self._writers |= {writer, on}
         pumps = (pump(reader, on, self._forth), pump(there, writer, self._back))
         await asyncio.gather(*pumps, return_exceptions=True)

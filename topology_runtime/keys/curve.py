@@ -119,8 +119,8 @@ def guard_server(socket: zmq.Socket[bytes], guard: KeyGuard) -> None:
     socket.setsockopt(zmq.CURVE_SERVER, 1)
 
 
-def prove(socket: zmq.Socket[bytes], contact: Contact) -> None:
-    """Before it connects: it speaks to nobody but who holds the server's key, and as who it is."""
-    socket.setsockopt(zmq.CURVE_SERVERKEY, contact.server.encode("ascii"))
+def prove(socket: zmq.Socket[bytes], contact: Contact, server: str = "") -> None:
+    """Before it connects: it speaks to nobody but who holds the server's key (or this one), and as who it is."""
+    socket.setsockopt(zmq.CURVE_SERVERKEY, (server or contact.server).encode("ascii"))
     socket.setsockopt(zmq.CURVE_PUBLICKEY, contact.own.public.encode("ascii"))
     socket.setsockopt(zmq.CURVE_SECRETKEY, contact.own.secret.encode("ascii"))

@@ -47,15 +47,16 @@ class Who(msgspec.Struct, frozen=True):
 
 class Contact(msgspec.Struct, frozen=True):
     """How a client reaches a server: where it listens, the client's own pair, and the server's public key: it speaks to
-    nobody else."""
+    nobody else. before: the server's key until it was rotated, which it may still have; "" when it may not."""
 
     endpoint: str
     own: KeyPair
     server: str
+    before: str = ""
 
     def to(self, endpoint: str) -> Contact:
         """To another endpoint of the same server."""
-        return Contact(endpoint, self.own, self.server)
+        return msgspec.structs.replace(self, endpoint=endpoint)
 
 
 Admits = Callable[[str], Who | None]  # a public key → whose it is; None: nobody's who may come in

@@ -31,12 +31,14 @@ from headgate.topology_runtime.wording import NAME, name_faults, utc_iso
 KEY_SCHEMA, TRUST_SCHEMA = "headgate/key/v1", "headgate/trust/v1"
 TRUST, CONTROLLER = "trust.json", "controller.key"
 KEYS = "keys"  # in a run's state directory
+OVERLAP_S = 24 * 3600.0  # a rotated key counts for so long yet
 LOCAL = "local"  # the operator who made the folder
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One file: all that whoever it names needs. controller: its public key. signers: of an agent, the public keys of
-    those whose packages it runs."""
+    those whose packages it runs. before: the controller's public key until it was rotated, which counts too until
+    `before_until` (UTC)."""
 
     role: Role
     name: str
@@ -44,6 +46,8 @@ class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secret: str
     controller: str
     signers: tuple[str, ...] = ()
+    before: str = ""
+    before_until: str = ""
     schema: str = KEY_SCHEMA
 
     @property
@@ -54,17 +58,19 @@ class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"KeyFile({self.role} {self.name} {self.public!r})"
 
     def contact(self, endpoint: str) -> Contact:
-        return Contact(endpoint, self.pair, self.controller)
+        before = self.before if utc_iso(time.time_ns()) < self.before_until else ""
+        return Contact(endpoint, self.pair, self.controller, before)
 
 
 class Trusted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A public key and whose it is; times in UTC. revoked "": it may come in."""
+    """A public key and whose it is; times in UTC. revoked "": it may come in, until `until` if it was rotated."""
 
     role: Role
     name: str
     public: str
     since: str
     revoked: str = ""
+    until: str = ""
 
 
 class TrustFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,8 +79,9 @@ class TrustFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: str = TRUST_SCHEMA
 
     def of(self, role: str, name: str) -> Trusted | None:
-        """His key that is not revoked."""
-        found = (key for key in self.keys if (key.role, key.name, key.revoked) == (role, name, ""))
+        """His key that is neither revoked nor rotated."""
+        who = role, name, "", ""
+        found = (key for key in self.keys if (key.role, key.name, key.revoked, key.until) == who)
         return next(found, None)
 
 
@@ -144,14 +151,21 @@ class Keyring:
             held = trust.of(role, name) is not None and self.path(role, name).exists()
             return self.path(role, name) if held else self._give(_without(trust, role, name), role, name)
 
-    def rotate(self, role: Role, name: str) -> Path:
-        """A new key in place of his old one, which counts no more. Raises InvalidInput when he has none."""
+    def rotate(self, role: Role, name: str, overlap_s: float = OVERLAP_S) -> Path:
+        """A new key in place of his old one, which counts for so long yet; one of before that, no more. Raises
+        InvalidInput when he has none."""
+        until = utc_iso(time.time_ns() + int(overlap_s * 1e9)) if overlap_s else ""
         with self._alone():
             trust = self.trust()
             if role == "controller":
-                return self._rotate_controller(trust)
-            self._held(trust, role, name)
-            return self._give(_without(trust, role, name), role, name)
+                return self._rotate_controller(trust, until)
+            held = self._held(trust, role, name)
+            trust = _without(trust, role, name)
+            if until:
+                last = msgspec.structs.replace(held, until=until)
+                keys = tuple(last if key.public == held.public else key for key in trust.keys)
+                trust = msgspec.structs.replace(trust, keys=keys)
+            return self._give(trust, role, name)
 
     def revoke(self, role: Role, name: str) -> None:
         """His key counts no more. Raises InvalidInput when he has none."""
@@ -161,11 +175,12 @@ class Keyring:
             self._keep(TRUST, _without(trust, role, name))
             self.path(role, name).unlink(missing_ok=True)
 
-    def _held(self, trust: TrustFile, role: str, name: str) -> None:
-        if trust.of(role, name) is None:
+    def _held(self, trust: TrustFile, role: str, name: str) -> Trusted:
+        if (held := trust.of(role, name)) is None:
             raise InvalidInput(
                 f"{role} {name} has no key in {self.folder}", hint=f"headgate keys list --keys {self.folder}"
             )
+        return held
 
     def _give(self, trust: TrustFile, role: Role, name: str) -> Path:
         """The file first: who is trusted has one."""
@@ -173,7 +188,11 @@ class Keyring:
             raise InvalidInput("there is no such name", faults=faults)
         pair, path = new_pair(), self.path(role, name)
         signers = self._signers() if role == "agent" else ()
-        self._keep(path.name, KeyFile(role, name, pair.public, pair.secret, trust.controller, signers))
+        others = (read_key(other) for other in self.folder.glob("*.*.key"))
+        told = next((key for key in others if key.controller == trust.controller and key.before), None)
+        before = (told.before, told.before_until) if told is not None else ("", "")
+        own = KeyFile(role, name, pair.public, pair.secret, trust.controller, signers)
+        self._keep(path.name, msgspec.structs.replace(own, before=before[0], before_until=before[1]))
         entry = Trusted(role, name, pair.public, utc_iso(time.time_ns()))
         self._keep(TRUST, msgspec.structs.replace(trust, keys=(*trust.keys, entry)))
         return path
@@ -183,13 +202,16 @@ class Keyring:
         path = self.folder / PUBLIC
         return (read_signer(path).public,) if path.exists() else ()
 
-    def _rotate_controller(self, trust: TrustFile) -> Path:
-        """Everybody's file names the new one; a controller takes it when it starts."""
-        pair = new_pair()
+    def _rotate_controller(self, trust: TrustFile, until: str) -> Path:
+        """Everybody's file names the new one, and until then the old one too; a controller takes it when it starts."""
+        pair, before = new_pair(), trust.controller if until else ""
         self._keep(CONTROLLER, KeyFile("controller", "controller", pair.public, pair.secret, pair.public))
         self._keep(TRUST, msgspec.structs.replace(trust, controller=pair.public))
         for path in sorted(self.folder.glob("*.*.key")):
-            self._keep(path.name, msgspec.structs.replace(read_key(path), controller=pair.public))
+            key = msgspec.structs.replace(
+                read_key(path), controller=pair.public, before=before, before_until=until
+            )
+            self._keep(path.name, key)
         return self.folder / CONTROLLER
 
     def _keep(self, name: str, what: msgspec.Struct) -> None:
@@ -213,7 +235,7 @@ class Keyring:
 
 
 def _without(trust: TrustFile, role: str, name: str) -> TrustFile:
-    """His keys revoked now."""
+    """All his keys revoked now."""
     now = utc_iso(time.time_ns())
     keys = tuple(
         msgspec.structs.replace(key, revoked=now)
@@ -242,6 +264,7 @@ class Trust:
         """Raises InvalidInput when it cannot be read."""
         self._ring, self._lock = ring, threading.Lock()
         self._seen = self._stamp()
+        self._ends = ""  # when the next rotated key counts no more
         self._known = self._read()
         self._gone = False
         self.trouble = ""
@@ -267,7 +290,7 @@ class Trust:
 
     def _read_again(self) -> None:
         stamp = self._stamp()
-        if stamp == self._seen:
+        if stamp == self._seen and not (self._ends and utc_iso(time.time_ns()) >= self._ends):
             return
         try:
             known = self._read()
@@ -278,7 +301,10 @@ class Trust:
         self._seen, self._known, self.trouble = stamp, known, ""
 
     def _read(self) -> dict[str, Who]:
-        return {key.public: Who(key.role, key.name) for key in self._ring.trust().keys if not key.revoked}
+        now = utc_iso(time.time_ns())
+        found = [k for k in self._ring.trust().keys if not k.revoked and (not k.until or now < k.until)]
+        self._ends = min((key.until for key in found if key.until), default="")
+        return {key.public: Who(key.role, key.name) for key in found}
 
     def _stamp(self) -> tuple[int, int, int]:
         try:

@@ -143,10 +143,23 @@ def _connect(socket: zmq.Socket[bytes], contact: Contact) -> None:
     try:
         curve.prove(socket, contact)
         socket.setsockopt(zmq.IPV6, int("[" in contact.endpoint))
+        if (
+            contact.before
+        ):  # a connection by each key; only one of them stands, and nothing waits for the other
+            socket.setsockopt(zmq.IMMEDIATE, 1)
         socket.connect(contact.endpoint)
+        if contact.before:
+            curve.prove(socket, contact, contact.before)
+            socket.connect(_spelled_otherwise(contact.endpoint))
     except zmq.ZMQError as error:
         socket.close(linger=0)
         raise Unreachable(f"cannot connect to {contact.endpoint}", cause=str(error)) from error
+
+
+def _spelled_otherwise(endpoint: str) -> str:
+    """A second connection of one socket to one spelling of an endpoint is none, and nobody is told."""
+    anywhere = "[::]" if "[" in endpoint else "0.0.0.0"
+    return f"tcp://{anywhere}:0;{endpoint.removeprefix('tcp://')}"
 
 
 def context() -> zmq.Context[zmq.Socket[bytes]]:
@@ -441,6 +454,8 @@ def ask(contact: Contact, request: m.Request, timeout_s: float = 5.0) -> m.Reply
         )
     channel: ClientChannel[m.Request, m.Reply] = ClientChannel(replies, contact)
     try:
+        if contact.before:
+            channel.socket.poll(int(timeout_s * 1000), zmq.POLLOUT)
         channel.send(data)
         Waiter([channel, channel.refusals]).wait(timeout_s)
         reply = channel.receive()

@@ -99,9 +99,27 @@ def is_over(now_ns: int, answered_ns: int) -> bool:
 
 
 class Lease(msgspec.Struct, frozen=True, tag="lease"):
-    """Exclusive threads may work until then (monotonic ns), by the desired states sent before this."""
+    """Exclusive threads may work until then (monotonic ns), by the desired states sent before this.
+
+    work_until_ns: all threads of the VM may (−1: not said). contact_ns: when the newest report was sent that the
+    controller answered; 0: none yet."""
 
     until_ns: int
+    work_until_ns: int = -1
+    contact_ns: int = 0
+
+
+# ── The contact of a VM with the controller: a VM that is cut off rests before its work begins elsewhere
+#
+# All threads of a VM may work for `CONTACT_NS` from when the newest report was sent that the controller answered.
+# Longer only while every VM with workers that theirs have links to was heard in the last `FRESH_NS`, and none of
+# them had contact more than `NEWER_NS` after it: then nobody hears the controller, and nobody moves anything.
+# The controller takes a VM for lost later than that (controller/knowledge/membership.py).
+
+CONTACT_NS = 7 * NS // 2
+FRESH_NS = 5 * NS // 2
+NEWER_NS = 5 * NS // 4
+VOUCHED_NS = 3 * NS // 2  # what a VM without contact may work on at a time
 
 
 # ── What controller and agents tell each other of packages. Pure ───
@@ -316,7 +334,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     """Answer to HELLO and to heartbeats: an agent knows its controller lives.
 
     `report`: (boot, sequence) of the report that it answers, `leased`: with a lease too; (0, 0): of none. protocol,
-    version: what the controller speaks."""
+    version: what the controller speaks. fenced: the VM's work is done elsewhere; what it still has rests."""
 
     boot: int
     run: str
@@ -326,6 +344,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     report: tuple[int, int] = (0, 0)
     protocol: int = UNTOLD
     version: str = ""
+    fenced: bool = False
 
 
 FromController = (
@@ -416,11 +435,13 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
 
 class VmHeard(msgspec.Struct, frozen=True, array_like=True):
     """By a worker, of the workers of another VM: for how long none of them was heard, ms, and how long the last answer
-    of the quickest took, there and back, ms: a busy worker is late, a slow link makes all of them late."""
+    of the quickest took, there and back, ms: a busy worker is late, a slow link makes all of them late. contact_ms: how
+    old that VM's contact with the controller is."""
 
     vm: str
     silent_ms: int
     delay_ms: int | None = None
+    contact_ms: int | None = None
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):
@@ -606,7 +627,8 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     """Is the way there and back open? `losses`: how often something on a link from or to the sender was
     lost since it came up; `heard`: the highest such number that it has heard from whom it writes to. `round`: of
     its questions; `seen`: the highest that it has seen of whom it writes to. columns: it reads frames of
-    columns; to who does not say so, rows are sent. at_ms: when who asked did, by its own clock; 0: not said."""
+    columns; to who does not say so, rows are sent. at_ms: when who asked did, by its own clock; 0: not said. contact_ms:
+    how old its VM's contact with the controller is; −1: not known."""
 
     slot: Slot
     incarnation: int
@@ -617,6 +639,7 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     seen: int = 0
     columns: bool = False
     at_ms: int = 0
+    contact_ms: int = -1
 
 
 Tuples = WireFrame | Acks | Word | Ping | LatencyReport | Paces

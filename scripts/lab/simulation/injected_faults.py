@@ -59,7 +59,7 @@ class Faults:
             self.kill_controller, self.kill_controller_somewhere, self.kill_agent_somewhere, self.cut_vm,
             self.lose_vm, self.fail_journal, self.break_data, self.reorder_data, self.half_open_data,
             self.fill_disk, self.lose_vm_at_move, self.forge_report, self.wear_out, self.drain_vm,
-            self.replace_code,
+            self.replace_code, self.rotate_keys,
         ]  # fmt: skip
         if world.shape.keys:  # the only way to ranges that come back to who had let them go
             self.kinds += [self.lose_vm_at_move] * 2
@@ -185,6 +185,14 @@ class Faults:
         self.cut_ns += agent.cut_until_ns - self.world.now_ns
         if long:
             self.silent_until_ns = max(self.silent_until_ns, agent.cut_until_ns)
+
+    def rotate_keys(self) -> None:
+        """Agents change to new keys, one after the other: each speaks over two connections for a while."""
+        for number, agent in enumerate(self.world.agents.values()):
+            self.world.later(number * S, partial(self._change_key, agent))
+
+    def _change_key(self, agent: SimAgent) -> None:
+        agent.changes_key_until_ns = self.world.now_ns + self.world.delay_ns(20, 1500)
 
     def forge_report(self) -> None:
         """A VM that does not have a source tells of its positions; or one that has it, what cannot be. (A VM

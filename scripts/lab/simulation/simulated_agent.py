@@ -35,7 +35,8 @@ class SimAgent:
         self.workers: dict[int, SimWorker] = {}
         self.lives = 0
         self.alive = self.gone = self.left = False
-        self.cut_until_ns = 0
+        self.cut_until_ns = self.started_ns = 0
+        self.changes_key_until_ns = 0
         self.full_until_ns = 0  # its disk takes no more
         self.token = m.Token()
 
@@ -88,6 +89,7 @@ class SimAgent:
             return
         self.lives += 1
         self.alive = True
+        self.started_ns = self.world.now_ns
         s = self.shape
         self.boot = self.world.wall_ns
         hello = m.Hello(

@@ -180,6 +180,10 @@ class Control:
         """When a message arrives: never, once or twice."""
         faults, place = self.world.faults, (agent.name, up)
         copies = 0 if agent.cut else faults.copies()
+        if (
+            self.world.now_ns < agent.changes_key_until_ns
+        ):  # reports go over both connections, answers over either
+            copies = 2 * copies if up else copies * self.world.random.randrange(2)
         found = []
         for _ in range(copies):
             at_ns = self.world.now_ns + faults.control_delay_ns()

@@ -54,6 +54,7 @@ class SimSpool(Spool):
 
 
 LOOK_NS = 100 * MS  # a thread that keeps rows looks around this often
+REST_NS = 20 * MS  # a thread without contact looks again so often
 QUEUE_A_TURN = 4  # items taken in one turn at most
 
 
@@ -125,7 +126,13 @@ class SimThread:
         if orders is None or self.desired.thread not in orders.task_of:
             return False
         leased = self.core.leased(self.world.now_ns, self.worker.leased_until_ns)
-        return leased and self.alive and self.logic is not None and orders.may_run(self.desired.thread)
+        return (
+            leased
+            and not self.worker.rests
+            and self.alive
+            and self.logic is not None
+            and orders.may_run(self.desired.thread)
+        )
 
     def now(self) -> ThreadStatus:
         return self.core.now(not self.inbox, self.failed)
@@ -173,6 +180,9 @@ class SimThread:
         self.look_at_orders()
         if not self.core.may_work or not self.core.leased(now_ns, self.worker.leased_until_ns):
             return
+        if self.worker.rests:
+            self.world.met["rests without contact"] += 1
+            return
         for _ in range(QUEUE_A_TURN):
             if self.inbox and not self._queues(self.inbox[0]):
                 self._one(self.inbox.popleft(), now_ns)
@@ -192,6 +202,7 @@ class SimThread:
         if isinstance(item, Frame):
             self.world.clock.say(f"{self.name} takes {len(item.rows)} of {item.sender}")
             self.world.checks.works(self)
+            self.world.checks.beside(self)
             self.core.take(item, now_ns)
             return
         if isinstance(item, StateMove) and item.gone is not None:
@@ -317,7 +328,9 @@ class SimSource(SimThread):
         if source.ledger is None:
             self._begin()
         self.world.account.look(self)
-        if not core.task.exclusive or (core.may_work and core.leased(now_ns, self.worker.leased_until_ns)):
+        leased = core.may_work and core.leased(now_ns, self.worker.leased_until_ns)
+        if not self.worker.rests and (leased or not core.task.exclusive):
+            self.world.checks.beside(self)
             if self.spool is not None and source.takes_over:
                 source.more_left = self._take_over(self.spool)
             if source.arrivals is not None:
@@ -412,4 +425,6 @@ class SimSource(SimThread):
             self.worker.changed()
 
     def _plan_next(self) -> None:
-        self._at(max(self.world.now_ns + 1, self.source.wake_ns(self.world.now_ns, self.world.wall_ns)))
+        least_ns = REST_NS if self.worker.rests else 1
+        due_ns = self.source.wake_ns(self.world.now_ns, self.world.wall_ns)
+        self._at(max(self.world.now_ns + least_ns, due_ns))

@@ -23,6 +23,7 @@ from headgate.topology_runtime.worker.rows.acks import Addressed
 if TYPE_CHECKING:
     from headgate.lab.simulation.simulated_agent import SimAgent
 
+UNBOUND_NS = 1 << 62  # before its agent says how long it may work
 TICK_NS = 200 * MS
 HELLO_NS = 200 * MS
 REPORT_NS = 500 * MS
@@ -66,6 +67,7 @@ class SimWorker:
         self.told_ns = 0  # when the last word of its agent arrives
         self._turn_due = False
         self.leased_until_ns = 0
+        self.work_until_ns = UNBOUND_NS
         self.world.later(self.world.delay_ns(20, 120), self._startup)
 
     def _startup(self) -> None:
@@ -104,6 +106,10 @@ class SimWorker:
         if self.alive and self.world.faults.strikes(what):
             raise Killed(what)
 
+    @property
+    def rests(self) -> bool:
+        return self.world.now_ns >= self.work_until_ns
+
     # ── the agent ───────────────────────────────────────────────────────────────────────────────
 
     def to_agent(self, message: m.FromWorker) -> None:
@@ -118,6 +124,8 @@ class SimWorker:
             return
         if isinstance(message, m.Lease):
             self.leased_until_ns = max(self.leased_until_ns, message.until_ns)
+            if message.work_until_ns >= 0:
+                self.work_until_ns, self.state.contact_ns = message.work_until_ns, message.contact_ns
             for thread in self.threads.values():
                 thread.wake()
             return
@@ -322,7 +330,7 @@ class SimWorker:
         self.world.met[LOST.get(type(what), "words lost")] += 1
 
     def _ping(self, slot: Slot, answer: bool) -> None:
-        self._send(slot, self.state.ping(slot, answer))
+        self._send(slot, self.state.ping(slot, answer, self.world.now_ns))
 
     def arrives(self, message: Any) -> None:
         """As switchboard.py's Receiver."""

@@ -43,6 +43,7 @@ class Checks:
         self._told: dict[m.Token, m.DesiredState] = {}
         self._acked: dict[tuple[int, Partition], int] = {}
         self._worked: dict[str, list[tuple[int, int]]] = {}  # exclusive task → its threads, in order
+        self._held_ns: dict[str, int] = {}  # VM that is held dead → since when
 
     # ── the journal ─────────────────────────────────────────────────────────────────────────────
 
@@ -57,6 +58,8 @@ class Checks:
             if isinstance(record, StateLost) and self.world.controller.loop.knowledge.members.gone():
                 self.world.tallies.states_lost += 1
         self._folded = len(synced)
+        held = self.durable.held_dead
+        self._held_ns = {vm: self._held_ns.get(vm, self.world.now_ns) for vm in held}
         if self.durable.held_dead:
             self.world.tallies.states_lost += 1
             self.world.met["VMs held dead"] += 1
@@ -149,6 +152,23 @@ class Checks:
         done = self.world.account.of(partition).prefix
         assert acked <= done, f"positions below {acked} are saved as acked, done are those below {done}"
 
+    # ── VMs that are cut off ────────────────────────────────────────────────────────────────────
+
+    def beside(self, thread: SimThread) -> None:
+        """A thread takes rows. Not on a VM that is held dead, if a VM to which it has links hears the controller."""
+        agent, now_ns = thread.worker.agent, self.world.now_ns
+        if now_ns - self._held_ns.get(agent.name, now_ns) < BESIDE_NS:
+            return
+        linked = {heard.vm for state in agent.state.slots.values() for heard in state.heard} - {agent.name}
+        for other in (self.world.agents[vm] for vm in sorted(linked)):
+            steady_ns = max(other.cut_until_ns, other.started_ns)
+            hears = (
+                other.alive and now_ns - other.state.contact.last_ns < 2 * S and now_ns - steady_ns > CALM_NS
+            )
+            assert not hears, (
+                f"side by side: {thread.name} on {agent.name} is held dead, and {other.name} hears"
+            )
+
     # ── exclusive tasks ─────────────────────────────────────────────────────────────────────────
 
     def works(self, thread: SimThread) -> None:
@@ -194,6 +214,8 @@ class Checks:
 # ── Rows move while rows are offered and nothing is broken: not only at the end, and through re-plans too ───
 
 LOOK_NS = 250 * MS
+BESIDE_NS, CALM_NS = S, 4 * S  # a VM rests so long after it is held dead; another is believed after so long
+UNTOLD_S = 4.5  # a VM without contact reads by a rate of before for so long
 STILL_S = 4.0  # so long no position may be finished, with one due before; and as long as a task keeps rows
 
 
@@ -258,7 +280,7 @@ class Liveness:
                     self._moved[place] = done, world.now_ns
                 still_ns = world.now_ns - self._moved[place][1]
                 early = known.read - schedule.due(world.passed_ns) // partitions
-                ahead_s = 1 + world.faults.cut_ns / S
+                ahead_s = UNTOLD_S + world.faults.cut_ns / S
                 assert world.arriving or early <= ahead_s * schedule.highest_tps, (
                     f"{early} rows of {place} are read before they are due"
                 )

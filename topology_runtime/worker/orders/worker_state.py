@@ -122,6 +122,7 @@ class Said:
     question_ns: int = 0
     at_ms: int = 0
     delay_ms: int | None = None  # of the last answer
+    contact_ns: int = 0  # of its VM with the controller
 
 
 @dataclass
@@ -143,6 +144,7 @@ class WorkerState:
     _key: dict[Slot, str] = field(default_factory=dict)
     places: dict[int, Slot] = field(default_factory=dict)  # where threads are, or were: they do not move
     by_columns: set[Slot] = field(default_factory=set)  # peers that read frames of columns
+    contact_ns: int = 0  # of this VM with the controller, as its agent says
     losses: int = 0
     links: dict[Slot, bool] = field(default_factory=dict)  # those that were up once: are they now?
     said: dict[Slot, Said] = field(default_factory=dict)  # by the workers that are named
@@ -201,6 +203,8 @@ class WorkerState:
             return []
         said = self._said(ping.slot)
         said.heard_ns = now_ns
+        if ping.contact_ms >= 0:
+            said.contact_ns = max(said.contact_ns, now_ns - ping.contact_ms * MS)
         if not ping.answer:
             said.at_ms = ping.at_ms
         elif ping.at_ms:
@@ -270,7 +274,16 @@ class WorkerState:
             silent_ms = max(0, now_ns - max(said.met_ns, said.heard_ns)) // MS  # it may just have been heard
             before = found.get(slot.vm, VmHeard(slot.vm, silent_ms))
             known = [ms for ms in (before.delay_ms, said.delay_ms) if ms is not None]
-            found[slot.vm] = VmHeard(slot.vm, min(silent_ms, before.silent_ms), min(known, default=None))
+            contacts = [
+                before.contact_ms,
+                max(0, now_ns - said.contact_ns) // MS if said.contact_ns else None,
+            ]
+            found[slot.vm] = VmHeard(
+                slot.vm,
+                min(silent_ms, before.silent_ms),
+                min(known, default=None),
+                min((ms for ms in contacts if ms is not None), default=None),
+            )
         return tuple(found.values())
 
     # ── what it amounts to ──────────────────────────────────────────────────────────────────────
@@ -297,7 +310,7 @@ class WorkerState:
             and self.places.get(frame.target) == self.slot
         )
 
-    def ping(self, slot: Slot, answer: bool) -> Ping:
+    def ping(self, slot: Slot, answer: bool, now_ns: int = 0) -> Ping:
         """A question or an answer to the worker in `slot`."""
         said = self._said(slot)
         return Ping(
@@ -310,6 +323,7 @@ class WorkerState:
             said.asked,
             columns=True,
             at_ms=said.at_ms if answer else self._now_ns // MS,
+            contact_ms=max(0, now_ns - self.contact_ns) // MS if self.contact_ns else -1,
         )
 
     def validate(self) -> None:

@@ -78,7 +78,7 @@ class AsyncWork(ExclusiveAsyncWork):
         thread.busy = True
         with thread.lock:
             thread.look_round()
-            if may_work := self.core.may_work:
+            if may_work := self.core.may_work and not thread.rests:
                 thread.post.begin()
                 self._hear_and_take()
                 self._leave()

@@ -19,7 +19,7 @@ from headgate.topology_runtime.wire.messages import SourceStatus
 from headgate.topology_runtime.worker.calls.attempts import users_line
 from headgate.topology_runtime.worker.calls.batches import rows_read
 from headgate.topology_runtime.worker.meters import meter as mt
-from headgate.topology_runtime.worker.process.task_thread import SAID_MOST, TaskThread, ThreadWork
+from headgate.topology_runtime.worker.process.task_thread import REST_S, SAID_MOST, TaskThread, ThreadWork
 from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, SpoolsLeft, folder_of
 from headgate.topology_runtime.worker.sources.source_task import SourceTask
 
@@ -113,7 +113,9 @@ class SourceWork(ThreadWork):
         now_ns = monotonic_ns()
         source.on_faults(thread.faults, now_ns)
         self._begin()
-        if not self.task.exclusive or thread.may_go_on():
+        if thread.rests:
+            time.sleep(REST_S)
+        elif not self.task.exclusive or thread.may_go_on():
             if self._spool is not None and source.takes_over:
                 source.more_left = self._take_over(self._spool, now_ns)
             if source.arrivals is not None:

@@ -59,11 +59,14 @@ from headgate.topology_runtime.worker.orders.thread_orders import Orders, chaine
 from headgate.topology_runtime.worker.process.task_output import SpeakingThread, TaskOutput
 
 # ── The lease as a worker has it: its exclusive threads begin nothing `MARGIN_NS` before its end, and a
-# call that is still under way at its end is ended with the process.
+# call that is still under way at its end is ended with the process. And as all its threads have it, who
+# begin nothing after `work_until_ns`.
 #
 # That end is an alarm of the kernel's, renewed with the lease: it comes also when the agent hangs, when a
 # call never lets go of the interpreter, and, to a worker that was stopped, before it takes another step.
 
+UNBOUND_NS = 1 << 62  # before the agent says how long all threads may work
+REST_S = 0.02  # a thread of a VM without contact looks again so often
 FARTHEST_S = 1e6  # an alarm further off than that is as good as none
 
 
@@ -72,6 +75,7 @@ class HeldLease:
 
     def __init__(self) -> None:
         self.until_ns = 0
+        self.work_until_ns = UNBOUND_NS
         self._armed = False
 
     def renew(self, until_ns: int, now_ns: int) -> None:
@@ -381,6 +385,19 @@ class TaskThread(threading.Thread):
         self._asked = asked
         self.post.targets = chained_to(orders, self.desired.thread, self.task.name, asked)
 
+    @property
+    def rests(self) -> bool:
+        """Has its VM been without contact for too long?"""
+        return monotonic_ns() >= self.host.lease.work_until_ns
+
+    def rested(self) -> bool:
+        """Once it may work; False when it is to end."""
+        while self.rests:
+            if self.stopping:
+                return False
+            time.sleep(REST_S)
+        return True
+
     def may_go_on(self) -> bool:
         """May this exclusive thread work now? The lease is read before the orders, since a newer lease counts
         only with the orders that came before it; the clock last, when `working` is seen."""
@@ -439,8 +456,9 @@ class FrameWork(ThreadWork):
         except Empty:
             item = None
         thread.busy = True
+        may_work = thread.rested()
         with thread.lock:
-            if not thread.task.exclusive or self._wait_for_lease(item is None):
+            if may_work and (not thread.task.exclusive or self._wait_for_lease(item is None)):
                 more, after = self._gather(item) if self._gathers and type(item) is tuple else ((), ())
                 for each, with_it in [(item, more), *((other, ()) for other in after)]:
                     thread.post.begin()

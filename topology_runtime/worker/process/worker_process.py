@@ -212,6 +212,8 @@ class Worker:
             self.stop = message.reason or "told to quit"
             return
         if isinstance(message, Lease):
+            if message.work_until_ns >= 0:
+                self.state.contact_ns, self.lease.work_until_ns = message.contact_ns, message.work_until_ns
             return self.lease.renew(message.until_ns, monotonic_ns())
         if isinstance(message, ClockOff):
             return clock.HERE.hear(message.offset_ns, message.ahead_ns)
@@ -274,7 +276,7 @@ class Worker:
         thread.watch.poison = poison_of(thread.desired.task, sources, self._struck)
 
     def _ping(self, slot: Slot, answer: bool) -> None:
-        self.board.out.put((slot, self.state.ping(slot, answer)))
+        self.board.out.put((slot, self.state.ping(slot, answer, monotonic_ns())))
 
     def _look_at_closing(self, now_ns: int) -> None:
         """Threads that let their objects go; one that takes too long for it is told of and left behind."""
