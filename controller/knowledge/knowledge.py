@@ -148,6 +148,7 @@ class SourceKnown:
         """That thread is no more: who reads next begins where it left something open."""
         one = self.apart.pop(thread)
         if one.open:
+            self.reread += one.emitted - one.acked
             self.main = min(self.main, one.acked)
             self.main_done = min(self.main_done, one.done)
 
@@ -158,7 +159,7 @@ class SourceKnown:
     def hear(self, now: SourceStatus) -> None:
         self.again = self.again or now.emitted < self.emitted
         one = self.apart.get(now.thread)
-        read = self.heard.pop(now.thread, self.emitted if one is None else one.emitted)
+        read = self.heard.pop(now.thread, 0)
         if now.emitted < read:  # by another worker, which begins where the one before it had all acked
             self.reread += max(0, read - (self.main if one is None else one.acked))
         self.heard[now.thread] = now.emitted
