@@ -90,6 +90,8 @@ def faults(config: AgentConfig) -> list[str]:
         found.append(f"--slots: {config.slots} is not between 1 and {SLOTS_MOST}")
     if not (math.isfinite(config.slot_cores) and 0 < config.slot_cores <= 1):
         found.append(f"--slot-cores: {config.slot_cores} is not above 0 and at most 1")
+    if config.at.port and config.at.port + config.slots - 1 > 65535:
+        found.append(f"--worker-port: {config.at.port} and {config.slots} slots go beyond 65535")
     if config.slot_memory_bytes < SLOT_MEMORY_LEAST:
         found.append(f"--slot-memory: {config.slot_memory_bytes} bytes is less than {SLOT_MEMORY_LEAST}")
     return found

@@ -132,6 +132,7 @@ class Supervisor:
             "--directory": config.work,
             "--listen": config.at.listen,
             "--advertise": config.at.advertise,
+            "--port": config.at.port and config.at.port + slot,
             "--owner": os.getpid(),
         }
         words = [str(word) for pair in options.items() for word in pair]

@@ -93,6 +93,7 @@ def agent_service(
         "--slots", str(vm.slots), "--slot-cores", f"{vm.slot_cores:g}",
         "--set", f"rack={vm.rack}", *(["--set", f"usd-per-hour={vm.usd_per_hour:g}"] if vm.usd_per_hour else []),
         *(["--set", f"bandwidth-mbps={vm.bandwidth_mbps:g}"] if vm.bandwidth_mbps else []),
+        *(["--set", f"worker-port={vm.worker_port}"] if vm.worker_port else []),
         *(["--slot-memory", vm.slot_memory] if vm.slot_memory else []),
         *(["--workers-as", vm.workers_as] if vm.workers_as else []),
     ]  # fmt: skip
