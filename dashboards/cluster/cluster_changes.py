@@ -125,7 +125,8 @@ def tell_others(found: BroughtUp) -> None:
 def use_context(up: BringUp) -> None:
     """Commands find the cluster from now on. Raises InvalidInput."""
     endpoint = contact_of(up.hosts, up.keys).endpoint
-    contexts.remember(up.hosts.name, contexts.KnownController(endpoint, read_key(up.keys.operator())))
+    known = contexts.KnownController(endpoint, read_key(up.keys.operator()), up.hosts.only_ssh)
+    contexts.remember(up.hosts.name, known)
 
 
 # ── `headgate cluster drain`: what runs on some VMs moves to the others, for as long as somebody works at

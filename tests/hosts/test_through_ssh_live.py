@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,7 +119,7 @@ def test_rows_flow_between_them_and_a_forward_that_breaks_costs_none(cluster: Cl
         "controller": None, "agent.vm1": "joined", "agent.vm2": "joined",
     }  # fmt: skip
     found = cluster.stopped(rows)
-    assert found == Counter(2 * number for number in range(len(found)))
+    assert set(found) == {2 * number for number in range(len(found))}, "a link that breaks may repeat rows, never lose any"
 
 
 def test_a_host_that_lets_no_port_through_is_named_with_the_reason(cluster: Cluster) -> None:

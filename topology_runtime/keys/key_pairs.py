@@ -47,11 +47,12 @@ class Who(msgspec.Struct, frozen=True):
 
 class Contact(msgspec.Struct, frozen=True):
     """How a client reaches a server: where it listens, the client's own pair, and the server's public key: it speaks to
-    nobody else."""
+    nobody else. forwarded: what listens there is on another machine, though the address is this one's."""
 
     endpoint: str
     own: KeyPair
     server: str
+    forwarded: bool = False
 
     def to(self, endpoint: str) -> Contact:
         """To another endpoint of the same server."""
