@@ -119,6 +119,7 @@ def test_a_changed_or_unknown_host_key_stops_that_host(hosts: Bed) -> None:
             assert code == 101 and told["what"].startswith(f"DANGER: its host key has CHANGED, of {good2.address}")
             assert f"-R {good2.address}" in told["hint"] and "do not accept it" in told["hint"]
         config.unlink()
+        path = write_hosts(hosts, "good1", "good2")
         known.write_text("".join(line for line in before.splitlines(True) if good2.address not in line))
         code, found, _ = check(hosts, path)
         assert code == 101 and found["failures"][0]["what"] == "its host key is unknown"
