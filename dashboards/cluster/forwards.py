@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -218,7 +219,7 @@ def hold(hosts: ClusterHosts) -> None:
     write_whole(here.home / KEEPER, text)
     write_whole(here.home / "services" / f"{NAME}.json", json.dumps(settings).encode())
     (here.home / STATE).unlink(missing_ok=True)
-    here.start(NAME, systemd=False)
+    here.start(NAME, systemd=False, environment=os.environ)  # ssh is its user's own: agent, settings
     _wait(hosts, here.home)
 
 

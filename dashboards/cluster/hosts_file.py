@@ -69,6 +69,7 @@ class VmEntry(msgspec.Struct, frozen=True):
     rack: str = "r1"
     usd_per_hour: float = 0.0
     bandwidth_mbps: float = 0.0  # of its link; 0: nobody knows
+    devices: bool = False  # the host's, for tasks
     worker_port: int = 0  # of its first slot, one more for each; 0: any port
 
     @property
@@ -130,6 +131,10 @@ def _link(value: Any) -> str | None:
     return None if fault is None else fault.removeprefix("expected ")
 
 
+def _flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "true or false"
+
+
 _PORT = _whole(1, 65535)
 _REACHED: dict[str, Judge] = {
     "user": _text(USER, "a user's name"),
@@ -146,7 +151,7 @@ _SIZED: dict[str, Judge] = {
 _HOST = _text(HOST, f"a host's name or address, or {LOCAL}")
 _KEYS: dict[str, dict[str, Judge]] = {
     "": {"schema": lambda value: None if value == SCHEMA else SCHEMA, "name": _text(NAME, "a name"),
-         "only_ssh": lambda value: None if isinstance(value, bool) else "true or false", "worker_port": _PORT},
+         "only_ssh": _flag, "worker_port": _PORT},
     "defaults": {**_REACHED, **_SIZED},
     "controller": {
         "host": _HOST, "address": _HOST, **_REACHED, "port": _PORT, "command_port": _PORT, "stream_port": _PORT,
@@ -155,7 +160,7 @@ _KEYS: dict[str, dict[str, Judge]] = {
         "name": _text(NAME, "a name of 1 to 64 letters, digits, '.', '_' and '-'"),
         "host": _HOST, "address": _HOST, **_REACHED, **_SIZED,
         "rack": _text(NAME, "a name"), "usd_per_hour": _number(0, PRICE_MOST, False),
-        "bandwidth_mbps": _link,
+        "bandwidth_mbps": _link, "devices": _flag,
     },
 }  # fmt: skip
 _REQUIRED = {"controller": ("host",), "vm": ("name", "host")}
@@ -287,7 +292,7 @@ def _hosts(data: dict[str, Any], name: str) -> ClusterHosts:
 
 def _vm(told: dict[str, Any], on: Reached, address: str) -> VmEntry:
     given: dict[str, Any] = {
-        key: told[key] for key in ("slots", "slot_memory", "workers_as", "rack") if key in told
+        key: told[key] for key in ("slots", "slot_memory", "workers_as", "rack", "devices") if key in told
     }
     given |= {
         key: float(told[key]) for key in ("slot_cores", "usd_per_hour", "bandwidth_mbps") if key in told
