@@ -71,7 +71,8 @@ ReadWritePaths={home}
 RestrictNamespaces=yes
 SystemCallFilter=@system-service
 SystemCallFilter=~@privileged @resources
-"""
+SystemCallFilter=sched_setscheduler
+"""  # the last: libzmq sets the policy of its threads, and aborts the process where it may not
 AGENT = """\
 KillSignal=SIGTERM
 MemoryMax=90%
