@@ -54,13 +54,14 @@ class SlotBounds:
         most = self._config.slot_disk_bytes
         if self._user is None or not most or now_ns < self._due_ns:
             return
+        began_ns = monotonic_ns()
         first, sizes = not self._due_ns, by_group(self._config.work)
         for slot in range(self._config.slots):
             group = slot_group(self._user, slot)
             used = self._used[slot] = sizes[group] if group else 0
             before = used if first and used > most else self._excused.get(slot, 0)
             self._excused[slot] = min(before, used)
-        self._due_ns = now_ns + max(LOOK_EVERY_NS, COST_SHARE * (monotonic_ns() - now_ns))
+        self._due_ns = now_ns + max(LOOK_EVERY_NS, COST_SHARE * (monotonic_ns() - began_ns))
 
 
 def by_group(folder: str) -> Counter[int]:

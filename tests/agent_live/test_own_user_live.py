@@ -166,6 +166,43 @@ def test_processes_of_all_its_workers_together_are_bounded_too(cluster: Cluster)
     assert crashed(cluster) or found(cluster) < PROCESSES_MOST
 
 
+@pytest.mark.parametrize(
+    ("how", "most", "said"),
+    [
+        ("forks_on", 5000, "too many processes, its slot may have 80"),
+        ("fills", 5000, "too much on disk, its slot has"),
+    ],
+)
+def test_a_task_that_forks_or_fills_its_folder_without_end_is_named_and_its_slot_alone_ends(
+    how: str, most: int, said: str, tmp_path: Path
+) -> None:
+    """Each worker does so with its first row: whichever it is, it is a dead letter in the end, and the rest flows."""
+    cluster = Cluster(tmp_path, "own", ("slot-processes=80", "slot-disk=32M"))
+    try:
+        if how == "forks_on" and cluster.groups() and not any("/pids/" in one for one in map(str, cluster.groups())):
+            pytest.skip("nothing counts processes here")
+        cluster.wait(lambda: bool(cluster.all(m.Hello)))
+        prying(cluster, how, most=most)
+        cluster.wait(lambda: crashed(cluster))
+        worker, other = cluster.worker(1), cluster.worker(0)
+        assert worker is not None and said in worker.last_exit, worker
+        assert other is not None and other.crashes == 0, other
+        assert cluster.agent.poll() is None
+        log = (tmp_path / "agent.log").read_text()
+        assert f"the worker of slot 1 is ended: {said}" in log
+
+        def buried() -> bool:  # each worker in turn, three times with the same row
+            cluster.ready(0, 1)
+            return bool(cluster.all(m.DeadLetters))
+
+        cluster.wait(buried)
+        (letter, *_) = cluster.all(m.DeadLetters)[0].letters
+        assert letter.task == "work" and said in letter.error, letter
+    finally:
+        cluster.close()
+    assert cluster.groups() == []
+
+
 def test_what_cannot_be_contained_is_not_started_and_says_why(tmp_path: Path) -> None:
     """A user who may not read the code."""
     cluster = Cluster(tmp_path, "own")

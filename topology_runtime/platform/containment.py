@@ -139,9 +139,9 @@ class WorkerUser(msgspec.Struct, frozen=True):
     gid: int
     home: str
     processes: int = 0
-    group: int = 0
     shown: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
+    group: int = 0
 
     def words(self, code: tuple[str, ...]) -> str:
         """For a command line."""
