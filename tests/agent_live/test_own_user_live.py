@@ -193,11 +193,12 @@ def test_a_task_that_forks_or_fills_its_folder_without_end_is_named_and_its_slot
 
         def buried() -> bool:  # each worker in turn, three times with the same row
             cluster.ready(0, 1)
-            return bool(cluster.all(m.DeadLetters))
+            return "it becomes a dead letter" in (tmp_path / "agent.log").read_text()
 
         cluster.wait(buried)
-        (letter, *_) = cluster.all(m.DeadLetters)[0].letters
-        assert letter.task == "work" and said in letter.error, letter
+        told = [line for line in (tmp_path / "agent.log").read_text().splitlines() if "becomes a dead letter" in line]
+        assert "task work, row of source[0]" in told[0] and said in told[0]
+        assert f"agent_prying_tasks.py:" in told[0] and other.crashes == 0
     finally:
         cluster.close()
     assert cluster.groups() == []
