@@ -31,7 +31,9 @@ class SlotBounds:
     def __init__(self, config: AgentConfig, binding: SlotBinding, user: WorkerUser | None) -> None:
         self._config, self._binding, self._user = config, binding, user
         self._used: dict[int, int] = {}
-        self._excused: dict[int, int] = {}  # what was there when it was looked first, or its worker ended for it
+        self._excused: dict[
+            int, int
+        ] = {}  # what was there when it was looked first, or its worker ended for it
         self._due_ns = 0
 
     def refused(self, slot: int) -> int:

@@ -180,7 +180,9 @@ def forward(hosts: Path) -> None:
     machine holds them: `headgate cluster down`, or the end of this, lets them go."""
     told = read_hosts(hosts)
     if not told.only_ssh:
-        raise InvalidInput(f"{hosts} needs no forwards", hint="only_ssh = true makes hosts reach each other by ssh")
+        raise InvalidInput(
+            f"{hosts} needs no forwards", hint="only_ssh = true makes hosts reach each other by ssh"
+        )
     run_forwards(told)
 
 

@@ -42,7 +42,11 @@ from headgate.topology_runtime.platform.http_options import settings_folder
 
 NAME, STATE = "forward", "forwards.json"
 MARK = b"headgate-forwards"
-FIRST_S, MOST_S, WELL_S = 0.2, 10.0, 30.0  # before it is made again: twice as long each time, until it stands so long
+FIRST_S, MOST_S, WELL_S = (
+    0.2,
+    10.0,
+    30.0,
+)  # before it is made again: twice as long each time, until it stands so long
 TRIED_S, LOOK_S = 45.0, 0.05
 # At the far end. Where nothing is heard for long, the link is dead, but sshd would not know for hours and keep the
 # ports: so it is ended, and the next one finds them free.
@@ -123,7 +127,8 @@ class Forwards:
         words = command_words(on, settings, *forward_words(self.hosts, on.host), only=False)
         with tempfile.TemporaryFile() as said:
             process = await asyncio.create_subprocess_exec(
-                *dies_with_it(), *words, WATCH, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=said,
+                *dies_with_it(), *words, WATCH,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=said,
                 env=environment(), start_new_session=True,
             )  # fmt: skip
             try:
@@ -136,7 +141,9 @@ class Forwards:
             said.seek(0)
             text = said.read().decode("utf-8", "replace")
         what, hint = forward_fault(text) or why_not(on, settings, text)
-        raise HostFailed(what if code == FAILED else f"its forwards ended: {what}", hint=hint, see=on.shell_words())
+        raise HostFailed(
+            what if code == FAILED else f"its forwards ended: {what}", hint=hint, see=on.shell_words()
+        )
 
     async def _watch(self, on: Reached, process: asyncio.subprocess.Process) -> None:
         """Until nothing comes from it any more; it hears of us all the time."""
@@ -206,7 +213,9 @@ def hold(hosts: ClusterHosts) -> None:
     if not hosts.only_ssh:
         return
     here = holder(hosts)
-    logins = [[on.login, on.ssh_port, *forward_words(hosts, on.host)] for on in hosts.hosts() if not on.is_local]
+    logins = [
+        [on.login, on.ssh_port, *forward_words(hosts, on.host)] for on in hosts.hosts() if not on.is_local
+    ]
     digest = hashlib.sha256(json.dumps([hosts.file, logins]).encode()).hexdigest()
     now = here.state(NAME)
     if now["running"] and now.get("digest") == digest:

@@ -25,6 +25,7 @@ CONTROLLER = "controller"
 SIGNER = "signing.pub"  # of whose code agents run
 KEEPER = "{keeper}"  # in a command: the process that keeps it
 
+
 class ServiceWanted(msgspec.Struct, frozen=True):
     """digest: as a host tells it when it runs so. settings: of its keeper; unit: of systemd, "" where none runs."""
 

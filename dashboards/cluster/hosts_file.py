@@ -78,8 +78,8 @@ class VmEntry(msgspec.Struct, frozen=True):
 
 
 class ClusterHosts(msgspec.Struct, frozen=True):
-    """All of a hosts file. name: the cluster's; named: the file says it, else it is the file's own. only_ssh: hosts reach
-    each other through forwards of ssh alone, each port of the cluster being the same on the loopback of all."""
+    """All of a hosts file. name: the cluster's; named: the file says it, else it is the file's own. only_ssh: hosts
+    reach each other through forwards of ssh alone, each port of the cluster being the same on the loopback of all."""
 
     name: str
     controller: ControllerEntry
@@ -253,7 +253,10 @@ def _forwarded(data: dict[str, Any]) -> Iterator[str]:
             yield "worker_port: only with only_ssh = true: else workers take any port"
         return
     vms = [vm for vm in data["vm"] if isinstance(vm, dict)] if isinstance(data.get("vm"), list) else []
-    for place, one in (("controller", data.get("controller")), *((f"vm[{n}]", vm) for n, vm in enumerate(vms))):
+    for place, one in (
+        ("controller", data.get("controller")),
+        *((f"vm[{n}]", vm) for n, vm in enumerate(vms)),
+    ):
         if isinstance(one, dict) and "address" in one:
             yield f"{place}.address: not with only_ssh = true: all is reached on loopback"
 
@@ -267,7 +270,9 @@ def _taken(hosts: ClusterHosts) -> list[str]:
                 found.append(f"vm[{number}]: its workers' ports end above {PORT_MOST}: a lower worker_port")
                 break
             if port in (c.port, c.command_port, c.stream_port):
-                found.append(f"vm[{number}]: port {port} of its workers is the controller's: another worker_port")
+                found.append(
+                    f"vm[{number}]: port {port} of its workers is the controller's: another worker_port"
+                )
     return found
 
 

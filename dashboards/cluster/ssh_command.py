@@ -68,7 +68,9 @@ async def settings_of(on: Reached) -> SshSettings:
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment(),
         )  # fmt: skip
     except FileNotFoundError as error:
-        raise InvalidInput("`headgate cluster` needs ssh", hint="Debian: apt-get install openssh-client") from error
+        raise InvalidInput(
+            "`headgate cluster` needs ssh", hint="Debian: apt-get install openssh-client"
+        ) from error
     out, err = await process.communicate()
     if process.returncode:
         words = err.decode("utf-8", "replace").strip().splitlines() or ["ssh -G failed"]

@@ -1,8 +1,8 @@
 """Runs a command under what a systemd unit forbids, where no systemd runs: `unit_sandbox.py UNIT COMMAND…`.
 
-Taken over: rights (CapabilityBoundingSet), NoNewPrivileges, folders that may be written (ProtectSystem, ReadWritePaths),
-calls (SystemCallFilter, by systemd's own lists), namespaces, families of sockets. Left out: PrivateTmp, PrivateDevices
-and what hides parts of /proc and /sys.
+Taken over: rights (CapabilityBoundingSet), NoNewPrivileges, folders that may be written (ProtectSystem,
+ReadWritePaths), calls (SystemCallFilter, by systemd's own lists), namespaces, families of sockets. Left out:
+PrivateTmp, PrivateDevices and what hides parts of /proc and /sys.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-CAPABILITIES = (
-    "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE "
-    "NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN "
-    "SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE "
-    "MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE"
-).split()  # fmt: skip
+CAPABILITIES = """\
+CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE
+NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN
+SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE
+MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE
+"""  # in the order of their numbers
 NAMESPACES = {
     "mnt": 0x20000, "cgroup": 0x2000000, "uts": 0x4000000, "ipc": 0x8000000, "user": 0x10000000, "pid": 0x20000000,
     "net": 0x40000000,
@@ -68,7 +68,9 @@ def expanded(words: str) -> Iterator[str]:
         if not word.startswith("@"):
             yield word
             continue
-        told = subprocess.run(["systemd-analyze", "syscall-filter", word], capture_output=True, text=True, check=True)
+        told = subprocess.run(
+            ["systemd-analyze", "syscall-filter", word], capture_output=True, text=True, check=True
+        )
         for line in told.stdout.splitlines()[1:]:
             if line.strip() and not line.strip().startswith("#"):
                 yield from expanded(line.strip())
@@ -142,8 +144,12 @@ def enter(unit: str) -> None:
     os.chdir(here)  # which may be in another mount now
     libc = ctypes.CDLL(None, use_errno=True)
     kept = set(options["CapabilityBoundingSet"][0].replace("CAP_", "").split())
-    for number, name in enumerate(CAPABILITIES):
-        if name not in kept and libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) and ctypes.get_errno() != errno.EINVAL:
+    for number, name in enumerate(CAPABILITIES.split()):
+        if (
+            name not in kept
+            and libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
+            and ctypes.get_errno() != errno.EINVAL
+        ):
             raise OSError(ctypes.get_errno(), f"cannot drop {name}")
     checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
     allowed_calls = options["SystemCallFilter"]

@@ -23,7 +23,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 def test_each_slot_of_each_user_has_a_group_that_nobody_else_has() -> None:
     first, last = RANGES[0][0], RANGES[0][-1]
-    groups = {slot_group(WorkerUser(uid, uid, "/"), slot) for uid in (first, UID, last) for slot in (0, 1, 255)}
+    groups = {
+        slot_group(WorkerUser(uid, uid, "/"), slot) for uid in (first, UID, last) for slot in (0, 1, 255)
+    }
     assert len(groups) == 9 and max(groups) < 2**31
     assert not groups & {*RANGES[0]} and not groups & {*RANGES[1]}
     assert slot_group(WorkerUser(1000, 1000, "/"), 1) == 0, "a user that was named may have others' files"
@@ -48,7 +50,9 @@ def written(vm: tuple[AgentConfig, WorkerUser], slot: int, name: str, size: int)
 
 
 @needs_root
-def test_a_slot_that_fills_the_folder_is_named_and_the_other_is_not(vm: tuple[AgentConfig, WorkerUser]) -> None:
+def test_a_slot_that_fills_the_folder_is_named_and_the_other_is_not(
+    vm: tuple[AgentConfig, WorkerUser],
+) -> None:
     config, user = vm
     bounds, now_ns = SlotBounds(config, Unbound(SlotSize("r", "vm1", 2, 0.5, 0)), user), 1
     bounds.look(now_ns)
@@ -57,7 +61,9 @@ def test_a_slot_that_fills_the_folder_is_named_and_the_other_is_not(vm: tuple[Ag
     assert bounds.beyond(1, 0) == "", "it is looked now and then"
     bounds.look(now_ns := now_ns + 3600 * LOOK_EVERY_NS)
     assert bounds.beyond(0, 0) == ""
-    assert bounds.beyond(1, 0) == f"too much on disk, its slot has 0.003 GB of at most 0.002 GB in {config.work}"
+    assert (
+        bounds.beyond(1, 0) == f"too much on disk, its slot has 0.003 GB of at most 0.002 GB in {config.work}"
+    )
     assert bounds.beyond(1, 0) == "", "the next worker is not ended for what is there already"
     written(vm, 1, "more", MB // 16)
     bounds.look(now_ns := now_ns + 3600 * LOOK_EVERY_NS)
@@ -96,7 +102,9 @@ def test_another_life_of_the_agent_still_knows_whose_files_are(vm: tuple[AgentCo
     assert os.stat(config.work).st_gid == user.gid < slot_group(user, 0) < slot_group(user, GROUPS_EACH)
 
 
-def test_processes_that_the_kernel_refused_are_told(vm: tuple[AgentConfig, WorkerUser], tmp_path: Path) -> None:
+def test_processes_that_the_kernel_refused_are_told(
+    vm: tuple[AgentConfig, WorkerUser], tmp_path: Path
+) -> None:
     config, user = vm
     binding = Cgroup2(SlotSize("r", "vm1", 1, 0.5, 0, processes=100), tmp_path)
     binding.groups[0] = ControlGroup(tmp_path)
@@ -108,7 +116,9 @@ def test_processes_that_the_kernel_refused_are_told(vm: tuple[AgentConfig, Worke
 
 
 def test_a_bound_that_cannot_be_is_refused(tmp_path: Path) -> None:
-    config = AgentConfig("tcp://127.0.0.1:1", "vm1", 2, 0.5, 1 << 30, str(tmp_path), key="k", slot_disk_bytes=5)
+    config = AgentConfig(
+        "tcp://127.0.0.1:1", "vm1", 2, 0.5, 1 << 30, str(tmp_path), key="k", slot_disk_bytes=5
+    )
     assert any("--set slot-disk" in fault for fault in faults(config))
     with pytest.raises(UsageError):
         checked(config)

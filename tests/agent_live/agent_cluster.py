@@ -83,7 +83,11 @@ class Cluster:
         ]
         key = str(KEYS.file(self.folder / "vm1.key"))
         words += ["--controller", self.channel.endpoint, "--key", key, "--slots", "2", "--slot-cores", "0.4"]
-        words += ["--workers-as", self.workers_as, *(word for one in self.settings for word in ("--set", one))]
+        words += [
+            "--workers-as",
+            self.workers_as,
+            *(word for one in self.settings for word in ("--set", one)),
+        ]
         return [*words, "--slot-memory", "256M", "--state-dir", str(self.folder / "vm1")]
 
     def start_agent(self) -> None:

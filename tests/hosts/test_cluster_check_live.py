@@ -116,7 +116,9 @@ def test_a_changed_or_unknown_host_key_stops_that_host(hosts: Bed) -> None:
             )
             code, found, _ = check(hosts, write_hosts(hosts, "good1", "second"))
             (told,) = found["failures"]
-            assert code == 101 and told["what"].startswith(f"DANGER: its host key has CHANGED, of {good2.address}")
+            assert code == 101 and told["what"].startswith(
+                f"DANGER: its host key has CHANGED, of {good2.address}"
+            )
             assert f"-R {good2.address}" in told["hint"] and "do not accept it" in told["hint"]
         config.unlink()
         path = write_hosts(hosts, "good1", "good2")

@@ -359,11 +359,16 @@ def test_little_is_left_to_a_service_by_systemds_own_figure(name: str, most: flo
 
 
 def test_a_service_is_bounded_and_gives_up_after_many_starts():
-    for wanted in (controller_service(HOSTS, HOME, "v", "k", True), agent_service(HOSTS, VM, HOME, "v", "k", True)):
+    for wanted in (
+        controller_service(HOSTS, HOME, "v", "k", True),
+        agent_service(HOSTS, VM, HOME, "v", "k", True),
+    ):
         lines = wanted.unit.splitlines()
         assert {"StartLimitBurst=100", "StartLimitIntervalSec=600", "NoNewPrivileges=yes"} <= set(lines)
         assert any(line.startswith("MemoryMax=") for line in lines)
-        assert ("Delegate=yes" in lines) == (wanted.name != "controller"), "slots are control groups of an agent"
+        assert ("Delegate=yes" in lines) == (wanted.name != "controller"), (
+            "slots are control groups of an agent"
+        )
 
 
 def test_tasks_reach_devices_of_a_host_only_where_its_file_says_so():

@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 
 from headgate.dashboards.cluster.forwards import forward_fault, forward_words, ports_for, ports_of
-from headgate.dashboards.cluster.host_facts import HostFailed, targets_from, unreached, wanted_ports
-from headgate.dashboards.cluster.host_facts import HERE, PortReach, Target, ports_in_use
+from headgate.dashboards.cluster.host_facts import (
+    HERE,
+    HostFailed,
+    PortReach,
+    Target,
+    ports_in_use,
+    targets_from,
+    unreached,
+    wanted_ports,
+)
 from headgate.dashboards.cluster.hosts_file import ClusterHosts, Reached, parse
 from headgate.dashboards.cluster.ssh_command import (
     SshSettings,
@@ -65,7 +73,9 @@ def test_a_configuration_means_what_ssh_makes_of_it(
 
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh")
-def test_the_hosts_file_goes_before_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hosts_file_goes_before_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = asked(tmp_path, monkeypatch, "Host twin\n  User ann\n  Port 24\n", Reached("twin", "ops", 25))
     assert (found.user, found.port) == ("ops", 25)
 
@@ -187,7 +197,11 @@ def test_every_port_is_found_on_every_host_that_needs_it() -> None:
         ("only_ssh = true", "worker_port = 7400", "worker_port: only with only_ssh"),
         ('host = "a"', 'host = "a"\naddress = "10.0.0.1"', "vm[0].address: not with only_ssh"),
         ('host = "gate"', 'host = "gate"\naddress = "10.0.0.1"', "controller.address: not with only_ssh"),
-        ("only_ssh = true", "only_ssh = true\nworker_port = 65530", "vm[2]: its workers' ports end above 65535"),
+        (
+            "only_ssh = true",
+            "only_ssh = true\nworker_port = 65530",
+            "vm[2]: its workers' ports end above 65535",
+        ),
         ("only_ssh = true", "only_ssh = true\nworker_port = 7310", "vm[0]: port 7311 of its workers"),
     ],
 )
@@ -198,7 +212,9 @@ def test_what_cannot_be_forwarded_is_told(old: str, new: str, said: str) -> None
 
 def test_a_port_that_is_not_carried_is_told_from_a_host_that_is_not_reached() -> None:
     there = forward_fault("Error: remote port forwarding failed for listen port 7402\n")
-    here = forward_fault("bind [127.0.0.1]:7312: Address already in use\nCould not request local forwarding.\n")
+    here = forward_fault(
+        "bind [127.0.0.1]:7312: Address already in use\nCould not request local forwarding.\n"
+    )
     assert there is not None and "7402" in there[0] and "AllowTcpForwarding" in there[1]
     assert here is not None and here[0] == "port 7312 of this machine is taken"
     assert forward_fault(CHANGED) is None

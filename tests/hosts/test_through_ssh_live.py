@@ -18,7 +18,6 @@ from watched_runs.host_bed import (
     answers,
     arrived,
     bed,
-    done,
     leftovers,
     missing,
     wait_for,
@@ -62,7 +61,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         )
         found = Cluster(made, wheels)
         lines = ['schema = "headgate/hosts/v1"', f'name = "{found.name}"', "only_ssh = true", "[defaults]"]
-        lines += ['user = "root"', "slots = 2", "slot_cores = 0.2", 'slot_memory = "256M"', f'python = "{PYTHON}"']
+        lines += [
+            'user = "root"',
+            "slots = 2",
+            "slot_cores = 0.2",
+            'slot_memory = "256M"',
+            f'python = "{PYTHON}"',
+        ]
         lines += ["[controller]", 'host = "control"']
         for vm in ("vm1", "vm2"):
             lines += ["[[vm]]", f'name = "{vm}"', f'host = "{vm}"']
@@ -76,13 +81,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def only_ssh_from(host: BedHost, *whom: str) -> None:
     """Nothing comes in but ssh, from these alone; it reaches out as before."""
-    host.inside("iptables", "-A", "INPUT", "-i", "eth0", "-p", "tcp", "--syn", "--dport", "22", *whom, "-j", "ACCEPT")
+    host.inside(
+        "iptables", "-A", "INPUT", "-i", "eth0", "-p", "tcp", "--syn", "--dport", "22", *whom, "-j", "ACCEPT"
+    )
     host.inside("iptables", "-A", "INPUT", "-i", "eth0", "-p", "tcp", "--syn", "-j", "DROP")
 
 
 def forwards(cluster: Cluster) -> dict[str, int]:
     """The process that holds each host's, on this machine."""
-    state = cluster.bed.home / ".config" / "headgate" / "clusters" / cluster.name / "services" / "forward.state"
+    state = (
+        cluster.bed.home / ".config" / "headgate" / "clusters" / cluster.name / "services" / "forward.state"
+    )
     pid = json.loads(state.read_text())["pid"]
     found = {}
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
@@ -119,7 +128,9 @@ def test_rows_flow_between_them_and_a_forward_that_breaks_costs_none(cluster: Cl
         "controller": None, "agent.vm1": "joined", "agent.vm2": "joined",
     }  # fmt: skip
     found = cluster.stopped(rows)
-    assert set(found) == {2 * number for number in range(len(found))}, "a link that breaks may repeat rows, never lose any"
+    assert set(found) == {2 * number for number in range(len(found))}, (
+        "a link that breaks may repeat rows, never lose any"
+    )
 
 
 def test_a_host_that_lets_no_port_through_is_named_with_the_reason(cluster: Cluster) -> None:
@@ -127,8 +138,12 @@ def test_a_host_that_lets_no_port_through_is_named_with_the_reason(cluster: Clus
     cluster.cluster("down", "--force")
     vm2.inside("sed", "-i", "1i AllowTcpForwarding no", "/run/bed/sshd_config")
     vm2.inside("kill", "-HUP", "1")
-    wait_for(lambda: "no" in done("nsenter", "-t", str(vm2.pid), "-n", "-m", "-u", "-p", "/usr/sbin/sshd", "-T",
-                                  "-f", "/run/bed/sshd_config").split("allowtcpforwarding")[1][:4], "its sshd")  # fmt: skip
+
+    def shut() -> bool:
+        told = vm2.inside("/usr/sbin/sshd", "-T", "-f", "/run/bed/sshd_config")
+        return "allowtcpforwarding no" in told
+
+    wait_for(shut, "its sshd's new settings")
     said = cluster.cluster("check", code=101)
     assert "vm2: its ports are not forwarded: port 7311 cannot be forwarded to it" in said
     assert "AllowTcpForwarding" in said

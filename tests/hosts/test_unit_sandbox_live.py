@@ -1,4 +1,4 @@
-"""What a unit forbids is tried on what it runs: a contained Python starts, makes its slots, computes and is cleaned up."""
+"""What a unit forbids is tried on what it runs: a contained Python starts, makes its slots, and computes."""
 
 from __future__ import annotations
 
@@ -85,10 +85,14 @@ def test_tasks_of_a_user_of_their_own_run_under_what_an_agents_unit_allows(open_
     assert ran.returncode == 0, ran.stderr[-2000:]
     told = json.loads(ran.stdout)["tuples"]
     assert told["acked"] == told["emitted"] > 100 and told["lost"] == told["dead_lettered"] == 0
-    assert [int(line) for line in sorted(rows.read_text().split(), key=int)] == [2 * n for n in range(told["acked"])]
+    assert [int(line) for line in sorted(rows.read_text().split(), key=int)] == [
+        2 * n for n in range(told["acked"])
+    ]
 
 
-def test_a_controller_is_ready_under_what_its_unit_allows_and_writes_to_its_folder_alone(tmp_path: Path) -> None:
+def test_a_controller_is_ready_under_what_its_unit_allows_and_writes_to_its_folder_alone(
+    tmp_path: Path,
+) -> None:
     home, outside = tmp_path / "home", tmp_path / "outside"
     home.mkdir()
     before = under("controller", home)

@@ -234,7 +234,9 @@ class ServicesHere:
         log = os.open(self.home / "log" / f"{name}.keeper", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
         streams = [(os.POSIX_SPAWN_DUP2, nothing, 0), *((os.POSIX_SPAWN_DUP2, log, n) for n in (1, 2))]
-        os.posix_spawn(sys.executable, command, dict(environment or clean(os.environ)), file_actions=streams, setsid=True)
+        os.posix_spawn(
+            sys.executable, command, dict(environment or clean(os.environ)), file_actions=streams, setsid=True
+        )
         os.close(log)
         os.close(nothing)
         deadline = time.monotonic() + START_S
