@@ -45,10 +45,7 @@ class SshSettings(msgspec.Struct, frozen=True):
 
 def read_settings(text: str) -> SshSettings:
     """What `ssh -G` prints. Pure."""
-    of: dict[str, str] = {}
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        of.setdefault(key, value)
+    of: dict[str, str] = dict(line.partition(" ")[::2] for line in text.splitlines())
     jump = next((of[key] for key in ("proxyjump", "proxycommand") if of.get(key, "none") != "none"), "")
     strict = of.get("stricthostkeychecking", "ask")
     checked = strict not in ("no", "off", "false")

@@ -34,10 +34,10 @@ OF_HOSTS: tuple[Plant, ...] = (
         test=OF_SSH,
     ),
     one(
-        "the last of several values of a setting holds",
+        "a way through a command of the user's is not told",
         SSH,
-        "        of.setdefault(key, value)\n",
-        "        of[key] = value\n",
+        'for key in ("proxyjump", "proxycommand") if',
+        'for key in ("proxyjump",) if',
         test=OF_SSH,
     ),
     one(

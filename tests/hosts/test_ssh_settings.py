@@ -95,7 +95,7 @@ def test_where_ssh_would_go_past_a_changed_key_it_is_told_not_to() -> None:
     assert words[-2:] == ["--", "twin"] and "BatchMode=yes" in words
 
 
-def test_settings_are_the_first_of_each_line() -> None:
+def test_settings_are_read_as_ssh_prints_them() -> None:
     told = "host twin\nhostname 10.0.0.9\nport 2222\nuser ops\nproxyjump none\nproxycommand none\nidentityfile a\n"
     assert read_settings(told) == SshSettings("10.0.0.9", 2222, "ops", "", True)
 

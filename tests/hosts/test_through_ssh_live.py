@@ -133,6 +133,21 @@ def test_rows_flow_between_them_and_a_forward_that_breaks_costs_none(cluster: Cl
     )
 
 
+@pytest.mark.full
+def test_a_link_that_is_cut_in_silence_is_made_again_though_the_far_end_held_its_ports(cluster: Cluster) -> None:
+    """Nothing says goodbye: sshd there would listen on for the old link, for hours."""
+    vm1, before = cluster.host("vm1"), forwards(cluster)["vm1"]
+    cut = ("-s", cluster.host("bastion").address, "-j", "DROP")
+    vm1.inside("iptables", "-I", "INPUT", "1", *cut)
+    wait_for(lambda: forwards(cluster).get("vm1") != before, "the end of the old link")
+    vm1.inside("iptables", "-D", "INPUT", *cut)
+    wait_for(lambda: state_of(cluster, "vm1") == "joined", "vm1")
+
+
+def state_of(cluster: Cluster, vm: str) -> str:
+    return next(str(one["state"]) for one in cluster.status()["vms"] if one["vm"] == vm)
+
+
 def test_a_host_that_lets_no_port_through_is_named_with_the_reason(cluster: Cluster) -> None:
     vm2 = cluster.host("vm2")
     cluster.cluster("down", "--force")
