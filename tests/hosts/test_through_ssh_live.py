@@ -134,7 +134,9 @@ def test_rows_flow_between_them_and_a_forward_that_breaks_costs_none(cluster: Cl
 
 
 @pytest.mark.full
-def test_a_link_that_is_cut_in_silence_is_made_again_though_the_far_end_held_its_ports(cluster: Cluster) -> None:
+def test_a_link_that_is_cut_in_silence_is_made_again_though_the_far_end_held_its_ports(
+    cluster: Cluster,
+) -> None:
     """Nothing says goodbye: sshd there would listen on for the old link, for hours."""
     vm1, before = cluster.host("vm1"), forwards(cluster)["vm1"]
     cut = ("-s", cluster.host("bastion").address, "-j", "DROP")
