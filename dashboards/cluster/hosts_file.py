@@ -160,7 +160,7 @@ _KEYS: dict[str, dict[str, Judge]] = {
         "name": _text(NAME, "a name of 1 to 64 letters, digits, '.', '_' and '-'"),
         "host": _HOST, "address": _HOST, **_REACHED, **_SIZED,
         "rack": _text(NAME, "a name"), "usd_per_hour": _number(0, PRICE_MOST, False),
-        "bandwidth_mbps": _link, "devices": _flag,
+        "bandwidth_mbps": _link, "devices": _flag, "worker_port": _PORT,
     },
 }  # fmt: skip
 _REQUIRED = {"controller": ("host",), "vm": ("name", "host")}
@@ -248,11 +248,11 @@ def _ports(controller: dict[str, Any]) -> Iterator[str]:
 
 def _forwarded(data: dict[str, Any]) -> Iterator[str]:
     """What cannot be together with forwards."""
+    vms = [vm for vm in data["vm"] if isinstance(vm, dict)] if isinstance(data.get("vm"), list) else []
     if data.get("only_ssh") is not True:
-        if "worker_port" in data:
+        if any("worker_port" in one for one in (data, *vms)):
             yield "worker_port: only with only_ssh = true: else workers take any port"
         return
-    vms = [vm for vm in data["vm"] if isinstance(vm, dict)] if isinstance(data.get("vm"), list) else []
     for place, one in (
         ("controller", data.get("controller")),
         *((f"vm[{n}]", vm) for n, vm in enumerate(vms)),
@@ -264,15 +264,13 @@ def _forwarded(data: dict[str, Any]) -> Iterator[str]:
 def _taken(hosts: ClusterHosts) -> list[str]:
     """Ports that are meant twice, or are none."""
     c, found = hosts.controller, []
+    used = dict.fromkeys((c.port, c.command_port, c.stream_port), "the controller")
     for number, vm in enumerate(hosts.vms):
+        if vm.worker_ports and vm.worker_ports[-1] > PORT_MOST:
+            found.append(f"vm[{number}]: its workers' ports end above {PORT_MOST}: a lower worker_port")
         for port in vm.worker_ports:
-            if port > PORT_MOST:
-                found.append(f"vm[{number}]: its workers' ports end above {PORT_MOST}: a lower worker_port")
-                break
-            if port in (c.port, c.command_port, c.stream_port):
-                found.append(
-                    f"vm[{number}]: port {port} of its workers is the controller's: another worker_port"
-                )
+            if (whose := used.setdefault(port, vm.name)) != vm.name:
+                found.append(f"vm[{number}]: port {port} of its workers is of {whose}: another worker_port")
     return found
 
 
@@ -288,7 +286,8 @@ def _hosts(data: dict[str, Any], name: str) -> ClusterHosts:
     vms = tuple(_vm({**defaults, **vm}, _reached(vm, defaults), _address(vm)) for vm in data["vm"])
     if only_ssh:
         first, placed = data.get("worker_port", WORKER_PORT), []
-        for vm in vms:
+        for vm, of in zip(vms, data["vm"], strict=True):
+            first = of.get("worker_port", first)
             placed.append(msgspec.structs.replace(vm, address=LOOPBACK, worker_port=first))
             first += vm.slots
         vms = tuple(placed)

@@ -172,6 +172,14 @@ def test_each_slot_has_a_port_of_its_own_and_all_is_on_loopback() -> None:
     assert {vm.address for vm in hosts.vms} == {hosts.controller.address} == {"127.0.0.1"}
     moved = hosts_of(FILE.replace("only_ssh = true", "only_ssh = true\nworker_port = 9000"))
     assert moved.vms[0].worker_ports == (9000, 9001)
+    kept = hosts_of(
+        FILE.replace('[[vm]]\nname = "a"\nhost = "a"\n', "").replace(
+            '"b"\nslots', '"b"\nworker_port = 7402\nslots'
+        )
+    )
+    assert [vm.worker_ports for vm in kept.vms] == [vm.worker_ports for vm in hosts.vms[1:]], (
+        "one was taken out"
+    )
     plain = hosts_of(FILE.replace("only_ssh = true\n", ""))
     assert plain.vms[0].worker_ports == () and plain.vms[0].address == "a"
 
@@ -202,7 +210,12 @@ def test_every_port_is_found_on_every_host_that_needs_it() -> None:
             "only_ssh = true\nworker_port = 65530",
             "vm[2]: its workers' ports end above 65535",
         ),
-        ("only_ssh = true", "only_ssh = true\nworker_port = 7310", "vm[0]: port 7311 of its workers"),
+        (
+            "only_ssh = true",
+            "only_ssh = true\nworker_port = 7310",
+            "vm[0]: port 7311 of its workers is of the controller",
+        ),
+        ('name = "b"', 'name = "b"\nworker_port = 7401', "vm[1]: port 7401 of its workers is of a"),
     ],
 )
 def test_what_cannot_be_forwarded_is_told(old: str, new: str, said: str) -> None:
