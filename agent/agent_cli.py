@@ -48,6 +48,24 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
 )
 @click.option("--listen", metavar="HOST", help="Address for rows between workers [loopback].")
 @click.option("--advertise", metavar="HOST", help="Under which other VMs reach it [as --listen].")
+@setting(
+    "--worker-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Of the first slot's rows, one more for each slot, to forward them [any].",
+)
+@setting(
+    "--slot-processes",
+    type=click.IntRange(64, 4_000_000),
+    default=2048,
+    metavar="N",
+    help="Processes and threads of each slot: a worker whose tasks want more is ended [2048].",
+)
+@setting(
+    "--slot-disk",
+    metavar="BYTES|20G",
+    help="What each slot's tasks may keep in their folder, spools included [equal parts of 80 % of the disk].",
+)
 @setting("--rack", default="", metavar="NAME", help="Where it stands, for plans [r1].")
 @setting(
     "--usd-per-hour",
@@ -66,19 +84,29 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
 @metrics_options
 @click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
 def run(
-    slot_memory: str | None, directory: str | None, listen: str | None, advertise: str | None, **options: Any
+    slot_memory: str | None,
+    directory: str | None,
+    listen: str | None,
+    advertise: str | None,
+    worker_port: int | None,
+    slot_disk: str | None,
+    **options: Any,
 ) -> None:
     """Keep one VM as the controller orders it: workers in slots, watched and sampled.
 
     `headgate up` starts agents by itself; this is for VMs of your own."""
+    from msgspec.structs import replace
+
     from headgate.agent.process import agent_config as c
     from headgate.topology_runtime.platform.addresses import listening
 
+    folder = directory or c.default_directory(options["run"], options["vm"])
     config = c.AgentConfig(
+        slot_disk_bytes=c.parse_bytes(slot_disk) if slot_disk else c.default_disk(folder, options["slots"]),
         metrics=metrics_at(options),
         slot_memory_bytes=c.parse_bytes(slot_memory) if slot_memory else c.default_memory(options["slots"]),
-        at=listening(listen, advertise),
-        directory=directory or c.default_directory(options["run"], options["vm"]),
+        at=replace(listening(listen, advertise), port=worker_port or 0),
+        directory=folder,
         **options,
     )
     checked = c.checked(config)

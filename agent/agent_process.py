@@ -359,6 +359,8 @@ class Agent:
             self.do(stands)
         for worker in self.supervisor.workers.values():
             worker.reader.be_careful(self.state.failures.careful(worker.slot, now_ns))
+        for worker in self.supervisor.end_beyond(now_ns):
+            log.warning("the worker of slot %d is ended: %s", worker.slot, worker.beyond)
         for worker, hang in self.supervisor.hung(now_ns, self._max_call_ns):
             log.warning("the worker of slot %d hangs: %s", worker.slot, hang.why)
             self.do(e.WorkerHung(self.state.slots[worker.slot].slot, worker.incarnation, *hang))

@@ -142,6 +142,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "cluster check": ("check", "are these hosts fit for a cluster, and do they reach each other?"),
         "cluster status": ("status", "what runs on each of these hosts"),
         "cluster logs": ("logs", "the last lines of controller and agents"),
+        "cluster forward": ("forward", "hold the forwards of hosts that are reached by ssh alone"),
         "cluster exec": ("execute", "one command on all hosts at once"),
     },
     "dashboards.cluster.cluster_changes": {

@@ -12,14 +12,17 @@ from headgate.topology_runtime.api.cluster import bandwidth_fault
 from headgate.topology_runtime.errors import UsageError
 from headgate.topology_runtime.platform.addresses import ENDPOINT, Listening
 from headgate.topology_runtime.platform.http_options import MetricsAt
+from headgate.topology_runtime.platform.slot_size import PROCESSES_MOST
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}")
 BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 SLOTS_MOST = 256  # more slots than that on one VM is a slip of the finger
 SLOT_MEMORY_LEAST = 32 * 1024 * 1024  # below this a Python worker cannot even import what it needs
+SLOT_DISK_LEAST = 1024 * 1024
 OWN, AGENT = "own", "agent"  # whom workers run as: a user of their own, or the agent's; else the name of one
 WORK = "work"  # in the agent's folder, what workers of another user write
+DISK_SHARE = 0.8  # of the disk, as with memory
 MEMORY_SHARE = 0.8  # of the machine's memory that slots get when nothing is said
 
 
@@ -44,6 +47,8 @@ class AgentConfig(msgspec.Struct, frozen=True):
     usd_per_hour: float = 0.0
     bandwidth_mbps: float = 0.0  # of its link; 0: nobody knows
     package_index: str = ""  # where requirements come from; none: from the packages alone
+    slot_processes: int = PROCESSES_MOST  # and threads, of each slot
+    slot_disk_bytes: int = 0  # of each slot's files in the folder of workers; 0: nothing bounds them
     workers_as: str = ""  # none: own where it is root
 
     @property
@@ -90,6 +95,10 @@ def faults(config: AgentConfig) -> list[str]:
         found.append(f"--slots: {config.slots} is not between 1 and {SLOTS_MOST}")
     if not (math.isfinite(config.slot_cores) and 0 < config.slot_cores <= 1):
         found.append(f"--slot-cores: {config.slot_cores} is not above 0 and at most 1")
+    if config.slot_disk_bytes and config.slot_disk_bytes < SLOT_DISK_LEAST:
+        found.append(f"--set slot-disk: {config.slot_disk_bytes} bytes is less than {SLOT_DISK_LEAST}")
+    if config.at.port and config.at.port + config.slots - 1 > 65535:
+        found.append(f"--worker-port: {config.at.port} and {config.slots} slots go beyond 65535")
     if config.slot_memory_bytes < SLOT_MEMORY_LEAST:
         found.append(f"--slot-memory: {config.slot_memory_bytes} bytes is less than {SLOT_MEMORY_LEAST}")
     return found
@@ -107,6 +116,15 @@ def default_memory(slots: int) -> int:
     """An equal part of most of this machine's memory."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return int(MEMORY_SHARE * total / max(1, slots))
+
+
+def default_disk(directory: str, slots: int) -> int:
+    """An equal part of most of the disk that the folder is on, or will be."""
+    at = os.path.abspath(directory)
+    while not os.path.isdir(at):
+        at = os.path.dirname(at)
+    space = os.statvfs(at)
+    return int(DISK_SHARE * space.f_blocks * space.f_frsize / max(1, slots))
 
 
 def default_directory(run: str, vm: str) -> str:

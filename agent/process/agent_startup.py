@@ -60,7 +60,9 @@ def end_with(owner: int) -> None:
 def bind_slots(config: AgentConfig) -> tuple[SlotBinding, str]:
     """What keeps workers to their slots, made ready, and why it is this one. Raises HeadgateError."""
     c = config
-    binding, why = choose(SlotSize(c.run, c.vm, c.slots, c.slot_cores, c.slot_memory_bytes))
+    binding, why = choose(
+        SlotSize(c.run, c.vm, c.slots, c.slot_cores, c.slot_memory_bytes, processes=c.slot_processes)
+    )
     try:
         binding.prepare()
     except OSError as error:

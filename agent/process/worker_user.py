@@ -22,12 +22,12 @@ from headgate.agent.process.agent_config import AGENT, OWN, WORK, AgentConfig
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.containment import WorkerUser
-from headgate.topology_runtime.platform.slot_size import PROCESSES_MOST
 
 RANGES = (  # the second where a container's root has no others
     range(2_040_000_000, 2_040_065_536),
     range(60_706, 61_184),
 )
+GROUPS_FROM, GROUPS_EACH = 2_041_000_000, 256  # a group for each slot of each such user
 TAKEN = Path("/run/headgate/users")
 NEEDED = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 TRIES_MOST = 256
@@ -98,8 +98,14 @@ def worker_user(config: AgentConfig) -> tuple[WorkerUser | None, ClaimedUser | N
     if config.workers_as != OWN:
         return WorkerUser(*given(config.workers_as), config.work, shown=shown), None
     claimed = claim(config.directory)
-    most = config.slots * PROCESSES_MOST
+    most = config.slots * config.slot_processes
     return WorkerUser(claimed.uid, claimed.uid, config.work, most, shown), claimed
+
+
+def slot_group(user: WorkerUser, slot: int) -> int:
+    """The group that files of a slot belong to; 0: it has none of its own."""
+    first = RANGES[0]
+    return GROUPS_FROM + (user.uid - first[0]) * GROUPS_EACH + slot if user.uid in first else 0
 
 
 def end_all(uid: int) -> list[str]:
@@ -238,4 +244,6 @@ def _theirs(user: WorkerUser) -> None:
         for name in (*folders, *files):
             status = os.stat(name, dir_fd=at, follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
-                os.chown(name, user.uid, user.gid, dir_fd=at, follow_symlinks=False)
+                kept = slot_group(user, 0) <= status.st_gid < slot_group(user, GROUPS_EACH)  # whose it is
+                gid = status.st_gid if kept else user.gid
+                os.chown(name, user.uid, gid, dir_fd=at, follow_symlinks=False)

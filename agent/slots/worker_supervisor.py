@@ -20,9 +20,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import structs
+
 from headgate.agent.core.worker_failures import Hang, HangWatch, UnderWay, line_of, of_thread
 from headgate.agent.process.agent_config import AgentConfig
+from headgate.agent.process.worker_user import slot_group
 from headgate.agent.reports.meter_reader import MeterReader
+from headgate.agent.slots.slot_bounds import SlotBounds
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.keys.worker_keys import WorkerKeys, handing
 from headgate.topology_runtime.platform import processes
@@ -47,7 +51,7 @@ log = logging.getLogger("headgate.agent")
 @dataclass(slots=True)
 class WorkerProcess:
     """A worker process. bound: its slot's CPU bound is in force. why: what it was killed for. log_from: where
-    in the slot's log its words begin."""
+    in the slot's log its words begin. beyond: what its tasks took too much of."""
 
     slot: int
     incarnation: int
@@ -55,9 +59,11 @@ class WorkerProcess:
     pidfd: int
     reader: MeterReader
     oom_kills: int
+    refused: int  # processes
     watch: HangWatch = field(default_factory=HangWatch)
     bound: bool = False
     why: str = ""
+    beyond: str = ""
     log_from: int = 0
 
     @property
@@ -88,6 +94,7 @@ class Supervisor:
     ) -> None:
         self._config, self._binding, self._endpoint = config, binding, keys.endpoint(endpoint)
         self._keys, self._user = keys, user
+        self._bounds = SlotBounds(config, binding, user)
         self.code: tuple[str, ...] = ()
         self.workers: dict[int, WorkerProcess] = {}
 
@@ -100,7 +107,7 @@ class Supervisor:
                 on_failure.callback(reader.close)
                 on_failure.callback(self._keep_keys)
                 with handing(self._keys.make(self._config.vm, slot, incarnation)) as key_fd:
-                    words = [*self._command(slot, incarnation, fd, key_fd), *self._as_whom()]
+                    words = [*self._command(slot, incarnation, fd, key_fd), *self._as_whom(slot)]
                     command = self._binding.command(slot, words)
                     process, log_from = self._start(slot, command, (fd, key_fd))
             finally:
@@ -109,7 +116,8 @@ class Supervisor:
             on_failure.callback(process.kill)
             pidfd = os.pidfd_open(process.pid)
             on_failure.pop_all()
-        worker = WorkerProcess(slot, incarnation, process, pidfd, reader, self._binding.oom_kills(slot))
+        counts = self._binding.oom_kills(slot), self._bounds.refused(slot)
+        worker = WorkerProcess(slot, incarnation, process, pidfd, reader, *counts)
         worker.log_from = log_from
         self.workers[slot] = worker
         return worker
@@ -132,13 +140,20 @@ class Supervisor:
             "--directory": config.work,
             "--listen": config.at.listen,
             "--advertise": config.at.advertise,
+            "--port": config.at.port and config.at.port + slot,
             "--owner": os.getpid(),
         }
         words = [str(word) for pair in options.items() for word in pair]
         return [sys.executable, "-P", "-m", "headgate.topology_runtime.worker", *words]
 
-    def _as_whom(self) -> list[str]:
-        return ["--user", self._user.words(self.code)] if self._user is not None else []
+    def _as_whom(self, slot: int) -> list[str]:
+        user = self._of_slot(slot)
+        return ["--user", user.words(self.code)] if user is not None else []
+
+    def _of_slot(self, slot: int) -> WorkerUser | None:
+        """With the group that the slot's files belong to."""
+        user = self._user
+        return user and structs.replace(user, group=slot_group(user, slot))
 
     def _start(
         self, slot: int, command: list[str], fds: tuple[int, ...]
@@ -190,7 +205,8 @@ class Supervisor:
         """Put its slot's CPU bound in force: it has said hello, and imported nothing yet. Raises OSError, also when it
         is not of the user that it should be of."""
         if not worker.bound:
-            if self._user is not None and (found := faults(worker.pid, self._user)):
+            user = self._of_slot(worker.slot)
+            if user is not None and (found := faults(worker.pid, user)):
                 raise PermissionError(f"it is not contained: {', '.join(found)}")
             self._binding.bind(worker.slot, worker.pid)
             worker.bound = True
@@ -233,8 +249,8 @@ class Supervisor:
 
     def _end(self, worker: WorkerProcess, code: int) -> WorkerEnd:
         starved = self._binding.oom_kills(worker.slot) > worker.oom_kills
-        fatal = starved or code >= 0 or -code in OWN_SIGNALS
-        by_itself = fatal and not worker.why and not worker.reader.ending
+        fatal = starved or bool(worker.beyond) or code >= 0 or -code in OWN_SIGNALS
+        by_itself = fatal and worker.why in ("", worker.beyond) and not worker.reader.ending
         return WorkerEnd(self._how(worker, code), code == 0 and worker.reader.ending, by_itself)
 
     def _how(self, worker: WorkerProcess, code: int) -> str:
@@ -244,6 +260,8 @@ class Supervisor:
         if self._binding.oom_kills(worker.slot) > worker.oom_kills:
             most = self._config.slot_memory_bytes
             how = f"out of memory, its slot has {most / 2**20:.0f} MiB: {how}"
+        if worker.beyond:
+            how = f"{worker.beyond}: {how}"
         return how if not worker.why or code == 0 else f"{how} by its agent"
 
     # ── watching ────────────────────────────────────────────────────────────────────────────────
@@ -259,6 +277,20 @@ class Supervisor:
             hang = worker.watch.look(worker.reader.reading(now_ns, stat.state, ran_ns), max_call_ns)
             if hang is not None:
                 found.append((worker, hang))
+        return found
+
+    def end_beyond(self, now_ns: int) -> list[WorkerProcess]:
+        """Workers whose tasks take more than their slots may: seen now, they say where they are and end at the next
+        look; those seen now."""
+        self._bounds.look(now_ns)
+        found = []
+        for worker in self.workers.values():
+            if worker.beyond:
+                self.kill(worker, worker.beyond)
+            elif worker.bound and (beyond := self._bounds.beyond(worker.slot, worker.refused)):
+                worker.beyond = beyond
+                self.dump(worker)
+                found.append(worker)
         return found
 
     def trim_logs(self, disk: DiskTroubles) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from headgate.dashboards.cluster import forwards
+from headgate.dashboards.cluster.forwards import cluster_folder
 from headgate.dashboards.cluster.host_changes import (
     MODE,
     SIGNER,
@@ -37,7 +39,6 @@ from headgate.topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
 from headgate.topology_runtime.keys.keyring import LOCAL, TRUST, Keyring, read_key
 from headgate.topology_runtime.platform.addresses import tcp
 from headgate.topology_runtime.platform.clock import monotonic_ns
-from headgate.topology_runtime.platform.http_options import settings_folder
 
 # ── Makes a host as it should be: the steps of `host_changes.py`, one after the other ───────────────────
 
@@ -80,11 +81,6 @@ def _put(says: str, path: str, body: bytes | Path, mode: int = MODE, outside: bo
 
 
 # ── What each host of a cluster should be: its version, its keys, its services ──────────────────────────
-
-
-def cluster_folder(cluster: str) -> Path:
-    """Where the operator keeps what belongs to a cluster."""
-    return settings_folder() / "clusters" / cluster
 
 
 class ClusterKeys:
@@ -269,6 +265,7 @@ async def registered(up: BringUp, found: BroughtUp, board: HostBoard) -> None:
 
 
 def contact_of(hosts: ClusterHosts, keys: ClusterKeys) -> Contact:
-    """To the controller, as its operator."""
+    """To the controller, as its operator; through ssh where hosts are reached by that alone."""
+    forwards.hold(hosts)
     c = hosts.controller
     return read_key(keys.operator()).contact(tcp(c.address, c.command_port))

@@ -18,9 +18,9 @@ from headgate.dashboards.cluster.bring_up import (
     BroughtUp,
     ClusterKeys,
     bring_up,
-    cluster_folder,
     contact_of,
 )
+from headgate.dashboards.cluster.forwards import cluster_folder, let_go
 from headgate.dashboards.cluster.host_changes import CONTROLLER, MODE, agent_name
 from headgate.dashboards.cluster.host_links import HostBoard, HostStep, steps_on_each
 from headgate.dashboards.cluster.host_survey import read_hosts, surveyed
@@ -125,7 +125,8 @@ def tell_others(found: BroughtUp) -> None:
 def use_context(up: BringUp) -> None:
     """Commands find the cluster from now on. Raises InvalidInput."""
     endpoint = contact_of(up.hosts, up.keys).endpoint
-    contexts.remember(up.hosts.name, contexts.KnownController(endpoint, read_key(up.keys.operator())))
+    known = contexts.KnownController(endpoint, read_key(up.keys.operator()), up.hosts.only_ssh)
+    contexts.remember(up.hosts.name, known)
 
 
 # ── `headgate cluster drain`: what runs on some VMs moves to the others, for as long as somebody works at
@@ -185,6 +186,7 @@ def down(hosts: Path, traces: bool, force: bool) -> None:
         refuse_running(asked_hosts)
     board.run(_down(asked_hosts, traces, board))
     if not board.failures:
+        let_go(asked_hosts)
         shutil.rmtree(cluster_folder(asked_hosts.name), ignore_errors=True)
         contexts.forget(asked_hosts.name)
         click.echo(

@@ -9,6 +9,7 @@ import click
 
 from headgate.dashboards.cluster.bring_up import ClusterKeys, contact_of
 from headgate.dashboards.cluster.cluster_changes import hosts_argument, told_hosts
+from headgate.dashboards.cluster.forwards import forwarding, run_forwards
 from headgate.dashboards.cluster.host_changes import CONTROLLER, agent_name
 from headgate.dashboards.cluster.host_facts import (
     HERE,
@@ -170,6 +171,21 @@ def execute(hosts: Path, command: tuple[str, ...]) -> None:
     board.raise_failures()
 
 
+@click.command()
+@hosts_argument
+def forward(hosts: Path) -> None:
+    """Hold the forwards of HOSTS, which reach each other through ssh alone (only_ssh = true), until Ctrl-C.
+
+    `up` starts it by itself beside your commands; this is for a service of your own, on a machine that stays up. One
+    machine holds them: `headgate cluster down`, or the end of this, lets them go."""
+    told = read_hosts(hosts)
+    if not told.only_ssh:
+        raise InvalidInput(
+            f"{hosts} needs no forwards", hint="only_ssh = true makes hosts reach each other by ssh"
+        )
+    run_forwards(told)
+
+
 # ── `headgate cluster check`: would `up` do on these hosts, and do they reach each other? Nothing is
 # changed there
 
@@ -203,8 +219,11 @@ def check(hosts: Path, output: Format) -> None:
 
 
 async def _looked(hosts: ClusterHosts, board: HostBoard) -> tuple[dict[str, HostFacts], PortsSeen]:
-    async with surveyed(hosts, board) as (links, facts):
-        seen = await try_ports(hosts, links, board, facts)
+    async with surveyed(hosts, board) as (links, facts), forwarding(hosts) as without:
+        for host, why in without.items():
+            if host not in board.failures:
+                board.fail(host, HostFailed(f"its ports are not forwarded: {why}"))
+        seen = await try_ports(hosts, links, board, {h: one for h, one in facts.items() if h not in without})
     for host in facts:
         board.step(host, "looked at")
     return facts, seen

@@ -11,6 +11,7 @@ import msgspec
 
 from headgate.dashboards.cluster.host_facts import HostFacts
 from headgate.dashboards.cluster.hosts_file import ClusterHosts, VmEntry
+from headgate.dashboards.cluster.service_units import unit
 from headgate.topology_runtime.platform.addresses import is_loopback, tcp
 
 # ── What runs on the hosts of a cluster: a controller, and an agent per VM. Pure: command lines, units,
@@ -23,35 +24,6 @@ from headgate.topology_runtime.platform.addresses import is_loopback, tcp
 CONTROLLER = "controller"
 SIGNER = "signing.pub"  # of whose code agents run
 KEEPER = "{keeper}"  # in a command: the process that keeps it
-UNIT = """\
-# headgate cluster {cluster}; {version}; {digest}
-[Unit]
-Description=headgate {name} of cluster {cluster}
-Wants=network-online.target
-After=network-online.target
-StartLimitIntervalSec=0
-
-[Service]
-Type=notify
-NotifyAccess=main
-WatchdogSec=60
-ExecStart={command}
-WorkingDirectory={home}
-Restart=always
-RestartSec=2
-Delegate=yes
-KillMode=mixed
-KillSignal={signal}
-TimeoutStopSec=40
-LimitNOFILE=65536
-LimitCORE=0
-TasksMax=16384
-OOMPolicy=continue
-UMask=0077
-
-[Install]
-WantedBy=multi-user.target
-"""
 
 
 class ServiceWanted(msgspec.Struct, frozen=True):
@@ -93,10 +65,11 @@ def agent_service(
         "--slots", str(vm.slots), "--slot-cores", f"{vm.slot_cores:g}",
         "--set", f"rack={vm.rack}", *(["--set", f"usd-per-hour={vm.usd_per_hour:g}"] if vm.usd_per_hour else []),
         *(["--set", f"bandwidth-mbps={vm.bandwidth_mbps:g}"] if vm.bandwidth_mbps else []),
+        *(["--set", f"worker-port={vm.worker_port}"] if vm.worker_port else []),
         *(["--slot-memory", vm.slot_memory] if vm.slot_memory else []),
         *(["--workers-as", vm.workers_as] if vm.workers_as else []),
     ]  # fmt: skip
-    return _service(hosts.name, name, command, home, (version, secret), systemd)
+    return _service(hosts.name, name, command, home, (version, secret), systemd, vm.devices)
 
 
 def listen(advertised: str) -> str:
@@ -111,16 +84,24 @@ def _python(home: str, module: str) -> list[str]:
 
 
 def _service(
-    cluster: str, name: str, command: list[str], home: str, of: tuple[str, str], systemd: bool
+    cluster: str,
+    name: str,
+    command: list[str],
+    home: str,
+    of: tuple[str, str],
+    systemd: bool,
+    devices: bool = False,
 ) -> ServiceWanted:
     whole = {"name": name, "command": command, "version": of[0], "key": of[1]}
     digest = hashlib.sha256(json.dumps(whole).encode()).hexdigest()
-    words, end = " ".join(command).replace("%", "%%"), "SIGKILL" if name == CONTROLLER else "SIGTERM"
     if systemd:
-        unit = UNIT.format(
-            cluster=cluster, name=name, version=of[0], digest=digest, home=home, command=words, signal=end
-        )
-        return ServiceWanted(name, hashlib.sha256(unit.encode()).hexdigest(), b"", unit)
+        words = " ".join(command).replace("%", "%%")
+        told = unit(
+            name, name == CONTROLLER, devices,
+            cluster=cluster, version=of[0], digest=digest, home=home, command=words,
+        )  # fmt: skip
+        return ServiceWanted(name, hashlib.sha256(told.encode()).hexdigest(), b"", told)
+    end = "SIGKILL" if name == CONTROLLER else "SIGTERM"
     settings = {"name": name, "command": [*command, "--owner", KEEPER], "digest": digest, "signal": end}
     return ServiceWanted(name, digest, json.dumps(settings, indent=1).encode() + b"\n", "")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from headgate.topology_runtime.errors import HeadgateError
 GB = 1_000_000_000
 FREE_LEAST = 2 * GB  # an installation takes half of it, traces the rest
 CLOCK_MOST_S, CLOCK_WARN_S = 1.0, 0.05
+CONTROLLER = "controller"
 MACHINES = ("x86_64", "aarch64")
 
 
@@ -200,7 +202,19 @@ def wanted_ports(hosts: ClusterHosts, host: str) -> tuple[int, ...]:
     """Ports that this host shall listen on."""
     c = hosts.controller
     own = (c.port, c.command_port, c.stream_port) if host == c.on.host else ()
-    return (*own, *((ANY,) if hosts.vms_on(host) else ()))
+    workers = (vm.worker_ports[:1] or (ANY,) for vm in hosts.vms_on(host))
+    return (*own, *itertools.chain.from_iterable(workers))
+
+
+def ports_in_use(hosts: ClusterHosts, host: str, running: Set[str]) -> dict[int, bool]:
+    """Those that services of the cluster have already; False: of a worker that may not be there."""
+    c, found = hosts.controller, dict[int, bool]()
+    if CONTROLLER in running:
+        found = dict.fromkeys((c.port, c.command_port, c.stream_port), True)
+    for vm in hosts.vms_on(host):
+        if f"agent.{vm.name}" in running:
+            found |= dict.fromkeys(vm.worker_ports, False)
+    return found
 
 
 def addresses(hosts: ClusterHosts) -> dict[str, str]:
@@ -213,9 +227,10 @@ def targets_from(
 ) -> list[Target]:
     """What a host must reach, of all that listen."""
     c, found = hosts.controller, []
+    controllers = c.port, c.command_port, c.stream_port
     for host, targets in listening.items():
         for target in targets:
-            between_vms = target.wanted == ANY and host != source and bool(hosts.vms_on(source))
+            between_vms = target.wanted not in controllers and host != source and bool(hosts.vms_on(source))
             to_controller = target.wanted == c.port and bool(hosts.vms_on(source))
             from_here = source == HERE and target.wanted in (c.command_port, c.stream_port)
             if between_vms or to_controller or from_here:
@@ -229,6 +244,8 @@ def unreached(reached: list[PortReach], hosts: ClusterHosts) -> Iterator[HostFin
         if one.trouble is not None:
             what = f"{one.target.name} ({one.target.address}) is not reached from it: {one.trouble}"
             hint = f"let {one.source} through to {one.target.address}: {ports_words(one.target, hosts)}"
+            if hosts.only_ssh:
+                hint = "it goes through ssh: does sshd there allow it (AllowTcpForwarding, PermitOpen)?"
             yield HostFinding(
                 one.source, "fault", what, hint, f"nc -vz {one.target.address} {one.target.port}"
             )

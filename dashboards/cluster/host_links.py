@@ -10,6 +10,7 @@ import contextlib
 import json
 import shlex
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -18,10 +19,11 @@ from typing import Any, Protocol, TypeVar
 
 from headgate.dashboards.cluster.host_facts import HostFailed, HostsFailed, lines_of
 from headgate.dashboards.cluster.hosts_file import Reached
+from headgate.dashboards.cluster.ssh_command import FAILED, command_words, environment, settings_of, why_not
 from headgate.topology_runtime.platform.clock import wall_ns
 
-CONNECT_S, ASK_S, LONG_S = 10.0, 60.0, 1900.0
-KEEPALIVE_S = 5.0
+LOGIN_S, ASK_S, LONG_S = 30.0, 60.0, 1900.0  # the first: over several hosts, where one leads to the other
+ENDING_S = 5.0
 NOISE_LINES = 200  # that a login shell may print before the first answer
 CLOCK_ROUNDS = 8
 MARK = b"headgate: "
@@ -44,7 +46,7 @@ done
 if [ -z "$p" ]; then echo "{no_python} $(python3 --version 2>&1 || true)"; exit 1; fi
 s=
 if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then s="sudo -n"; fi
-exec $s "$p" -c {far_end}
+exec $s "$p" -c {far_end} 2>/dev/null
 """
 
 
@@ -80,7 +82,7 @@ class HostLink:
         """Its far end. Raises HostFailed."""
         folder = resources.files(PACKAGE)
         texts = [(f"{PACKAGE}.{name}", (folder / f"{name}.py").read_text("utf-8")) for name in MODULES]
-        await self._answer(json.dumps(texts).encode() + b"\n", CONNECT_S)
+        await self._answer(json.dumps(texts).encode() + b"\n", LOGIN_S)
 
     async def ask(
         self, do: str, body: bytes = b"", timeout_s: float = ASK_S, **arguments: Any
@@ -112,7 +114,7 @@ class HostLink:
             raise self.failed(f"no answer for {timeout_s:g} s", "is the host up?") from error
         except HostFailed:
             raise
-        except Exception as error:  # of asyncssh or of the system: the host's line says which
+        except Exception as error:  # of the pipe or of what came through it: the host's line says which
             raise self.failed(f"the link broke: {error}") from error
         raise self.failed("the link ended", "run it again; does the login shell print much, or end?", "true")
 
@@ -173,74 +175,42 @@ async def local_link(on: Reached) -> AsyncIterator[HostLink]:
 
 @contextlib.asynccontextmanager
 async def ssh_link(on: Reached) -> AsyncIterator[HostLink]:
-    """Raises HostFailed, InvalidInput when asyncssh is missing."""
-    asyncssh = ssh_library()
-    options: dict[str, Any] = {"connect_timeout": CONNECT_S, "keepalive_interval": KEEPALIVE_S}
-    options |= {"compression_algs": None}  # wheels are compressed
-    options |= {"username": on.user} if on.user else {}
-    options |= {"port": on.ssh_port} if on.ssh_port else {}
+    """Raises HostFailed: in ssh's own words why, when it was ssh that failed. InvalidInput when there is none."""
+    settings = await settings_of(on)
+    with tempfile.TemporaryFile() as said:
+        process = await asyncio.create_subprocess_exec(
+            *command_words(on, settings), login_command(on),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=said, limit=1 << 24,
+            env=environment(), start_new_session=True,
+        )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            yield HostLink(on, process.stdin, process.stdout)
+        except HostFailed as failure:
+            if await ended(process) == FAILED:
+                said.seek(0)
+                what, hint = why_not(on, settings, said.read().decode("utf-8", "replace"))
+                raise HostFailed(what, hint=hint, see=see_command(on)) from failure
+            raise
+        finally:
+            process.stdin.close()
+            await ended(process)
+
+
+async def ended(process: asyncio.subprocess.Process) -> int:
+    """Its exit code, at once or by SIGKILL after a moment."""
     try:
-        connection = await asyncssh.connect(on.host, **options)
-    except Exception as error:  # each kind that is known gets its remedy; the rest its own words
-        raise refused(on, error) from error
-    async with connection:
-        process = await connection.create_process(login_command(on), encoding=None, stderr=asyncssh.DEVNULL)
-        yield HostLink(on, process.stdin, process.stdout)
-        process.stdin.write_eof()
-
-
-def ssh_library() -> Any:
-    """asyncssh, imported when it is needed. Raises InvalidInput."""
-    try:
-        import asyncssh
-    except ImportError as error:
-        from headgate.topology_runtime.errors import InvalidInput
-
-        raise InvalidInput(
-            "`headgate cluster` needs asyncssh", hint='pip install "headgate[cluster]"'
-        ) from error
-    return asyncssh
-
-
-def refused(on: Reached, error: Exception) -> HostFailed:
-    """Why a host did not let us in, and what to try."""
-    asyncssh = ssh_library()
-    if isinstance(error, asyncssh.HostKeyNotVerifiable):
-        what, hint = key_trouble(on, str(error))
-    elif isinstance(error, asyncssh.PermissionDenied):
-        what = "it does not let this user in"
-        hint = f"is your key in the ssh agent (ssh-add -l)? ssh-copy-id {on.login}"
-    elif isinstance(error, TimeoutError | asyncio.TimeoutError):
-        what, hint = f"no answer within {CONNECT_S:g} s", "is it up, and does a firewall let ssh through?"
-    elif isinstance(error, ConnectionRefusedError):
-        what, hint = "nothing listens for ssh there", "is sshd running, on this port?"
-    elif isinstance(error, OSError):
-        what, hint = error.strerror or str(error), "is the name or address right?"
-    else:
-        what, hint = f"ssh: {error}", "does ssh itself get in?"
-    return HostFailed(what, hint=hint, see=see_command(on))
-
-
-def key_trouble(on: Reached, words: str) -> tuple[str, str]:
-    """A key that nobody has seen, or another one than before: then it may be another machine."""
-    port = on.ssh_port or 22
-    name = on.host if port == 22 else f"[{on.host}]:{port}"
-    try:
-        known = ssh_library().read_known_hosts(str(Path.home() / ".ssh" / "known_hosts"))
-        seen = bool(known.match(on.host, "", port)[0])
-    except (OSError, ValueError):
-        seen = False
-    if not seen:
-        return "its host key is unknown", f"{on.shell_words()} once, and compare the key ({words})"
-    return "its host key has CHANGED, it may be another machine", (
-        f"find out why; where it was set up again: ssh-keygen -R {shlex.quote(name)}, and log in once"
-    )
+        return await asyncio.wait_for(process.wait(), ENDING_S)
+    except TimeoutError:
+        process.kill()
+        return await process.wait()
 
 
 # ── What happens on all hosts at once: a live table on a terminal, lines elsewhere; and who failed ──────
 
 T = TypeVar("T")
 FRAMES_PER_S = 8
+LOGINS_AT_ONCE = 10  # sshd turns more away (MaxStartups), and all may go through one
 
 
 @dataclass
@@ -312,11 +282,13 @@ async def all_linked(hosts: Iterable[Reached], board: HostBoard) -> AsyncIterato
     """Links to all that let us in; the others are failures on the board."""
     async with contextlib.AsyncExitStack() as stack:
         links: dict[str, HostLink] = {}
+        turns = asyncio.Semaphore(LOGINS_AT_ONCE)
 
         async def link(on: Reached) -> None:
             board.step(on.host, "log in")
             try:
-                links[on.host] = await stack.enter_async_context(linked(on))
+                async with turns:
+                    links[on.host] = await stack.enter_async_context(linked(on))
             except HostFailed as failure:
                 board.fail(on.host, failure)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -66,7 +67,7 @@ def read_hosts(path: Path) -> ClusterHosts:
         raise InvalidInput(
             f"the hosts file {path} cannot be used", faults=faults, hint="docs/reference/cluster.md"
         )
-    return hosts
+    return msgspec.structs.replace(hosts, file=os.path.abspath(path))
 
 
 @contextlib.asynccontextmanager
@@ -113,10 +114,11 @@ async def try_ports(
         host = link.on.host
         board.step(host, "open ports")
         wanted = port_matrix.wanted_ports(hosts, host)
-        ours = is_running(facts[host].services.get("controller"))
-        opened = [port for port in wanted if not (ours and port)]
+        running = {name for name, one in facts[host].services.items() if one.running}
+        ours = port_matrix.ports_in_use(hosts, host, running)
+        opened = [port for port in wanted if port not in ours]
         found = (await link.ask("listen", ports=opened, word=word))["ports"]
-        targets = [Target(host, addresses[host], port, "", port) for port in wanted if ours and port]
+        targets = [Target(host, addresses[host], port, "", port) for port, answers in ours.items() if answers]
         for port, told in zip(opened, found, strict=True):
             if "error" in told:
                 hint = "end what listens there, or name another port in hosts.toml"

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from headgate.topology_runtime.api.cluster import SLOT_CORES, bandwidth_fault
+from headgate.topology_runtime.platform.addresses import LOOPBACK
 from headgate.topology_runtime.wording import NAME, Suggestions, shown
 
 SCHEMA = "headgate/hosts/v1"
@@ -22,6 +23,7 @@ PATH = re.compile(r"/[A-Za-z0-9_./+@-]{1,200}")
 SLOTS_MOST, VMS_MOST, PRICE_MOST = 256, 1024, 100_000.0
 LOCAL = "local"  # this machine, without ssh
 PORTS = (7311, 7312, 7313)  # of the controller: agents, commands, stream
+WORKER_PORT, PORT_MOST = 7400, 65535
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -67,15 +69,24 @@ class VmEntry(msgspec.Struct, frozen=True):
     rack: str = "r1"
     usd_per_hour: float = 0.0
     bandwidth_mbps: float = 0.0  # of its link; 0: nobody knows
+    devices: bool = False  # the host's, for tasks
+    worker_port: int = 0  # of its first slot, one more for each; 0: any port
+
+    @property
+    def worker_ports(self) -> tuple[int, ...]:
+        return tuple(range(self.worker_port, self.worker_port + self.slots)) if self.worker_port else ()
 
 
 class ClusterHosts(msgspec.Struct, frozen=True):
-    """All of a hosts file. name: the cluster's; named: the file says it, else it is the file's own."""
+    """All of a hosts file. name: the cluster's; named: the file says it, else it is the file's own. only_ssh: hosts
+    reach each other through forwards of ssh alone, each port of the cluster being the same on the loopback of all."""
 
     name: str
     controller: ControllerEntry
     vms: tuple[VmEntry, ...]
     named: bool = True
+    only_ssh: bool = False
+    file: str = ""  # where it was read from
 
     def hosts(self) -> tuple[Reached, ...]:
         """Each host once, the controller's first: a VM may be on it too."""
@@ -120,6 +131,10 @@ def _link(value: Any) -> str | None:
     return None if fault is None else fault.removeprefix("expected ")
 
 
+def _flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "true or false"
+
+
 _PORT = _whole(1, 65535)
 _REACHED: dict[str, Judge] = {
     "user": _text(USER, "a user's name"),
@@ -135,7 +150,8 @@ _SIZED: dict[str, Judge] = {
 }
 _HOST = _text(HOST, f"a host's name or address, or {LOCAL}")
 _KEYS: dict[str, dict[str, Judge]] = {
-    "": {"schema": lambda value: None if value == SCHEMA else SCHEMA, "name": _text(NAME, "a name")},
+    "": {"schema": lambda value: None if value == SCHEMA else SCHEMA, "name": _text(NAME, "a name"),
+         "only_ssh": _flag, "worker_port": _PORT},
     "defaults": {**_REACHED, **_SIZED},
     "controller": {
         "host": _HOST, "address": _HOST, **_REACHED, "port": _PORT, "command_port": _PORT, "stream_port": _PORT,
@@ -144,7 +160,7 @@ _KEYS: dict[str, dict[str, Judge]] = {
         "name": _text(NAME, "a name of 1 to 64 letters, digits, '.', '_' and '-'"),
         "host": _HOST, "address": _HOST, **_REACHED, **_SIZED,
         "rack": _text(NAME, "a name"), "usd_per_hour": _number(0, PRICE_MOST, False),
-        "bandwidth_mbps": _link,
+        "bandwidth_mbps": _link, "devices": _flag, "worker_port": _PORT,
     },
 }  # fmt: skip
 _REQUIRED = {"controller": ("host",), "vm": ("name", "host")}
@@ -156,8 +172,10 @@ def parse(text: str, name: str) -> tuple[ClusterHosts | None, list[str]]:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         return None, [f"it is no TOML: {error}"]
-    faults = list(_faults(data))
-    return (None, faults) if faults else (_hosts(data, name), [])
+    if faults := list(_faults(data)):
+        return None, faults
+    hosts = _hosts(data, name)
+    return (None, faults) if (faults := _taken(hosts)) else (hosts, [])
 
 
 def _faults(data: dict[str, Any]) -> Iterator[str]:
@@ -183,6 +201,7 @@ def _faults(data: dict[str, Any]) -> Iterator[str]:
         yield from _twice([vm for vm in vms if isinstance(vm, dict)])
     if isinstance(data.get("controller"), dict):
         yield from _ports(data["controller"])
+    yield from _forwarded(data)
 
 
 def _table(value: Any) -> str | None:
@@ -227,22 +246,57 @@ def _ports(controller: dict[str, Any]) -> Iterator[str]:
             yield f"controller.{name}: {port} is used twice"
 
 
+def _forwarded(data: dict[str, Any]) -> Iterator[str]:
+    """What cannot be together with forwards."""
+    vms = [vm for vm in data["vm"] if isinstance(vm, dict)] if isinstance(data.get("vm"), list) else []
+    if data.get("only_ssh") is not True:
+        if any("worker_port" in one for one in (data, *vms)):
+            yield "worker_port: only with only_ssh = true: else workers take any port"
+        return
+    for place, one in (
+        ("controller", data.get("controller")),
+        *((f"vm[{n}]", vm) for n, vm in enumerate(vms)),
+    ):
+        if isinstance(one, dict) and "address" in one:
+            yield f"{place}.address: not with only_ssh = true: all is reached on loopback"
+
+
+def _taken(hosts: ClusterHosts) -> list[str]:
+    """Ports that are meant twice, or are none."""
+    c, found = hosts.controller, []
+    used = dict.fromkeys((c.port, c.command_port, c.stream_port), "the controller")
+    for number, vm in enumerate(hosts.vms):
+        if vm.worker_ports and vm.worker_ports[-1] > PORT_MOST:
+            found.append(f"vm[{number}]: its workers' ports end above {PORT_MOST}: a lower worker_port")
+        for port in vm.worker_ports:
+            if (whose := used.setdefault(port, vm.name)) != vm.name:
+                found.append(f"vm[{number}]: port {port} of its workers is of {whose}: another worker_port")
+    return found
+
+
 def _hosts(data: dict[str, Any], name: str) -> ClusterHosts:
     """Of data without faults."""
     defaults = data.get("defaults", {})
-    told = data["controller"]
+    told, only_ssh = data["controller"], data.get("only_ssh", False)
     controller = ControllerEntry(
         on=_reached(told, defaults),
-        address=_address(told),
+        address=LOOPBACK if only_ssh else _address(told),
         **{key: told[key] for key in ("port", "command_port", "stream_port") if key in told},
     )
     vms = tuple(_vm({**defaults, **vm}, _reached(vm, defaults), _address(vm)) for vm in data["vm"])
-    return ClusterHosts(data.get("name", name), controller, vms, "name" in data)
+    if only_ssh:
+        first, placed = data.get("worker_port", WORKER_PORT), []
+        for vm, of in zip(vms, data["vm"], strict=True):
+            first = of.get("worker_port", first)
+            placed.append(msgspec.structs.replace(vm, address=LOOPBACK, worker_port=first))
+            first += vm.slots
+        vms = tuple(placed)
+    return ClusterHosts(data.get("name", name), controller, vms, "name" in data, only_ssh)
 
 
 def _vm(told: dict[str, Any], on: Reached, address: str) -> VmEntry:
     given: dict[str, Any] = {
-        key: told[key] for key in ("slots", "slot_memory", "workers_as", "rack") if key in told
+        key: told[key] for key in ("slots", "slot_memory", "workers_as", "rack", "devices") if key in told
     }
     given |= {
         key: float(told[key]) for key in ("slot_cores", "usd_per_hour", "bandwidth_mbps") if key in told
@@ -258,4 +312,4 @@ def _reached(told: dict[str, Any], defaults: dict[str, Any]) -> Reached:
 def _address(told: dict[str, Any]) -> str:
     """Where the others reach it."""
     host: str = told.get("address", told["host"])
-    return "127.0.0.1" if host == LOCAL else host
+    return LOOPBACK if host == LOCAL else host

@@ -28,11 +28,14 @@ SCHEMA = "headgate/contexts/v1"
 
 
 class KnownController(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """forwarded: the address leads through ssh to another machine."""
+
     address: str
     key: KeyFile
+    forwarded: bool = False
 
     def contact(self) -> Contact:
-        return self.key.contact(self.address)
+        return msgspec.structs.replace(self.key.contact(self.address), forwarded=self.forwarded)
 
 
 class ContextsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

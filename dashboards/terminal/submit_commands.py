@@ -238,10 +238,8 @@ class Shipment:
             return Loaded(self.take(options["package"]), ())
         assert topology is not None
         found = load(topology, runs=True)
-        here = is_loopback(
-            parted(contact.endpoint)[0]
-        )  # then its agents are here too, and so are their folders
-        if options["ship"] or not here:
+        near = is_loopback(parted(contact.endpoint)[0]) and not contact.forwarded
+        if options["ship"] or not near:  # else its agents are here too, and so are their folders
             key, everywhere = options["signing_key"], options["on_every_host"]
             found = Loaded(self.pack(topology, found.topology, key, everywhere), ())
         return found

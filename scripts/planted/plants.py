@@ -7,6 +7,7 @@ from planted.plants_of_analysis import OF_ANALYSIS, OF_SUMS
 from planted.plants_of_ends import OF_ENDS
 from planted.plants_of_failing import OF_FAILING
 from planted.plants_of_health import OF_HEALTH
+from planted.plants_of_hosts import OF_HOSTS
 from planted.plants_of_links import OF_LINKS
 from planted.plants_of_models import OF_LATENCY, OF_MEASURING, OF_TRAFFIC
 from planted.plants_of_partitions import OF_PARTITIONS
@@ -33,5 +34,6 @@ PLANTS: tuple[Plant, ...] = (
     *OF_PEERS,
     *OF_HEALTH,
     *OF_FAILING,
+    *OF_HOSTS,
     *OF_LINKS,
 )

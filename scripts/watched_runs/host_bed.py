@@ -64,7 +64,7 @@ def missing() -> str | None:
     """Why there can be no hosts here."""
     if os.geteuid() != 0:
         return "hosts are network namespaces: they need root"
-    tools = [SSHD, "ip", "unshare", "nsenter", "setpriv", "ssh-keygen"]
+    tools = [SSHD, "ssh", "ip", "unshare", "nsenter", "setpriv", "ssh-keygen"]
     absent = [tool for tool in tools if shutil.which(tool) is None]
     if absent:
         return f"hosts need {', '.join(absent)} (Debian: openssh-server, iproute2, util-linux)"
@@ -128,7 +128,19 @@ class Bed:
     def environment(self) -> dict[str, str]:
         """For commands that are given from this machine."""
         kept = {k: v for k, v in os.environ.items() if k not in ("SSH_AUTH_SOCK", "XDG_CONFIG_HOME")}
-        return {**kept, "HOME": str(self.home), "COLUMNS": "200", "NO_COLOR": "1"}
+        path = f"{self.folder / 'bin'}:{kept.get('PATH', '/usr/bin:/bin')}"
+        return {**kept, "HOME": str(self.home), "PATH": path, "COLUMNS": "200", "NO_COLOR": "1"}
+
+    def ssh_home(self) -> None:
+        """ssh asks the system where its user's home is, not HOME: here it is told."""
+        own, bin = self.home / ".ssh", self.folder / "bin"
+        (own / "bed_config").write_text(
+            f"Include {own}/config\nHost *\n  UserKnownHostsFile {own}/known_hosts\n"
+            f"  IdentityFile {own}/id_ed25519\n"
+        )
+        bin.mkdir()
+        (bin / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {own}/bed_config "$@"\n')
+        (bin / "ssh").chmod(0o755)
 
     def add(
         self,
@@ -196,6 +208,7 @@ def bed(folder: Path) -> Iterator[Bed]:
         (made.home / ".ssh").mkdir(parents=True, mode=0o700)
         key = made.home / ".ssh" / "id_ed25519"
         done("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "bed", "-f", str(key))
+        made.ssh_home()
         switch = subprocess.Popen([*DIES, "unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL)
         stack.callback(switch.wait, UP_S)
         stack.callback(switch.kill)

@@ -46,8 +46,8 @@ def topology(folder: Path, max_call_s: float = 10.0) -> Topology:
 class Cluster:
     """One agent process and what it has said; `tell` is the controller's side."""
 
-    def __init__(self, folder: Path, workers_as: str = "agent") -> None:
-        self.folder, self.workers_as = folder, workers_as
+    def __init__(self, folder: Path, workers_as: str = "agent", settings: tuple[str, ...] = ()) -> None:
+        self.folder, self.workers_as, self.settings = folder, workers_as, settings
         self.run = f"test-{os.getpid()}-{folder.name}"
         self.rows = folder / "rows"
         self.rows.mkdir()
@@ -83,7 +83,11 @@ class Cluster:
         ]
         key = str(KEYS.file(self.folder / "vm1.key"))
         words += ["--controller", self.channel.endpoint, "--key", key, "--slots", "2", "--slot-cores", "0.4"]
-        words += ["--workers-as", self.workers_as]
+        words += [
+            "--workers-as",
+            self.workers_as,
+            *(word for one in self.settings for word in ("--set", one)),
+        ]
         return [*words, "--slot-memory", "256M", "--state-dir", str(self.folder / "vm1")]
 
     def start_agent(self) -> None:

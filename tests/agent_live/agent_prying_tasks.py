@@ -70,6 +70,21 @@ class Prying:
             return len(children)
         return len(children)
 
+    def forks_on(self) -> None:
+        """Without end: what is refused is tried again."""
+        while True:
+            self.forks()
+            time.sleep(0.01)
+
+    def fills(self) -> int:
+        """Its folder, file after file, until it is stopped or has written so much."""
+        chunk, files = os.urandom(1 << 20), 0
+        for number in range(self._told["most"]):
+            Path(f"filled-{os.getpid()}-{number}").write_bytes(chunk)
+            files = number + 1
+            time.sleep(0.01)
+        return files
+
     def hogs(self) -> int:
         """Memory, far more than its slot has."""
         hog = bytearray(self._told["size_bytes"])

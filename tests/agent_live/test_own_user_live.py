@@ -14,9 +14,10 @@ from agent_cluster import KEYS, LINE, Cluster
 from patience import PATIENCE_S
 from prying_steps import crashed, flows, found, gone, prying
 
-from headgate.agent.process.worker_user import RANGES, TAKEN, processes_of
+from headgate.agent.process.worker_user import RANGES, TAKEN, processes_of, slot_group
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.platform import processes
+from headgate.topology_runtime.platform.containment import WorkerUser
 from headgate.topology_runtime.platform.slot_size import PROCESSES_MOST
 from headgate.topology_runtime.wire import messages as m
 
@@ -53,8 +54,9 @@ def test_a_task_is_a_user_of_its_own_without_groups_capabilities_and_new_privile
     seen = found(cluster)
     now, limits = seen["status"], seen["limits"]
     (uid,) = set(now["Uid"].split())
-    assert any(int(uid) in numbers for numbers in RANGES) and set(now["Gid"].split()) == {uid}
-    assert now["Groups"].split() == [] and now["NoNewPrivs"] == "1"
+    group = str(slot_group(WorkerUser(int(uid), int(uid), ""), 1))  # of slot 1's files
+    assert any(int(uid) in numbers for numbers in RANGES) and set(now["Gid"].split()) == {group}
+    assert now["Groups"].split() == [uid] and now["NoNewPrivs"] == "1"
     assert {int(now[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}
     assert limits["Max processes"] == [str(MOST), str(MOST)] and limits["Max core file size"] == ["0", "0"]
     assert users(cluster.pids()) == {int(uid)}
@@ -164,6 +166,52 @@ def test_processes_of_all_its_workers_together_are_bounded_too(cluster: Cluster)
     prying(cluster, "forks", most=PROCESSES_MOST + 100)
     cluster.wait(lambda: bool(list(cluster.rows.glob("found-*.json"))) or crashed(cluster))
     assert crashed(cluster) or found(cluster) < PROCESSES_MOST
+
+
+@pytest.mark.parametrize(
+    ("how", "most", "said"),
+    [
+        ("forks_on", 5000, "too many processes, its slot may have 80"),
+        ("fills", 5000, "too much on disk, its slot has"),
+    ],
+)
+def test_a_task_that_forks_or_fills_its_folder_without_end_is_named_and_its_slot_alone_ends(
+    how: str, most: int, said: str, tmp_path: Path
+) -> None:
+    """Each worker does so with its first row: whichever it is, it is a dead letter in the end, and the rest flows."""
+    cluster = Cluster(tmp_path, "own", ("slot-processes=80", "slot-disk=32M"))
+    try:
+        if (
+            how == "forks_on"
+            and cluster.groups()
+            and not any("/pids/" in one for one in map(str, cluster.groups()))
+        ):
+            pytest.skip("nothing counts processes here")
+        cluster.wait(lambda: bool(cluster.all(m.Hello)))
+        prying(cluster, how, most=most)
+        cluster.wait(lambda: crashed(cluster))
+        worker, other = cluster.worker(1), cluster.worker(0)
+        assert worker is not None and said in worker.last_exit, worker
+        assert other is not None and other.crashes == 0, other
+        assert cluster.agent.poll() is None
+        log = (tmp_path / "agent.log").read_text()
+        assert f"the worker of slot 1 is ended: {said}" in log
+
+        def buried() -> bool:  # each worker in turn, three times with the same row
+            cluster.ready(0, 1)
+            return "it becomes a dead letter" in (tmp_path / "agent.log").read_text()
+
+        cluster.wait(buried)
+        told = [
+            line
+            for line in (tmp_path / "agent.log").read_text().splitlines()
+            if "becomes a dead letter" in line
+        ]
+        assert "task work, row of source[0]" in told[0] and said in told[0]
+        assert "agent_prying_tasks.py:" in told[0] and other.crashes == 0
+    finally:
+        cluster.close()
+    assert cluster.groups() == []
 
 
 def test_what_cannot_be_contained_is_not_started_and_says_why(tmp_path: Path) -> None:

@@ -108,6 +108,20 @@ def test_a_changed_or_unknown_host_key_stops_that_host(hosts: Bed) -> None:
         hosts.trust(good2, other.with_suffix(".pub"))
         code, found, _ = check(hosts, path)
         assert code == 101 and "CHANGED" in found["failures"][0]["what"]
+        config = hosts.home / ".ssh" / "config"
+        for checks in ("ask", "no"):
+            config.write_text(
+                f"Host second  # of two\n  HostName {good2.address}\n  StrictHostKeyChecking {checks}\n"
+                f"  IdentityFile {hosts.home}/.ssh/not_there\n"
+            )
+            code, found, _ = check(hosts, write_hosts(hosts, "good1", "second"))
+            (told,) = found["failures"]
+            assert code == 101 and told["what"].startswith(
+                f"DANGER: its host key has CHANGED, of {good2.address}"
+            )
+            assert f"-R {good2.address}" in told["hint"] and "do not accept it" in told["hint"]
+        config.unlink()
+        path = write_hosts(hosts, "good1", "good2")
         known.write_text("".join(line for line in before.splitlines(True) if good2.address not in line))
         code, found, _ = check(hosts, path)
         assert code == 101 and found["failures"][0]["what"] == "its host key is unknown"

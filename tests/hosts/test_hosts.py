@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -35,7 +36,7 @@ from headgate.dashboards.cluster.host_facts import (
 )
 from headgate.dashboards.cluster.hosts_file import ClusterHosts, parse
 from headgate.dashboards.cluster.on_host.controller_runs import folder_of_run
-from headgate.dashboards.cluster.on_host.host_side import ServicesHere
+from headgate.dashboards.cluster.on_host.host_side import ServicesHere, clean
 from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.platform.run_ids import is_run_id
 
@@ -343,6 +344,43 @@ def test_units_are_units_for_systemd(tmp_path: Path):
         unit.write_text(wanted.unit)
         ran = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True)
         assert unit.name not in ran.stderr, ran.stderr
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not there")
+@pytest.mark.parametrize(("name", "most"), [("controller", 2.5), ("agent.vm1", 4.0)])
+def test_little_is_left_to_a_service_by_systemds_own_figure(name: str, most: float, tmp_path: Path):
+    wanted = (controller_service(HOSTS, HOME, "v", "k", True), agent_service(HOSTS, VM, HOME, "v", "k", True))
+    unit = tmp_path / f"headgate-plant-{name}.service"
+    unit.write_text(next(one.unit for one in wanted if one.name == name))
+    words = ["systemd-analyze", "security", "--offline=yes", f"--threshold={round(most * 10)}", str(unit)]
+    ran = subprocess.run(words, capture_output=True, text=True)
+    (told,) = re.findall(r"exposure level for \S+: ([\d.]+)", ran.stdout)
+    assert ran.returncode == 0 and 0 < float(told) <= most, ran.stdout[-300:]
+
+
+def test_a_service_is_bounded_and_gives_up_after_many_starts():
+    for wanted in (
+        controller_service(HOSTS, HOME, "v", "k", True),
+        agent_service(HOSTS, VM, HOME, "v", "k", True),
+    ):
+        lines = wanted.unit.splitlines()
+        assert {"StartLimitBurst=100", "StartLimitIntervalSec=600", "NoNewPrivileges=yes"} <= set(lines)
+        assert any(line.startswith("MemoryMax=") for line in lines)
+        assert ("Delegate=yes" in lines) == (wanted.name != "controller"), (
+            "slots are control groups of an agent"
+        )
+
+
+def test_tasks_reach_devices_of_a_host_only_where_its_file_says_so():
+    assert "PrivateDevices=yes" in agent_service(HOSTS, VM, HOME, "v", "k", True).unit
+    own = hosts_of(SMALL.replace("usd_per_hour = 1", "devices = true")).vms[0]
+    unit = agent_service(HOSTS, own, HOME, "v", "k", True).unit
+    assert "PrivateDevices" not in unit and "ProtectClock" not in unit, "a list of clocks hides all others"
+
+
+def test_a_service_gets_no_secrets_of_whoever_logged_in():
+    login = {"PATH": "/bin", "LC_ALL": "C", "AWS_SECRET": "x", "SSH_AUTH_SOCK": "/s", "SUDO_USER": "ann"}
+    assert clean(login) == {"PATH": "/bin", "LC_ALL": "C"}
 
 
 def test_a_copied_file_makes_no_second_cluster_of_the_same_hosts(tmp_path: Path) -> None:

@@ -47,12 +47,14 @@ class Who(msgspec.Struct, frozen=True):
 
 class Contact(msgspec.Struct, frozen=True):
     """How a client reaches a server: where it listens, the client's own pair, and the server's public key: it speaks to
-    nobody else. before: the server's key until it was rotated, which it may still have; "" when it may not."""
+    nobody else. before: the server's key until it was rotated, which it may still have; "" when it may not. forwarded:
+    what listens there is on another machine, though the address is this one's."""
 
     endpoint: str
     own: KeyPair
     server: str
     before: str = ""
+    forwarded: bool = False
 
     def to(self, endpoint: str) -> Contact:
         """To another endpoint of the same server."""

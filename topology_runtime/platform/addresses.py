@@ -19,10 +19,11 @@ ENDPOINT = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]#]+):(\d{1,5})")
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """Where something listens, and where others find it."""
+    """Where something listens, and where others find it. port: 0: any."""
 
     listen: str = LOOPBACK
     advertise: str = LOOPBACK
+    port: int = 0
 
     @property
     def off_loopback(self) -> bool:

@@ -279,6 +279,9 @@ class Cgroup1:
     def oom_kills(self, slot: int) -> int:
         return self._groups[slot]["memory"].number("memory.oom_control", "oom_kill")
 
+    def forks_refused(self, slot: int) -> int:
+        return self._groups[slot][PIDS].number("pids.events", "max") if PIDS in self._groups[slot] else 0
+
     def kill(self, slot: int) -> None:
         """End every process in the slot, also those that a worker started and those that these are starting now."""
         self._may_fork(slot, 0)
@@ -380,6 +383,9 @@ class Cgroup2:
 
     def oom_kills(self, slot: int) -> int:
         return self.groups[slot].number("memory.events", "oom_kill")
+
+    def forks_refused(self, slot: int) -> int:
+        return self.groups[slot].number("pids.events", "max")
 
     def kill(self, slot: int) -> None:
         """End every process in the slot, also those that a worker started and those that these are starting now."""

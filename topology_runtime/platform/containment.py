@@ -132,7 +132,8 @@ _became: list[WorkerUser] = []  # by this process, at most one
 
 class WorkerUser(msgspec.Struct, frozen=True):
     """home: where it works, and what tasks are given as their folder. processes: and threads of this user on this
-    machine, at most (0: as many as it may). shown: folders that it may reach; code: those that it must read."""
+    machine, at most (0: as many as it may). group: that its files belong to (0: gid), so that one sees whose they are;
+    it is in gid besides. shown: folders that it may reach; code: those that it must read."""
 
     uid: int
     gid: int
@@ -140,6 +141,7 @@ class WorkerUser(msgspec.Struct, frozen=True):
     processes: int = 0
     shown: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
+    group: int = 0
 
     def words(self, code: tuple[str, ...]) -> str:
         """For a command line."""
@@ -158,8 +160,9 @@ def become(user: WorkerUser) -> None:
         show((*needed, *user.shown, user.home), user.uid, user.gid)
         if user.processes:
             resource.setrlimit(resource.RLIMIT_NPROC, (user.processes, user.processes))
-        os.setgroups([])
-        os.setresgid(user.gid, user.gid, user.gid)
+        os.setgroups([user.gid] if user.group else [])
+        own = user.group or user.gid
+        os.setresgid(own, own, own)
         os.setresuid(user.uid, user.uid, user.uid)
         _no_capabilities()
         os.chdir(user.home)
@@ -203,8 +206,9 @@ def faults(pid: int | str, user: WorkerUser) -> list[str]:
         return []
     status = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
     found = [] if status["Uid"] == [str(user.uid)] * 4 else [f"its user is {status['Uid'][1]}"]
-    found += [] if status["Gid"] == [str(user.gid)] * 4 else [f"its group is {status['Gid'][1]}"]
-    found += [f"it is in groups {' '.join(status['Groups'])}"] if status["Groups"] else []
+    own, others = str(user.group or user.gid), [str(user.gid)] if user.group else []
+    found += [] if status["Gid"] == [own] * 4 else [f"its group is {status['Gid'][1]}"]
+    found += [f"it is in groups {' '.join(status['Groups'])}"] if status["Groups"] != others else []
     found += ["it has capabilities"] if any(int(status[name][0], 16) for name in NONE_OF) else []
     return found + (["it can gain privileges"] if status["NoNewPrivs"] != ["1"] else [])
 

@@ -119,6 +119,9 @@ class Unbound:
     def oom_kills(self, slot: int) -> int:
         return 0  # the kernel counts them per control group only
 
+    def forks_refused(self, slot: int) -> int:
+        return 0
+
     def kill(self, slot: int) -> None:
         """End the worker's whole session (it was started as the leader of one), and what has left that."""
         pid = self._pids.pop(slot, None)
@@ -183,6 +186,9 @@ class SlotBinding(Protocol):
     def memory_bytes(self, slot: int) -> int: ...
 
     def oom_kills(self, slot: int) -> int: ...
+
+    def forks_refused(self, slot: int) -> int:
+        """Processes and threads beyond the slot's number of them."""
 
     def kill(self, slot: int) -> None:
         """End every process in the slot."""

@@ -293,7 +293,7 @@ class PullChannel(_Channel):
     def __init__(self, guard: KeyGuard, at: Listening = HERE) -> None:
         self.whose = ""
         self._socket = _socket(zmq.PULL, TUPLES_MAX_BYTES)
-        self.endpoint = keyed(_served(self._socket, guard, at, 0), guard.own.public)
+        self.endpoint = keyed(_served(self._socket, guard, at, at.port), guard.own.public)
         self._timeout_ms = -1
 
     def wait_for_bytes(self, timeout_s: float) -> bytes | None:

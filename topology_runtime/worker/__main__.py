@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--directory", required=True)
     parser.add_argument("--listen", default=LOOPBACK)
     parser.add_argument("--advertise", default=LOOPBACK)
+    parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--owner", type=int, default=os.getppid())
     parser.add_argument("--user", default="")
     a = parser.parse_args()
@@ -53,7 +54,7 @@ def main() -> int:
             a.incarnation,
             a.meter_fd,
             a.directory,
-            Listening(a.listen, a.advertise),
+            Listening(a.listen, a.advertise, a.port),
             a.owner,
         )
     )

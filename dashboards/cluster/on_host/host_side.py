@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -150,11 +150,17 @@ def unreached(address: str, port: int, word: str, timeout_s: float) -> str | Non
     return None if got.decode("utf-8", "replace") == word else "something else listens there"
 
 
+def clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """What of a login a service needs that outlives it: no secrets of whoever gave the command."""
+    return {k: v for k, v in environment.items() if k in KEPT_WORDS or k.startswith(("LC_", "HEADGATE_"))}
+
+
 # ── The services of a cluster on this host: units where systemd runs, else keepers of ours ──────────────
 
 UNITS = Path("/etc/systemd/system")
 START_S, STOP_S = 10.0, 40.0
 KEPT = ("json", "state", "lock")  # files of a service
+KEPT_WORDS = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
 
 
 class ServicesHere:
@@ -212,12 +218,13 @@ class ServicesHere:
             os.close(lock)
         return 0
 
-    def start(self, name: str, systemd: bool) -> int:
+    def start(self, name: str, systemd: bool, environment: Mapping[str, str] | None = None) -> int:
         """By a unit that is written already, or by a keeper of ours that outlives this link; its process. Raises
         NotDone."""
         if systemd:
             run(["systemctl", "daemon-reload"], "read the units")
             run(["systemctl", "enable", "--quiet", self.unit(name).name], "enable the unit")
+            told(["systemctl", "reset-failed", "--quiet", self.unit(name).name])  # of too many starts before
             run(["systemctl", "restart", self.unit(name).name], "start the unit")
             return int(self.state(name)["pid"])
         self.stop_keeper(name)
@@ -227,7 +234,9 @@ class ServicesHere:
         log = os.open(self.home / "log" / f"{name}.keeper", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
         streams = [(os.POSIX_SPAWN_DUP2, nothing, 0), *((os.POSIX_SPAWN_DUP2, log, n) for n in (1, 2))]
-        os.posix_spawn(sys.executable, command, dict(os.environ), file_actions=streams, setsid=True)
+        os.posix_spawn(
+            sys.executable, command, dict(environment or clean(os.environ)), file_actions=streams, setsid=True
+        )
         os.close(log)
         os.close(nothing)
         deadline = time.monotonic() + START_S
