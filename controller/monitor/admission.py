@@ -283,6 +283,7 @@ class AdmissionGate:
 LOOKING = frozenset(
     [
         "ping",
+        "audit",
         "status",
         "submission",
         "summary",
