@@ -120,6 +120,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "package show": ("show", "what is in a package, and whose key signed it"),
         "package verify": ("verify", "check that a package is whole and signed by a trusted key"),
         "package key init": ("init", "make the key that signs packages"),
+        "package key passphrase": ("passphrase", "give that key a passphrase, another one, or none"),
     },
     "lab.simulation.sim_command": {
         "lab sim": ("sim", "run everything in virtual time under faults, by the seed: is anything lost?"),

@@ -14,7 +14,7 @@ from headgate.topology_runtime.api.loading import load
 from headgate.topology_runtime.commands.output import FILE, Format, answer, emit, format_options, write_table
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.keys import signing_keys
+from headgate.topology_runtime.keys import passphrases, signing_keys
 from headgate.topology_runtime.packages import package_building as building
 from headgate.topology_runtime.packages.package_archive import Reading
 from headgate.topology_runtime.packages.package_files import travelling
@@ -178,13 +178,32 @@ def read(file: Path) -> Reading:
 @click.command()
 @click.option("--name", help="Whose it is [your user name].")
 @click.option("--keys", type=FILE, metavar="DIR", help="Folder [~/.config/headgate/keys].")
-def init(name: str | None, keys: Path | None) -> None:
+@click.option("--passphrase", is_flag=True, help="Lock it: asked for, or of HEADGATE_PASSPHRASE_FILE.")
+def init(name: str | None, keys: Path | None, passphrase: bool) -> None:
     """Make a key that signs packages, and its public half for `headgate agent run --trust-signer`.
 
     Whoever has the secret half can have any code run on the hosts that trust it: it stays yours alone (0600).
     """
-    public = signing_keys.make(keys or default_folder(), name or signing_keys.own_name())
+    folder = keys or default_folder()
+    words = passphrases.chosen(str(folder / signing_keys.SECRET)) if passphrase else ""
+    if passphrase and not words:
+        raise InvalidInput("the passphrase is empty", hint="leave out --passphrase for a key without")
+    public = signing_keys.make(folder, name or signing_keys.own_name(), words)
     click.echo(f"{public.with_name(signing_keys.SECRET)}: your signing key; keep it to yourself")
     click.echo(
         f"{public}: its public half, for every host: headgate agent run --trust-signer {public.name} …"
     )
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path), required=False)
+def passphrase(directory: Path | None) -> None:
+    """Give the signing key in DIRECTORY [~/.config/headgate/keys] a passphrase, another one, or an empty one: none.
+
+    It is asked for, or read from the file that HEADGATE_PASSPHRASE_FILE names.
+    """
+    file = (directory or default_folder()) / signing_keys.SECRET
+    key = signing_keys.read_key(file)
+    words = passphrases.chosen(str(file))
+    signing_keys.lock_key(file, key, words)
+    click.echo(f"{file}: {'opens with its passphrase only' if words else 'has no passphrase any more'}")
