@@ -133,7 +133,7 @@ class Agent:
             channels.from_worker, keys.guard, max_bytes=channels.FROM_WORKER_MAX_BYTES
         )
         undo.callback(self.workers_channel.close, 0)
-        self.uplink = Uplink(agent_startup.contact(config), now_ns)
+        self.uplink = Uplink(agent_startup.contacts(config), now_ns)
         undo.callback(self.uplink.close)
         self.packages = Packages(config, boot, self.uplink.send)
         undo.callback(self.packages.close)

@@ -136,6 +136,13 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "controller.controller_cli": {
         "controller run": ("run", "one controller (`up` starts it for you)"),
     },
+    "controller.moving.archive_commands": {
+        "controller export": (
+            "export",
+            "a controller as one file, also while it runs: to move it, or to back it up",
+        ),
+        "controller import": ("import_controller", "make the controller of such a file in another folder"),
+    },
     "agent.agent_cli": {
         "agent run": ("run", "the agent of one VM (`up` starts them for you)"),
     },

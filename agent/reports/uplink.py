@@ -8,6 +8,8 @@ reports are repeated anyway, gaps in samples show by their numbers, finished row
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Sequence
 
 from headgate.agent.core.clock_offset import ClockOffset
 from headgate.topology_runtime.errors import BadMessage
@@ -30,10 +32,11 @@ log = logging.getLogger("headgate.agent")
 
 
 class Uplink:
-    """One controller's endpoint, by one connection at a time. bad: messages that could not be read."""
+    """One controller, by one connection at a time. contacts: where it is, or may be once it has moved: one after the
+    other is tried. bad: messages that could not be read."""
 
-    def __init__(self, contact: Contact, now_ns: int) -> None:
-        self._contact = contact
+    def __init__(self, contacts: Sequence[Contact], now_ns: int) -> None:
+        self._contacts = deque(contacts)
         self.clock = ClockOffset()
         self.told_ns = 0  # what this process adds to its machine's clock
         self.bad = 0
@@ -43,7 +46,7 @@ class Uplink:
         self.channel = self._open()
 
     def _open(self) -> ClientChannel[FromAgent, FromController]:
-        return ClientChannel(channels.from_controller, self._contact)
+        return ClientChannel(channels.from_controller, self._contacts[0])
 
     def send(self, message: FromAgent) -> None:
         """What is too long for the controller would cost the connection: it is left out, and said."""
@@ -107,8 +110,9 @@ class Uplink:
             return False
         if self._opened_ns <= self._heard_ns:  # the first time in this silence
             why = "does not let this key in" if self.channel.refused else "does not answer"
-            log.warning("the controller at %s %s", self._contact.endpoint, why)
+            log.warning("the controller at %s %s", self._contacts[0].endpoint, why)
         self.channel.close(linger_ms=0)
+        self._contacts.rotate(-1)
         self.channel = self._open()
         self._opened_ns = now_ns
         return True

@@ -142,6 +142,23 @@ def rested(d: Durable) -> set[int]:
     return {h.thread for h in d.holders if h.thread not in there and h.slot.vm not in d.held_dead}
 
 
+def refuse_if_older(turn: Turn) -> bool:
+    """A controller out of an archive that was taken before the newest plan would give its numbers a second meaning: it
+    ends, and what runs goes on."""
+    d = turn.knowledge.durable
+    newer = {vm: token.epoch for vm, token in turn.members.tokens.items() if token.epoch >= d.moved_epoch}
+    if not newer or d.moved_epoch != d.next_epoch:
+        return False
+    vm, epoch = max(newer.items(), key=lambda item: item[1])
+    error = Conflict(
+        f"the archive is older than what runs: {vm} obeys plan {epoch}, it knows {d.next_epoch - 1}",
+        cause="a plan was made after `headgate controller export`",
+        hint="import a newer archive; without one, end the agents and submit again",
+    )
+    turn.do(Finish(None, error))
+    return True
+
+
 def crashes_in_a_row(d: Durable, now_wall_ns: int) -> int:
     """How many lives before this one ended soon and badly, one after the other, just now."""
     end = now_wall_ns
@@ -551,6 +568,8 @@ class Loop:
 
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now
+        if refuse_if_older(turn):
+            return
         self._look_at_once(vm_reports.note_changes(turn, self.knowledge.members.tick(now)))
         held = f"{self._held()}; no plan is made by itself (`headgate resume`)"
         turn.alarm("mass_loss", held if k.members.mass_loss else "", level="error")
