@@ -430,6 +430,8 @@ class Loop:
         """Whatever happened: enact, end, publish."""
         k = self.knowledge
         desired = k.desired
+        if refuse_if_older(turn):
+            return
         adopted(turn)
         profiling.watch(turn)
         profiling.go_on(turn, event)
@@ -568,8 +570,6 @@ class Loop:
 
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now
-        if refuse_if_older(turn):
-            return
         self._look_at_once(vm_reports.note_changes(turn, self.knowledge.members.tick(now)))
         held = f"{self._held()}; no plan is made by itself (`headgate resume`)"
         turn.alarm("mass_loss", held if k.members.mass_loss else "", level="error")
