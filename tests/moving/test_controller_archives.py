@@ -25,6 +25,12 @@ GOOD = "correct horse battery"
 DIGEST = "ab" * 32
 
 
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a passphrase costs is no matter here."""
+    monkeypatch.setattr(passphrases, "COST", 2)
+
+
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
     """A controller's directory, and what stands in one that is no part of it."""
