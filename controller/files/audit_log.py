@@ -27,7 +27,7 @@ from headgate.topology_runtime.platform.disk import DiskTroubles, append_whole
 from headgate.topology_runtime.wire.messages import Reply
 
 WHAT = "the audit log"
-LONG = 200  # longer values are named by their size and digest
+LONG, LISTED = 200, 20  # longer values are named by their size and digest
 AGAIN_NS = 60 * 1_000_000_000  # a key that is not let in is recorded at once, then once in this time
 KEYS_MOST = 16  # of strangers in this time; more are counted together
 SECRET = re.compile(r"passw|passphrase|secret|token|credential|dsn", re.IGNORECASE)
@@ -113,12 +113,16 @@ def _shown(name: str, value: Any) -> Any:
         return value
     if isinstance(value, str) and len(value) <= LONG:
         return USERINFO.sub("://…@", value)
-    if isinstance(value, list | tuple) and len(value) <= 20 and all(type(one) is int for one in value):
-        return list(value)
+    if isinstance(value, list | tuple) and len(value) <= LISTED and not any(map(_is_nested, value)):
+        return [_shown(name, one) for one in value]
     data = value if isinstance(value, bytes) else msgspec.json.encode(value, enc_hook=str)
     named = value.get("name") if isinstance(value, dict) else None
     name_of = {"name": named[:LONG]} if isinstance(named, str) else {}
     return {**name_of, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _is_nested(value: Any) -> bool:
+    return not isinstance(value, str | int | float | None)
 
 
 def is_deed(command: str, arguments: Any, looking: frozenset[str], refused: HeadgateError | None) -> bool:

@@ -597,6 +597,11 @@ class Durable(msgspec.Struct, frozen=True):
     refits: dict[str, str] = {}
     season: LearnedSeason | None = None
 
+    @property
+    def unsure(self) -> bool:
+        """May agents know of a plan that is not known here?"""
+        return self.moved_epoch == self.next_epoch
+
 
 class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
     """What all records before add up to, in their place (journal.py)."""

@@ -135,13 +135,14 @@ def test_a_line_written_in_part_is_taken_back(path: Path, monkeypatch: pytest.Mo
 def test_arguments_are_short_and_without_secrets() -> None:
     topology = {"name": "shop", "tasks": [{"params": {"dsn": "postgres://u:hunter2@db/x"}}]}
     given = {
-        "topology": topology, "models": [{"task": "blob"}], "rate_tps": 5.0, "by": "ann@here", "ids": [1, 2],
+        "topology": topology, "models": [{"task": "blob"}], "rate_tps": 5.0, "by": "ann@here",
+        "ids": [1, 2], "vms": ["vm1"],
         "url": "amqp://guest:hunter2@mq/", "password": "hunter2", "api_token": "hunter2", "data": b"hunter2" * 99,
         "long": "hunter2" * 99,
     }  # fmt: skip
     shown = without_secrets(given)
     assert "hunter2" not in str(shown)
-    assert (shown["rate_tps"], shown["by"], shown["ids"]) == (5.0, "ann@here", [1, 2])
+    assert [shown[name] for name in ("rate_tps", "by", "ids", "vms")] == [5.0, "ann@here", [1, 2], ["vm1"]]
     assert shown["topology"]["name"] == "shop" and len(shown["topology"]["sha256"]) == 64
     assert shown["data"]["bytes"] == 7 * 99 and shown["url"] == "amqp://…@mq/"
 

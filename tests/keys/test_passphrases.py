@@ -16,6 +16,12 @@ from headgate.topology_runtime.packages.package_manifest import public_of
 GOOD, BAD = "correct horse battery", "correct horse batterie"
 
 
+@pytest.fixture(autouse=True)
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a passphrase costs is no matter here."""
+    monkeypatch.setattr(p, "COST", 2)
+
+
 @pytest.mark.parametrize(
     "size", [0, 1, p.PART_BYTES - 1, p.PART_BYTES, p.PART_BYTES + 1, 2 * p.PART_BYTES + 7]
 )
