@@ -34,6 +34,7 @@ from headgate.topology_runtime.keys import passphrases
 from headgate.topology_runtime.keys.keyring import KEYS, TRUST
 from headgate.topology_runtime.packages.package_archive import BLOCK, END, header, padding
 from headgate.topology_runtime.packages.package_manifest import DIGEST, fault_of_path
+from headgate.topology_runtime.packages.revocations import FILE as REVOKED
 from headgate.topology_runtime.platform.disk import sync_directory
 from headgate.topology_runtime.wire.wire_version import VERSION
 
@@ -147,8 +148,9 @@ def _is_kept(name: str) -> bool:
     top, last = parts[0], parts[-1]
     if last.startswith(".") or last.endswith(".new") or top not in (*KEPT, KEYS):
         return False
-    if top == "packages":
-        return len(parts) == 3 and DIGEST.fullmatch(parts[1]) is not None and last == "package.tar"
+    if top == "packages" and len(parts) > 1:
+        digest, file = parts[1], parts[2:]
+        return parts[1:] == [REVOKED] or (file == ["package.tar"] and DIGEST.fullmatch(digest) is not None)
     return not (top == "controller" and last in ALIVE)
 
 

@@ -41,6 +41,7 @@ def state(tmp_path: Path) -> Path:
         "models/blob.json": b"{}",
         "machines/vm1.desired": b"",
         f"packages/{DIGEST}/package.tar": os.urandom(700_000),
+        "packages/revoked.json": b"{}",
         f"packages/parts/{DIGEST}": b"coming",
         f"packages/new-{DIGEST}/package.tar": b"half",
         "controller/tallies.bin": b"tallies",
@@ -80,7 +81,8 @@ def test_what_belongs_to_it_comes_back_and_what_is_of_a_process_does_not(
 ) -> None:
     new = moved(state, passphrase=passphrase)
     old, found = files_of(state), files_of(new)
-    kept = {"run", "models/blob.json", "machines/vm1.desired", f"packages/{DIGEST}/package.tar",
+    kept = {"run", "models/blob.json", "machines/vm1.desired", "packages/revoked.json",
+            f"packages/{DIGEST}/package.tar",
             "controller/tallies.bin", "controller/audit.jsonl", "keys/trust.json", "keys/controller.key",
             "keys/operator.ann.key"}  # fmt: skip
     assert found.keys() == kept | {ca.JOURNAL}
