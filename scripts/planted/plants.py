@@ -8,6 +8,7 @@ from planted.plants_of_ends import OF_ENDS
 from planted.plants_of_failing import OF_FAILING
 from planted.plants_of_health import OF_HEALTH
 from planted.plants_of_models import OF_LATENCY, OF_MEASURING, OF_TRAFFIC
+from planted.plants_of_operators import OF_OPERATORS
 from planted.plants_of_peers import OF_PEERS
 from planted.plants_of_plans import OF_MOVES, OF_PACKAGES, OF_PLANS
 from planted.plants_of_rows import OF_BOUNDS, OF_ROWS
@@ -27,6 +28,7 @@ PLANTS: tuple[Plant, ...] = (
     *OF_TRAFFIC,
     *OF_LATENCY,
     *OF_ENDS,
+    *OF_OPERATORS,
     *OF_PEERS,
     *OF_HEALTH,
     *OF_FAILING,
