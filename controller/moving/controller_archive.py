@@ -7,8 +7,8 @@ It is a tar archive that its list determines, as packages are: nothing else of i
 owners or second names. With a passphrase all of it is locked (`keys/passphrases.py`). A directory is made of it whole
 or not at all, under a new name first.
 
-It is taken while the controller runs. The journal is read last, up to its last whole record, and all is read once more
-when it has grown meanwhile: what is beside it is never newer, as after a kill.
+It may be taken while the controller runs: the journal is read last, up to its last whole record, so that what is beside
+it is never newer, as after a kill.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ JOURNAL = "controller/journal.bin"
 ALIVE = frozenset(["lock", "endpoint"])  # of a process, not of its run
 KEPT = ("run", "topology.json", "schedule.json", "models", "machines", "packages", "controller")
 LIST_MOST_BYTES, READ_BYTES = 64 << 20, 256 * 1024
-TRIES, PAUSE_S = 20, 0.05
 FAULTS_TOLD = 20
 NS = 1_000_000_000
 
@@ -102,24 +101,14 @@ def export(state: Path, keys: Path, to: Path, passphrase: str = "") -> Controlle
 
 
 def _read_all(state: Path, keys: Path) -> tuple[ControllerArchive, Contents]:
-    """Raises OSError, InvalidInput, Conflict."""
-    for _ in range(TRIES):
-        before = _stamp(state / JOURNAL)
-        contents = _contents(state, keys)
-        records, good, _ = journal.read(state / JOURNAL)
-        contents[JOURNAL] = (state / JOURNAL).read_bytes()[:good]
-        if _stamp(state / JOURNAL) == before:
-            d, run = fold_all(records), contents.get("run", b"")
-            files = tuple(_listed(path, what) for path, what in sorted(contents.items()))
-            name = run.decode("ascii").strip() if isinstance(run, bytes) else ""
-            return ControllerArchive(name, d.boot, d.next_epoch - 1, VERSION, files), contents
-        time.sleep(PAUSE_S)
-    raise Conflict("the journal changes all the time", cause="plans follow one another", hint="try again")
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    """Raises OSError, InvalidInput."""
+    contents = _contents(state, keys)
+    data, run = (state / JOURNAL).read_bytes(), contents.get("run", b"")
+    records, good, _ = journal.of_bytes(data, state / JOURNAL)
+    contents[JOURNAL], d = data[:good], fold_all(records)
+    files = tuple(_listed(path, what) for path, what in sorted(contents.items()))
+    name = run.decode("ascii").strip() if isinstance(run, bytes) else ""
+    return ControllerArchive(name, d.boot, d.next_epoch - 1, VERSION, files), contents
 
 
 def _contents(state: Path, keys: Path) -> Contents:

@@ -133,8 +133,8 @@ OF_OPERATORS: tuple[Plant, ...] = (
     one(
         "the journal is read before what is beside it",
         ARCHIVE,
-        "        if _stamp(state / JOURNAL) == before:",
-        "        if True:",
+        "    contents = _contents(state, keys)\n    data, run = (state / JOURNAL).read_bytes(), contents",
+        "    data = (state / JOURNAL).read_bytes()\n    contents = _contents(state, keys)\n    run = contents",
         test=ARCHIVE_TEST,
     ),
     one(

@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.controller.files.audit_log import WHAT, AuditLog, TurnedAway, is_deed, without_secrets
 from headgate.controller.monitor.admission import LOOKING
 from headgate.topology_runtime.errors import Conflict, Refused
-from headgate.topology_runtime.keys.audit_lines import document, lines_of
+from headgate.topology_runtime.keys.audit_lines import document, encode_line, lines_of, sealed
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.wire.messages import Reply, refusal
@@ -66,6 +67,14 @@ def test_a_line_that_was_removed_is_found(path: Path, number: int) -> None:
     lines = path.read_bytes().splitlines(keepends=True)
     del lines[number]
     assert "lines were removed" in document(b"".join(lines))["fault"]
+
+
+def test_a_line_that_was_changed_with_its_own_hash_is_found_by_the_next_one(path: Path) -> None:
+    log_with(path)
+    found, _, _ = lines_of(path.read_bytes())
+    found[2] = sealed(replace(found[2], arguments={"rate_tps": 9.0}))
+    told = document(b"".join(encode_line(line) + b"\n" for line in found))["fault"]
+    assert told == "before line 4 lines were removed, added or moved"
 
 
 def test_lines_in_another_order_and_bytes_that_are_no_line_are_found(path: Path) -> None:
@@ -144,7 +153,9 @@ def test_arguments_are_short_and_without_secrets() -> None:
     assert "hunter2" not in str(shown)
     assert [shown[name] for name in ("rate_tps", "by", "ids", "vms")] == [5.0, "ann@here", [1, 2], ["vm1"]]
     assert shown["topology"]["name"] == "shop" and len(shown["topology"]["sha256"]) == 64
-    assert shown["data"]["bytes"] == 7 * 99 and shown["url"] == "amqp://…@mq/"
+    assert (
+        shown["models"]["bytes"] == 17 and shown["data"]["bytes"] == 7 * 99 and shown["url"] == "amqp://…@mq/"
+    )
 
 
 def test_deeds_are_recorded_and_looking_is_not_but_where_it_is_refused() -> None:
