@@ -13,7 +13,8 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
 
 
 @click.command("run", cls=SettingsCommand)
-@click.option("--controller", required=True, metavar="tcp://HOST:PORT", help="Where the controller listens.")
+@click.option("--controller", required=True, metavar="tcp://HOST:PORT[,…]",
+              help="Where the controller listens; more: where it may be once it has moved.")  # fmt: skip
 @click.option("--vm", required=True, metavar="NAME", help="This VM's name, unique in the run.")
 @click.option("--key", default="", metavar="FILE", help="Its key: `headgate keys add agent VM` makes one.")
 @click.option("--slots", type=int, default=4, show_default=True, help="How many slots it has.")

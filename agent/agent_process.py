@@ -135,7 +135,7 @@ class Agent:
             channels.from_worker, keys.guard, max_bytes=channels.FROM_WORKER_MAX_BYTES
         )
         undo.callback(self.workers_channel.close, 0)
-        self.uplink = Uplink(agent_startup.contact(config), now_ns)
+        self.uplink = Uplink(agent_startup.contacts(config), now_ns)
         undo.callback(self.uplink.close)
         self.packages = Packages(config, boot, self.uplink.send)
         undo.callback(self.packages.close)
@@ -196,7 +196,7 @@ class Agent:
             return
         self._key_due_ns = now_ns + KEY_EVERY_NS
         try:
-            self.uplink.change_key(agent_startup.contact(self.config))
+            self.uplink.change_key(agent_startup.contacts(self.config))
             self._key_fault = ""
         except HeadgateError as error:
             if str(error) != self._key_fault:

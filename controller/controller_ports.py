@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from headgate.controller.files.audit_log import AuditLog, TurnedAway, is_deed
 from headgate.controller.files.output_log import OutputLog
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.run_view import RunView
@@ -15,6 +16,7 @@ from headgate.controller.monitor.admission import (
     ASKED_A_SECOND,
     ASKED_AT_ONCE,
     CLIENTS,
+    LOOKING,
     AdmissionGate,
     Conduct,
     check,
@@ -43,6 +45,7 @@ from headgate.topology_runtime.wire.messages import (
 )
 from headgate.topology_runtime.wire.output_messages import OutputLines
 from headgate.topology_runtime.wire.wire_version import VERSION, WIRE
+from headgate.topology_runtime.wording import utc_iso
 
 MESSAGES_A_TURN = 200  # then the clock and the clients have their turn
 CONNECTED_NS = 3 * 1_000_000_000
@@ -62,12 +65,14 @@ class ControllerPorts:
         commands: int,
         packages: Path,
         do: Callable[[t.Event], None],
+        audit: AuditLog,
     ) -> None:
         self._trust, self._do, own = Trust(ring), do, ring.controller()
         self._conduct, self._gate = Conduct(), AdmissionGate()
         self._asking = Conduct(ASKED_A_SECOND, ASKED_AT_ONCE, alone=False)
+        self._audit, self._turned_away = audit, TurnedAway()
         agents = KeyGuard(own, self._trust.admits("agent"))
-        self.clients = KeyGuard(own, self._trust.admits(*CLIENTS))
+        self.clients = KeyGuard(own, self._trust.admits(*CLIENTS, others=self._turned_away.again))
         self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(
             channels.from_agent, agents, at, control, channels.FROM_AGENT_MAX_BYTES, hears=_by(self._conduct)
         )
@@ -77,7 +82,7 @@ class ControllerPorts:
         self.channels = self._control, self._commands
         self.endpoints = {"commands": self._commands.endpoint, "control": self._control.endpoint}
         self._peers: dict[str, bytes] = {}
-        self._asked_by: dict[int, bytes] = {}
+        self._asked_by: dict[int, tuple[bytes, int]] = {}
         self._asked = 0
         self._told = ""
         self._shelf, self._heard_ns = PackageShelf(packages, not at.off_loopback, self.send), dict[str, int]()
@@ -119,17 +124,23 @@ class ControllerPorts:
             if received is None:
                 return
             client, who, request = received
-            if (no := foreign(request, VERSION) or refused_to(who, request.command)) is not None:
-                self._commands.send(client, refusal(no))
+            no = foreign(request, VERSION) or refused_to(who, request.command)
+            line = 0
+            if is_deed(request.command, request.arguments, LOOKING, no):
+                line = self._audit.asked(utc_iso(wall_ns()), who, request.command, request.arguments)
+            if no is not None:
+                self._reply(client, line, refusal(no))
             elif request.command == "snapshot":
                 self._commands.send(client, snapshot())
+            elif request.command == "audit":
+                self._commands.send(client, self._audit.answer(request.arguments.get("last")))
             elif (
                 reply := self._shelf.answer(request, self._connected()) or self.output.answer(request)
             ) is not None:
-                self._commands.send(client, reply)
+                self._reply(client, line, reply)
             else:
                 self._asked += 1
-                self._asked_by[self._asked] = client
+                self._asked_by[self._asked] = client, line
                 self._do(t.Command(self._asked, request))
 
     def look_at_keys(self) -> bool:
@@ -137,10 +148,20 @@ class ControllerPorts:
         gone = self._trust.look()
         if gone:
             self._peers.clear()  # who may come in still is known again with his next message
+        self._record_keys()
         if self._trust.trouble != self._told:
             self._told = self._trust.trouble
             self._do(t.Troubled("keys", self._told or "they can be read again"))
         return gone
+
+    def _record_keys(self) -> None:
+        """Who may come in since, or no more; and who tried to and may not."""
+        now = utc_iso(wall_ns())
+        while self._trust.changes:
+            self._audit.noted(now, "the keys", "", "keys", self._trust.changes.pop(0), {})
+        for key, times in self._turned_away.due(monotonic_ns()):
+            whose = self._trust.whose(key) or "an unknown key"
+            self._audit.noted(now, whose, key, "come in", "HG-REFUSED: this key may not", {"times": times})
 
     def offer_packages(self) -> None:
         self._shelf.tick(self._connected())
@@ -173,9 +194,15 @@ class ControllerPorts:
         processes.reach(f"controller.{message.phase}-told-one", message.token.epoch)
 
     def answer(self, number: int, reply: Reply) -> None:
-        client = self._asked_by.pop(number, None)
+        client, line = self._asked_by.pop(number, (None, 0))
         if client is not None:
-            self._commands.send(client, reply)
+            self._reply(client, line, reply)
+
+    def _reply(self, client: bytes, line: int, reply: Reply) -> None:
+        """line: of the audit log, 0 when it is no deed."""
+        if line:
+            self._audit.answered(utc_iso(wall_ns()), line, reply)
+        self._commands.send(client, reply)
 
     def close(self) -> None:
         self._shelf.close()

@@ -26,6 +26,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.controller.controller_ports import ControllerPorts
+from headgate.controller.files.audit_log import WHAT, AuditLog
 from headgate.controller.files.journal import Journal
 from headgate.controller.files.machine_providers import Listing, Machines
 from headgate.controller.files.run_state_files import DeadLetterFile, TallyFile
@@ -38,6 +39,7 @@ from headgate.controller.recording.early_inputs import EarlyInputs
 from headgate.controller.recording.recorder import Recorder
 from headgate.controller.viewers import Viewers
 from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.keys import audit_lines
 from headgate.topology_runtime.keys.keyring import KEYS, Keyring
 from headgate.topology_runtime.measuring import model_store
 from headgate.topology_runtime.platform import processes
@@ -127,11 +129,13 @@ class Controller:
         self._journal = Journal(home)
         self._store = TallyFile(home / "tallies.bin")
         self._letters = DeadLetterFile(home / DEAD_LETTERS)
+        self._disk = DiskTroubles()
+        self._audit = AuditLog(home / audit_lines.FILE, self._disk)
         self._endpoint, self._clock = home / "endpoint", home / "clock"
         self._wake = channels.Waker()
         ring = place.keys or Keyring.at(place.state / KEYS)
         ports = place.control_port, place.command_port
-        self._ports = ControllerPorts(ring, place.at, *ports, place.state / FOLDER, self._do)
+        self._ports = ControllerPorts(ring, place.at, *ports, place.state / FOLDER, self._do, self._audit)
         self._viewers = Viewers(self._wake, self._ports.clients, place.stream_port, place.metrics, place.at)
         self._plans = BackgroundPlans(self._wake)
         self._waiter = channels.Waiter(self._ports.channels, [self._wake.fd])
@@ -142,7 +146,6 @@ class Controller:
         self._machines_seen: Listing | None = None
         self._next_tick_ns = self._next_machines_ns = 0
         self._finish: t.Finish | None = None
-        self._disk = DiskTroubles()
         self._notes = ServiceNotes()
         self._disk_told: t.DiskSeen = t.DiskSeen(())
         self._peers_told = t.PeersSeen(())
@@ -171,6 +174,8 @@ class Controller:
             HERE.carry_on(self._clock, fresh=not records)
         HERE.not_before(tallies.wall_ns if tallies is not None else 0)
         self._do(t.Started(records, tallies, os.getpid(), self._letters.read()))
+        if self._audit.fault:
+            self._do(t.Troubled(WHAT, f"{self._audit.path}: {self._audit.fault}"))
         self._write_endpoint()
         self._machines.start()
         ahead = threading.Timer(IMPORT_AHEAD_S, importlib.import_module, ["scipy.optimize"])
@@ -274,6 +279,7 @@ class Controller:
                 self._journal.append(())
         with self._disk.writing("the journal, shortened,", self._journal.path):
             self._journal.shorten_if_long()
+        self._audit.write()
         if self._disk.has("dead letters"):
             self._keep_dead_letters(())
         if self._run is not None:

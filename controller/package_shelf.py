@@ -6,13 +6,17 @@ is no matter of the core, and in no trace.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from headgate.controller.monitor.package_shipping import Shipping
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
-from headgate.topology_runtime.packages.package_manifest import DIGEST, SHORT, BadPackage
+from headgate.topology_runtime.packages import revocations
+from headgate.topology_runtime.packages.package_manifest import DIGEST, SHORT, BadPackage, Revocation
 from headgate.topology_runtime.packages.package_store import PackageStore
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.wire.messages import (
@@ -27,6 +31,7 @@ from headgate.topology_runtime.wire.messages import (
 )
 
 FOLDER = "packages"  # in a controller's state directory
+TELL_NS, TOLD_AT_ONCE = 2_000_000_000, 32
 
 
 class PackageShelf:
@@ -37,6 +42,9 @@ class PackageShelf:
         self._shipping = Shipping()
         self._made: PackageStore | None = None
         self._running = ""
+        self._revoked = revocations.Revocations(folder / revocations.FILE)
+        self._told: dict[str, set[str]] = {}  # VM → revoked packages that it refuses
+        self._tell_ns = 0
 
     @property
     def _store(self) -> PackageStore:
@@ -56,6 +64,8 @@ class PackageShelf:
             match request.command:
                 case "package_put":
                     return Reply(data=self._put(request.arguments))
+                case "package_revoke":
+                    return Reply(data=self._revoke(request.arguments, vms))
                 case "package_at":
                     return Reply(data=self._at(request.arguments, vms))
                 case "submit":
@@ -107,6 +117,17 @@ class PackageShelf:
             ],
         }
 
+    def _revoke(self, arguments: dict[str, Any], vms: Collection[str]) -> dict[str, Any]:
+        """No host that trusts its signer starts it from now on. Raises BadPackage, OSError."""
+        try:
+            one = msgspec.convert(arguments, Revocation)
+        except msgspec.ValidationError as error:
+            raise BadPackage("this is no revocation", cause=str(error)) from error
+        news = self._revoked.add(one)
+        self._tell_ns = 0
+        self.tick(vms)
+        return {"package": one.package, "new": news, "runs": one.package == self._running, "vms": sorted(vms)}
+
     def _look_at(self, submission: dict[str, Any]) -> None:
         """Is its code where it may be? Raises BadPackage, InvalidInput."""
         if submission.get("package"):
@@ -121,7 +142,11 @@ class PackageShelf:
     def _check(self, arguments: dict[str, Any]) -> None:
         """Is it here? Raises BadPackage, InvalidInput."""
         digest = arguments.get("package")
-        if not isinstance(digest, str) or self._store.manifest(digest) is None:
+        manifest = self._store.manifest(digest) if isinstance(digest, str) else None
+        if manifest is not None and isinstance(digest, str):
+            self._revoked.refuse(digest)
+            manifest.refuse_expired(digest, time.time_ns())
+        else:
             raise BadPackage(
                 f"the controller has no package {str(digest)[:SHORT]}", hint="`headgate submit` brings it"
             )
@@ -132,6 +157,8 @@ class PackageShelf:
 
     def heard(self, said: PackageAt) -> str:
         """An agent says how a package stands there, and is sent what it asks for; what is wrong with that."""
+        if said.refused and self._revoked.of(said.digest) is not None:
+            self._told.setdefault(said.vm, set()).add(said.digest)
         if not self._shipping.heard(said, monotonic_ns()):
             return ""
         try:
@@ -145,7 +172,19 @@ class PackageShelf:
 
     def tick(self, vms: Collection[str]) -> None:
         for vm, digest in self._shipping.offers(vms, monotonic_ns()):
-            self._send(vm, PackageOffer(digest))
+            self._send(vm, PackageOffer(digest, self._revoked.of(digest)))
+        self._tell(vms)
+
+    def _tell(self, vms: Collection[str]) -> None:
+        """What is revoked, until each VM says that it refuses it; again to one that was away."""
+        self._told = {vm: told for vm, told in self._told.items() if vm in vms}
+        if monotonic_ns() < self._tell_ns:
+            return
+        self._tell_ns = monotonic_ns() + TELL_NS
+        for vm in vms:
+            told = self._told.get(vm, set())
+            for one in [one for one in self._revoked if one.package not in told][:TOLD_AT_ONCE]:
+                self._send(vm, PackageOffer(one.package, one))
 
     def runs(self, digest: str) -> None:
         """This one is desired now: it stays."""

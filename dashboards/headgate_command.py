@@ -119,7 +119,9 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "package build": ("build", "pack task code into one signed file"),
         "package show": ("show", "what is in a package, and whose key signed it"),
         "package verify": ("verify", "check that a package is whole and signed by a trusted key"),
+        "package revoke": ("revoke", "have no host start a package any more"),
         "package key init": ("init", "make the key that signs packages"),
+        "package key passphrase": ("passphrase", "give that key a passphrase, another one, or none"),
     },
     "lab.simulation.sim_command": {
         "lab sim": ("sim", "run everything in virtual time under faults, by the seed: is anything lost?"),
@@ -134,6 +136,13 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     },
     "controller.controller_cli": {
         "controller run": ("run", "one controller (`up` starts it for you)"),
+    },
+    "controller.moving.archive_commands": {
+        "controller export": (
+            "export",
+            "a controller as one file, also while it runs: to move it, or to back it up",
+        ),
+        "controller import": ("import_controller", "make the controller of such a file in another folder"),
     },
     "agent.agent_cli": {
         "agent run": ("run", "the agent of one VM (`up` starts them for you)"),

@@ -52,6 +52,10 @@ class AgentConfig(msgspec.Struct, frozen=True):
     workers_as: str = ""  # none: own where it is root
 
     @property
+    def endpoints(self) -> list[str]:
+        return self.controller.split(",")
+
+    @property
     def work(self) -> str:
         """The folder that workers write to."""
         return self.directory if self.workers_as == AGENT else os.path.join(self.directory, WORK)
@@ -73,9 +77,10 @@ def checked(config: AgentConfig) -> AgentConfig:
 def faults(config: AgentConfig) -> list[str]:
     """What is wrong with the options, one sentence each."""
     found = []
-    port = ENDPOINT.fullmatch(config.controller)
-    if port is None or not 0 < int(port[2]) < 65536:
-        found.append(f"--controller: {config.controller!r} is not tcp://HOST:PORT")
+    for endpoint in config.endpoints:
+        port = ENDPOINT.fullmatch(endpoint)
+        if port is None or not 0 < int(port[2]) < 65536:
+            found.append(f"--controller: {endpoint!r} is not tcp://HOST:PORT")
     if not config.key:
         found.append(
             f"--key: none is given; `headgate keys add agent {config.vm}` on the controller's host makes one"

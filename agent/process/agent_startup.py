@@ -123,15 +123,15 @@ def hello(
     )
 
 
-def contact(config: AgentConfig) -> Contact:
-    """To the controller, by this VM's key. Raises InvalidInput."""
+def contacts(config: AgentConfig) -> list[Contact]:
+    """To the controller, by this VM's key, at each address that it may have. Raises InvalidInput."""
     key = read_key(Path(config.key))
     if (key.role, key.name) != ("agent", config.vm):
         raise InvalidInput(
             f"{config.key} is the key of {key.role} {key.name}, not of agent {config.vm}",
             hint=f"`headgate keys add agent {config.vm}` on the controller's host makes one",
         )
-    return key.contact(config.controller)
+    return [key.contact(endpoint) for endpoint in config.endpoints]
 
 
 def lock(directory: str, vm: str, patience_s: float = ENDING_S) -> int:

@@ -11,6 +11,8 @@ first answer over the new one is the end of the old one: the controller never mi
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Sequence
 
 from headgate.agent.core.clock_offset import ClockOffset
 from headgate.topology_runtime.errors import BadMessage
@@ -33,11 +35,14 @@ log = logging.getLogger("headgate.agent")
 
 
 class Uplink:
-    """One controller's endpoint, by one connection at a time. bad: messages that could not be read."""
+    """One controller, by one connection at a time. contacts: where it is, or may be once it has moved: one after the
+    other is tried. bad: messages that could not be read."""
 
-    def __init__(self, contact: Contact, now_ns: int) -> None:
-        self._contact = contact
-        self._next: tuple[Contact, ClientChannel[FromAgent, FromController]] | None = None  # by a new key
+    def __init__(self, contacts: Sequence[Contact], now_ns: int) -> None:
+        self._contacts = deque(contacts)
+        self._next: tuple[deque[Contact], ClientChannel[FromAgent, FromController]] | None = (
+            None  # by a new key
+        )
         self._came: list[bytes] = []  # before the connection was changed
         self.clock = ClockOffset()
         self.told_ns = 0  # what this process adds to its machine's clock
@@ -48,7 +53,7 @@ class Uplink:
         self.channel = self._open()
 
     def _open(self) -> ClientChannel[FromAgent, FromController]:
-        return ClientChannel(channels.from_controller, self._contact)
+        return ClientChannel(channels.from_controller, self._contacts[0])
 
     def send(self, message: FromAgent) -> None:
         """What is too long for the controller would cost the connection: it is left out, and said."""
@@ -62,15 +67,18 @@ class Uplink:
         if self._next is not None and isinstance(message, Report):
             self._next[1].send(data)
 
-    def change_key(self, contact: Contact) -> None:
-        """To the same controller by another key, as soon as that answers by it."""
-        if contact == self._contact:
+    def change_key(self, contacts: Sequence[Contact]) -> None:
+        """To the same controller by another key, as soon as that answers by it. contacts: as they were given, but for
+        the keys."""
+        by_endpoint = {contact.endpoint: contact for contact in contacts}
+        wanted = deque(by_endpoint[contact.endpoint] for contact in self._contacts)
+        if wanted == self._contacts:
             return
         if self._next is not None:
-            if contact == self._next[0] and not self._next[1].refused:
+            if wanted == self._next[0] and not self._next[1].refused:
                 return
             self._next[1].close(linger_ms=0)
-        self._next = contact, ClientChannel(channels.from_controller, contact)
+        self._next = wanted, ClientChannel(channels.from_controller, wanted[0])
 
     def _change(self) -> bool:
         """True when the controller has answered over the new connection: the old one is over."""
@@ -80,7 +88,7 @@ class Uplink:
             self._came.append(data)
         self._came.append(first)
         self.channel.close()
-        (self._contact, self.channel), self._next = self._next, None
+        (self._contacts, self.channel), self._next = self._next, None
         log.info("the controller answers by the new key")
         return True
 
@@ -138,11 +146,12 @@ class Uplink:
             return False
         if self._opened_ns <= self._heard_ns:  # the first time in this silence
             why = "does not let this key in" if self.channel.refused else "does not answer"
-            log.warning("the controller at %s %s", self._contact.endpoint, why)
+            log.warning("the controller at %s %s", self._contacts[0].endpoint, why)
         self.channel.close(linger_ms=0)
         if self._next is not None:  # the old key may count no more
             self._next[1].close(linger_ms=0)
-            (self._contact, _), self._next = self._next, None
+            (self._contacts, _), self._next = self._next, None
+        self._contacts.rotate(-1)
         self.channel = self._open()
         self._opened_ns = now_ns
         return True

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from importlib.machinery import NamespaceLoader, PathFinder
@@ -25,12 +26,14 @@ from headgate.agent.process.agent_config import AgentConfig
 from headgate.topology_runtime.errors import Conflict
 from headgate.topology_runtime.keys.keyring import read_key
 from headgate.topology_runtime.keys.signing_keys import read_signer
+from headgate.topology_runtime.packages import revocations
 from headgate.topology_runtime.packages.package_files import topology_in
 from headgate.topology_runtime.packages.package_manifest import (
     FAULTS_TOLD,
     SHORT,
     BadPackage,
     PackageManifest,
+    Revocation,
     missing,
     normal,
     placed,
@@ -171,7 +174,8 @@ class Packages:
         self._trusted |= set(read_key(Path(config.key)).signers)
         self.only_signed = bool(self._trusted) and not config.allow_folders
         self._unsigned = False  # is something desired that nobody signed?
-        self._fetch = PackageFetch(config.vm, boot)
+        self._fetch, self._boot = PackageFetch(config.vm, boot), boot
+        self._revoked = revocations.Revocations(self._folder / revocations.FILE)
         self._made: PackageStore | None = None
         self._index = config.package_index
         self._installs: list[str] = []  # one after the other
@@ -196,13 +200,16 @@ class Packages:
     def troubles(self) -> tuple[str, ...]:
         """Why what is desired cannot be run here."""
         why = next(filter(None, map(self._fetch.refusal, self._desired)), "")
+        why = why or next(filter(None, map(self._outlived, self._running)), "")
         if self._unsigned:
             why = f"{self._vm} runs signed packages only: `headgate submit --ship`, or agent run --allow-folders"
         return (why,) if why else ()
 
     def hear(self, message: PackageOffer | PackagePart, now_ns: int) -> None:
         """Of the controller."""
-        if isinstance(message, PackageOffer):
+        if isinstance(message, PackageOffer) and message.revoked is not None:
+            self._revoke(message.revoked, now_ns)
+        elif isinstance(message, PackageOffer):
             self._want(message.digest, now_ns)
         elif self._fetch.wanted(message.digest, message.offset) and message.data:
             self._trying(message.digest, now_ns, lambda: self._take(message, now_ns))
@@ -303,6 +310,35 @@ class Packages:
             self._install = None
             self._prepare(install.digest, now_ns)
 
+    def _revoke(self, one: Revocation, now_ns: int) -> None:
+        """For good, if a signer whom this host trusts says so; what runs goes on, and is said."""
+        answer = one.words
+        try:
+            if one.signer not in self._trusted:
+                raise BadPackage(
+                    "its revocation is not believed", cause=f"{self._vm} does not trust key {one.signer}"
+                )
+            if self._revoked.add(one):
+                log.warning("%s", one.words)
+            if one.package not in self._running:
+                self._fetch.refuse(one.package, answer, now_ns)
+        except BadPackage as error:
+            answer = f"{error.what}: {error.cause}"
+        except OSError as error:
+            log.warning("the revocation cannot be kept: %s (%s)", error.strerror, self._folder)
+            return  # it is said again
+        self._send(PackageAt(self._vm, self._boot, one.package, 0, refused=answer))
+
+    def _outlived(self, digest: str) -> str:
+        """Why a package that runs here would not be started here; nothing when it would."""
+        try:
+            self._revoked.refuse(digest)
+            if (manifest := self._store.manifest(digest)) is not None:
+                manifest.refuse_expired(digest, time.time_ns())
+        except (BadPackage, OSError) as error:
+            return f"{error}; it runs on until it is replaced or stopped"
+        return ""
+
     def _refuse(self, digest: str, why: str, now_ns: int) -> None:
         text = f"{self._vm} does not take package {digest[:SHORT]}: {why}"
         log.warning("%s", text)
@@ -310,15 +346,15 @@ class Packages:
 
     def _look(self, digest: str, now_ns: int) -> None:
         """What of it is here already?"""
-        if self._store.manifest(digest) is not None:
-            self._admit(self._store.signer(digest))
+        if (manifest := self._store.manifest(digest)) is not None:
+            self._admit(digest, self._store.signer(digest), manifest)
             self._prepare(digest, now_ns)
         else:
             self._go_on(digest, now_ns)
 
     def _take(self, part: PackagePart, now_ns: int) -> None:
         if self._store.add(part.digest, part.offset, part.data):
-            self._prepare(part.digest, now_ns)
+            self._look(part.digest, now_ns)
             log.info("package %s is here", part.digest[:SHORT])
             for gone in self._store.collect(self._fetch.under_way.union(self._running)):
                 log.info("package %s is here no more: nobody has used it for long", gone[:SHORT])
@@ -330,14 +366,17 @@ class Packages:
         reading = self._store.coming(digest)
         if reading.signature is not None:
             try:
-                self._admit(reading.signature.signer)
+                self._admit(digest, reading.signature.signer, reading.manifest)
             except BadPackage:
                 self._store.forget(digest)
                 raise
         self._fetch.has(digest, reading.taken, now_ns)
 
-    def _admit(self, signer: str) -> None:
-        """Raises BadPackage."""
+    def _admit(self, digest: str, signer: str, manifest: PackageManifest | None) -> None:
+        """By this host's own clock. Raises BadPackage."""
+        self._revoked.refuse(digest)
+        if manifest is not None:
+            manifest.refuse_expired(digest, time.time_ns())
         if signer not in self._trusted:
             trusted = "it trusts other signers" if self._trusted else "it trusts no signer"
             raise BadPackage(

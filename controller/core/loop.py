@@ -134,7 +134,7 @@ def begin_life(turn: Turn, started: Started) -> bool:
     for rollout in d.rollouts:
         k.switched_ns = now.mono_ns - max(0, now.wall_ns - rollout.switched_ns)
         k.in_force_ns = now.mono_ns - max(0, now.wall_ns - rollout.in_force_ns)
-    if d.rollout is not None:
+    if d.rollout is not None or d.unsure:
         k.adopting_until_ns = now.mono_ns + ADOPT_NS
     if crashes >= CRASHES_IN_A_ROW and d.cleared_ns < now.wall_ns - WITHIN_NS:
         k.held = f"the controller died {crashes} times in a row: the last good plan is held"
@@ -151,6 +151,23 @@ def rested(d: Durable) -> set[int]:
     return {h.thread for h in d.holders if h.thread not in there and h.slot.vm not in d.held_dead}
 
 
+def refuse_if_older(turn: Turn) -> bool:
+    """A controller out of an archive that was taken before the newest plan would give its numbers a second meaning: it
+    ends without a word to any agent, which would not obey another any more, and what runs goes on."""
+    d = turn.knowledge.durable
+    newer = {vm: token.epoch for vm, token in turn.members.tokens.items() if token.epoch >= d.moved_epoch}
+    if not newer or not d.unsure:
+        return False
+    vm, epoch = max(newer.items(), key=lambda item: item[1])
+    error = Conflict(
+        f"the archive is older than what runs: {vm} obeys plan {epoch}, it knows {d.next_epoch - 1}",
+        cause="a plan was made after `headgate controller export`",
+        hint="import a newer archive; without one, end the agents and submit again",
+    )
+    turn.do(Finish(None, error))
+    return True
+
+
 def crashes_in_a_row(d: Durable, now_wall_ns: int) -> int:
     """How many lives before this one ended soon and badly, one after the other, just now."""
     end = now_wall_ns
@@ -164,10 +181,11 @@ def crashes_in_a_row(d: Durable, now_wall_ns: int) -> int:
 
 def adopted(turn: Turn) -> None:
     """Stop waiting once every VM of the plan has said what is there, or its time is over."""
-    k = turn.knowledge
-    if not k.adopting_until_ns or k.durable.rollout is None:
+    k, d = turn.knowledge, turn.knowledge.durable
+    if not k.adopting_until_ns:
         return
-    vms = {thread.slot.vm for thread in k.durable.rollout.threads} - set(k.durable.held_dead)
+    planned = {thread.slot.vm for thread in d.rollout.threads} if d.rollout is not None else set()
+    vms = (planned or {vm.vm for vm in d.joined}) - set(d.held_dead)
     there = {m.vm.vm for m in k.members.up() if m.report is not None}
     if vms <= there or turn.now.mono_ns >= k.adopting_until_ns:
         k.adopting_until_ns = 0
@@ -405,6 +423,8 @@ class Loop:
         if isinstance(event, t.Started | t.Tick) and not self._over:
             self._show_in_time(turn)
         out = turn.instructions()
+        if k.adopting_until_ns and k.durable.unsure:
+            out = [one for one in out if not isinstance(one, t.Send)]
         self._unanswered = [i.number for i in out if isinstance(i, t.Answer | t.AnswerLater)]
         self._unkept = tuple(one for i in out if isinstance(i, t.KeepDeadLetters) for one in i.records)
         self._over = self._over or any(isinstance(i, t.Finish) for i in out)
@@ -432,6 +452,8 @@ class Loop:
         """Whatever happened: enact, end, publish."""
         k = self.knowledge
         desired = k.desired
+        if refuse_if_older(turn):
+            return
         adopted(turn)
         profiling.watch(turn)
         profiling.go_on(turn, event)

@@ -132,7 +132,11 @@ def _frame(sequence: int, records: Sequence[Record]) -> bytes:
 
 def read(path: Path) -> tuple[tuple[Record, ...], int, int]:
     """(records, offset behind the last good frame, next sequence) of the journal at `path`."""
-    data = path.read_bytes()
+    return of_bytes(path.read_bytes(), path)
+
+
+def of_bytes(data: bytes, path: Path) -> tuple[tuple[Record, ...], int, int]:
+    """The same of what was read there."""
     records: list[Record] = []
     good = sequence = 0
     unpacker = _unpacker(data)

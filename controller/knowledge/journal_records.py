@@ -42,6 +42,16 @@ class Booted(msgspec.Struct, frozen=True, tag="booted"):
         return replace(d, boot=self.boot, lives=(*d.lives[-ENDED_BY_NOW:], (self.wall_ns, 0)))
 
 
+class Moved(msgspec.Struct, frozen=True, tag="moved"):
+    """The journal came out of an archive. boot: above those of every life that it does not know of."""
+
+    boot: int
+    wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, boot=self.boot if d.boot else 0, moved_epoch=d.next_epoch)
+
+
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     """What this controller runs. `steps` and `period_s`: the offered load, before it has a start; to sources whose
     rows are taken as they come a cap, or, `uncapped`, only what the first plan is made for."""
@@ -536,6 +546,7 @@ class Durable(msgspec.Struct, frozen=True):
     its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once.
     refit_s: model → of how many seconds it was refitted last; refits: what changed in those that no plan was made with
     yet. season: learned from this run, for the forecast.
+    moved_epoch: the next epoch when the journal came out of an archive: agents that know it know of newer plans.
     code: the number of the code that all threads shall run, `run` has it; codes: others, that some run or that may
     come back. codes_made: how many there were. recoded_ns: when that was decided (UTC); given_up_code: by itself."""
 
@@ -568,6 +579,7 @@ class Durable(msgspec.Struct, frozen=True):
     mode: str = ""
     cleared_ns: int = 0
     next_epoch: int = 1
+    moved_epoch: int = 0
     next_thread: int = 0
     next_routes: int = 1
     rollouts: tuple[Rollout, ...] = ()
@@ -585,6 +597,11 @@ class Durable(msgspec.Struct, frozen=True):
     refits: dict[str, str] = {}
     season: LearnedSeason | None = None
 
+    @property
+    def unsure(self) -> bool:
+        """May agents know of a plan that is not known here?"""
+        return self.moved_epoch == self.next_epoch
+
 
 class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
     """What all records before add up to, in their place (journal.py)."""
@@ -597,6 +614,7 @@ class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
 
 Record = (
     Booted
+    | Moved
     | Submitted
     | SubmissionTaken
     | TaskMeasured

@@ -284,6 +284,7 @@ class AdmissionGate:
 LOOKING = frozenset(
     [
         "ping",
+        "audit",
         "status",
         "submission",
         "summary",

@@ -14,6 +14,7 @@ import click
 from headgate.dashboards.runs.connection import asked, contact_of, controller_option, data_of
 from headgate.dashboards.runs.live_view import TerminalPicture, picture, tick_line
 from headgate.dashboards.runs.run_tables import VIEWS, StatusReading
+from headgate.dashboards.terminal.audit_shown import audited, show_audit
 from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import (
     Format,
@@ -233,9 +234,21 @@ EVERY_S = 0.5  # how old a followed event may be
 @click.option(
     "--since", type=click.IntRange(0), default=0, metavar="NUMBER", help="Only events after this one."
 )
+@click.option(
+    "--audit", is_flag=True, help="Commands instead: who asked for what, when, and what came of it."
+)
 @format_options
-def events(controller: str | None, follow: bool, since: int, output: Format) -> None:
-    """List the events of a run: VMs that join and leave, plans, deaths of workers, dead letters, alarms."""
+def events(controller: str | None, follow: bool, since: int, audit: bool, output: Format) -> None:
+    """List the events of a run: VMs that join and leave, plans, deaths of workers, dead letters, alarms.
+
+    With --audit: the commands of operators, from a controller or from the state directory of one that does not run.
+    Ends 8 when lines were changed or removed.
+    """
+    if audit:
+        if follow:
+            raise UsageError("--audit and -f exclude each other", hint="give one of them")
+        show_audit(audited(controller), since, output)
+        return
     contact = contact_of(controller)
     if follow:
         for event in following(contact, since):

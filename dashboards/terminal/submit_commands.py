@@ -240,20 +240,18 @@ class Shipment:
         found = load(topology, runs=True)
         near = is_loopback(parted(contact.endpoint)[0]) and not contact.forwarded
         if options["ship"] or not near:  # else its agents are here too, and so are their folders
-            key, everywhere = options["signing_key"], options["on_every_host"]
-            found = Loaded(self.pack(topology, found.topology, key, everywhere), ())
+            found = Loaded(self.pack(topology, found.topology, options), ())
         return found
 
-    def pack(
-        self, reference: str, topology: Topology, key: Path | None, everywhere: Sequence[str]
-    ) -> Topology:
+    def pack(self, reference: str, topology: Topology, options: Mapping[str, Any]) -> Topology:
         """The folder that `reference` is imported from, and the topology. Raises InvalidInput, BadPackage."""
         root = root_of(reference)
         contents = (
             building.contents_of(root) if root is not None else building.PackageContents("topology", {})
         )
-        sent = travelling(topology, root or Path.cwd(), contents.files, everywhere)
-        packed = packed_of(building.with_topology(contents, sent), key, self.file)
+        sent = travelling(topology, root or Path.cwd(), contents.files, options["on_every_host"])
+        whole = building.with_topology(contents, sent)
+        packed = packed_of(whole, options["signing_key"], self.file, options["expires"])
         what = f"{counted(len(packed.manifest.files), 'file')}, {packed.manifest.size:,} bytes"
         print(f"packed {root or reference}: {what}, package {packed.digest[:SHORT]}", file=sys.stderr)
         for left in packed.left_out:

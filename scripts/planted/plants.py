@@ -11,6 +11,7 @@ from planted.plants_of_hosts import OF_HOSTS
 from planted.plants_of_links import OF_LINKS
 from planted.plants_of_models import OF_LATENCY, OF_MEASURING, OF_TRAFFIC
 from planted.plants_of_partitions import OF_PARTITIONS
+from planted.plants_of_operators import OF_OPERATORS
 from planted.plants_of_peers import OF_PEERS
 from planted.plants_of_plans import OF_MOVES, OF_PACKAGES, OF_PLANS
 from planted.plants_of_rows import OF_BOUNDS, OF_ROWS
@@ -31,6 +32,7 @@ PLANTS: tuple[Plant, ...] = (
     *OF_LATENCY,
     *OF_ENDS,
     *OF_PARTITIONS,
+    *OF_OPERATORS,
     *OF_PEERS,
     *OF_HEALTH,
     *OF_FAILING,

@@ -533,7 +533,7 @@ OF_PACKAGES: tuple[Plant, ...] = (
     one(
         "trust that was taken away does not hold for what is there",
         AGENT_PACKAGES,
-        "            self._admit(self._store.signer(digest))\n",
+        "            self._admit(digest, self._store.signer(digest), manifest)\n",
         "",
         test=AGENTS,
     ),

@@ -37,7 +37,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def uplink(server: Server) -> Iterator[Uplink]:
-    uplink = Uplink(KEYS.contact(server.endpoint), 0)
+    uplink = Uplink([KEYS.contact(server.endpoint)], 0)
     yield uplink
     uplink.channel.close(linger_ms=0)
 
@@ -59,15 +59,15 @@ def test_a_new_key_takes_the_place_of_the_old_one_once_the_controller_answers_by
     two_keys = KeyGuard(KEYS.own, known.get)
     two: Server = ServerChannel(channels.from_agent, two_keys)
     contact = KEYS.contact(two.endpoint)
-    uplink = Uplink(contact, 0)
+    uplink = Uplink([contact], 0)
     try:
-        uplink.change_key(msgspec.structs.replace(contact, own=new))
+        uplink.change_key([msgspec.structs.replace(contact, own=new)])
         first = uplink.channel
         uplink.send(m.Report("vm1", 1, 1, m.Token()))
         old, _ = came(two)
         assert not uplink.refresh(1) and uplink.channel is first, "nobody knows the new key yet"
         known[new.public] = KEYS.who
-        uplink.change_key(msgspec.structs.replace(contact, own=new))
+        uplink.change_key([msgspec.structs.replace(contact, own=new)])
         uplink.send(m.Report("vm1", 1, 2, m.Token()))
         links = {came(two)[0], came(two)[0]}
         (fresh,) = links - {old}
@@ -126,13 +126,26 @@ def test_after_three_silent_seconds_a_fresh_connection_and_nothing_stale(
     assert came(server)[1] == m.Goodbye("vm1", 2)
 
 
+def test_a_controller_that_has_moved_is_found_at_its_next_address_and_there_it_stays(server: Server) -> None:
+    nowhere = KEYS.contact("tcp://127.0.0.1:9")
+    uplink = Uplink([nowhere, KEYS.contact(server.endpoint)], 0)
+    try:
+        assert uplink.refresh(3 * NS)
+        uplink.send(m.Goodbye("vm1", 7))
+        assert came(server)[1] == m.Goodbye("vm1", 7)
+        uplink.heard(4 * NS)
+        assert not uplink.refresh(5 * NS)
+    finally:
+        uplink.channel.close(linger_ms=0)
+
+
 @pytest.mark.live
 @pytest.mark.alone  # on a busy machine ZeroMQ's own thread may find the controller before it has closed the old link
 def test_what_was_queued_for_a_controller_that_is_away_is_dropped() -> None:
     with socket.socket() as held:  # bound, not listening: refuses, and no other test gets the port
         held.bind(("127.0.0.1", 0))
         port = held.getsockname()[1]
-        uplink = Uplink(KEYS.contact(f"tcp://127.0.0.1:{port}"), 0)
+        uplink = Uplink([KEYS.contact(f"tcp://127.0.0.1:{port}")], 0)
         for n in range(100):
             uplink.send(m.Goodbye("vm1", n))
         assert uplink.refresh(4 * NS)

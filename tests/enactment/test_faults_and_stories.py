@@ -15,6 +15,7 @@ from headgate.controller.knowledge import journal_records
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.journal_records import (
     Durable,
+    Moved,
     PhaseEntered,
     Record,
     RolloutStarted,
@@ -24,6 +25,7 @@ from headgate.controller.knowledge.journal_records import (
 from headgate.controller.views.controller_metrics import replans_of
 from headgate.controller.views.run_documents import summary
 from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.errors import Conflict
 from headgate.topology_runtime.wire import messages as m
 
 S = 1_000_000_000
@@ -479,3 +481,39 @@ def test_a_machine_is_not_given_back_before_the_events_on_it_are_read() -> None:
         if had not in world.vms or world.vms[had].spools != left:
             break
     assert had in world.vms, "a source went there first"
+
+
+# ── a controller out of an archive ──────────────────────────────────────────────────────────────
+
+
+def imported(world: World, records: int | None = None) -> World:
+    """The controller is gone; another one begins with the first records of its journal, as an import leaves them."""
+    world.journal = world.journal[:records]
+    d = fold_all(tuple(world.journal))
+    world.journal.append(Moved(max(d.boot + 1, 1_700_000_000), world.mono_ns))
+    world.restart_controller()
+    return world
+
+
+def test_a_controller_that_was_moved_adopts_what_runs_and_plans_on() -> None:
+    world = spread()
+    rollout, acked = world.rollout, world.loop.knowledge.counts.acked
+    imported(world).run(3)
+    assert world.rollout == rollout and world.tokens[-1].boot > 1_700_000_000
+    assert world.loop.knowledge.counts.acked > acked and world.finish is None
+    world.do(world.command("rate_set", {"rate_tps": 300.0}))
+    world.run(30)
+    assert world.rollout.epoch > rollout.epoch and world.phase == "committed"
+
+
+def test_a_controller_out_of_an_archive_that_is_older_than_the_plan_in_force_ends_and_commands_nothing() -> (
+    None
+):
+    world = risen_once()
+    second = max(n for n, record in enumerate(world.journal) if isinstance(record, RolloutStarted))
+    said: list[object] = []
+    world.deliver = lambda vm, message: said.append(message)  # type: ignore[method-assign]
+    imported(world, second).run(10)
+    assert world.finish is not None and isinstance(world.finish.error, Conflict)
+    assert "the archive is older than what runs" in world.finish.error.what
+    assert said == [], "who hears a higher boot obeys the controller that knows the plan no more"

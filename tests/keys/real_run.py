@@ -52,7 +52,8 @@ class RealRun:
         key = self.state / "keys" / f"agent.{vm}.key"
         own = ("--vm", vm, "--slots", str(slots), "--slot-cores", self.cores, "--key", key)
         own += ("--run", f"{self.name}-{vm}", "--owner", str(os.getpid()))
-        place = ("--state-dir", self.root / vm, "--controller", self.where()["control"])
+        place: tuple[str | Path, ...] = ("--state-dir", self.root / vm)
+        place += () if "--controller" in more else ("--controller", self.where()["control"])
         return self.start("agent", "run", *own, *place, *more, **env)
 
     def headgate(self, *words: str | Path) -> str:

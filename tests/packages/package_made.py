@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from msgspec import UNSET
+
 from headgate.topology_runtime.keys.signing_keys import SigningKey
 from headgate.topology_runtime.packages import package_archive as archive
 from headgate.topology_runtime.packages import package_building as building
@@ -38,10 +40,12 @@ def built(where: Path, files: dict[str, bytes] = FILES) -> building.Packed:
     return building.build(contents, SECRET, where / "made.package", "0.1.0")
 
 
-def package_of(files: dict[str, bytes], key: SigningKey = KEY, name: str = "made") -> bytes:
+def package_of(
+    files: dict[str, bytes], key: SigningKey = KEY, name: str = "made", expires: str = ""
+) -> bytes:
     """Put together here, whatever is in it."""
     listed = tuple(PackagedFile(p, len(d), hashlib.sha256(d).hexdigest()) for p, d in sorted(files.items()))
-    manifest = encoded(PackageManifest(name, listed, "0.1.0", "3.11"))
+    manifest = encoded(PackageManifest(name, listed, "0.1.0", "3.11", (), expires or UNSET))
     return archive_of(manifest, signed(manifest, key.secret), files)
 
 

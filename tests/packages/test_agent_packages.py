@@ -197,6 +197,16 @@ def test_of_a_signer_that_is_not_trusted_it_takes_one_part_and_keeps_nothing(tmp
         assert host.local(desired(package=DIGEST)) is None and host.own.troubles() == (refused,)
 
 
+def test_a_package_of_one_part_is_of_a_trusted_signer_too(tmp_path: Path) -> None:
+    """It is whole before anybody could look who signed it."""
+    small = package_of(FILES)
+    assert len(small) < PART_BYTES
+    stranger = Host(tmp_path / "vm1", signers=("ab" * 32,))
+    said = stranger.fetch(small, digest_of(small))
+    assert f"key {KEY.public} signed it" in said.refused and not said.whole
+    assert stranger.local(desired(package=digest_of(small))) is None
+
+
 def test_trust_that_was_taken_away_holds_for_what_is_here_already(host: Host, tmp_path: Path) -> None:
     host.fetch()
     host.own.close()

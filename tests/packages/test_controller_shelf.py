@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from package_made import FILES, digest_of, package_of
 
+from headgate.controller import package_shelf
 from headgate.controller.package_shelf import PackageShelf
+from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.messages import (
     BROUGHT_BYTES,
@@ -33,6 +35,12 @@ class Asked:
 
     def ask(self, command: str, **arguments: Any) -> Any:
         return self.shelf.answer(Request(command, arguments), ["vm2", "vm1"])
+
+    def tell(self, now_ns: int, *vms: str) -> None:
+        """What it says by itself at that time."""
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(package_shelf, "monotonic_ns", lambda: monotonic_ns() + now_ns)
+            self.shelf.tick(vms or ("vm1", "vm2"))
 
     def data(self, command: str, **arguments: Any) -> Any:
         reply = self.ask(command, **arguments)

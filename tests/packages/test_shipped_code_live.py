@@ -55,6 +55,30 @@ def test_workers_run_code_that_is_nowhere_but_in_their_agents_store(hosts: Hosts
     assert (hosts.root / "agent.log").read_text().count("is here") == 1, "it was fetched again"
 
 
+def test_a_package_that_its_signer_revokes_runs_on_with_an_alarm_and_no_host_starts_it_again(
+    hosts: Hosts,
+) -> None:
+    shutil.copy(hosts.root / "ann" / "signing.pub", hosts.state / "keys")
+    agent = hosts.start_agent("vm1")
+    hosts.wait(lambda: "vm1" in hosts.vms())
+    made = hosts.packed()
+    assert hosts.submit("--package", made).returncode == 0
+    hosts.wait(lambda: len(hosts.noted()) >= 20)
+    sign = ("--set", f"sign={hosts.root / 'ann' / 'signing.key'}", "--controller", hosts.state)
+    assert "is revoked; 1 VM" in hosts.headgate("package", "revoke", made, *sign)
+    alarms = lambda: " ".join(one["text"] for one in hosts.status()["alarms"])  # noqa: E731
+    hosts.wait(lambda: "was revoked" in alarms() and "it runs on until" in alarms())
+    before = len(hosts.noted())
+    hosts.wait(lambda: len(hosts.noted()) >= before + 20)
+    agent.kill()
+    agent.wait()
+    hosts.start_agent("vm1")
+    hosts.wait(lambda: "does not take package" in alarms() and "it runs on" not in alarms())
+    stopped = len(hosts.noted())
+    hosts.wait(lambda: "vm1" in hosts.vms())
+    assert len(hosts.noted()) == stopped
+
+
 def test_a_host_that_does_not_trust_the_signer_runs_nothing_and_is_named(hosts: Hosts) -> None:
     hosts.start_agent("vm1", "--trust-signer", hosts.root / "ann" / "signing.pub")
     hosts.start_agent("vm2", "--trust-signer", hosts.root / "eve" / "signing.pub")

@@ -36,10 +36,12 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 class Who(msgspec.Struct, frozen=True):
-    """Whose key it is. name: of an agent its VM's; of a worker VM/SLOT#INCARNATION."""
+    """Whose key it is. name: of an agent its VM's; of a worker VM/SLOT#INCARNATION. key: the public half, where it is
+    told."""
 
     role: Role
     name: str
+    key: str = ""
 
     def __str__(self) -> str:
         return f"{self.role} {self.name}"

@@ -15,7 +15,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -258,20 +258,38 @@ def read_key(path: Path) -> KeyFile:
 
 
 class Trust:
-    """Asked by any thread. trouble: why the last change could not be read; what was known counts on."""
+    """Asked by any thread. trouble: why the last change could not be read; what was known counts on. changes: who came
+    in or went since somebody took them from there."""
 
     def __init__(self, ring: Keyring) -> None:
         """Raises InvalidInput when it cannot be read."""
         self._ring, self._lock = ring, threading.Lock()
+        self.changes: list[str] = []
         self._seen = self._stamp()
         self._ends = ""  # when the next rotated key counts no more
         self._known = self._read()
         self._gone = False
         self.trouble = ""
 
-    def admits(self, *roles: str) -> Admits:
-        """Those of these roles. Somebody new is known at once, somebody who is gone after the next `look`."""
-        return lambda public: self._of(public, roles)
+    def admits(self, *roles: str, others: Callable[[str], None] = lambda public: None) -> Admits:
+        """Those of these roles. Somebody new is known at once, somebody who is gone after the next `look`. others: is
+        given the keys of those who may not."""
+
+        def admit(public: str) -> Who | None:
+            who = self._of(public, roles)
+            if who is None:
+                others(public)
+            return who
+
+        return admit
+
+    def whose(self, public: str) -> str:
+        """Who holds, or held, a key that may not come in; "" when nobody does."""
+        try:
+            held = [key for key in self._ring.trust().keys if key.public == public]
+        except InvalidInput:
+            return ""
+        return f"{held[-1].role} {held[-1].name}" if held else ""
 
     def look(self) -> bool:
         """Read it again if it has changed; True when somebody may come in no more since the last time."""
@@ -298,13 +316,15 @@ class Trust:
             self.trouble = str(error)
             return
         self._gone = self._gone or bool(self._known.keys() - known.keys())
+        self.changes += [f"in: {known[key]}" for key in sorted(known.keys() - self._known.keys())]
+        self.changes += [f"out: {self._known[key]}" for key in sorted(self._known.keys() - known.keys())]
         self._seen, self._known, self.trouble = stamp, known, ""
 
     def _read(self) -> dict[str, Who]:
         now = utc_iso(time.time_ns())
         found = [k for k in self._ring.trust().keys if not k.revoked and (not k.until or now < k.until)]
         self._ends = min((key.until for key in found if key.until), default="")
-        return {key.public: Who(key.role, key.name) for key in found}
+        return {key.public: Who(key.role, key.name, key.public) for key in found}
 
     def _stamp(self) -> tuple[int, int, int]:
         try:

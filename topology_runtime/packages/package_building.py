@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import msgspec
+from msgspec import UNSET
 
 from headgate.topology_runtime.api.topology import Topology, document_of
 from headgate.topology_runtime.packages import package_archive as archive
@@ -56,11 +57,13 @@ Open = Callable[[], BinaryIO]
 
 @dataclass(frozen=True)
 class PackageContents:
-    """What is to be packed: path → how it is opened. left_out: what stays behind although it might be missed."""
+    """What is to be packed: path → how it is opened. left_out: what stays behind although it might be missed. expires:
+    when it is run no more (UTC); "": never."""
 
     name: str
     files: dict[str, Open]
     left_out: tuple[str, ...] = ()
+    expires: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,8 @@ def manifest_of(contents: PackageContents, headgate: str) -> PackageManifest:
         files.append(PackagedFile(path, size, hashed.hexdigest()))
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     requirements = _requirements(contents)
-    return PackageManifest(contents.name, tuple(files), headgate, python, requirements)
+    expires = contents.expires or UNSET
+    return PackageManifest(contents.name, tuple(files), headgate, python, requirements, expires)
 
 
 def _parts(manifest: PackageManifest, head: bytes, files: dict[str, Open]) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.wording import NAME, shown
+from headgate.topology_runtime.wording import NAME, shown, utc_iso, utc_ns
 
 # ── Lines of a requirements.txt: what is needed, at which version, known by which hashes. Pure ──────────
 
@@ -87,19 +87,30 @@ class PackagedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class PackageManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """files: in the order of their paths. requirements: the lines of its requirements.txt, each with its hashes.
-    headgate, python: of what made it."""
+    headgate, python: of what made it. expires: from then on (UTC) it is run no more; of one that never does there is
+    no word of it."""
 
     name: str
     files: tuple[PackagedFile, ...]
     headgate: str
     python: str
     requirements: tuple[str, ...] = ()
+    expires: str | msgspec.UnsetType = msgspec.UNSET
     schema: str = SCHEMA
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
+
+    def refuse_expired(self, digest: str, wall_ns: int) -> None:
+        """Raises BadPackage when its time is over."""
+        if isinstance(self.expires, str) and utc_ns(self.expires) <= wall_ns:
+            raise BadPackage(
+                f"package {digest[:SHORT]} has expired",
+                cause=f"its signer let it be run until {self.expires[:16]} UTC, by this host's clock that is over",
+                hint="build and sign it again: headgate package build, or submit --ship",
+            )
 
 
 def encoded(manifest: PackageManifest) -> bytes:
@@ -145,7 +156,16 @@ def faults_of(manifest: PackageManifest) -> Iterator[str]:
     yield from _order_faults([file.path for file in manifest.files])
     if manifest.size > PACKAGE_MOST_BYTES:
         yield f"{manifest.size:,} bytes: a package has at most {PACKAGE_MOST_BYTES:,}"
+    if isinstance(manifest.expires, str) and not _is_time(manifest.expires):
+        yield f"expires {shown(manifest.expires)}: no time in UTC as headgate writes it"
     yield from faults_of_lines(manifest.requirements)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return utc_iso(utc_ns(text)) == text
+    except (ValueError, TypeError, OverflowError):
+        return False
 
 
 def fault_of_path(path: str) -> str | None:
@@ -196,16 +216,10 @@ class Signature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def check(self, manifest: bytes) -> None:
         """Raises BadPackage when this key did not sign these bytes."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-        try:
-            key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.signer))
-            key.verify(bytes.fromhex(self.signature), manifest)
-        except (InvalidSignature, ValueError) as error:
+        if signature_fault(manifest, self.signer, self.signature):
             raise BadPackage(
                 "the package's signature is wrong", cause=f"key {self.signer} did not sign this manifest"
-            ) from error
+            )
 
 
 def signature_of(data: bytes) -> Signature:
@@ -222,12 +236,29 @@ def signature_of(data: bytes) -> Signature:
 
 def signed(manifest: bytes, secret: str) -> bytes:
     """The signature of these bytes by a secret key, as it stands in the archive."""
+    return msgspec.json.encode(Signature(*signature_by(manifest, secret)))
+
+
+def signature_by(data: bytes, secret: str) -> tuple[str, str]:
+    """(public key, signature) in hexadecimal digits."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret))
     public: bytes = key.public_key().public_bytes_raw()
-    made: bytes = key.sign(manifest)
-    return msgspec.json.encode(Signature(public.hex(), made.hex()))
+    made: bytes = key.sign(data)
+    return public.hex(), made.hex()
+
+
+def signature_fault(data: bytes, signer: str, signature: str) -> str:
+    """Why this is no signature of these bytes by this key; "" when it is one."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(signer)).verify(bytes.fromhex(signature), data)
+    except (InvalidSignature, ValueError):
+        return f"key {signer} did not sign it"
+    return ""
 
 
 def public_of(secret: str) -> str:
@@ -237,6 +268,43 @@ def public_of(secret: str) -> str:
         Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret)).public_key().public_bytes_raw()
     )
     return public.hex()
+
+
+# ── Packages that are not to be run any more, each said so by a signer ──────────────────────────────────
+
+REVOCATION_SCHEMA = "headgate/revocation/v1"
+TIME_MOST = 40  # characters
+
+
+class Revocation(msgspec.Struct, frozen=True):
+    """time: when it was said (UTC). signer, signature: hexadecimal digits."""
+
+    package: str
+    time: str
+    signer: str
+    signature: str
+
+    def check(self) -> None:
+        """Raises BadPackage when nobody has signed this."""
+        sound = (
+            DIGEST.fullmatch(self.package) and KEY.fullmatch(self.signer) and SIGNED.fullmatch(self.signature)
+        )
+        fault = "it is not written as headgate's" if not sound or len(self.time) > TIME_MOST else ""
+        if fault := fault or signature_fault(_said(self.package, self.time), self.signer, self.signature):
+            raise BadPackage("the revocation is not signed by who it names", cause=fault)
+
+    @property
+    def words(self) -> str:
+        return f"package {self.package[:SHORT]} was revoked on {self.time[:16]} by key {self.signer[:SHORT]}"
+
+
+def revocation_of(package: str, time: str, secret: str) -> Revocation:
+    """Signed by a secret key."""
+    return Revocation(package, time, *signature_by(_said(package, time), secret))
+
+
+def _said(package: str, time: str) -> bytes:
+    return f"{REVOCATION_SCHEMA}\n{package}\n{time}\n".encode()
 
 
 # ── Files that a topology's params name: `package:PATH` is a file of the package, wherever that is

@@ -18,6 +18,7 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.latency.latency_messages import LatencyReport, Paces, PathNow
+from headgate.topology_runtime.packages.package_manifest import Revocation
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire.dead_letter_messages import DeadLetter as DeadLetter
 from headgate.topology_runtime.wire.dead_letter_messages import DeadLetters as DeadLetters
@@ -133,9 +134,11 @@ BROUGHT_BYTES = 128 * 1024  # from a client: a command's bytes are counted as if
 
 
 class PackageOffer(msgspec.Struct, frozen=True, tag="package_offer"):
-    """Somebody wants it to be there: have it. Said again until the agent says how it stands."""
+    """Somebody wants it to be there: have it; or, with `revoked`, never run it. Said again until the agent says how it
+    stands."""
 
     digest: str
+    revoked: Revocation | None = None
 
 
 class PackagePart(msgspec.Struct, frozen=True, tag="package_part"):
