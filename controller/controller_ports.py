@@ -14,6 +14,7 @@ from headgate.controller.knowledge.run_view import RunView
 from headgate.controller.monitor.admission import (
     ASKED_A_SECOND,
     ASKED_AT_ONCE,
+    ASKING_COSTS,
     CLIENTS,
     AdmissionGate,
     Conduct,
@@ -65,7 +66,7 @@ class ControllerPorts:
     ) -> None:
         self._trust, self._do, own = Trust(ring), do, ring.controller()
         self._conduct, self._gate = Conduct(), AdmissionGate()
-        self._asking = Conduct(ASKED_A_SECOND, ASKED_AT_ONCE, alone=False)
+        self._asking = Conduct(ASKED_A_SECOND, ASKED_AT_ONCE, False, ASKING_COSTS)
         agents = KeyGuard(own, self._trust.admits("agent"))
         self.clients = KeyGuard(own, self._trust.admits(*CLIENTS))
         self._control: channels.ServerChannel[FromController, FromAgent] = channels.ServerChannel(

@@ -12,7 +12,7 @@ OF_PEERS: tuple[Plant, ...] = (
     one(
         "a ban ends with the link", ADMISSION, "or now_ns < of.banned_until:", "or False:", test=CONDUCT_TEST
     ),
-    one("a small message costs nothing", ADMISSION, "size + MESSAGE_COSTS", "size", test=CONDUCT_TEST),
+    one("a small message costs nothing", ADMISSION, "size + self.message_costs", "size", test=CONDUCT_TEST),
     one(
         "what was on its way over an old link is another process",
         ADMISSION,
