@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from headgate.topology_runtime.keys.key_pairs import KeyGuard
 
 LOOK_S, LOOK_SOON_S, SILENT_LOOK_S = 0.05, 0.01, 1.0
-UNREAD_MOST = 16 << 20  # bytes of one key, in memory
+UNREAD_MOST = 8 << 20  # bytes of one key, in memory
 WIRE_BYTES, MEMORY_BYTES = 43, 192  # of each message besides its own: as it comes, as it waits
 LINKS_MOST = 64  # of one key
 SILENT_MOST, SILENT_S = (
@@ -67,6 +67,8 @@ class Links:
     _empty: bool = False
     _silent: dict[int, tuple[int, float]] = field(default_factory=dict)
     _looked_s: float = 0.0
+    _came: dict[str, int] = field(default_factory=dict)  # handshakes, since
+    _came_s: float = 0.0
 
     def saw(self, fd: int, key: str, size: int) -> None:
         """A message of so many bytes was read that came over this file descriptor."""
@@ -86,8 +88,14 @@ class Links:
 
     def may_come(self, key: str) -> bool:
         """False: not now; it may try again."""
-        of = self.barred.get(key)
-        return of is None or (of.settled and time.monotonic() >= of.until_s)
+        now_s, of = time.monotonic(), self.barred.get(key)
+        if of is not None and (not of.settled or now_s < of.until_s):
+            return False
+        if now_s - self._came_s > SILENT_S:
+            self._came_s = now_s
+            self._came.clear()
+        self._came[key] = self._came.get(key, 0) + 1
+        return self._came[key] <= self.links_most
 
     def look(self) -> bool:
         """Cut off who has too much on its way. True: look again soon."""
