@@ -174,7 +174,7 @@ class Failure:
 def failure(place: int, error: BaseException) -> Failure:
     try:
         line = f"{type(error).__name__}: {error}"
-    except Exception:  # an exception of the user's that cannot even say what it is
+    except BaseException:  # an exception of the user's that cannot even say what it is
         line = f"{type(error).__name__}, whose text cannot be had"
     text = "".join(traceback.format_exception(type(error), error, _theirs(error)))
     if isinstance(error, HeadgateError):
@@ -201,7 +201,7 @@ def shown(value: Any, most: int) -> str:
     """At most so many characters of a value's repr, whatever the value is."""
     try:
         text = repr(value)
-    except Exception as error:  # the user's class cannot even say what it is
+    except BaseException as error:  # the user's class cannot even say what it is
         text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
     return visible(text)[:most]
 

@@ -335,8 +335,8 @@ class SourceWork(ThreadWork):
                 spool.accept()  # a run that ends: what was read is to last
         try:
             self._tell_durable(spool)
-        except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(explained(error))
+        except BaseException as error:  # user code: said in the worker's log, tried again
+            self._say(explained(error) + users_line(error))
 
     def _count(self) -> None:
         """What came first, then what was read of it, each at one stroke: whoever reads the meter meanwhile sees
