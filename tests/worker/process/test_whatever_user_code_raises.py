@@ -20,7 +20,7 @@ from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
 from headgate.topology_runtime.worker.orders.thread_orders import orders_of
-from headgate.topology_runtime.worker.process import source_thread
+from headgate.topology_runtime.worker.process import async_work, source_thread
 from headgate.topology_runtime.worker.process.source_thread import SourceWork
 from headgate.topology_runtime.worker.process.task_thread import FrameWork, TaskThread
 
@@ -38,8 +38,8 @@ class Own(BaseException):
 
 
 KINDS: list[type[BaseException]] = [
-    KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, StopIteration, StopAsyncIteration, MemoryError,
-    RecursionError, BaseException, Own,
+    KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, StopIteration, StopAsyncIteration,
+    MemoryError, RecursionError, BaseException, Own,
 ]  # fmt: skip
 
 
@@ -95,6 +95,10 @@ class DurableFails(Polled):
         now()
 
 
+def plain(row: int) -> int:
+    return row
+
+
 def mapped(row: int) -> int:
     return of_row(row)
 
@@ -109,7 +113,7 @@ def kept(row: int) -> bool:
     return of_row(row) >= 0
 
 
-@batched(4)
+@batched
 def many(rows: list[int]) -> list[int]:
     return [of_row(row) for row in rows]
 
@@ -197,10 +201,10 @@ HOOKS_OF_ROWS: dict[str, tuple[Any, dict[str, Any]]] = {
     "snapshot": (SnapshotFails, {"state": "keyed"}),
 }
 HOOKS_ONCE: dict[str, tuple[Any, Any]] = {
-    "read": (ReadFails, mapped),
-    "poll": (PollFails, mapped),
-    "came": (CameFails, mapped),
-    "durable": (DurableFails, mapped),
+    "read": (ReadFails, plain),
+    "poll": (PollFails, plain),
+    "came": (CameFails, plain),
+    "durable": (DurableFails, plain),
     "open": (Numbers, OpenFails),
     "close": (Numbers, CloseFails),
     "what a task started": (Numbers, starts),
@@ -256,20 +260,22 @@ class Line:
                     self.said = attempts.failure(0, error).error
             thread.orders = self.orders
 
-    def turns(self, count: int = 12) -> None:
-        for _ in range(count):
+    def turns(self) -> None:
+        """Until every row is somewhere, and a little longer."""
+        after = 6
+        for _ in range(200):
             for thread in self.threads:
                 thread.inbox.put(None)
                 thread.work.turn()
-
-
-def plain(row: int) -> int:
-    return row
+            after -= len({*got, *(letter.position for letter in self.letters)}) >= ROWS
+            if not after:
+                return
 
 
 @pytest.fixture(autouse=True)
 def disarmed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(source_thread, "RETRY_NS", 0)
+    monkeypatch.setattr(async_work, "IDLE_S", 0.01)
     monkeypatch.setattr(attempts, "PAUSES_S", (0.0, 0.0))
     got.clear()
     started.clear()
@@ -294,7 +300,7 @@ def test_what_a_call_about_a_row_raises_costs_that_row(
     line = Line(tmp_path, Numbers, work, **options)
     line.begin()
     armed.append(kind)
-    without_escape(lambda: line.turns(40))
+    without_escape(line.turns)
     told = {letter.position for letter in line.letters}
     if hook == "snapshot":  # found row by row once the thread has started again, by what is sent again
         assert told <= {BAD}
@@ -314,7 +320,7 @@ def test_what_a_call_about_no_row_raises_costs_no_row(
     armed.append(kind)
     left[0] = 1
     without_escape(line.begin)
-    without_escape(lambda: line.turns(12))
+    without_escape(line.turns)
     assert sorted(got) == list(range(ROWS)) and not line.letters
     closing = line.threads[1]
     without_escape(closing.shutdown)

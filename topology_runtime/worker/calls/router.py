@@ -268,7 +268,8 @@ class Router:
         ranges: list[int] | None = None
         try:
             keys = list(map(key, rows))
-            ranges = self._ranges.of(keys)
+            if len(keys) == len(rows):  # else it raised StopIteration
+                ranges = self._ranges.of(keys)
         except self._ends:
             raise
         except BaseException:  # the user's key function or a row: that row is a dead letter
