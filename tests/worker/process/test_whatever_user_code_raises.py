@@ -260,6 +260,11 @@ class Line:
                     self.said = attempts.failure(0, error).error
             thread.orders = self.orders
 
+    def close(self) -> None:
+        armed.clear()
+        for thread in self.threads:
+            thread.shutdown()
+
     def turns(self) -> None:
         """Until every row is somewhere, and a little longer."""
         after = 6
@@ -301,6 +306,7 @@ def test_what_a_call_about_a_row_raises_costs_that_row(
     line.begin()
     armed.append(kind)
     without_escape(line.turns)
+    line.close()
     told = {letter.position for letter in line.letters}
     if hook == "snapshot":  # found row by row once the thread has started again, by what is sent again
         assert told <= {BAD}
@@ -322,8 +328,9 @@ def test_what_a_call_about_no_row_raises_costs_no_row(
     without_escape(line.begin)
     without_escape(line.turns)
     assert sorted(got) == list(range(ROWS)) and not line.letters
-    closing = line.threads[1]
-    without_escape(closing.shutdown)
+    line.threads[2].shutdown()
+    without_escape(line.threads[1].shutdown)
+    line.threads[0].shutdown()
     assert left[0] == 0, "it was called"
     if hook == "close":
-        assert closing.failed.startswith("close: ")
+        assert line.threads[1].failed.startswith("close: ")
