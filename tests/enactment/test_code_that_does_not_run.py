@@ -4,7 +4,8 @@ that has proved itself."""
 
 from __future__ import annotations
 
-from enactment_world import World, vm
+import pytest
+from enactment_world import TOPOLOGY, World, vm
 from msgspec.structs import replace
 
 from headgate.controller.analyze.slot_troubles import LEFT_OUT_S, UNBUILT_S, roomier
@@ -131,3 +132,25 @@ def test_memory_beyond_a_model_counts_for_each_thread() -> None:
     more = roomier(model, 0.3)
     assert [round(memory(more, n) - memory(model, n), 9) for n in (1, 2)] == [0.3, 0.6]
     assert roomier(model, 0.0) == replace(model)
+
+
+def test_a_plan_that_was_gone_back_to_and_is_not_built_either_is_not_left_again() -> None:
+    world = running(rate_tps=40.0)
+    for one in world.vms.values():
+        one.failing.add("work")
+    epoch = world.durable.next_epoch
+    world.ask("rate_set", rate_tps=900.0)
+    world.run(120)
+    assert world.durable.next_epoch - epoch <= 4, "a plan, the way back, and a minute later the same"
+    assert any("does not run" in text for text in world.loop.knowledge.alarms.values())
+
+
+def test_of_a_task_that_may_not_be_moved_the_alarm_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = tuple(replace(task, arriving=True if task.name == "source" else None) for task in TOPOLOGY.tasks)
+    monkeypatch.setattr("enactment_world.TOPOLOGY", replace(TOPOLOGY, tasks=tasks))
+    world = running()
+    (bad,) = where(world, "source")
+    world.vms[bad].failing.add("source")
+    world.run(3 * UNBUILT_S)
+    assert where(world, "source") == {bad}
+    assert "no other VM is tried: events that it accepted" in world.loop.knowledge.alarms[f"code {bad}"]
