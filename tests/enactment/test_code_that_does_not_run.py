@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from headgate.controller.analyze.slot_troubles import LEFT_OUT_S, UNBUILT_S, roomier
 from headgate.controller.models.task_models import memory
 from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.wire import messages as m
 
 HOW = "out of memory, its slot has 512 MiB: signal 9 (SIGKILL)"
 
@@ -143,6 +144,26 @@ def test_a_plan_that_was_gone_back_to_and_is_not_built_either_is_not_left_again(
     world.run(120)
     assert world.durable.next_epoch - epoch <= 4, "a plan, the way back, and a minute later the same"
     assert any("does not run" in text for text in world.loop.knowledge.alarms.values())
+
+
+def test_a_keyed_task_is_moved_too_and_its_state_is_asked_for_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = tuple(
+        replace(task, kind="keyed", state="keyed") if task.name == "work" else task for task in TOPOLOGY.tasks
+    )
+    edges = tuple(replace(e, grouping="fields", key=0) if e.target == "work" else e for e in TOPOLOGY.edges)
+    monkeypatch.setattr("enactment_world.TOPOLOGY", replace(TOPOLOGY, tasks=tasks, edges=edges))
+    world = running()
+    (bad,) = where(world, "work")
+    had = {t.thread for t in world.rollout.threads if t.task == "work"}
+    world.vms[bad].failing.add("work")
+    world.run(2 * UNBUILT_S)
+    assert where(world, "work").isdisjoint({bad})
+    assert world.rollout.reason == "thread_failed"
+    told = [message for name, message in world.sent if name != bad and isinstance(message, m.DesiredState)]
+    homes = {home for one in told for keepers in one.keepers for home in keepers.homes}
+    assert {(thread, bad) for thread in had} <= homes, "its snapshots are asked for there"
 
 
 def test_of_a_task_that_may_not_be_moved_the_alarm_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
