@@ -22,6 +22,7 @@ LOOK_S, LOOK_SOON_S, SILENT_LOOK_S = 0.05, 0.01, 1.0
 UNREAD_MOST = 8 << 20  # bytes of one key, in memory
 WIRE_BYTES, MEMORY_BYTES = 43, 192  # of each message besides its own: as it comes, as it waits
 LINKS_MOST = 64  # of one key
+ANEW_AT_ONCE = 8  # links
 SILENT_MOST, SILENT_S = (
     64,
     5.0,
@@ -34,11 +35,11 @@ TCP_INFO_BYTES, RECEIVED_AT = 136, 128  # tcpi_bytes_received of linux/tcp.h
 
 @dataclass(slots=True)
 class Link:
-    """base: bytes received when the count of what was read began; None: nothing waited a moment ago."""
+    """base: bytes received when the count of what was read began; then nothing waited."""
 
     key: str
     inode: int
-    base: int | None = None
+    base: int = 0
     read: int = 0
     messages: int = 0
 
@@ -69,6 +70,7 @@ class Links:
     _looked_s: float = 0.0
     _came: dict[str, int] = field(default_factory=dict)  # handshakes, since
     _came_s: float = 0.0
+    _next: int = 0
 
     def saw(self, fd: int, key: str, size: int) -> None:
         """A message of so many bytes was read that came over this file descriptor."""
@@ -103,10 +105,9 @@ class Links:
         now_s = time.monotonic()
         if self.port and now_s - self._looked_s >= SILENT_LOOK_S:
             self._looked_s = now_s
-            self._look_at_silent(now_s)
+            self.look_at_silent(now_s)
         if empty:
-            for link in list(self.links.values()):
-                link.base, link.read, link.messages = None, 0, 0
+            self._begin_anew()
             for of in list(self.barred.values()):
                 of.settled = True
             return False
@@ -115,6 +116,17 @@ class Links:
                 self.bar(key, "sends faster than it is read")
         return any(link.messages for link in list(self.links.values()))
 
+    def _begin_anew(self) -> None:
+        """Nothing waited a moment ago: of links that spoke since, and of some others (heartbeats are never read)."""
+        links = list(self.links.items())
+        self._next = (self._next + ANEW_AT_ONCE) % max(1, len(links))
+        some = links[self._next : self._next + ANEW_AT_ONCE]
+        for fd, link in (*some, *(one for one in links if one[1].messages)):
+            if (received := _received(fd, link.inode)) is None:
+                self.links.pop(fd, None)
+            else:
+                link.base, link.read, link.messages = received, 0, 0
+
     def unread(self) -> dict[str, int]:
         """Bytes that what waits of each key takes in memory, about."""
         found: dict[str, int] = {}
@@ -122,8 +134,6 @@ class Links:
             received = _received(fd, link.inode)
             if received is None:
                 self.links.pop(fd, None)
-            elif link.base is None:
-                link.base, link.read, link.messages = received, 0, 0
             elif waits := max(0, received - link.base - link.read):
                 each = link.read / link.messages if link.messages else WIRE_BYTES
                 found[link.key] = found.get(link.key, 0) + int(waits * (1 + MEMORY_BYTES / each))
@@ -150,7 +160,7 @@ class Links:
         ]
         return tuple(f"{self.guard.admits(key) or 'a key'} {why}: its links were cut" for key, why in lately)
 
-    def _look_at_silent(self, now_s: float) -> None:
+    def look_at_silent(self, now_s: float) -> None:
         """Links over which nothing was ever said, when they are many."""
         for fd, link in list(self.links.items()):
             if _inode(fd) != link.inode:
