@@ -181,8 +181,13 @@ def test_who_has_too_many_links_or_too_much_unread_is_cut_off_and_may_come_again
     links = Links(KeyGuard(None, {"eve": Who("viewer", "eve")}.get))  # type: ignore[arg-type]
     assert links.may_come("eve") and links.troubles() == ()
     for again in range(4):
-        links.bar("eve", "sends faster than it is read")
-        now_s[0] += 2**again + 0.01
+        for settled in (True, False):
+            links.bar("eve", "sends faster than it is read")
+            if settled:
+                links.emptied()
+                links.look()
+                assert not links.may_come("eve"), "it is too early"
+        now_s[0] += min(4 ** (again + 1), 60) + 0.01
         assert not links.may_come("eve"), "what it sent is not read yet"
         links.emptied()
         links.look()

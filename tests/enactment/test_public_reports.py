@@ -53,6 +53,20 @@ def test_statefun_273_no_backlog_is_below_zero_after_restarts() -> None:
             assert all(number is None or number >= 0 for number in found), found
 
 
+def test_nats_6093_nothing_is_in_flight_once_a_worker_that_died_is_replaced() -> None:
+    world = World(rate_tps=100.0).start().until("committed")
+    world.hold_acks = True
+    world.run(2)
+    assert world.ask("status").data["tuples"]["in_flight"] > 0
+    slot = next(iter(world.slots_of("work")))
+    world.vms[slot.vm].kill_worker(slot.number)
+    world.hold_acks = False
+    world.run(10)
+    world.ask("rate_set", rate_tps=0.0)
+    world.run(5)
+    assert world.ask("status").data["tuples"]["in_flight"] == 0
+
+
 def test_faust_134_more_vms_than_there_is_work_for_hold_up_nothing() -> None:
     world = World(vms=[vm(f"vm{n}") for n in range(1, 9)], rate_tps=10.0).start().until("committed")
     assert len({t.slot.vm for t in world.rollout.threads}) < 8
