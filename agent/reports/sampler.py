@@ -26,7 +26,7 @@ from msgspec import structs
 
 from headgate.agent.reports.meter_reader import Counts, MeterReader, ThreadDelta
 from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.api.user_metrics import BUCKETS
+from headgate.topology_runtime.api.user_metrics import BUCKETS as USER_BUCKETS
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS, LATENCY_COLUMNS, percentiles_ns
 from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.disk import open_plain, text_of, write_note
@@ -240,7 +240,9 @@ class UserPart:
 
     def add(self, metrics: Iterable[UserMetric]) -> None:
         for one in metrics:
-            if len(one.name) > USER_NAME_MOST or not all(0 <= bucket < BUCKETS for bucket, _ in one.buckets):
+            if len(one.name) > USER_NAME_MOST or not all(
+                0 <= bucket < USER_BUCKETS for bucket, _ in one.buckets
+            ):
                 continue  # no worker of ours says that
             key = one.slot, one.thread, one.name
             before = self._new.get(key)

@@ -163,7 +163,8 @@ def hear_user_code(turn: Turn, vm: str, workers: Iterable[m.WorkerStatus]) -> No
     rollout = k.durable.rollout
     tasks = {t.thread: t.task for t in rollout.threads} if rollout is not None else {}
     said = [
-        f"thread {now.thread} of {tasks[now.thread]} on {worker.slot} {trouble}{_why_it_stays(k, tasks[now.thread], now)}"
+        f"thread {now.thread} of {tasks[now.thread]} on {worker.slot} {trouble}"
+        + _why_it_stays(k, tasks[now.thread], now)
         for worker in workers
         for now in worker.threads
         if now.thread in tasks and (trouble := _trouble_of(now))

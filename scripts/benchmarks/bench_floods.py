@@ -1,4 +1,4 @@
-"""A run on four VMs while whoever has a good key sends as much as he can: rows done a second, and the controller's memory.
+"""A run on four VMs while whoever has a good key sends as much as he can: rows done, and the controller's memory.
 
 Per role rounds without and with a flood take turns. The flood is a process of its own, in plain ZeroMQ, over eight
 links: messages that can be meant, of the size that hurts most, and nothing that is answered is read.
