@@ -459,7 +459,7 @@ class _Listener(KeptThread):
             self._said_s = now_s
             with contextlib.suppress(zmq.Again):
                 self._socket.send(b"", zmq.DONTWAIT)
-        if self.stop.fd in dict(self._poller.poll(LISTENS_AGAIN_S * 1000)):
+        if self.stop.fd in dict(self._poller.poll(int(LISTENS_AGAIN_S * 1000))):
             return False
         with contextlib.suppress(zmq.Again):
             while True:
