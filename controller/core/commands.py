@@ -364,9 +364,7 @@ def answer(turn: Turn, command: Command) -> None:
     except HeadgateError as error:
         turn.do(Answer(command.number, refusal(error)))
         return
-    except (
-        Exception
-    ) as error:  # of arguments that nobody meant: whoever sent them is told, and nobody else suffers
+    except Exception as error:  # of arguments that nobody meant: who sent them is told
         failed = InvalidInput(
             f"{request.command} cannot be done with these arguments", cause=error_text(error)
         )

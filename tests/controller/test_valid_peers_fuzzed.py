@@ -19,7 +19,7 @@ from headgate.controller.monitor.admission import BYTES_AT_ONCE, LOOKING
 from headgate.topology_runtime.keys import link_limits
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Role, Who
 from headgate.topology_runtime.keys.keyring import Keyring
-from headgate.topology_runtime.keys.link_limits import LINKS_MOST, Links
+from headgate.topology_runtime.keys.link_limits import LINKS_MOST, KeyLinks
 from headgate.topology_runtime.wire import channels as c
 from headgate.topology_runtime.wire import messages as m
 
@@ -178,7 +178,7 @@ def test_who_has_too_many_links_or_too_much_unread_is_cut_off_and_may_come_again
 ) -> None:
     now_s = [100.0]
     monkeypatch.setattr(link_limits.time, "monotonic", lambda: now_s[0])
-    links = Links(KeyGuard(None, {"eve": Who("viewer", "eve")}.get))  # type: ignore[arg-type]
+    links = KeyLinks(KeyGuard(None, {"eve": Who("viewer", "eve")}.get))  # type: ignore[arg-type]
     assert links.may_come("eve") and links.troubles() == ()
     for again in range(4):
         for settled in (True, False):

@@ -16,7 +16,7 @@ import zmq
 from zmq.utils import z85
 
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyPair
-from headgate.topology_runtime.keys.link_limits import LOOK_S, LOOK_SOON_S, Links
+from headgate.topology_runtime.keys.link_limits import LOOK_S, LOOK_SOON_S, KeyLinks
 from headgate.topology_runtime.platform.kept_threads import KeptThread
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
@@ -38,7 +38,7 @@ class _Question(NamedTuple):
     """May the owner of this key come in? envelope: where the answer goes, version and number of the question."""
 
     envelope: list[bytes]
-    links: Links | None
+    links: KeyLinks | None
     key: str
     until_s: float
 
@@ -49,7 +49,7 @@ class _Gatekeeper(KeptThread):
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         super().__init__("gatekeeper")
         self.context = context
-        self.served: dict[bytes, Links] = {}
+        self.served: dict[bytes, KeyLinks] = {}
         self._look_s = 0.0
         self._waiting: list[_Question] = []
         self._socket = context.socket(zmq.ROUTER)
@@ -119,7 +119,7 @@ def _keeper(context: zmq.Context[zmq.Socket[bytes]]) -> _Gatekeeper:
         return _gatekeeper
 
 
-def guard_server(socket: zmq.Socket[bytes], links: Links) -> bytes:
+def guard_server(socket: zmq.Socket[bytes], links: KeyLinks) -> bytes:
     """Before it binds: nobody comes in whom the guard does not admit. The name of it, for `unguard`."""
     keeper, domain, guard = _keeper(socket.context), b"%d" % next(_numbers), links.guard
     keeper.served[domain] = links

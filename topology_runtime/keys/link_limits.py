@@ -55,7 +55,7 @@ class Barred:
 
 
 @dataclass(slots=True)
-class Links:
+class KeyLinks:
     """Of one server socket. Its thread calls `saw` and `emptied`, the gatekeeper the rest."""
 
     guard: KeyGuard
@@ -161,7 +161,7 @@ class Links:
         return tuple(f"{self.guard.admits(key) or 'a key'} {why}: its links were cut" for key, why in lately)
 
     def look_at_silent(self, now_s: float) -> None:
-        """Links over which nothing was ever said, when they are many."""
+        """KeyLinks over which nothing was ever said, when they are many."""
         for fd, link in list(self.links.items()):
             if _inode(fd) != link.inode:
                 self.links.pop(fd, None)

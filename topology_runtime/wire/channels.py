@@ -30,7 +30,7 @@ import zmq
 from headgate.topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
 from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Who, keyed
-from headgate.topology_runtime.keys.link_limits import UNREAD_MOST, Links
+from headgate.topology_runtime.keys.link_limits import UNREAD_MOST, KeyLinks
 from headgate.topology_runtime.platform.addresses import Listening, endpoint_fault, parted, tcp
 from headgate.topology_runtime.platform.kept_threads import KeptThread
 from headgate.topology_runtime.wire import messages as m
@@ -187,7 +187,7 @@ class _Served(_Channel):
         port: int = 0,
         unread: int = UNREAD_MOST,
     ) -> None:
-        self._socket, self.links = _socket(kind, max_bytes), Links(guard, unread)
+        self._socket, self.links = _socket(kind, max_bytes), KeyLinks(guard, unread)
         self._domain = curve.guard_server(self._socket, self.links)
         if kind == zmq.ROUTER:
             self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
