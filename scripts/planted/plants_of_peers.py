@@ -52,6 +52,7 @@ OF_PEERS: tuple[Plant, ...] = (
         "if False:",
         test=FLOOD_TEST,
     ),
+    one("a small frame takes no room", BOARD, "        size += FRAME_BYTES\n", "", test=FLOOD_TEST),
     one("what is taken makes no room", BOARD, "self.back.append(int(self))", "pass", test=FLOOD_TEST),
     one(
         "a worker may speak for another",
@@ -119,7 +120,7 @@ OF_PEERS: tuple[Plant, ...] = (
     one(
         "what waits unread is not cut off",
         LIMITS,
-        "            if waits > self.unread_most:\n",
+        "            if waits > max(min(UNREAD_MOST, self.unread_most), self.unread_most - self.held.get(key, 0)):\n",
         "            if waits < 0:\n",
         test=LINKS_TEST,
     ),

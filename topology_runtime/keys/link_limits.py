@@ -65,6 +65,7 @@ class KeyLinks:
     links: dict[int, Link] = field(default_factory=dict)
     barred: dict[str, Barred] = field(default_factory=dict)
     cut: int = 0
+    held: dict[str, int] = field(default_factory=dict)  # bytes of a key that were read and nobody has taken
     _empty: bool = False
     _silent: dict[int, tuple[int, float]] = field(default_factory=dict)
     _looked_s: float = 0.0
@@ -112,7 +113,7 @@ class KeyLinks:
                 of.settled = True
             return False
         for key, waits in self.unread().items():
-            if waits > self.unread_most:
+            if waits > max(min(UNREAD_MOST, self.unread_most), self.unread_most - self.held.get(key, 0)):
                 self.bar(key, "sends faster than it is read")
         return any(link.messages for link in list(self.links.values()))
 

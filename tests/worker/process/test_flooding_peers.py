@@ -20,6 +20,7 @@ from headgate.topology_runtime.wire.messages import Acks, Frame, Ping, WireFrame
 from headgate.topology_runtime.worker.links.switchboard import (
     EARLY_MOST,
     WAITING_BYTES,
+    PeerBytes,
     Receiver,
     Switchboard,
 )
@@ -88,6 +89,14 @@ def test_what_a_peer_sends_and_nobody_takes_is_bounded_in_bytes_and_others_are_h
     worker.pushes[YOU].send_bytes(frame(2, YOU))
     worker.got(1)
     assert inbox.qsize() == 1, "what is taken makes room"
+
+
+def test_small_frames_take_room_too(worker: Worker) -> None:
+    peer = PeerBytes()
+    held = [one for _ in range(100_000) if (one := peer.holds(100, WAITING_BYTES)) is not None]
+    assert len(held) < WAITING_BYTES // 1000 and peer.dropped == 100_000 - len(held)
+    held.clear()
+    assert peer.holds(100, WAITING_BYTES) is not None
 
 
 def test_nobody_speaks_for_another(worker: Worker) -> None:
