@@ -338,10 +338,13 @@ class PullChannel(_Served):
             self._socket.setsockopt(zmq.RCVTIMEO, timeout_ms)
             self._timeout_ms = timeout_ms
         try:
-            part = self._socket.recv(copy=False)
+            part = self._socket.recv(zmq.DONTWAIT, copy=False)
         except zmq.Again:
             self.links.emptied()
-            return None
+            try:
+                part = self._socket.recv(copy=False)
+            except zmq.Again:
+                return None
         self.whose = self._saw(part, len(part))
         return part.bytes
 
