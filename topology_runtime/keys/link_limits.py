@@ -205,7 +205,7 @@ def _received(fd: int, inode: int) -> int | None:
         return None
     with contextlib.suppress(OSError), _socket(fd) as link:
         info = link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
-        return int(struct.unpack_from("=Q", info, RECEIVED_AT)[0])
+        return int(struct.unpack_from("=Q", info.ljust(TCP_INFO_BYTES, b"\0"), RECEIVED_AT)[0])
     return None
 
 
