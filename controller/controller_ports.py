@@ -15,6 +15,7 @@ from headgate.controller.knowledge.run_view import RunView
 from headgate.controller.monitor.admission import (
     ASKED_A_SECOND,
     ASKED_AT_ONCE,
+    ASKING_COSTS,
     CLIENTS,
     LOOKING,
     AdmissionGate,
@@ -69,7 +70,7 @@ class ControllerPorts:
     ) -> None:
         self._trust, self._do, own = Trust(ring), do, ring.controller()
         self._conduct, self._gate = Conduct(), AdmissionGate()
-        self._asking = Conduct(ASKED_A_SECOND, ASKED_AT_ONCE, alone=False)
+        self._asking = Conduct(ASKED_A_SECOND, ASKED_AT_ONCE, False, ASKING_COSTS)
         self._audit, self._turned_away = audit, TurnedAway()
         agents = KeyGuard(own, self._trust.admits("agent"))
         self.clients = KeyGuard(own, self._trust.admits(*CLIENTS, others=self._turned_away.again))

@@ -33,6 +33,14 @@ def visible(text: str) -> str:
     return UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def error_text(error: BaseException) -> str:
+    """Its kind and what it says; one of the user's may not even be able to say that."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:
+        return f"{type(error).__name__}, whose text cannot be had"
+
+
 def one_line(text: str) -> str:
     """The same, in a line of its own."""
     return visible(text).replace("\n", "\\n").replace("\t", " ")

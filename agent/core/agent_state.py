@@ -5,7 +5,8 @@ the simulator too. Rules:
  1. Only the highest token counts (boot, epoch, counter). An equal one is forwarded again: barriers are states.
  2. A slot with desired threads has a worker. One that dies is replaced at once under a higher incarnation; after the
     fourth crash within 60 s the slot is quarantined until a later epoch puts threads into it, or for a minute while its
-    own are still desired there. A loss that is some row's doing is counted for the row, not for the slot.
+    own are still desired there; without threads, for two minutes, twice as long each time. A loss that is some
+    row's doing is counted for the row, not for the slot.
  3. A worker leaves by itself when none of its threads is desired; that is no crash.
  4. A report goes out on every change, and every 0.5 s; HELLO until welcomed, when the controller's boot
     changes, and while the controller is not heard.
@@ -684,8 +685,8 @@ class AgentState:
             return []
         out: list[e.Instruction] = []
         for state in self.slots.values():
-            if state.try_again(now_ns):
-                out.append(e.Note(f"slot {state.slot} is tried again: nothing took its threads"))
+            if why := state.try_again(now_ns):
+                out.append(e.Note(f"slot {state.slot} is tried again: {why}"))
             if state.lacks_worker(now_ns):
                 state.spawned(self._incarnation(state, now_ns), now_ns)
                 out.append(e.SpawnWorker(state.slot, state.incarnation))

@@ -21,7 +21,8 @@ from headgate.topology_runtime.wire.report_messages import KeysSeen
 
 NS, MS = 1_000_000_000, 1_000_000
 CRASHES_MOST, CRASHES_WITHIN_NS = 3, 60 * NS  # one more in this time: the slot is quarantined
-TRIED_AGAIN_NS = 60 * NS  # after its last crash, a slot that was given up and round which nobody planned
+TRIED_AGAIN_NS = 60 * NS  # after its last crash, a slot that was given up and round which nobody planned …
+FREE_AGAIN_DOUBLED = 5  # … and twice as long each time, up to half an hour, one that has no thread
 START_LIMIT_NS = 60 * NS  # user code may import much in a slow slot; a hanging import ends here
 
 Status = Literal["empty", "starting", "running", "exited", "quarantined"]
@@ -59,6 +60,7 @@ class SlotState:
     last_exit: str = ""
     quarantined_epoch: int = -1
     given_up: bool = False
+    times_given_up: int = 0
     code: int = 0
     code_desired: int = 0
     troubles: tuple[str, ...] = ()
@@ -91,14 +93,20 @@ class SlotState:
         late = not self.crashed_ns or now_ns - self.crashed_ns[-1] >= NS
         return late and bool(self.desired) and all(t.answers for t in self.desired)
 
-    def try_again(self, now_ns: int) -> bool:
-        """Has nothing else taken its threads for a minute? Then it is given up no more; its crashes count again."""
-        if self.status != "quarantined" or all(t.leaving or t.answers for t in self.desired):
-            return False
-        if self.crashed_ns and now_ns - self.crashed_ns[-1] < TRIED_AGAIN_NS:
-            return False
-        self._take_up()
-        return True
+    def try_again(self, now_ns: int) -> str:
+        """Has nothing else taken its threads for a minute, or has it been without any for a while? Then it is given up
+        no more, and its crashes count again. Why it is tried again; empty: it is not."""
+        if self.status != "quarantined":
+            return ""
+        rested_ns = now_ns - self.crashed_ns[-1] if self.crashed_ns else now_ns
+        if any(not (t.leaving or t.answers) for t in self.desired):
+            why = "nothing took its threads" if rested_ns >= TRIED_AGAIN_NS else ""
+        else:
+            free_ns = TRIED_AGAIN_NS << min(self.times_given_up, FREE_AGAIN_DOUBLED)
+            why = "it has rested, plans may use it" if not self.desired and rested_ns >= free_ns else ""
+        if why:
+            self._take_up()
+        return why
 
     def now(self) -> WorkerStatus | None:
         """What a report says of this slot; None when there never was a worker."""
@@ -186,6 +194,7 @@ class SlotState:
         while now_ns - self.crashed_ns[0] > CRASHES_WITHIN_NS:
             self.crashed_ns.popleft()
         if len(self.crashed_ns) > CRASHES_MOST:
+            self.times_given_up += not self.given_up
             self.given_up, self.quarantined_epoch = True, epoch
 
     def _forget_worker(self) -> None:

@@ -26,6 +26,7 @@ from msgspec import structs
 
 from headgate.agent.reports.meter_reader import Counts, MeterReader, ThreadDelta
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.api.user_metrics import BUCKETS as USER_BUCKETS
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS, LATENCY_COLUMNS, percentiles_ns
 from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.disk import open_plain, text_of, write_note
@@ -197,6 +198,7 @@ class FinishedTail:
 
 SHORTEST_NS = 100_000_000  # less time says nothing of a CPU: the next block has it
 USER_MOST, USER_NUMBERS_MOST = 2_000, 20_000  # of tasks' own metrics in one block
+USER_NAME_MOST = 256  # characters
 USER_KEPT = 100_000  # of these, for later blocks
 LINKS_MOST = 4096  # in one block; what is left out comes with the next
 Row = Sequence[int]
@@ -238,6 +240,10 @@ class UserPart:
 
     def add(self, metrics: Iterable[UserMetric]) -> None:
         for one in metrics:
+            if len(one.name) > USER_NAME_MOST or not all(
+                0 <= bucket < USER_BUCKETS for bucket, _ in one.buckets
+            ):
+                continue  # no worker of ours says that
             key = one.slot, one.thread, one.name
             before = self._new.get(key)
             if before is not None and one.kind != "gauge":

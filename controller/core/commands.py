@@ -43,7 +43,7 @@ from headgate.controller.views.run_documents import explain, measuring_data, sta
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
 from headgate.topology_runtime.wire.messages import Reply, refusal
-from headgate.topology_runtime.wording import counted, significant, utc_iso
+from headgate.topology_runtime.wording import counted, error_text, significant, utc_iso
 from headgate.topology_runtime.worker.rows import row_values
 
 # ── Answers to what clients ask about dead letters. Pure, as commands.py ────────────────────────────────
@@ -363,6 +363,12 @@ def answer(turn: Turn, command: Command) -> None:
         return
     except HeadgateError as error:
         turn.do(Answer(command.number, refusal(error)))
+        return
+    except Exception as error:  # of arguments that nobody meant: who sent them is told
+        failed = InvalidInput(
+            f"{request.command} cannot be done with these arguments", cause=error_text(error)
+        )
+        turn.do(Answer(command.number, refusal(failed)))
         return
     later = isinstance(found, partial)
     turn.do(AnswerLater(command.number, found) if later else Answer(command.number, Reply(data=found)))

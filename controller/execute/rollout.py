@@ -370,7 +370,7 @@ def _advance(turn: Turn) -> bool:
         return True
     if d.phase == "committed" and d.waiting is None:
         return _let_go(turn, stand)
-    failed = _fresh_failures(stand)
+    failed = [] if stand.planned.undoes else _fresh_failures(stand)
     if failed:
         return _failed(turn, stand, failed)
     planned, phase, item = k.missing
@@ -423,7 +423,8 @@ def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> No
 
 def _fresh_failures(stand: rollout_steps.RolloutProgress) -> list[str]:
     """Why threads of this plan could not be built (the logic of a fresh thread raised). A worker is ready while they
-    are being built, so that may become known after the switch."""
+    are being built, so that may become known after the switch. (A plan that was gone back to stays, whatever its
+    threads: to go back once more would lead here again.)"""
     if stand.phase not in ("prepared", "switched"):
         return []
     tasks = {t.thread: t.task for t in stand.planned.threads if t.thread in stand.planned.fresh}
@@ -585,7 +586,7 @@ def judge_probation(turn: Turn, stability: Stability, window: MeasuredWindow) ->
     k.unproved = unproved(turn, window)
     why = evidence_against(k, stability, window)
     k.windows_bad = k.windows_bad + 1 if why else 0
-    if windows >= PROBATION_WINDOWS and k.windows_bad >= BAD_WINDOWS:
+    if windows >= PROBATION_WINDOWS and k.windows_bad >= BAD_WINDOWS and not d.rollout.undoes:
         roll_back(turn, why)
     elif windows >= PROBATION_WINDOWS and k.unproved:
         turn.alarm("enactment", f"plan {d.rollout.epoch} is in force and not committed: {k.unproved}")

@@ -41,7 +41,7 @@ BAD_MOST, BAD_WITHIN_NS = 10, 10 * NS  # bad messages from a peer …
 BANNED_NS = 60 * NS  # … that are too many, and for how long it is not heard then
 BYTES_A_SECOND, BYTES_AT_ONCE = 4 << 20, 8 << 20  # of an agent's key; a busy VM sends a tenth
 ASKED_A_SECOND, ASKED_AT_ONCE = 64 << 20, 32 << 20  # of a client's: it may bring packages
-MESSAGE_COSTS = 4096  # bytes that every message counts besides
+MESSAGE_COSTS, ASKING_COSTS = 4096, 128 << 10  # bytes that every message counts besides, and every question
 LINKS_APART_NS = 2 * NS  # what was on its way over the link before has come by then
 PEERS_MOST = 4096 + 1024  # whose conduct is remembered: as many VMs as there may be, and clients
 REASONS_MOST = 64
@@ -169,13 +169,14 @@ class Conduct:
     bytes_a_second: int = BYTES_A_SECOND
     bytes_at_once: int = BYTES_AT_ONCE
     alone: bool = True
+    message_costs: int = MESSAGE_COSTS
     keys: OrderedDict[str, KeyConduct] = field(default_factory=OrderedDict)
     counted: dict[str, int] = field(default_factory=dict)  # reason → how often
     dropped: int = 0
 
     def hears(self, who: str, link: bytes, size: int, now_ns: int) -> bool:
         """May this message be looked at?"""
-        of, costs = self._of(who), size + MESSAGE_COSTS
+        of, costs = self._of(who), size + self.message_costs
         of.left = min(self.bytes_at_once, of.left + (now_ns - of.left_ns) * self.bytes_a_second // NS)
         of.left_ns = now_ns
         if of.left < costs or now_ns < of.banned_until:

@@ -164,6 +164,7 @@ def hear_user_code(turn: Turn, vm: str, workers: Iterable[m.WorkerStatus]) -> No
     tasks = {t.thread: t.task for t in rollout.threads} if rollout is not None else {}
     said = [
         f"thread {now.thread} of {tasks[now.thread]} on {worker.slot} {trouble}"
+        + _why_it_stays(k, tasks[now.thread], now)
         for worker in workers
         for now in worker.threads
         if now.thread in tasks and (trouble := _trouble_of(now))
@@ -176,6 +177,16 @@ def hear_user_code(turn: Turn, vm: str, workers: Iterable[m.WorkerStatus]) -> No
         k.alarms[what] = text
     elif k.alarms.pop(what, ""):
         turn.event("alarm_over", f"{vm}: all tasks are built and all sources are read again", vm=vm)
+
+
+def _why_it_stays(k: Knowledge, name: str, now: m.ThreadStatus) -> str:
+    """Of a thread that is not built and that no other VM is tried for."""
+    task = k.topology.by_name.get(name) if k.topology is not None else None
+    if not now.failed or task is None or task.movable:
+        return ""
+    if task.exclusive:
+        return "; no other VM is tried: a second thread of it may not begin while this one may"
+    return "; no other VM is tried: events that it accepted are on this one's disk"
 
 
 def _trouble_of(now: m.ThreadStatus) -> str:

@@ -697,3 +697,18 @@ def test_all_that_is_counted_names_its_run() -> None:
     letter = m.DeadLetter("work", 1, "source", 0, 7, "7", "ValueError", "…")
     assert only(mind.report(letters=(letter,)), m.DeadLetters)[0].run == "run"
     assert mind.told().run == "run"
+
+
+def test_a_slot_that_was_given_up_and_is_in_no_plan_may_be_used_again_later_each_time() -> None:
+    """When no other slot is left, what could not run there for a while is not lost for ever."""
+    mind = begun(up=False)
+    for minutes in (2, 4, 8):
+        for _ in range(4):
+            mind.dies(after_s=1.0)
+        mind.want(epoch=2 * minutes)
+        assert mind.told().workers[0].state == "quarantined"
+        mind.tick(minutes * 60.0 - 6.0)
+        assert mind.told().workers[0].state == "quarantined"
+        assert "plans may use it" in only(mind.tick(6.0), e.Note)[0].text
+        assert mind.told().workers[0].state == "exited" and not only(mind.tick(1.0), e.SpawnWorker)
+        mind.want(thread(1, 0), epoch=2 * minutes + 1)

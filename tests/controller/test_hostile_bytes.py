@@ -86,27 +86,38 @@ NUMBERS = [
 
 
 def a_loop() -> Callable[[m.FromAgent], None]:
-    """A controller that runs a topology on two VMs, and takes what is let in."""
+    take = a_loop_of()[1]
+
+    def take_in(message: m.FromAgent) -> None:
+        take(t.FromVm(message))
+
+    return take_in
+
+
+def a_loop_of() -> tuple[Loop, Callable[[t.Event], list[t.Instruction]]]:
+    """A controller that runs a topology on two VMs, and what takes events for it."""
     shape = SHAPES["line"]
     loop = Loop(ControllerSettings("r"), Submitted(shape.topology, shape.models, ((0.0, 20.0),), 0.0, (), 1))
     now_ns = 10**12
 
-    def take(event: t.Event) -> None:
+    def take(event: t.Event) -> list[t.Instruction]:
         nonlocal now_ns
         now_ns += 10**7
-        for instruction in loop.step(event, t.Now(now_ns, 10**18 + now_ns)):
+        done = list(loop.step(event, t.Now(now_ns, 10**18 + now_ns)))
+        for instruction in done:
             match instruction:
                 case t.Finish():
                     raise AssertionError("it ended")
                 case t.Send(_, message):
                     channels.encode(message)
+        return done
 
     take(t.Started((), None, 1))
     for vm in ("vm1", "vm2"):
         take(t.FromVm(m.Hello(vm, 3, 4, 0.2, 1 << 28, "none", 7)))
     for _ in range(300):
         take(t.Tick())
-    return lambda message: take(t.FromVm(message))
+    return loop, take
 
 
 @pytest.mark.parametrize("seed", SEEDS)

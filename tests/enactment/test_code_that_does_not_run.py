@@ -4,12 +4,14 @@ that has proved itself."""
 
 from __future__ import annotations
 
-from enactment_world import World, vm
+import pytest
+from enactment_world import TOPOLOGY, World, vm
 from msgspec.structs import replace
 
 from headgate.controller.analyze.slot_troubles import LEFT_OUT_S, UNBUILT_S, roomier
 from headgate.controller.models.task_models import memory
 from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.wire import messages as m
 
 HOW = "out of memory, its slot has 512 MiB: signal 9 (SIGKILL)"
 
@@ -131,3 +133,45 @@ def test_memory_beyond_a_model_counts_for_each_thread() -> None:
     more = roomier(model, 0.3)
     assert [round(memory(more, n) - memory(model, n), 9) for n in (1, 2)] == [0.3, 0.6]
     assert roomier(model, 0.0) == replace(model)
+
+
+def test_a_plan_that_was_gone_back_to_and_is_not_built_either_is_not_left_again() -> None:
+    world = World(vms=(vm("vm1"), vm("vm2"), vm("vm3")), rate_tps=900.0).start().until("committed")
+    world.ask("rate_set", rate_tps=40.0)
+    world.until("switched")
+    for one in world.vms.values():
+        one.failing.add("work")
+    world.run(50)
+    assert [one.reason for one in world.durable.rollouts] == ["start", "rate_changed", "rolled_back"]
+    assert any("does not run" in text for text in world.loop.knowledge.alarms.values())
+
+
+def test_a_keyed_task_is_moved_too_and_its_state_is_asked_for_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = tuple(
+        replace(task, kind="keyed", state="keyed") if task.name == "work" else task for task in TOPOLOGY.tasks
+    )
+    edges = tuple(replace(e, grouping="fields", key=0) if e.target == "work" else e for e in TOPOLOGY.edges)
+    monkeypatch.setattr("enactment_world.TOPOLOGY", replace(TOPOLOGY, tasks=tasks, edges=edges))
+    world = running()
+    (bad,) = where(world, "work")
+    had = {t.thread for t in world.rollout.threads if t.task == "work"}
+    world.vms[bad].failing.add("work")
+    world.run(2 * UNBUILT_S)
+    assert where(world, "work").isdisjoint({bad})
+    assert world.rollout.reason == "thread_failed"
+    told = [message for name, message in world.sent if name != bad and isinstance(message, m.DesiredState)]
+    homes = {home for one in told for keepers in one.keepers for home in keepers.homes}
+    assert {(thread, bad) for thread in had} <= homes, "its snapshots are asked for there"
+
+
+def test_of_a_task_that_may_not_be_moved_the_alarm_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = tuple(replace(task, arriving=True if task.name == "source" else None) for task in TOPOLOGY.tasks)
+    monkeypatch.setattr("enactment_world.TOPOLOGY", replace(TOPOLOGY, tasks=tasks))
+    world = running()
+    (bad,) = where(world, "source")
+    world.vms[bad].failing.add("source")
+    world.run(3 * UNBUILT_S)
+    assert where(world, "source") == {bad}
+    assert "no other VM is tried: events that it accepted" in world.loop.knowledge.alarms[f"code {bad}"]

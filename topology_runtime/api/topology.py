@@ -63,8 +63,9 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def movable(self) -> bool:
-        """May a thread of it be given up where it does not run? What a keyed task or a spool has is on its VM."""
-        return not (self.state == "keyed" or self.exclusive or self.spooled)
+        """May a thread of it be given up where it does not run? The events of a spool are on its VM, and of an
+        exclusive task no second thread may begin while the first may. State is read from the snapshots there."""
+        return not (self.exclusive or self.spooled)
 
     @property
     def partitions(self) -> int:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import zmq
 from zmq.utils import z85
 
-from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, KeyPair
+from headgate.topology_runtime.keys.key_pairs import Contact, KeyPair
+from headgate.topology_runtime.keys.link_limits import LOOK_S, LOOK_SOON_S, KeyLinks
 from headgate.topology_runtime.platform.kept_threads import KeptThread
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
@@ -37,7 +38,7 @@ class _Question(NamedTuple):
     """May the owner of this key come in? envelope: where the answer goes, version and number of the question."""
 
     envelope: list[bytes]
-    guard: KeyGuard | None
+    links: KeyLinks | None
     key: str
     until_s: float
 
@@ -48,7 +49,8 @@ class _Gatekeeper(KeptThread):
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         super().__init__("gatekeeper")
         self.context = context
-        self.guards: dict[bytes, KeyGuard] = {}
+        self.served: dict[bytes, KeyLinks] = {}
+        self._look_s = 0.0
         self._waiting: list[_Question] = []
         self._socket = context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -57,7 +59,7 @@ class _Gatekeeper(KeptThread):
 
     def turn(self) -> bool:
         try:
-            if self._socket.poll(LOOK_MS if self._waiting else None):
+            if self._socket.poll(LOOK_MS if self._waiting else self._look_in_ms()):
                 self._take(self._socket.recv_multipart())
             self._waiting = [question for question in self._waiting if not self._answered(question)]
         except zmq.ContextTerminated:
@@ -67,21 +69,27 @@ class _Gatekeeper(KeptThread):
     def over(self) -> None:
         self._socket.close(linger=0)
 
+    def _look_in_ms(self) -> int:
+        if (now_s := time.monotonic()) >= self._look_s:
+            soon = [links.look() for links in list(self.served.values())]
+            self._look_s = now_s + (LOOK_SOON_S if any(soon) else LOOK_S)
+        return max(1, int(1000 * (self._look_s - now_s)))
+
     def _take(self, parts: list[bytes]) -> None:
         *envelope, domain, _, _, mechanism = parts[: ENVELOPE + 4]
         keys = parts[ENVELOPE + 4 :]
         key = z85.encode(keys[0]).decode("ascii") if mechanism == b"CURVE" and len(keys) == 1 else ""
-        question = _Question(envelope, self.guards.get(domain), key, time.monotonic() + WAIT_S)
+        question = _Question(envelope, self.served.get(domain), key, time.monotonic() + WAIT_S)
         if not self._answered(question):
             self._waiting.append(question)
 
     def _answered(self, question: _Question) -> bool:
         """False: who is not known yet may be in a moment."""
-        envelope, guard, key, until_s = question
+        envelope, links, key, until_s = question
         code = REFUSED
-        if guard is not None and guard.admits(key) is not None:
-            code = ADMITTED
-        elif guard is not None and guard.later:
+        if links is not None and links.guard.admits(key) is not None:
+            code = ADMITTED if links.may_come(key) else LATER
+        elif links is not None and links.guard.later:
             if time.monotonic() < until_s and len(self._waiting) < WAITING_MOST:
                 return False
             code = LATER
@@ -96,8 +104,11 @@ _gatekeeper: _Gatekeeper | None = None
 
 
 def troubles() -> tuple[str, ...]:
-    """What failed lately in letting peers in."""
-    return (text,) if _gatekeeper is not None and (text := _gatekeeper.trouble()) else ()
+    """What failed lately in letting peers in, and who was cut off."""
+    if _gatekeeper is None:
+        return ()
+    failed = (text,) if (text := _gatekeeper.trouble()) else ()
+    return failed + tuple(one for links in list(_gatekeeper.served.values()) for one in links.troubles())
 
 
 def _keeper(context: zmq.Context[zmq.Socket[bytes]]) -> _Gatekeeper:
@@ -108,15 +119,22 @@ def _keeper(context: zmq.Context[zmq.Socket[bytes]]) -> _Gatekeeper:
         return _gatekeeper
 
 
-def guard_server(socket: zmq.Socket[bytes], guard: KeyGuard) -> None:
-    """Before it binds: nobody comes in whom the guard does not admit."""
-    keeper, domain = _keeper(socket.context), b"%d" % next(_numbers)
-    keeper.guards[domain] = guard
+def guard_server(socket: zmq.Socket[bytes], links: KeyLinks) -> bytes:
+    """Before it binds: nobody comes in whom the guard does not admit. The name of it, for `unguard`."""
+    keeper, domain, guard = _keeper(socket.context), b"%d" % next(_numbers), links.guard
+    keeper.served[domain] = links
     socket.setsockopt(zmq.ZAP_DOMAIN, domain)
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, guard.own.public.encode("ascii"))
     socket.setsockopt(zmq.CURVE_SECRETKEY, guard.own.secret.encode("ascii"))
     socket.setsockopt(zmq.CURVE_SERVER, 1)
+    return domain
+
+
+def unguard(domain: bytes) -> None:
+    """The socket is closed."""
+    if _gatekeeper is not None:
+        _gatekeeper.served.pop(domain, None)
 
 
 def prove(socket: zmq.Socket[bytes], contact: Contact, server: str = "") -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.platform.processes import call, prctl
-from headgate.topology_runtime.wording import one_line
+from headgate.topology_runtime.wording import error_text, one_line
 
 # ── What every worker gives up before it imports user code, whoever it runs as ───
 #
@@ -178,7 +178,7 @@ def become(user: WorkerUser) -> None:
 def explained(error: BaseException) -> str:
     """An error of user code in a line, with its cause and remedy if it has them, and whose user it met as, if that may
     be why."""
-    text = one_line(f"{type(error).__name__}: {error}")
+    text = one_line(error_text(error))
     if isinstance(error, HeadgateError):
         text += f": {error.cause}" * bool(error.cause) + f" (try: {error.hint})" * bool(error.hint)
     if not _became or not isinstance(error, PermissionError | FileNotFoundError):

@@ -6,7 +6,7 @@ One thread owns one channel. Nothing here blocks without a time-out.
     ServerChannel (ROUTER)  controller's control and command port, agent's port for its workers
     ClientChannel (DEALER)  agent → controller, worker → agent, client → controller
     PullChannel / PushChannel   tuples between workers; the ledger's window bounds what honest ones have in flight
-    PublisherChannel (XPUB) / SubscriberChannel (SUB)   the controller's picture; who is slow misses some
+    PublisherChannel (ROUTER) / SubscriberChannel (DEALER)   the controller's picture; who is slow misses some
 
 Every one is encrypted and knows whom it speaks to (docs/how-to/manage-keys.md): a server has a `KeyGuard`, a client a
 `Contact`.
@@ -14,11 +14,13 @@ Every one is encrypted and knows whom it speaks to (docs/how-to/manage-keys.md):
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -28,19 +30,25 @@ import zmq
 from headgate.topology_runtime.errors import BadMessage, InvalidInput, Refused, Unreachable
 from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Who, keyed
+from headgate.topology_runtime.keys.link_limits import UNREAD_MOST, KeyLinks
 from headgate.topology_runtime.platform.addresses import Listening, endpoint_fault, parted, tcp
+from headgate.topology_runtime.platform.kept_threads import KeptThread
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.messages import from_here
 
 CONTROL_MAX_BYTES = 64 * 1024 * 1024
 FROM_WORKER_MAX_BYTES = 4 * 1024 * 1024
-SUBSCRIPTION_MAX_BYTES = 4096  # the handshake counts, too
-SUBSCRIPTIONS_MOST = 100_000  # read in one go: ZeroMQ takes in all that come
+LISTENING_MAX_BYTES = 4096  # the handshake counts, too
+LISTENING_UNREAD_MOST = 1 << 20
+LISTENS_AGAIN_S, LISTENS_S = 0.25, 3.0  # who listens says so again and again
 PASSED_OVER_MOST = 1000  # messages that are not looked at, in one go
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
 CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: each becomes 230 bytes
 TUPLES_MAX_BYTES = 16 * 1024 * 1024
-BEHIND_MOST = 64  # messages that a slow subscriber may be behind; what comes after them it does not get
+TUPLES_UNREAD_MOST = 48 * 1024 * 1024  # of one peer; one has 32 MiB in flight at most
+BEHIND_MOST = 64  # messages that a slow peer may be behind; what comes after them it does not get
+BEHIND_BYTES = 32 * 1024 * 1024
+UNSENT_MOST = 1000  # messages to a peer that does not take them
 HERE = Listening()  # loopback
 LINGER_MS = 1000
 FREED_TRIES, FREED_S = 200, 0.001
@@ -101,16 +109,6 @@ def _socket(kind: int, max_bytes: int) -> zmq.Socket[bytes]:
         socket.setsockopt(option, value)
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
     return socket
-
-
-def _served(socket: zmq.Socket[bytes], guard: KeyGuard, at: Listening, port: int) -> str:
-    """Where others find it, and only those with a key. Raises Unreachable, and then it is closed."""
-    curve.guard_server(socket, guard)
-    try:
-        return _bind(socket, at, port)
-    except Unreachable:
-        socket.close(linger=0)
-        raise
 
 
 def _bind(socket: zmq.Socket[bytes], at: Listening, port: int) -> str:
@@ -174,6 +172,11 @@ class _Channel:
     def socket(self) -> zmq.Socket[bytes]:
         return self._socket
 
+    @property
+    def ready(self) -> zmq.Socket[bytes] | int:
+        """What a `Waiter` waits for."""
+        return self._socket
+
     def close(self, linger_ms: int = LINGER_MS) -> None:
         self._socket.close(linger=linger_ms)
 
@@ -185,7 +188,62 @@ class _Channel:
             return None
 
 
-class ServerChannel(_Channel, Generic[Out, In]):
+class _Served(_Channel):
+    """A channel that others connect to, those with a key. Raises Unreachable, and then it is closed."""
+
+    def __init__(
+        self,
+        kind: int,
+        max_bytes: int,
+        guard: KeyGuard,
+        at: Listening,
+        port: int = 0,
+        unread: int = UNREAD_MOST,
+    ) -> None:
+        self._socket, self.links = _socket(kind, max_bytes), KeyLinks(guard, unread)
+        self._domain = curve.guard_server(self._socket, self.links)
+        if kind == zmq.ROUTER:
+            self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            self._socket.setsockopt(zmq.SNDHWM, UNSENT_MOST)
+        try:
+            self.endpoint = _bind(self._socket, at, port)
+        except Unreachable:
+            self.close(0)
+            raise
+        self.links.port = parted(self.endpoint)[1]
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        curve.unguard(self._domain)
+        super().close(linger_ms)
+
+    def _saw(self, part: zmq.Frame, size: int) -> str:
+        """Under which key this came; its bytes are counted."""
+        key = str(part.get("User-Id"))
+        self.links.saw(int(part.get(zmq.SRCFD)), key, size)
+        return key
+
+    def _received(self) -> tuple[bytes, str, list[zmq.Frame], int] | None:
+        """(link, key, parts, bytes) of a ROUTER."""
+        try:
+            peer, *parts = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
+        except zmq.Again:
+            self.links.emptied()
+            return None
+        size = sum(len(part) for part in parts)
+        return peer.bytes, self._saw(peer, size), parts, size
+
+    def _put(self, peer: bytes, data: bytes) -> int:
+        """0, or why not: EHOSTUNREACH, EAGAIN."""
+        try:
+            self._socket.send_multipart([peer, data], zmq.DONTWAIT, copy=True)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return int(error.errno)
+            raise
+        return 0
+
+
+class ServerChannel(_Served, Generic[Out, In]):
     """Many peers, each link named by bytes of ours and each message by whose key it came under; sending to an absent
     peer is refused. unknown: messages under keys that were good at the handshake and are not any more."""
 
@@ -201,36 +259,28 @@ class ServerChannel(_Channel, Generic[Out, In]):
     ) -> None:
         """Whoever sends more than `max_bytes` at once is cut off. untyped: messages hold plain values. hears: which
         messages are looked at at all, by whose key, link and size."""
+        super().__init__(zmq.ROUTER, max_bytes, guard, at, port)
         self._decoder, self._untyped, self._guard, self._hears = decoder, untyped, guard, hears
         self.unknown = 0
-        self._socket = _socket(zmq.ROUTER, max_bytes)
-        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self.endpoint = _served(self._socket, guard, at, port)
+        if untyped:
+            self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
 
     def send(self, peer: bytes, message: Out | bytes) -> bool:
-        """False when that peer is not connected."""
-        data = message if isinstance(message, bytes) else encode(message)
-        try:
-            self._socket.send_multipart([peer, data], zmq.DONTWAIT, copy=True)
-        except zmq.ZMQError as error:
-            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-                return False
-            raise
-        return True
+        """False when that peer is not connected, or does not take what is sent to it."""
+        return not self._put(peer, message if isinstance(message, bytes) else encode(message))
 
     def receive(self) -> tuple[bytes, Who, In] | None:
         """(peer, whose key, message), or None when there is nothing now. Raises BadMessage (with its `peer`)."""
         for _ in range(PASSED_OVER_MOST):
-            try:
-                parts = self._socket.recv_multipart(zmq.DONTWAIT, copy=False)
-            except zmq.Again:
+            if (received := self._received()) is None:
                 return None
-            peer, who = parts[0].bytes, self._guard.admits(str(parts[-1].get("User-Id")))
+            peer, key, parts, size = received
+            who = self._guard.admits(key)
             if who is None:
                 self.unknown += 1
-            elif self._hears is None or self._hears(who, peer, sum(len(part) for part in parts[1:])):
+            elif self._hears is None or self._hears(who, peer, size):
                 try:
-                    return peer, who, self._read(peer, [part.bytes for part in parts[1:]])
+                    return peer, who, self._read(peer, [part.bytes for part in parts])
                 except BadMessage as error:
                     error.who = str(who)
                     raise
@@ -286,14 +336,13 @@ class ClientChannel(_Channel, Generic[Out, In]):
         return decode(self._decoder, data)
 
 
-class PullChannel(_Channel):
+class PullChannel(_Served):
     """Tuples into one worker, from all its peers. endpoint: with the worker's key. whose: the public key under which
     the last message came."""
 
     def __init__(self, guard: KeyGuard, at: Listening = HERE) -> None:
-        self.whose = ""
-        self._socket = _socket(zmq.PULL, TUPLES_MAX_BYTES)
-        self.endpoint = keyed(_served(self._socket, guard, at, at.port), guard.own.public)
+        super().__init__(zmq.PULL, TUPLES_MAX_BYTES, guard, at, at.port, TUPLES_UNREAD_MOST)
+        self.whose, self.endpoint = "", keyed(self.endpoint, guard.own.public)
         self._timeout_ms = -1
 
     def wait_for_bytes(self, timeout_s: float) -> bytes | None:
@@ -302,10 +351,14 @@ class PullChannel(_Channel):
             self._socket.setsockopt(zmq.RCVTIMEO, timeout_ms)
             self._timeout_ms = timeout_ms
         try:
-            part = self._socket.recv(copy=False)
+            part = self._socket.recv(zmq.DONTWAIT, copy=False)
         except zmq.Again:
-            return None
-        self.whose = str(part.get("User-Id"))
+            self.links.emptied()
+            try:
+                part = self._socket.recv(copy=False)
+            except zmq.Again:
+                return None
+        self.whose = self._saw(part, len(part))
         return part.bytes
 
 
@@ -357,18 +410,21 @@ class PushChannel(_Channel):
         self._socket.send(data, zmq.DONTWAIT, copy=len(data) < 4096)
 
 
-class PublisherChannel(_Channel):
-    """The same bytes to everyone who listens and may; never waits for any of them."""
+class PublisherChannel(_Served):
+    """The same bytes to everyone who listens and may; never waits for any of them. dropped: messages that somebody
+    was too slow for."""
 
     def __init__(self, guard: KeyGuard, at: Listening = HERE, port: int = 0) -> None:
-        self._socket = _socket(zmq.XPUB, SUBSCRIPTION_MAX_BYTES)
+        super().__init__(zmq.ROUTER, LISTENING_MAX_BYTES, guard, at, port, LISTENING_UNREAD_MOST)
         self._socket.setsockopt(zmq.SNDHWM, BEHIND_MOST)
-        self._heard, self._at = False, at
-        self.endpoint = _served(self._socket, guard, at, port)
+        self._guard, self._at = guard, at
+        self._listening: dict[bytes, float] = {}
+        self.dropped = 0
 
     def ask_again(self) -> None:
         """Break all links: who listens comes back by itself, if he may still. Raises Unreachable."""
         self._socket.unbind(_bound(self._socket))
+        self._listening.clear()
         port = parted(self.endpoint)[1]
         for left in reversed(range(FREED_TRIES)):  # ZeroMQ's own thread gives the port back in a moment
             try:
@@ -382,27 +438,98 @@ class PublisherChannel(_Channel):
     @property
     def heard(self) -> bool:
         """Does anybody listen now?"""
-        for _ in range(SUBSCRIPTIONS_MOST):
-            try:
-                asked = self._socket.recv(zmq.DONTWAIT)
-            except zmq.Again:
+        now_s = time.monotonic()
+        for _ in range(PASSED_OVER_MOST):
+            if (received := self._received()) is None:
                 break
-            if asked in (b"\x00", b"\x01"):  # to all, or to nothing any more
-                self._heard = asked == b"\x01"
-        return self._heard
+            if self._guard.admits(received[1]) is not None:
+                self._listening[received[0]] = now_s
+        self._listening = {peer: at for peer, at in self._listening.items() if now_s - at < LISTENS_S}
+        return bool(self._listening)
 
     def send_bytes(self, data: bytes) -> None:
-        self._socket.send(data, zmq.DONTWAIT)
+        if self.heard:
+            for peer in tuple(self._listening):
+                why = self._put(peer, data)
+                self.dropped += why == zmq.EAGAIN
+                if why == zmq.EHOSTUNREACH:
+                    del self._listening[peer]
+
+
+class _Listener(KeptThread):
+    """Reads what is published as it comes, and keeps the oldest that nobody has taken."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        super().__init__("listener")
+        self._socket = socket
+        self.kept: deque[bytes] = deque()
+        self.ready, self.stop = Waker(), Waker()
+        self.dropped = 0
+        self._poller = zmq.Poller()
+        self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(self.stop.fd, zmq.POLLIN)
+        self._said_s = 0.0
+
+    def turn(self) -> bool:
+        if (now_s := time.monotonic()) - self._said_s >= LISTENS_AGAIN_S:
+            self._said_s = now_s
+            with contextlib.suppress(zmq.Again):
+                self._socket.send(b"", zmq.DONTWAIT)
+        if self.stop.fd in dict(self._poller.poll(int(LISTENS_AGAIN_S * 1000))):
+            return False
+        with contextlib.suppress(zmq.Again):
+            while True:
+                data = self._socket.recv(zmq.DONTWAIT)
+                if self.kept and (len(self.kept) >= BEHIND_MOST or self.waiting + len(data) > BEHIND_BYTES):
+                    self.dropped += 1
+                else:
+                    self.kept.append(data)
+                    self.ready.set()
+        return True
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(data) for data in tuple(self.kept))
+
+    def over(self) -> None:
+        self._socket.close(linger=0)
 
 
 class SubscriberChannel(_Channel):
-    """What a publisher sends, while this is connected; reconnects by itself."""
+    """What a publisher sends, while this is connected; reconnects by itself. Who does not read misses what comes after
+    the oldest messages. dropped: how many."""
 
     def __init__(self, contact: Contact) -> None:
-        self._socket = _socket(zmq.SUB, CONTROL_MAX_BYTES)
-        self._socket.setsockopt(zmq.RCVHWM, BEHIND_MOST)
-        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        self._socket = _socket(zmq.DEALER, CONTROL_MAX_BYTES)
+        self._socket.setsockopt(zmq.SNDHWM, 1)
         _connect(self._socket, contact)
+        self._listener = _Listener(self._socket)
+        self._listener.start()
+
+    @property
+    def ready(self) -> int:
+        return self._listener.ready.fd
+
+    @property
+    def dropped(self) -> int:
+        return self._listener.dropped
+
+    def receive_bytes(self) -> bytes | None:
+        self._listener.ready.clear()
+        if not self._listener.kept:
+            return None
+        data = self._listener.kept.popleft()
+        if self._listener.kept:
+            self._listener.ready.set()
+        return data
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        if not self._listener.is_alive():
+            return
+        self._listener.stop.set()
+        self._listener.join()
+        self._listener.ready.close()
+        self._listener.stop.close()
 
 
 class Waker:
@@ -435,10 +562,10 @@ class Waiter:
             self.add(fd)
 
     def add(self, one: _Channel | int) -> None:
-        self._poller.register(one if isinstance(one, int) else one.socket, zmq.POLLIN)
+        self._poller.register(one if isinstance(one, int) else one.ready, zmq.POLLIN)
 
     def remove(self, one: _Channel | int) -> None:
-        self._poller.unregister(one if isinstance(one, int) else one.socket)
+        self._poller.unregister(one if isinstance(one, int) else one.ready)
 
     def wait(self, timeout_s: float) -> list[Any]:
         """Ready file descriptors (int) and sockets, at most `timeout_s` later."""

@@ -32,6 +32,7 @@ from headgate.topology_runtime.worker.links.switchboard import (
     EARLY_MOST,
     TOLD_NS,
     WAITING_BYTES,
+    PeerBytes,
     Receiver,
     Switchboard,
 )
@@ -130,7 +131,7 @@ def test_the_room_of_a_peer_grows_with_the_source_threads_of_the_plan(sources: i
     worker.told([*there, *more], counter=2)
     for _ in range(3 * most):
         worker.pushes[YOU].send_bytes(frame(2, YOU))
-    worker.got(3 * most)
+        worker.got(1)
     room = most * max(1, sources)
     assert room - 2 <= inbox.qsize() <= room
     for _ in range(most // 2):
@@ -233,3 +234,11 @@ def test_a_thread_that_all_need_goes_on_after_a_failure_and_says_so(
         thread.trouble() == "thread courier failed (2 times so far) and was started again: ValueError: turn 2"
     )
     assert capfd.readouterr().err.count("thread courier failed and goes on") == 1, "one traceback is enough"
+
+
+def test_small_frames_take_room_too(worker: Worker) -> None:
+    peer = PeerBytes()
+    held = [one for _ in range(100_000) if (one := peer.holds(100, WAITING_BYTES)) is not None]
+    assert len(held) < WAITING_BYTES // 1000 and peer.dropped == 100_000 - len(held)
+    held.clear()
+    assert peer.holds(100, WAITING_BYTES) is not None

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from headgate.topology_runtime.errors import BadBatch, HeadgateError
 from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Struck
-from headgate.topology_runtime.wording import one_line, visible
+from headgate.topology_runtime.wording import error_text, one_line, visible
 
 # ── Where a thread is in user code, for whoever must know if it never comes back. Pure ──────────────────
 #
@@ -172,14 +172,10 @@ class Failure:
 
 
 def failure(place: int, error: BaseException) -> Failure:
-    try:
-        line = f"{type(error).__name__}: {error}"
-    except Exception:  # an exception of the user's that cannot even say what it is
-        line = f"{type(error).__name__}, whose text cannot be had"
     text = "".join(traceback.format_exception(type(error), error, _theirs(error)))
     if isinstance(error, HeadgateError):
         text += "\n".join(error.lines()[1:])
-    return Failure(place, one_line(line)[:LINE_MOST], visible(text)[-TRACEBACK_MOST:])
+    return Failure(place, one_line(error_text(error))[:LINE_MOST], visible(text)[-TRACEBACK_MOST:])
 
 
 def _theirs(error: BaseException) -> TracebackType | None:
@@ -201,7 +197,7 @@ def shown(value: Any, most: int) -> str:
     """At most so many characters of a value's repr, whatever the value is."""
     try:
         text = repr(value)
-    except Exception as error:  # the user's class cannot even say what it is
+    except BaseException as error:  # the user's class cannot even say what it is
         text = f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
     return visible(text)[:most]
 

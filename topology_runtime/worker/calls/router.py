@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from heapq import heapify, heapreplace
 from operator import itemgetter
 from typing import Any
@@ -39,7 +38,9 @@ GOLDEN_32 = 0x9E3779B1  # its multiples, modulo 2³², lie evenly spread
 KEPT = 100  # keys, when there are more than …
 KEYS_MOST = 1000
 TOLD_MOST, TOLD_LEAST = 4, 0.1  # so many keys, if they have that share of the rows
-ENDS_A_ROW = Exception, GeneratorExit, SystemExit  # raised by the user's code
+ENDS_A_RUN = (
+    KeyboardInterrupt,
+)  # where somebody may press Ctrl-C; in a worker nothing that a row's call raises does
 
 
 class KeyWatch:
@@ -184,10 +185,11 @@ class Router:
         key: Callable[[Any], Hashable] | None,
         cap_of: Callable[[int], int],
         sender: int,
+        ends: tuple[type[BaseException], ...] = ENDS_A_RUN,
     ) -> None:
         self.grouping = edge.grouping
         self._key, self._place = key, edge.key
-        self._cap_of = cap_of
+        self._cap_of, self._ends = cap_of, ends
         self._owners = owners(route)
         self._ranges = KeyRanges()
         if edge.grouping == "fields" and len(self._owners) != KEY_RANGES:
@@ -264,9 +266,14 @@ class Router:
         places: Places = range(len(rows))
         keys: list[Hashable] = []
         ranges: list[int] | None = None
-        with suppress(*ENDS_A_ROW):  # the user's key function or a row: that row is a dead letter
+        try:
             keys = list(map(key, rows))
-            ranges = self._ranges.of(keys)
+            if len(keys) == len(rows):  # else it raised StopIteration
+                ranges = self._ranges.of(keys)
+        except self._ends:
+            raise
+        except BaseException:  # the user's key function or a row: that row is a dead letter
+            ranges = None
         if ranges is None:
             keys, ranges, places = self._by_key_each(rows, key)
         if self.keys is not None and self.keys.wants(len(rows)) and keys:
@@ -291,7 +298,9 @@ class Router:
             try:
                 value = key(row)
                 ranges.append(range_of(value))
-            except ENDS_A_ROW as error:
+            except self._ends:
+                raise
+            except BaseException as error:
                 self.unroutable.append((place, error))
             else:
                 keys.append(value)
@@ -304,7 +313,9 @@ class Router:
         for place, row in enumerate(rows):
             try:
                 thread = threads[row.index % len(threads) if isinstance(row, To) else 0]
-            except ENDS_A_ROW as error:  # the user's index is not a whole number: a dead letter
+            except self._ends:
+                raise
+            except BaseException as error:  # the user's index is not a whole number: a dead letter
                 self.unroutable.append((place, error))
             else:
                 parts.setdefault(thread, []).append(place)

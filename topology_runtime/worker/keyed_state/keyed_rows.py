@@ -87,7 +87,7 @@ class Aside:
     """In the place of a state that `restore` did not take: what was saved of it, tried again by the rows of its key."""
 
     saved: Any
-    why: Exception
+    why: BaseException
 
 
 class KeyedStates:
@@ -269,7 +269,7 @@ class KeyedStates:
         key = next(iter(found))
         try:
             self._look(key, found[key])
-        except Exception as error:
+        except BaseException as error:
             if key in there and found[key] is there[key]:
                 raise attempts.StartAgain(attempts.failure(0, error).error) from error
             raise
@@ -335,16 +335,16 @@ class KeyedStates:
     def _restored(self, saved: Any) -> Any:
         try:
             return self._logic.restore(saved)
-        except Exception as error:  # user code: the rows of its key try again
+        except BaseException as error:  # user code: the rows of its key try again
             return Aside(saved, error)
 
-    def trouble(self, data: bytes) -> tuple[Exception | None, bool]:
+    def trouble(self, data: bytes) -> tuple[BaseException | None, bool]:
         """(why not all states in these bytes of a range can be taken up now, whether none can)."""
         tried = [self._restored(state) for _, state in of_range(data)]
         bad = [state.why for state in tried if type(state) is Aside]
         return bad[0] if bad else None, len(bad) == len(tried)
 
-    def asides(self) -> tuple[int, int, Exception | None]:
+    def asides(self) -> tuple[int, int, BaseException | None]:
         """(states set aside, all states, why)."""
         found = [state for states in self._by_kind.values() for state in states.all.values()]
         aside = [state for state in found if type(state) is Aside]

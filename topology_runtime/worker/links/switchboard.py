@@ -56,6 +56,7 @@ PEERS_TOLD, TOLD_NS = 4, 60_000_000_000
 Whole = Ping | LatencyReport | Paces  # they say themselves who says them
 _random64 = partial(random.getrandbits, 64)
 
+FRAME_BYTES = 1024  # that a frame takes besides its own, read and not taken
 WAITING_BYTES = (
     48 << 20
 )  # of frames that one peer sent and nobody has taken, for each source thread of the plan: one
@@ -85,6 +86,7 @@ class PeerBytes:
 
     def holds(self, size: int, most: int) -> HeldBytes | None:
         """None: there is no room."""
+        size += FRAME_BYTES
         while self._back:
             self.waiting -= self._back.popleft()
         if self.waiting and self.waiting + size > most:
@@ -373,7 +375,10 @@ class Receiver(KeptThread):
         elif (held := peer.holds(size, self._waiting_most)) is not None:
             self._board.put(frame.target, (monotonic_ns(), message, held))
         else:
-            self._waiting_most = self._most()  # there may be more source threads now
+            self._waiting_most = self._pull.links.unread_most = (
+                self._most()
+            )  # there may be more source threads now
+        self._pull.links.held[self._pull.whose] = peer.waiting
 
     def _is_his(self, slot: Slot, incarnation: int) -> bool:
         """Nobody speaks for another worker. (Under a key that is named no more, what it says is fenced.)"""

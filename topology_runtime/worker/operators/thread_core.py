@@ -17,7 +17,7 @@ from headgate.topology_runtime.wire.messages import Ack, Frame, ThreadSpec, Thre
 from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
 from headgate.topology_runtime.worker.calls.dead_lettering import Around
 from headgate.topology_runtime.worker.calls.output_buffers import Outputs
-from headgate.topology_runtime.worker.calls.router import Router
+from headgate.topology_runtime.worker.calls.router import ENDS_A_RUN, Router
 from headgate.topology_runtime.worker.calls.user_code import Results, ToRecord, UserCode
 from headgate.topology_runtime.worker.keyed_state.range_answers import answers_for
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotStore
@@ -54,13 +54,14 @@ class Records(Protocol):
 @dataclass(frozen=True)
 class Ports:
     """All by which a thread reaches what is outside. snapshots: (task, thread) → those on this VM. key_of: the key
-    of an edge → its function."""
+    of an edge → its function. ends: what a key function may end the run by."""
 
     post: Post
     records: Records
     snapshots: Callable[[str, int], SnapshotStore]
     random64: Callable[[], int]
     key_of: KeyOf
+    ends: tuple[type[BaseException], ...] = ENDS_A_RUN
 
 
 class Behaviour:
@@ -281,6 +282,6 @@ class ThreadCore:
             route = orders.route_of.get(number)
             if route is not None and route.targets:
                 key = self.ports.key_of(edge.key) if edge.key is not None else None
-                router = Router(edge, route, local, key, orders.cap_of, self.desired.thread)
+                router = Router(edge, route, local, key, orders.cap_of, self.desired.thread, self.ports.ends)
                 made.append((number, router))
         return made

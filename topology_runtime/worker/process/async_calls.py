@@ -8,7 +8,9 @@ and another takes its place. A call that blocks the whole loop is found as a blo
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -49,13 +51,13 @@ class AsyncCalls:
         self._broken: BaseException | None = None
         self._max_s, self._clock = max_call_s, self.loop.time
         self.turn_s = min(TURN_S, max_call_s / 4)
+        self._watch = CallWatch()
         self._lanes: set[Lane] = set()
         self._lost: set[Lane] = set()  # left behind
         self._ending = False
         self._look_s = 0.0  # when they are looked at next
         self.on_done: Callable[[], None] = lambda: None
         self.behaviour: AsyncTask
-        self._watch: CallWatch
         self._call: Callable[[Any], Awaitable[Any]]
 
     def compose(
@@ -78,7 +80,7 @@ class AsyncCalls:
         async def waited() -> Any:
             return await found
 
-        return self.loop.run_until_complete(waited())
+        return self._complete(waited())
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────
 
@@ -93,12 +95,16 @@ class AsyncCalls:
 
     def run_for(self, seconds: float) -> None:
         """Calls go on for so long, or until the loop is told to stop."""
-        if seconds <= 0:
-            self.loop.call_soon(self.loop.stop)
+        handle = (
+            self.loop.call_later(seconds, self.loop.stop)
+            if seconds > 0
+            else self.loop.call_soon(self.loop.stop)
+        )
+        try:
             self.loop.run_forever()
-        else:
-            handle = self.loop.call_later(seconds, self.loop.stop)
-            self.loop.run_forever()
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._started_ended(error)
+        finally:
             handle.cancel()
         if self._broken is not None:
             raise self._broken
@@ -202,7 +208,25 @@ class AsyncCalls:
         for task in tasks:
             task.cancel()
         if tasks:
-            self.loop.run_until_complete(asyncio.wait(tasks, timeout=CANCEL_S))
+            self._complete(asyncio.wait(tasks, timeout=CANCEL_S))
+
+    def _complete(self, found: Coroutine[Any, Any, Any]) -> Any:
+        """What it gives, whatever else runs in the loop."""
+        task = self.loop.create_task(found)
+        while True:
+            try:
+                return self.loop.run_until_complete(task)
+            except (KeyboardInterrupt, SystemExit) as error:
+                if task.done():
+                    raise
+                self._started_ended(error)
+
+    def _started_ended(self, error: BaseException) -> None:
+        """Something that the task started in its loop, and that no call waits for, has raised what ends programs."""
+        if isinstance(error, self._watch.ends):
+            raise error
+        print("headgate: something that a task started in its event loop was ended:", file=sys.stderr)
+        traceback.print_exception(error)
 
     def close(self) -> None:
         """The loop ends, and with it what the task left running in it."""
@@ -210,8 +234,8 @@ class AsyncCalls:
         for task in left:
             task.cancel()
         if left:
-            self.loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_S))
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self._complete(asyncio.wait(left, timeout=CANCEL_S))
+        self._complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
 

@@ -16,6 +16,7 @@ from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.containment import explained
 from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.messages import SourceStatus
+from headgate.topology_runtime.wording import error_text
 from headgate.topology_runtime.worker.calls.attempts import users_line
 from headgate.topology_runtime.worker.calls.batches import rows_read
 from headgate.topology_runtime.worker.meters import meter as mt
@@ -41,7 +42,7 @@ def times_of(source: LiveSource, rows: Sequence[Any], now_ns: int) -> tuple[list
                 continue
             old_s = now_ns / NS - float(told_s)
         except BaseException as error:  # user code: the row is taken all the same
-            wrong = f"came() raised {type(error).__name__}: {error}"
+            wrong = f"came() raised {error_text(error)}"
             continue
         if not math.isfinite(old_s) or old_s > OLDEST_S:
             wrong = f"a row says that it came {old_s:,.0f} s ago"
@@ -337,8 +338,8 @@ class SourceWork(ThreadWork):
                 spool.accept()  # a run that ends: what was read is to last
         try:
             self._tell_durable(spool)
-        except Exception as error:  # user code: said in the worker's log, tried again
-            self._say(explained(error))
+        except BaseException as error:  # user code: said in the worker's log, tried again
+            self._say(explained(error) + users_line(error))
 
     def _count(self) -> None:
         """What came first, then what was read of it, each at one stroke: whoever reads the meter meanwhile sees

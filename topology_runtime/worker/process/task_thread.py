@@ -200,7 +200,7 @@ class TaskThread(threading.Thread):
         snapshots = partial(SnapshotFiles, host.directory)
         random64 = partial(numbers.getrandbits, 64)
         self.post = ChainedPost(host.board, host.threads)
-        ports = Ports(self.post, self.records, snapshots, random64, key_function)
+        ports = Ports(self.post, self.records, snapshots, random64, key_function, ends=())
         self.core = ThreadCore(desired, topology, ports)
         self.core.outputs.at_once = self.post.chained
         self.work = work(self)
@@ -308,6 +308,9 @@ class TaskThread(threading.Thread):
         if self.desired.answers:
             return  # for one that is no more: no user code
         logic = build(self.task)
+        for _, edge in (*self.topology.in_edges(self.task.name), *self.topology.out_edges(self.task.name)):
+            if edge.key is not None:
+                key_function(edge.key)  # user code, too: what it cannot be made of fails here, not in a turn
         if is_async(logic):
             from headgate.topology_runtime.worker.process.async_work import (
                 work_of,  # and asyncio, which few need

@@ -180,7 +180,7 @@ class Ways:
             edge = self.orders.topology.edges[number]
             key = self._key_of(edge.key) if edge.key is not None else None
             route = self.orders.route_of[number]
-            self._routers[number] = Router(edge, route, frozenset(), key, lambda _: 1, self._thread)
+            self._routers[number] = Router(edge, route, frozenset(), key, lambda _: 1, self._thread, ())
         return self._routers[number]
 
 
