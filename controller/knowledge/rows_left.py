@@ -1,8 +1,9 @@
 """What a run has read and not done when it ends: rows that are *left*, and rows that are *lost*. Pure.
 
 Left: in the ledger of its source, or behind where its source would read on. Who resumes the run reads it again.
-Lost: its source has read on and no ledger knows it, so nobody would ever send it again. That is a bug of ours, and never
-what was not heard in time: only what the thread that reads says itself is looked at. What others left open is journaled.
+Lost: its source has read on and no ledger knows it, so nobody would ever send it again. That is a bug of ours, and
+never what was not heard in time: only what the thread that reads says itself is looked at. What others left open is
+journaled.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.journal_records import Durable, RolloutStarted, Scheduled
+from headgate.controller.knowledge.knowledge import SourceKnown
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model
 from headgate.controller.plan.predict.prediction import predict
@@ -71,6 +72,7 @@ class IdealAccount:
     _paying: tuple[Vm, ...] = ()
     _slots: int = 0
     _schedule: Schedule | None = None
+    rows: float = math.inf  # of a source, once all have ended; or as it is known
 
     def see(self, moment: Moment) -> None:
         """Take in the next moment."""
@@ -82,7 +84,9 @@ class IdealAccount:
         k = loop.knowledge
         d = k.durable
         if self._schedule is not None and d.run is not None:
+            self.rows = min(self.rows, rows_had(k.counts.sources, d.run.topology))
             self._count(now_ns, d.run.topology)
+            self.offered = min(self.offered, self.rows)
         if instructions and isinstance(instructions[0], t.Persist):
             for record in instructions[0].records:
                 self._record(record, now_ns)
@@ -133,7 +137,8 @@ class IdealAccount:
         long_ns = until_ns - self._at_ns
         if long_ns <= 0:
             return
-        offered = self._schedule.offered(until_ns) - self._schedule.offered(self._at_ns)
+        since, now = (min(self._schedule.offered(at_ns), self.rows) for at_ns in (self._at_ns, until_ns))
+        offered = now - since
         self._at_ns = until_ns
         self.counted_ns += long_ns
         self.offered += offered
@@ -465,6 +470,14 @@ class IdealWorld:
         supported = max(self._account.supported_tps(topology), 1e-9)
         rows = latency_rows(PLAIN_LATENCY_NS + int(min(waiting / supported, 1e6) * NS))
         return tuple((sink, source, rows) for sink, source in _ends(topology, frozenset(tasks)))
+
+
+def rows_had(sources: Mapping[tuple[str, int], SourceKnown], topology: Topology) -> float:
+    """Rows of a source, where all have ended."""
+    had = [[known for (name, _), known in sources.items() if name == task.name] for task in topology.sources]
+    if not all(parts and all(known.exhausted for known in parts) for parts in had):
+        return math.inf
+    return float(max(sum(known.emitted for known in parts) for parts in had))
 
 
 def latency_rows(ns: int = PLAIN_LATENCY_NS) -> tuple[int, ...]:

@@ -239,6 +239,7 @@ class ReplayResult:
             max_vms=max_vms,
             usd_per_slot_hour=usd_per_slot_hour,
             traffic=traffic,
+            rows=account.rows,
         )
 
 

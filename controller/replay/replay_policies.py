@@ -9,8 +9,10 @@ static:PAIR         … made by that pair; else by the run's own
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
@@ -49,7 +51,8 @@ class PolicyQuestion:
     """What a policy is tried with: the run, what was found out of it, and what shall be otherwise.
 
     rates: set by hand in the run, (s, rows/s). vms: from the start (None: the run's). max_vms: 0: the
-    run's. traffic: what the run measured, which mappers that look at it plan by once their first plan is in force."""
+    run's. traffic: what the run measured, which mappers that look at it plan by once their first plan is in force.
+    rows: that a source had, where all ended by themselves."""
 
     run: RecordedRun
     seconds: float
@@ -60,6 +63,7 @@ class PolicyQuestion:
     max_vms: int = 0
     usd_per_slot_hour: float | None = None
     traffic: MeasuredTraffic | None = None
+    rows: float = math.inf
 
 
 def policies_of(names: Sequence[str], run: ControllerSettings) -> tuple[Policy, ...]:
@@ -93,10 +97,15 @@ class PolicyTrial:
         self._policy, self._question = policy, question
         run = question.run
         self.account = IdealAccount(
-            models=None, usd_per_slot_hour=question.usd_per_slot_hour, seconds=question.seconds
+            models=None,
+            usd_per_slot_hour=question.usd_per_slot_hour,
+            seconds=question.seconds,
+            rows=question.rows,
         )
         loop = Loop(_settings(policy, question), _submitted(policy, question, share), watched=False)
-        self._world = IdealWorld(loop, self.account, question.delays, question.rates, wall_ns=_wall_ns(run))
+        self._world = IdealWorld(
+            loop, self.account, question.delays, question.rates, wall_ns=_wall_ns(run), rows=question.rows
+        )
 
     def moments(self) -> Iterator[Moment]:
         """Every step of the policy's loop, in virtual time. Nothing is measured before the first plan is in force."""
@@ -186,7 +195,8 @@ def highest_tps(question: PolicyQuestion) -> float:
         at_ns = int(at_s * NS)
         schedule = Schedule(at_ns, ((0.0, tps),), 0.0, schedule.offered(at_ns), 0, schedule)
     seconds = max(1, int(question.seconds))
-    return max(schedule.offered((s + 1) * NS) - schedule.offered(s * NS) for s in range(seconds))
+    offered = [min(schedule.offered(s * NS), question.rows) for s in range(seconds + 1)]
+    return max(after - before for before, after in pairwise(offered))
 
 
 def _wall_ns(run: RecordedRun) -> int:

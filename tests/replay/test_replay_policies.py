@@ -60,6 +60,19 @@ def test_the_runs_own_policy_does_what_the_run_did(recording: Recording) -> None
     assert own["replans"] == 1 and own["offered"] == pytest.approx(6 * 30 + 14 * 90)
 
 
+def test_a_policy_is_offered_no_more_than_the_source_had(tmp_path: Path) -> None:
+    """500 rows, though the schedule goes on: what the run did not offer no policy is judged by."""
+    rows = 500
+    short = Recording(write(tmp_path / "short", moments(SECONDS, rows=rows)))
+    account = IdealAccount(seconds=SECONDS)
+    for moment in ExactReplay(short.run).moments(short.lines()):
+        account.see(moment)
+    assert account.rows == rows and account.row("recorded")["offered"] == rows
+    for name in ("static", "static-max", "mba+sam"):
+        assert tried(name, short, rows=account.rows)["offered"] == pytest.approx(rows, abs=1)
+    assert tried("static", short)["offered"] > 2 * rows
+
+
 def test_a_static_plan_is_never_changed_and_fails_all_the_time_above_it(recording: Recording) -> None:
     static = tried("static", recording)
     assert (static["replans"], static["moves"]) == (0, 0)

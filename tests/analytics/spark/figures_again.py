@@ -167,10 +167,10 @@ class RunFiles:
         found: dict[int, list[Row]] = defaultdict(list)
         for (epoch, vm, slot, task), parts in groups.items():
             found[epoch].append(self._group(task, vm, slot, parts, mean(cpu.get((epoch, vm, slot), []))))
-        planned: dict[Any, float | None] = {
-            key: mean(row["predicted_cpu"] for row in rows)
-            for key, rows in grouped(self.slots, lambda r: (r["epoch"], r["vm"], r["slot"])).items()
-        }
+        of_slot = grouped(
+            self.compared("cpu"), lambda one: tuple(one[0][name] for name in ("epoch", "vm", "slot"))
+        )
+        planned = {key: mean(predicted for _, _, predicted in those) for key, those in of_slot.items()}
         for epoch, rows in found.items():
             for row in rows:
                 row["load"] = self._load(row, rows, planned.get((epoch, row["vm"], row["slot"])) or 0.0)
