@@ -12,6 +12,7 @@ from planted.plants_of_peers import OF_PEERS
 from planted.plants_of_plans import OF_MOVES, OF_PACKAGES, OF_PLANS
 from planted.plants_of_rows import OF_BOUNDS, OF_ROWS
 from planted.plants_of_state import OF_KEYS, OF_STATE
+from planted.plants_of_threads import OF_THREADS
 
 PLANTS: tuple[Plant, ...] = (
     *OF_ROWS,
@@ -30,4 +31,5 @@ PLANTS: tuple[Plant, ...] = (
     *OF_PEERS,
     *OF_HEALTH,
     *OF_FAILING,
+    *OF_THREADS,
 )

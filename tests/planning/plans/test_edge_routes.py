@@ -76,6 +76,12 @@ def test_shuffle_routing_weighs_all_threads_alike():
     assert weights == pytest.approx([1 / 160] * 160)
 
 
+def test_what_rounding_leaves_over_goes_to_the_largest_remainders():
+    ranges = [1.9, 3.2, 1018.9]
+    owners = owners_of_ranges([(thread, many / KEY_RANGES) for thread, many in enumerate(ranges)], ())
+    assert Counter(owners) == {0: 2, 1: 3, 2: 1019}
+
+
 def test_a_global_edge_goes_to_the_lowest_thread():
     shape = topology("shuffle")
     plan, threads = planned(shape)
