@@ -121,6 +121,18 @@ def test_a_worker_that_is_not_ready_holds_the_plan_and_after_ten_seconds_it_is_t
     assert {t.thread for t in world.rollout.threads}.isdisjoint(bad.fresh)
 
 
+def test_a_way_back_that_is_late_goes_no_further_back_and_is_told() -> None:
+    world = running()
+    for one in world.vms.values():
+        one.hung = {Slot(one.name, n) for n in range(4)} - set(one.workers)
+    risen(world).run(PREPARED_LIMIT_NS / S - 0.5)
+    for one in world.vms.values():
+        one.hung = {Slot(one.name, n) for n in range(4)}
+    world.run(PREPARED_LIMIT_NS / S + 2)
+    assert [rollout.reason for rollout in world.durable.rollouts] == ["start", "rate_changed", "rolled_back"]
+    assert "has been prepared for long" in world.alarms["enactment"]
+
+
 def test_a_plan_that_was_taken_back_is_not_tried_again_for_a_minute() -> None:
     world = running()
     for one in world.vms.values():
