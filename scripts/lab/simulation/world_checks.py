@@ -254,7 +254,7 @@ class Liveness:
                     self._moved[place] = done, world.now_ns
                 still_ns = world.now_ns - self._moved[place][1]
                 early = known.read - schedule.due(world.passed_ns) // partitions
-                assert world.arriving or early <= schedule.highest_tps, (
+                assert world.arriving or early <= schedule.highest_tps * (1 + world.unheard_s), (
                     f"{early} rows of {place} are read before they are due"
                 )
                 late = known.prefix < due // partitions
