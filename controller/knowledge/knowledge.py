@@ -105,8 +105,9 @@ class SourceKnown:
 
     main, main_done: of the thread that reads: acked, and acked + acked_above. apart: threads that left with
     something open; what main counts as done and they do not is not done.
-    replays: thread → (rows sent again by its workers that are gone, by the present one). again: was a part of it
-    read once more? below: latest threads → all before is done. arrivals: where rows are taken as they come."""
+    replays: thread → (rows sent again by its workers that are gone, by the present one). reread: rows that were read
+    once more, since who had read them is gone. again: was any? below: latest threads → all before is done, heard:
+    how far their present workers have read. arrivals: where rows are taken as they come."""
 
     emitted: int = 0
     main: int = 0
@@ -114,8 +115,10 @@ class SourceKnown:
     exhausted: bool = False
     replays: dict[int, tuple[int, int]] = field(default_factory=dict)
     apart: dict[int, Apart] = field(default_factory=dict)
+    reread: int = 0
     again: bool = False
     below: dict[int, int] = field(default_factory=dict)
+    heard: dict[int, int] = field(default_factory=dict)
     arrivals: PartitionArrivals = field(default_factory=PartitionArrivals)
 
     @property
@@ -150,12 +153,18 @@ class SourceKnown:
 
     def hear(self, now: SourceStatus) -> None:
         self.again = self.again or now.emitted < self.emitted
+        one = self.apart.get(now.thread)
+        read = self.heard.pop(now.thread, self.emitted if one is None else one.emitted)
+        if now.emitted < read:  # by another worker, which begins where the one before it had all acked
+            self.reread += max(0, read - (self.main if one is None else one.acked))
+        self.heard[now.thread] = now.emitted
         self.emitted = max(self.emitted, now.emitted)
         done = now.acked + now.acked_above
         self.below[now.thread] = max(now.acked, self.below.pop(now.thread, 0))
         if len(self.below) > THREADS_KEPT:
-            del self.below[next(iter(self.below))]
-        if (one := self.apart.get(now.thread)) is not None:
+            oldest = next(iter(self.below))
+            del self.below[oldest], self.heard[oldest]
+        if one is not None:
             one.acked, one.done = max(one.acked, now.acked), max(one.done, done)
         else:
             self.main, self.main_done = max(self.main, now.acked), max(self.main_done, done)
@@ -167,7 +176,8 @@ class SourceKnown:
 
     @property
     def replayed(self) -> int:
-        return sum(before + now for before, now in self.replays.values())
+        """Rows sent again, or read again."""
+        return self.reread + sum(before + now for before, now in self.replays.values())
 
 
 @dataclass(slots=True)

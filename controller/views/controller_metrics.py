@@ -189,7 +189,9 @@ def _counters(view: RunView) -> Iterable[Metric]:
         replans.add_metric([reason], count)
     yield replans
     yield CounterMetricFamily("headgate_tuples_lost", "Rows that are nowhere: 0 or a bug.", view.tuples.lost)
-    yield CounterMetricFamily("headgate_tuples_replayed", "Rows sent again.", view.tuples.replayed)
+    yield CounterMetricFamily(
+        "headgate_tuples_replayed", "Rows sent again, or read again.", view.tuples.replayed
+    )
     dead = CounterMetricFamily("headgate_dead_letters", "Rows that a task failed on.", labels=["task"])
     for task, count in _dead(view).items():
         dead.add_metric([task], count)

@@ -7,8 +7,10 @@ numbers (source) → keyed → tally (state per key) → counts (sink)
 from __future__ import annotations
 
 import os
+import time
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Context, Keyed, Window
@@ -52,7 +54,16 @@ class Spans:
         return sum(self.ends) - sum(self.starts)
 
 
+TROUBLE = Path(__file__).parent / "trouble"
+MEMORY_BYTES = 1 << 30  # more than a slot has
+
+
 def keyed(number: int) -> tuple[int, int]:
+    if number % 20 == 0 and (TROUBLE / "memory").exists():
+        (TROUBLE / "memory").unlink()
+        taken = bytearray(MEMORY_BYTES)
+        time.sleep(5.0)
+        del taken
     return number % KEYS, number
 
 
@@ -61,6 +72,10 @@ class Tally(Keyed):
 
     Gives (key, number, different rows applied, rows applied again), this row included. A state that lost
     a row lacks it, one that took a row twice says so: neither can hide behind the other."""
+
+    def open(self, context: Context) -> None:
+        if (TROUBLE / "open").exists():
+            raise ConnectionError("no database")
 
     def new(self, key: Hashable) -> list[Any]:
         return [0, Spans()]

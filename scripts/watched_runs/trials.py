@@ -172,6 +172,9 @@ class Trial:
         if tuples["finished_dropped"] and len(tuples["duplicates_why"]) == 1:
             most = told + tuples["finished_dropped"]
         wrong = found < told or (most is not None and found > most)
+        wrong = wrong or (
+            found > 0 and not tuples["replayed"]
+        )  # nothing comes twice that was not sent or read again
         return f"{found} found, told: {tuples}" if wrong else ""
 
     def leftovers(self, run: str, pids: Sequence[int]) -> list[str]:

@@ -52,6 +52,36 @@ def test_replays_of_workers_that_are_gone_are_kept() -> None:
     assert known.replayed == 7 + 3 + 5
 
 
+def test_rows_that_a_new_worker_reads_again_are_replayed_rows() -> None:
+    known = RunCounts().source("source", 0)
+    for now in (source(100, 90), source(0, 90), source(95, 90), source(120, 100)):
+        known.hear(now)
+    assert known.replayed == 10, "positions 90 to 99 were read twice"
+    known.hear(source(110, 100))  # by yet another worker, heard when it had read for a while
+    assert known.replayed == 10 + 20
+
+
+def test_who_goes_on_where_another_left_reads_nothing_again() -> None:
+    known = RunCounts().source("source", 0)
+    known.hear(source(100, 90, thread=1))
+    known.part(1)
+    for now in (source(0, 0, thread=2), source(100, 92, thread=1), source(150, 100, thread=2)):
+        known.hear(now)
+    assert known.replayed == 0
+    known.hear(source(0, 92, thread=1))  # what it left open is read again in its place
+    assert known.replayed == 100 - 92
+
+
+def test_rows_read_again_outlast_the_controller() -> None:
+    counts = RunCounts()
+    for now in (source(100, 90), source(0, 90)):
+        counts.source("source", 0).hear(now)
+    later = RunCounts()
+    later.recall(counts.tallies(1))
+    later.source("source", 0).hear(source(105, 90))
+    assert later.replayed == counts.replayed == 10
+
+
 def test_a_dead_letter_is_not_acked_and_counts_once() -> None:
     counts = RunCounts()
     counts.source("source", 0).hear(source(10, 10))
@@ -69,6 +99,6 @@ def test_counts_go_on_from_an_earlier_life() -> None:
     later = RunCounts()
     later.recall(counts.tallies(9))
     later.source("source", 0).hear(source(95, 92, 0, 2))
-    assert (later.emitted, later.done, later.replayed) == (100, 95, 9)
+    assert (later.emitted, later.done, later.replayed) == (100, 95, 9 + (100 - 90))
     assert later.latency["sink", "source"][:2] == [1, 2]
     assert later.planning_s == {1: 0.25}
