@@ -10,12 +10,13 @@ from planted.plants_of_health import OF_HEALTH
 from planted.plants_of_hosts import OF_HOSTS
 from planted.plants_of_links import OF_LINKS
 from planted.plants_of_models import OF_LATENCY, OF_MEASURING, OF_TRAFFIC
-from planted.plants_of_partitions import OF_PARTITIONS
 from planted.plants_of_operators import OF_OPERATORS
+from planted.plants_of_partitions import OF_PARTITIONS
 from planted.plants_of_peers import OF_PEERS
 from planted.plants_of_plans import OF_MOVES, OF_PACKAGES, OF_PLANS
 from planted.plants_of_rows import OF_BOUNDS, OF_ROWS
 from planted.plants_of_state import OF_KEYS, OF_STATE
+from planted.plants_of_threads import OF_THREADS
 
 PLANTS: tuple[Plant, ...] = (
     *OF_ROWS,
@@ -38,4 +39,5 @@ PLANTS: tuple[Plant, ...] = (
     *OF_FAILING,
     *OF_HOSTS,
     *OF_LINKS,
+    *OF_THREADS,
 )

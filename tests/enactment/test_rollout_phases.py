@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from msgspec.structs import replace
 
 from headgate.controller.core.loop import rested
 from headgate.controller.execute.desired_state import chainable, computes
-from headgate.controller.execute.rollout_steps import PREPARED_LIMIT_NS
+from headgate.controller.execute.rollout import stand_of
+from headgate.controller.execute.rollout_steps import PREPARED_LIMIT_NS, next_step
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.journal_records import Durable, Holds
 from headgate.controller.models.plans import Plan
@@ -105,6 +107,20 @@ def test_prepared_has_the_old_routes_and_switched_the_new_ones() -> None:
     assert told is not None and told.phase == "switched" and told.routes == world.rollout.routes != before
 
 
+def test_a_keyed_sink_is_to_say_that_its_ranges_have_moved() -> None:
+    """It sends nothing; its state is under way nonetheless."""
+    stand = stand_of(running().loop.knowledge, 0)
+    assert stand is not None
+    sinks = tuple(thread for thread in stand.planned.threads if thread.task == "sink")
+    planned = replace(stand.planned, threads=sinks, routes_number=stand.planned.routes_number + 1)
+    keyed = tuple(replace(task, state="keyed") if task.name == "sink" else task for task in TOPOLOGY.tasks)
+    steps = [
+        next_step(dataclasses.replace(stand, phase="switched", planned=planned, topology=topology)).kind
+        for topology in (TOPOLOGY, replace(TOPOLOGY, tasks=keyed))
+    ]
+    assert steps == ["enter", "stay"]
+
+
 def test_a_worker_that_is_not_ready_holds_the_plan_and_after_ten_seconds_it_is_taken_back() -> None:
     world = running()
     for one in world.vms.values():
@@ -119,6 +135,18 @@ def test_a_worker_that_is_not_ready_holds_the_plan_and_after_ten_seconds_it_is_t
     assert world.loop.knowledge.open_circuits
     world.until("committed", 20).run(1)
     assert {t.thread for t in world.rollout.threads}.isdisjoint(bad.fresh)
+
+
+def test_a_way_back_that_is_late_goes_no_further_back_and_is_told() -> None:
+    world = running()
+    for one in world.vms.values():
+        one.hung = {Slot(one.name, n) for n in range(4)} - set(one.workers)
+    risen(world).run(PREPARED_LIMIT_NS / S - 0.5)
+    for one in world.vms.values():
+        one.hung = {Slot(one.name, n) for n in range(4)}
+    world.run(PREPARED_LIMIT_NS / S + 2)
+    assert [rollout.reason for rollout in world.durable.rollouts] == ["start", "rate_changed", "rolled_back"]
+    assert "has been prepared for long" in world.alarms["enactment"]
 
 
 def test_a_plan_that_was_taken_back_is_not_tried_again_for_a_minute() -> None:

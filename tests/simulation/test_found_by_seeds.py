@@ -37,6 +37,11 @@ def test_no_thread_takes_frames_before_it_knows_where_its_rows_go() -> None:
     assert seen == {(False, False), (True, True)}
 
 
+def test_a_source_that_is_cut_off_while_the_rate_falls_reads_on_by_the_old_one() -> None:
+    """That is no violation."""
+    SimWorld(91064).run()
+
+
 def test_events_in_a_spool_that_is_lost_with_its_vm_are_no_violation() -> None:
     """The stated exception (protocol: Sources): all others reach the sink."""
     world = SimWorld(1, Options(shape="live", faults=0, queue_ms=500))

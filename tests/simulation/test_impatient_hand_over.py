@@ -10,13 +10,13 @@ from headgate.lab.simulation.simulated_thread import SimSource
 from headgate.lab.simulation.simulated_world import Options, SimWorld
 from headgate.lab.simulation.virtual_time import MS, S
 
-SEED = 3
+SEED, OF_THREE_VMS = 3, 5
 WAIT_MS = 33_000  # rows wait so long at the sink: longer than a successor waits
 
 
-def handed_over() -> tuple[SimWorld, SimSource]:
+def handed_over(seed: int = SEED) -> tuple[SimWorld, SimSource]:
     """A world in which the successor reads and the leaver has rows open; the leaver."""
-    world = SimWorld(SEED, Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, parted=False))
+    world = SimWorld(seed, Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, parted=False))
     world.begin()
     world.clock.run_until(4 * S)
     world.options = Options(shape="line", faults=0, rate_tps=8.0, vms_least=2, queue_ms=WAIT_MS)
@@ -103,4 +103,14 @@ def test_a_leaver_that_is_lost_as_its_successor_begins_anew_is_read_again() -> N
     world.clock.run_until(world.now_ns + int((lost_s - 0.04) * S))
     reader.worker.kill("kill -9")
     until(world, lambda: gone(world, old))
+    finish(world)
+
+
+def test_when_its_successor_is_lost_too_whoever_reads_next_begins_where_the_leaver_left_rows_open() -> None:
+    world, _ = handed_over(OF_THREE_VMS)
+    for source in sources(world):
+        source.worker.agent.lose()
+    for _ in range(40):
+        world.clock.run_until(world.now_ns + S // 2)
+        world.resume()
     finish(world)

@@ -97,6 +97,7 @@ class SimWorld:
         if self.arriving:
             self.shape = arriving(self.shape)
         self._stream: Schedule | None = None  # what comes at arriving sources
+        self.unheard_s = 0.0  # sources read on by a rate that was lowered meanwhile
         self.slots_least = 2 if may_part else 1
         shapes = self._machines()
         self.settings = ControllerSettings(
@@ -316,6 +317,7 @@ class SimWorld:
             self.later(self.delay_ns(10, 500), agent.start)
         if self.faults.silent_until_ns > self.now_ns + QUIET_S * S:
             self._set_rate(self.shape.rates_tps[0])  # a long silence shows nothing more with many rows
+            self.unheard_s = (self.faults.silent_until_ns - self.now_ns) / S
         self.clock.run_until(max(self.now_ns + 2 * S, self.faults.silent_until_ns))
         self.resume()
         self._replan_at_least()

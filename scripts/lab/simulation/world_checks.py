@@ -280,7 +280,7 @@ class Liveness:
                     self._moved[place] = done, world.now_ns
                 still_ns = world.now_ns - self._moved[place][1]
                 early = known.read - schedule.due(world.passed_ns) // partitions
-                ahead_s = UNTOLD_S + world.faults.cut_ns / S
+                ahead_s = max(UNTOLD_S + world.faults.cut_ns / S, 1 + world.unheard_s)
                 assert world.arriving or early <= ahead_s * schedule.highest_tps, (
                     f"{early} rows of {place} are read before they are due"
                 )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from worlds import checked, model_of, requests, vms_of
 
 from headgate.controller.execute.plan_diff import diff
-from headgate.controller.execute.rollout import modelled_tps, owners_of_ranges, routes
+from headgate.controller.execute.rollout import around_dead, modelled_tps, owners_of_ranges, routes
 from headgate.controller.models.plans import Plan, ThreadAt
 from headgate.controller.models.task_models import peak_rate
 from headgate.controller.plan.planner import PlanRequest, make_plan
@@ -74,6 +74,26 @@ def test_shuffle_routing_weighs_all_threads_alike():
     plan, threads = planned(shape, routing="shuffle")
     weights = [weight for _, weight in routes(shape, plan, threads)[1].targets]
     assert weights == pytest.approx([1 / 160] * 160)
+
+
+def test_what_rounding_leaves_over_goes_to_the_largest_remainders():
+    ranges = [1.9, 3.2, 1018.9]
+    owners = owners_of_ranges([(thread, many / KEY_RANGES) for thread, many in enumerate(ranges)], ())
+    assert Counter(owners) == {0: 2, 1: 3, 2: 1019}
+
+
+def test_around_a_dead_thread_rows_and_ranges_go_to_those_left_in_their_proportions():
+    before = (
+        Route(0, ((1, 0.5), (2, 0.3), (3, 0.2)), ((1, 500), (2, 300), (3, 224))),
+        Route(1, ((1, 1.0),)),
+        Route(2, ((3, 1.0),)),
+    )
+    new = tuple(Route(edge, ((9, 1.0),)) for edge in range(3))
+    first, second, third = around_dead(before, {2, 3}, new)
+    assert dict(first.targets) == pytest.approx({2: 0.6, 3: 0.4})
+    assert sum(many for _, many in first.ranges) == KEY_RANGES and {t for t, _ in first.ranges} == {2, 3}
+    assert first.ranges[1:] == before[0].ranges[1:], "what has an owner stays with it"
+    assert (second, third) == (new[1], before[2])
 
 
 def test_a_global_edge_goes_to_the_lowest_thread():

@@ -234,6 +234,7 @@ def queued(tmp_path: Path) -> dict[str, TaskThread]:
     targets, line["numbers"].post.targets = line["numbers"].post.targets, frozenset()
     for _ in range(TURNS):
         line["numbers"].work.turn()
+    assert not line["numbers"].post.chained
     line["numbers"].post.targets = targets
     return line
 
