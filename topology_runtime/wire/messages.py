@@ -630,8 +630,8 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     """Is the way there and back open? `losses`: how often something on a link from or to the sender was
     lost since it came up; `heard`: the highest such number that it has heard from whom it writes to. `round`: of
     its questions; `seen`: the highest that it has seen of whom it writes to. columns: it reads frames of
-    columns; to who does not say so, rows are sent. at_ms: when who asked did, by its own clock; 0: not said. contact_ms:
-    how old its VM's contact with the controller is; −1: not known."""
+    columns; to who does not say so, rows are sent. at_ms: when who asked did, by its own clock; 0: not said.
+    contact_ms: how old its VM's contact with the controller is; −1: not known."""
 
     slot: Slot
     incarnation: int
