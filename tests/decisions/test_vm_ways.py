@@ -152,6 +152,7 @@ def test_of_three_vms_the_one_that_costs_least_is_left_out_and_taken_again_later
     world.silent = {(one, other): 12_000, (other, one): 12_000}
     world.run(30)
     world.silent = {}
+    assert "tried again in 2 min" in alarms(world)[f"link {one}>{other}"]
     again = [event for event in world.events("plan") if "link_cut" in event["text"]]
     world.run(80)
     assert len(again) == 2 and len({one, other} & {slot.vm for slot in world.rollout.slots}) == 1, (
