@@ -90,9 +90,7 @@ def test_cut_off_for_long_it_stops_itself_and_works_elsewhere_soon(seed: int) ->
     agent = vm_of(world)
     agent.cut_until_ns = world.now_ns + AWAY_S * S
     alone_s = until(world, lambda: holder(world) is None, 11)
-    assert 9 < alone_s < 10, "it goes on as long as its lease"
-    stateless = [t for w in agent.workers.values() for t in w.threads.values() if t.desired.task == "work"]
-    assert all(t.could_work for t in stateless), "others need no lease"
+    assert 2.5 < alone_s < 10, "it goes on until its VM rests, or its lease ends"
     again_s = alone_s + until(world, lambda: holder(world) is not None, AGAIN_S)
     assert again_s < AGAIN_S and vm_of(world) is not agent
     world.clock.run_until(world.now_ns + 2 * AWAY_S * S)

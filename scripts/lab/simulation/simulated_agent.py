@@ -15,7 +15,7 @@ from headgate.agent.process.agent_files import left_over
 from headgate.controller.replay.ideal_machines import latency_rows, quiet_block
 from headgate.lab.simulation.simulated_thread import SimSpool
 from headgate.lab.simulation.simulated_worker import SimWorker
-from headgate.lab.simulation.virtual_time import S
+from headgate.lab.simulation.virtual_time import MS, S
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.messages import FinishedKept, PackageOffer, PackagePart
@@ -231,7 +231,8 @@ class SimAgent:
         worker = self.workers.get(slot)
         if worker is None or worker.incarnation != incarnation:
             return
-        at_ns = self.world.now_ns + self.world.delay_ns(0.1, 2)
+        of_contact = isinstance(message, m.Lease) and not message.until_ns
+        at_ns = self.world.now_ns + (MS if of_contact else self.world.delay_ns(0.1, 2))
         worker.told_ns = max(worker.told_ns, at_ns)  # one connection: first in, first out
         self.world.clock.at(worker.told_ns, "", lambda: worker.from_agent(message))
 

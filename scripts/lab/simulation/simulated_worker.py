@@ -124,9 +124,10 @@ class SimWorker:
             return
         if isinstance(message, m.Lease):
             self.leased_until_ns = max(self.leased_until_ns, message.until_ns)
+            rested = self.rests
             if message.work_until_ns >= 0:
                 self.work_until_ns, self.state.contact_ns = message.work_until_ns, message.contact_ns
-            for thread in self.threads.values():
+            for thread in self.threads.values() if rested or message.until_ns else ():
                 thread.wake()
             return
         if isinstance(message, Poisoned | m.ClockOff):
