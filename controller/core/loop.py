@@ -234,6 +234,7 @@ SHOW_NS = NS // 2  # between two views: people read no faster
 SLACK_NS = NS // 8  # … which a tick may be early
 JOURNAL_RETRY_NS = NS  # after the journal failed
 KEEP_NS = NS  # between two tallies
+LAG_OVER = "the lag is over: rows are read as they come"
 
 
 class Loop:
@@ -301,8 +302,7 @@ class Loop:
         verdict = health.judged(trend)
         self._following = self._following or RateFollower(topology, season=k.settings.season)
         need = self._following.need(k, window, lags, cap_tps, now)
-        behind = lag_alarm(k.alarms.get("lag", ""), lags, window)
-        turn.alarm("lag", behind, "the lag is over: rows are read as they come")
+        turn.alarm("lag", lag_alarm(k.alarms.get("lag", ""), lags, window), LAG_OVER)
         if self._memory is None or self._memory.plan != plan.id:
             self._memory = HeldMemory.of(plan, topology, k.models)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)

@@ -313,8 +313,12 @@ def _lost_by_storm(plan: Plan, shuffle_tps: float) -> Iterable[str]:
 # They go with the controller, services and secrets of dashboards/kubernetes/headgate.yaml, whose agents they
 # replace. A VM of the plan is a pod; its slots are the agent's.
 
+# They pass the Pod Security profile *restricted*, as the shipped ones do.
+
 AGENT_CORES, AGENT_MIB = 0.5, 512  # of an agent itself, beside its slots
-NAME = "headgate-agent"
+NAME, NAMESPACE = "headgate-agent", "headgate"
+IMAGE = {"image": f"registry.example/headgate@sha256:{0:064}", "imagePullPolicy": "IfNotPresent"}
+METRICS_PORT = 7315
 
 
 def for_kubernetes(plan: Plan) -> PlanExport:
@@ -357,7 +361,7 @@ def stateful_set(name: str, vm: Vm, replicas: int) -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
-        "metadata": {"name": name},
+        "metadata": {"namespace": NAMESPACE, "name": name},
         "spec": {
             "serviceName": NAME,
             "replicas": replicas,
@@ -379,36 +383,69 @@ def stateful_set(name: str, vm: Vm, replicas: int) -> dict[str, Any]:
 
 def _pod(vm: Vm) -> dict[str, Any]:
     keys = {"name": "keys", "mountPath": "/keys"}
+    user = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "fsGroup": 10001}
     return {
         "terminationGracePeriodSeconds": 40,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "fsGroup": 10001},
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            **user,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "initContainers": [
             {
                 "name": "key",
-                "image": "headgate",
+                **IMAGE,
                 "command": ["sh", "-c", "install -m 600 /secret/agent.$(POD_NAME).key /keys/agent.key"],
                 "env": _environment(),
+                "securityContext": _confined(),
+                "resources": {
+                    "requests": {"cpu": "50m", "memory": "32Mi"},
+                    "limits": {"cpu": "500m", "memory": "64Mi"},
+                },
                 "volumeMounts": [{"name": "secret", "mountPath": "/secret", "readOnly": True}, keys],
             }
         ],
-        "containers": [
-            {
-                "name": "agent",
-                "image": "headgate",
-                "args": _words(vm),
-                "env": _environment(),
-                "resources": {"requests": resources_of(vm), "limits": resources_of(vm)},
-                "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-                "volumeMounts": [
-                    {**keys, "readOnly": True},
-                    {"name": "state", "mountPath": "/var/lib/headgate"},
-                ],
-            }
-        ],
+        "containers": [_agent(vm, {**keys, "readOnly": True})],
         "volumes": [
             {"name": "secret", "secret": {"secretName": "headgate-agents"}},
-            {"name": "keys", "emptyDir": {"medium": "Memory"}},
+            {"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+            {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
         ],
+    }
+
+
+def _agent(vm: Vm, keys: dict[str, Any]) -> dict[str, Any]:
+    """Its probes ask for metrics; it is given five minutes, for to kill an agent is to kill its workers."""
+
+    def asked(**how: int) -> dict[str, Any]:
+        return {"httpGet": {"path": "/metrics", "port": "metrics"}, **how}
+
+    return {
+        "name": "agent",
+        **IMAGE,
+        "args": _words(vm),
+        "env": _environment(),
+        "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
+        "startupProbe": asked(periodSeconds=2, failureThreshold=60),
+        "readinessProbe": asked(),
+        "livenessProbe": asked(periodSeconds=30, timeoutSeconds=20, failureThreshold=10),
+        "resources": {"requests": resources_of(vm), "limits": resources_of(vm)},
+        "securityContext": _confined(),
+        "volumeMounts": [
+            keys,
+            {"name": "state", "mountPath": "/var/lib/headgate"},
+            {"name": "scratch", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def _confined() -> dict[str, Any]:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
     }
 
 
@@ -425,6 +462,9 @@ def _words(vm: Vm) -> list[str]:
         f"--slot-cores={vm.slot_cores}",
         f"--slot-memory={_size(vm.slot_memory_bytes)}",
         "--state-dir=/var/lib/headgate/agent",
+        f"--metrics-port={METRICS_PORT}",
+        "--set=metrics-host=0.0.0.0",
+        "--set=metrics-plain=yes",
     ]
 
 

@@ -14,12 +14,14 @@ from test_hostile_bytes import GOOD, NUMBERS, a_loop_of, mangled
 
 from headgate.controller.controller_ports import ControllerPorts
 from headgate.controller.core.commands import COMMANDS
+from headgate.controller.files.audit_log import AuditLog
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.monitor.admission import BYTES_AT_ONCE, LOOKING
 from headgate.topology_runtime.keys import link_limits
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Role, Who
 from headgate.topology_runtime.keys.keyring import Keyring
 from headgate.topology_runtime.keys.link_limits import LINKS_MOST, KeyLinks
+from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.wire import channels as c
 from headgate.topology_runtime.wire import messages as m
 
@@ -36,7 +38,8 @@ class Ports:
 
     def __init__(self, folder: Path) -> None:
         self.ring, self.events = Keyring.make(folder / "keys"), list[Any]()
-        self.ports = ControllerPorts(self.ring, c.HERE, 0, 0, folder, self.events.append)
+        audit = AuditLog(folder / "audit.jsonl", DiskTroubles())
+        self.ports = ControllerPorts(self.ring, c.HERE, 0, 0, folder, self.events.append, audit)
         self.open: list[Channel] = []
 
     def peer(self, role: Role, name: str) -> Channel:

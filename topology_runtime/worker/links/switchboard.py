@@ -375,9 +375,8 @@ class Receiver(KeptThread):
         elif (held := peer.holds(size, self._waiting_most)) is not None:
             self._board.put(frame.target, (monotonic_ns(), message, held))
         else:
-            self._waiting_most = self._pull.links.unread_most = (
-                self._most()
-            )  # there may be more source threads now
+            self._waiting_most = self._most()  # there may be more source threads now
+            self._pull.links.unread_most = self._waiting_most
         self._pull.links.held[self._pull.whose] = peer.waiting
 
     def _is_his(self, slot: Slot, incarnation: int) -> bool:
