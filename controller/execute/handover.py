@@ -88,9 +88,9 @@ def _forget_settled(k: Knowledge) -> None:
 
 
 def _may_read(k: Knowledge, reader: ThreadSpec) -> bool:
-    """Does it read, or was it told where to begin?"""
+    """Does it read, or was it told where to begin, on a VM that is there?"""
     place = reader.task, reader.partition
-    starts = k.desired.starts if k.desired is not None else ()
+    starts = k.desired.starts if k.desired is not None and reader.slot.vm not in k.members.gone() else ()
     return runs(k, reader) or any((one.task, one.partition) == place and one.thread < 0 for one in starts)
 
 
