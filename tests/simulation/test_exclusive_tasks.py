@@ -79,7 +79,7 @@ def test_without_a_rule_of_the_lease_two_work_at_once(
     plant: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    with pytest.raises(AssertionError, match="two at once|side by side"):
+    with pytest.raises(AssertionError, match=r"two at once|side by side"):
         for each in range(seed, seed + 12):
             partitioned(each)
 
