@@ -2,9 +2,10 @@
 
 mixed-faults  in a network namespace and on a disk of its own, with a clock that a file sets: kills, stops of 30 s,
               `open` that fails for 10 s, a full disk, cut links between workers and to the controller, steps of the
-              clock, a task that takes more memory than its slot has; rows must come again before the next
+              clock, a task that takes more memory than its slot has, keys that are rotated; rows must come again before
+              the next
 """
-# bench: mixed-faults – faults of thirteen kinds in one run: lost, repeated and told, how soon rows came again
+# bench: mixed-faults – faults of fourteen kinds in one run: lost, repeated and told, how soon rows came again
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from watched_runs.trials import ROLES, Faults
 CLONE_NEWNET, MNT_DETACH = 0x40000000, 2
 DISK_BYTES = 96 << 20
 STOP_S, OPEN_S, FULL_S, CUT_S = 30.0, 10.0, 10.0, 12.0
+VMS = ("vm1", "vm2", "vm3")
 STEPS_S = (3600, -7200, 45, -30, 0)
 RECOVER_S = 180.0
 CLOCK = Path(__file__).parents[3] / "tests" / "agent_live" / "another_clock.c"
@@ -79,6 +81,7 @@ class MixedFaults:
             "cut from controller": lambda: self._cut("controller", "--sport"),
             "clock step": self._clock,
             "memory": self._memory,
+            "key rotated": self._rotate,
         }
 
     def run(self, faults: int) -> None:
@@ -134,6 +137,20 @@ class MixedFaults:
         self.quiet(FULL_S)
         filled.unlink()
 
+    def _rotate(self) -> None:
+        """Of one agent; it takes the new one up by itself."""
+        words = [
+            "keys",
+            "rotate",
+            "agent",
+            self._choose.choice(VMS),
+            "--keys",
+            str(self.folder / "state" / "keys"),
+        ]
+        run = [sys.executable, "-P", "-m", "headgate", *words]
+        subprocess.run(run, check=True, stdout=subprocess.DEVNULL, timeout=60)
+        self.quiet(5.0)
+
     def _clock(self) -> None:
         (self.folder / "clock.new").write_text(f"{self._choose.choice(STEPS_S)}\n")
         (self.folder / "clock.new").replace(self.folder / "clock")
@@ -155,7 +172,7 @@ class MixedFaults:
 
 
 def mixed_faults(
-    number: int = 65, rate: float = 400.0, slot_cores: float = 0.25, seed: int = 1
+    number: int = 70, rate: float = 400.0, slot_cores: float = 0.25, seed: int = 1
 ) -> dict[str, Any]:
     """So many faults of one run, whose order and victims follow from the seed."""
     with tempfile.TemporaryDirectory(prefix="headgate-mixed-") as name:
