@@ -109,8 +109,8 @@ class SourceKnown:
     something open; what main counts as done and they do not is not done.
     replays: thread → (rows sent again by its workers that are gone, by the present one). reread: rows that were read
     once more, since who had read them is gone. again: was any? below: latest threads → all before is done, heard:
-    how far their present workers have read. heard_ns: when they were heard, monotonic. arrivals: where rows are taken
-    as they come."""
+    how far their present workers have read. heard_ns: when they were heard, monotonic. recalled: by a later
+    life of the controller. arrivals: where rows are taken as they come."""
 
     emitted: int = 0
     main: int = 0
@@ -123,6 +123,7 @@ class SourceKnown:
     below: dict[int, int] = field(default_factory=dict)
     heard: dict[int, int] = field(default_factory=dict)
     heard_ns: int = 0
+    recalled: bool = False
     arrivals: PartitionArrivals = field(default_factory=PartitionArrivals)
 
     @property
@@ -148,7 +149,6 @@ class SourceKnown:
         """That thread is no more: who reads next begins where it left something open."""
         one = self.apart.pop(thread)
         if one.open:
-            self.reread += one.emitted - one.acked
             self.main = min(self.main, one.acked)
             self.main_done = min(self.main_done, one.done)
 
@@ -159,9 +159,12 @@ class SourceKnown:
     def hear(self, now: SourceStatus) -> None:
         self.again = self.again or now.emitted < self.emitted
         one = self.apart.get(now.thread)
-        read = self.heard.pop(now.thread, 0)
-        if now.emitted < read:  # by another worker, which begins where the one before it had all acked
-            self.reread += max(0, read - (self.main if one is None else one.acked))
+        mine = (self.emitted, self.main) if one is None else (one.emitted, one.acked)
+        read = self.heard.pop(now.thread, mine[0] if self.recalled else 0)
+        if now.emitted > 0 and (
+            read == 0 or now.emitted < read
+        ):  # it begins where who read before had all acked
+            self.reread += max(0, mine[0] - mine[1])
         self.heard[now.thread] = now.emitted
         self.emitted = max(self.emitted, now.emitted)
         done = now.acked + now.acked_above
@@ -282,7 +285,12 @@ class RunCounts:
         """Begin from what an earlier life had counted."""
         for s in tallies.sources:
             self.sources[s.task, s.partition] = SourceKnown(
-                s.emitted, s.acked, s.done, replays={EARLIER_LIFE: (s.replayed, 0)}, again=s.again
+                s.emitted,
+                s.acked,
+                s.done,
+                replays={EARLIER_LIFE: (s.replayed, 0)},
+                again=s.again,
+                recalled=True,
             )
             known = self.sources[s.task, s.partition]
             known.apart = {thread: Apart(*positions) for thread, *positions in s.apart}

@@ -68,8 +68,8 @@ OF_LINKS: tuple[Plant, ...] = (
     one(
         "who reads next begins behind what was open",
         "controller/knowledge/knowledge.py",
-        "        if one.open:\n            self.reread +=",
-        "        if not one.open:\n            self.reread +=",
+        "        if one.open:\n            self.main = min(",
+        "        if not one.open:\n            self.main = min(",
         test="tests/controller/test_tallies.py",
     ),
     one(

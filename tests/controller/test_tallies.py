@@ -68,7 +68,11 @@ def test_who_goes_on_where_another_left_reads_nothing_again() -> None:
     for now in (source(0, 0, thread=2), source(100, 92, thread=1), source(150, 100, thread=2)):
         known.hear(now)
     assert known.replayed == 0
-    known.hear(source(0, 92, thread=1))  # what it left open is read again in its place
+    for now in (
+        source(0, 92, thread=1),
+        source(97, 92, thread=1),
+    ):  # what it left open is read again in its place
+        known.hear(now)
     assert known.replayed == 100 - 92
 
 
@@ -82,9 +86,24 @@ def test_what_a_thread_that_is_no_more_left_open_is_read_again() -> None:
     assert known.replayed == 100 - 90
 
 
+def test_what_a_lost_thread_had_open_is_read_again_by_whoever_reads_next() -> None:
+    known = RunCounts().source("source", 0)
+    for now in (source(100, 90, thread=1), source(0, 0, thread=2), source(140, 95, thread=2)):
+        known.hear(now)
+    assert known.replayed == 100 - 90
+
+
+def test_who_reads_all_the_while_reads_nothing_again_for_a_controller_that_begins_anew() -> None:
+    counts, later = RunCounts(), RunCounts()
+    counts.source("source", 0).hear(source(100, 90))
+    later.recall(counts.tallies(1))
+    later.source("source", 0).hear(source(120, 95))
+    assert later.replayed == 0
+
+
 def test_rows_read_again_outlast_the_controller() -> None:
     counts = RunCounts()
-    for now in (source(100, 90), source(0, 90)):
+    for now in (source(100, 90), source(0, 90), source(95, 90)):
         counts.source("source", 0).hear(now)
     later = RunCounts()
     later.recall(counts.tallies(1))
@@ -109,7 +128,7 @@ def test_counts_go_on_from_an_earlier_life() -> None:
     later = RunCounts()
     later.recall(counts.tallies(9))
     later.source("source", 0).hear(source(95, 92, 0, 2))
-    assert (later.emitted, later.done, later.replayed) == (100, 95, 9)
+    assert (later.emitted, later.done, later.replayed) == (100, 95, 9 + (100 - 90))
     assert later.latency["sink", "source"][:2] == [1, 2]
     assert later.planning_s == {1: 0.25}
 
