@@ -109,7 +109,7 @@ def test_files_that_are_cut_or_odd_a_source_that_raises_and_a_finish_that_raises
         "cut.gz ends in the middle of its compressed data",
         f"a line of {LONG_BYTES:,} bytes",
         "source meter cannot be read: ValueError: the meter is unplugged (",
-        "dead letter: count failed on finish of key 'b': RuntimeError: no answer",
+        "finish of key 'b' became a dead letter: RuntimeError: no answer",
         "dead letters of 2 rows and 1 key whose `finish` failed: headgate deadletter list",
     ):
         assert told in done.stderr, told

@@ -228,9 +228,8 @@ class TaskThread(threading.Thread):
         """The first ones are said, with their tracebacks; all are kept."""
         if self._letters_said < LETTERS_SAID and (speaker := self.speaker) is not None:
             self._letters_said += 1
-            what = (
-                "a key" if letter.partition >= END_PARTITION else f"row {letter.position} of {letter.source}"
-            )
+            of_key = letter.partition >= END_PARTITION
+            what = letter.row if of_key else f"row {letter.position} of {letter.source}"
             for line in (f"{what} became a dead letter: {letter.error}", *letter.traceback.splitlines()):
                 self.host.output.say(speaker, "error", line)
         self.host.letters(letter)
