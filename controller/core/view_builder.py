@@ -228,9 +228,7 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
 
 def _tuples(k: Knowledge, by_sink: BySink, until_ns: int) -> TupleCounts:
     return TupleCounts(
-        offered=max(
-            offered_of(k, until_ns), k.counts.emitted
-        ),  # what was read was offered, if it was heard late
+        offered=max(offered_of(k, until_ns), k.counts.emitted),  # what was read had been offered
         emitted=k.counts.emitted,
         acked=k.counts.acked,
         in_flight=in_flight(k.members.up()),

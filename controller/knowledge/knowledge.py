@@ -161,9 +161,8 @@ class SourceKnown:
         one = self.apart.get(now.thread)
         mine = (self.emitted, self.main) if one is None else (one.emitted, one.acked)
         read = self.heard.pop(now.thread, mine[0] if self.recalled else 0)
-        if now.emitted > 0 and (
-            read == 0 or now.emitted < read
-        ):  # it begins where who read before had all acked
+        begins = now.emitted > 0 and (read == 0 or now.emitted < read)
+        if begins:  # where whoever read before had all acked
             self.reread += max(0, mine[0] - mine[1])
         self.heard[now.thread] = now.emitted
         self.emitted = max(self.emitted, now.emitted)

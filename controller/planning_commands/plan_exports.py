@@ -312,7 +312,7 @@ def _lost_by_storm(plan: Plan, shuffle_tps: float) -> Iterable[str]:
 #
 # They go with the controller, services and secrets of dashboards/kubernetes/headgate.yaml, whose agents they
 # replace. A VM of the plan is a pod; its slots are the agent's.
-
+#
 # They pass the Pod Security profile *restricted*, as the shipped ones do.
 
 AGENT_CORES, AGENT_MIB = 0.5, 512  # of an agent itself, beside its slots

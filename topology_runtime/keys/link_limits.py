@@ -162,7 +162,7 @@ class KeyLinks:
         return tuple(f"{self.guard.admits(key) or 'a key'} {why}: its links were cut" for key, why in lately)
 
     def look_at_silent(self, now_s: float) -> None:
-        """KeyLinks over which nothing was ever said, when they are many."""
+        """Links over which nothing was ever said, when they are many."""
         for fd, link in list(self.links.items()):
             if _inode(fd) != link.inode:
                 self.links.pop(fd, None)
