@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from traceback import extract_tb
 from typing import Annotated, Any
 
 import msgspec
@@ -32,7 +33,7 @@ from headgate.controller.execute.run_end import SCHEDULE_LEAD_NS, ask_to_end
 from headgate.controller.knowledge.dead_letters import DeadLetterQueue, KeptDeadLetter
 from headgate.controller.knowledge.journal_records import HoldCleared, Scheduled, SubmissionTaken, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
-from headgate.controller.knowledge.loop_events import Answer, AnswerLater, Command, PlanMade
+from headgate.controller.knowledge.loop_events import Answer, AnswerLater, Command, PlanMade, Say
 from headgate.controller.knowledge.run_view import PlanProposal
 from headgate.controller.models.model_data import model_data, model_of
 from headgate.controller.models.task_models import Model
@@ -364,11 +365,11 @@ def answer(turn: Turn, command: Command) -> None:
     except HeadgateError as error:
         turn.do(Answer(command.number, refusal(error)))
         return
-    except Exception as error:  # of arguments that nobody meant: who sent them is told
-        failed = InvalidInput(
-            f"{request.command} cannot be done with these arguments", cause=error_text(error)
-        )
-        turn.do(Answer(command.number, refusal(failed)))
+    except Exception as error:  # of arguments that nobody meant, or a bug: it is answered, and said where
+        what, why = f"{request.command} cannot be done with these arguments", error_text(error)
+        at = extract_tb(error.__traceback__)[-1]
+        turn.do(Say("error", f"{what}: {why} ({at.name}, line {at.lineno})"))
+        turn.do(Answer(command.number, refusal(InvalidInput(what, cause=why))))
         return
     later = isinstance(found, partial)
     turn.do(AnswerLater(command.number, found) if later else Answer(command.number, Reply(data=found)))
