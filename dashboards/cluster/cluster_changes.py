@@ -21,7 +21,8 @@ from headgate.dashboards.cluster.bring_up import (
     contact_of,
 )
 from headgate.dashboards.cluster.forwards import cluster_folder, let_go
-from headgate.dashboards.cluster.host_changes import CONTROLLER, MODE, agent_name
+from headgate.dashboards.cluster.host_changes import MODE, agent_name
+from headgate.dashboards.cluster.host_facts import CONTROLLER
 from headgate.dashboards.cluster.host_links import HostBoard, HostStep, steps_on_each
 from headgate.dashboards.cluster.host_survey import read_hosts, surveyed
 from headgate.dashboards.cluster.hosts_file import ClusterHosts

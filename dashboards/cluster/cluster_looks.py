@@ -10,8 +10,9 @@ import click
 from headgate.dashboards.cluster.bring_up import ClusterKeys, contact_of
 from headgate.dashboards.cluster.cluster_changes import hosts_argument, told_hosts
 from headgate.dashboards.cluster.forwards import forwarding, run_forwards
-from headgate.dashboards.cluster.host_changes import CONTROLLER, agent_name
+from headgate.dashboards.cluster.host_changes import agent_name
 from headgate.dashboards.cluster.host_facts import (
+    CONTROLLER,
     HERE,
     HostFacts,
     HostFailed,

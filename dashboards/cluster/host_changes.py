@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from headgate.dashboards.cluster.host_facts import HostFacts
+from headgate.dashboards.cluster.host_facts import CONTROLLER, HostFacts
 from headgate.dashboards.cluster.hosts_file import ClusterHosts, VmEntry
 from headgate.dashboards.cluster.service_units import unit
 from headgate.topology_runtime.platform.addresses import is_loopback, tcp
@@ -21,7 +21,6 @@ from headgate.topology_runtime.platform.addresses import is_loopback, tcp
 # started again. A controller is ended by SIGKILL, for SIGTERM would end its run too: the next one takes over
 # what goes on.
 
-CONTROLLER = "controller"
 SIGNER = "signing.pub"  # of whose code agents run
 KEEPER = "{keeper}"  # in a command: the process that keeps it
 

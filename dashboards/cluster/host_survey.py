@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from headgate.dashboards.cluster import host_facts as port_matrix
-from headgate.dashboards.cluster.host_changes import CONTROLLER, SIGNER, agent_name
+from headgate.dashboards.cluster.host_changes import SIGNER, agent_name
 from headgate.dashboards.cluster.host_facts import (
+    CONTROLLER,
     HERE,
     HostFacts,
     HostFinding,
