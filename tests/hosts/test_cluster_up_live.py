@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from watched_runs.host_bed import PYTHON, Cluster, arrived, bed, leftovers, missing, wait_for, wheelhouse
+from watched_runs.host_bed import PYTHON, Cluster, arrived, bed, leftovers, missing, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 full = pytest.mark.full  # the gate installs one cluster, drains a VM of it and takes it down
@@ -26,12 +26,8 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Iterator[Cluster]:
     """Five hosts, all bare; its file names three VMs."""
-    try:
-        wheels = wheelhouse()
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no index of packages is reached: {error.stderr[-300:]!r}")
     folder = tmp_path_factory.mktemp("cluster")
     with bed(folder) as made:
         for name in ("control", "vm1", "vm2", "vm3", "vm4"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from watched_runs.host_bed import (
     leftovers,
     missing,
     wait_for,
-    wheelhouse,
 )
 
 pytestmark = [pytest.mark.live, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
@@ -41,11 +39,7 @@ Host vm?
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        wheels = wheelhouse()
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"no index of packages is reached: {error.stderr[-300:]!r}")
+def cluster(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("through")
     with bed(folder) as made:
         bastion, *others = [made.add(name) for name in ("bastion", "control", "vm1", "vm2")]
