@@ -119,7 +119,7 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "package build": ("build", "pack task code into one signed file"),
         "package show": ("show", "what is in a package, and whose key signed it"),
         "package verify": ("verify", "check that a package is whole and signed by a trusted key"),
-        "package revoke": ("revoke", "have no host start a package any more"),
+        "package revoke": ("revoke", "stop hosts from starting a package"),
         "package key init": ("init", "make the key that signs packages"),
         "package key passphrase": ("passphrase", "give that key a passphrase, another one, or none"),
     },

@@ -78,7 +78,11 @@ Contents = dict[
 def export(state: Path, keys: Path, to: Path, passphrase: str = "") -> ControllerArchive:
     """Write the archive, its owner's alone, whole or not at all. Raises InvalidInput, Conflict."""
     if not (state / JOURNAL).exists():
-        raise InvalidInput(f"{state} holds no controller", cause=f"there is no {JOURNAL} in it")
+        cause, hint = (
+            f"there is no {JOURNAL} in it",
+            "headgate controller export FILE STATE: the archive comes first",
+        )
+        raise InvalidInput(f"{state} holds no controller", cause=cause, hint=hint)
     new = to.with_name(f".{to.name}.{os.getpid()}.new")
     try:
         found, contents = _read_all(state, keys)

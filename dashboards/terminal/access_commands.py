@@ -77,11 +77,11 @@ def add(role: str, name: str, keys: Path | None) -> None:
     default=OVERLAP_S / 3600,
     show_default=True,
     metavar="HOURS",
-    help="How long the old key counts yet; 0: it leaked, and ends at once.",
+    help="How long the old key still works; 0: it leaked, and stops at once.",
 )
 @keys_option
 def rotate(role: str, name: str | None, overlap: float, keys: Path | None) -> None:
-    """A new key in place of ROLE NAME's old one, which counts for a day yet. Nothing has to stop for it.
+    """A new key in place of ROLE NAME's old one, which still works until the overlap ends. Nothing has to stop for it.
 
     Copy the file over the old one: a running agent changes to it within seconds.
 
