@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -95,20 +95,20 @@ def test_looking_at_links_leaves_no_file_open(server: Server) -> None:
 
 
 def test_a_listener_keeps_the_oldest_and_counts_the_rest() -> None:
-    publisher = c.PublisherChannel(GUARD)
-    listener = c.SubscriberChannel(Contact(publisher.endpoint, ANN, OWN.public))
-    sent = 0
+    """What comes while it is read has room again, and is later than what was dropped."""
+    with closing(c.PublisherChannel(GUARD)) as publisher:
+        contact, sent, kept = Contact(publisher.endpoint, ANN, OWN.public), 0, list[int]()
 
-    def full() -> bool:
-        nonlocal sent
-        sent += 1
-        publisher.send_bytes(b"%d" % sent)
-        return listener.dropped > 10
+        def full() -> bool:
+            nonlocal sent
+            sent += 1
+            publisher.send_bytes(b"%d" % sent)
+            return listener.dropped > 10
 
-    until(full, every_s=0.002)
-    kept = []
-    while (data := listener.receive_bytes()) is not None:
-        kept.append(int(data))
-    assert len(kept) == c.BEHIND_MOST and kept == sorted(kept)
-    listener.close(0)
-    publisher.close(0)
+        with closing(c.SubscriberChannel(contact)) as listener:
+            until(full, every_s=0.002)
+            while (data := listener.receive_bytes()) is not None:
+                kept.append(int(data))
+    assert kept == sorted(kept) and len(kept) >= c.BEHIND_MOST
+    oldest, later = kept[: c.BEHIND_MOST], kept[c.BEHIND_MOST :]
+    assert sent > oldest[-1] + 10 and all(number > oldest[-1] + 10 for number in later)
