@@ -550,7 +550,7 @@ class Loop:
             self.intake.expect([member.vm for member in self.knowledge.members.up()])
         try:
             fresh = self.intake.add_block(block, turn.now.mono_ns, k.epoch)
-            self.finished.add(block.finished)
+            self.finished.add(block.finished, block.vm)
             self.settling.block(block)
         except BadMessage as error:
             turn.do(t.Distrust(block.vm, f"{error.what}: {error.cause}"))

@@ -67,6 +67,8 @@ def _unlogged(k: Knowledge) -> list[str]:
     killed = sorted({vm for vm, _ in k.counts.unlogged if len(k.counts.lives(vm)) > 1})
     found += [f"{vm}: its agent was killed, and its sinks with it" for vm in killed]
     found += [f"{vm}: lost, and its logs with it" for vm in sorted(k.durable.held_dead)]
+    passed = k.counts.finished.passed if k.counts.finished is not None else ()
+    found += [f"{vm}: it was away for so long that what its sinks had was not waited for" for vm in passed]
     found += [f"{source}: events that were accepted again" for source in sorted(k.counts.anew)]
     return found
 

@@ -27,11 +27,13 @@ class SourceTally(msgspec.Struct, frozen=True, array_like=True):
 
 class FinishedTally(msgspec.Struct, frozen=True):
     """Rows that reached sinks, of settled positions: `floors`: (source number, partition, settled below);
-    `tasks`: (sink, rows, distinct rows) of those; `logs`: (sink, thread, incarnation, bytes read)."""
+    `tasks`: (sink, rows, distinct rows) of those; `logs`: (sink, thread, incarnation, bytes read); `passed`: VMs
+    whose logs were not waited for."""
 
     floors: tuple[tuple[int, int, int], ...] = ()
     tasks: tuple[tuple[str, int, int], ...] = ()
     logs: tuple[tuple[str, int, int, int], ...] = ()
+    passed: tuple[str, ...] = ()
 
 
 class Tallies(msgspec.Struct, frozen=True):

@@ -28,6 +28,8 @@ CHUNK = 1 << CHUNK_BITS
 MAX_RUN = 1 << 20  # rows in one run: a frame has at most 512
 VARIANTS_MOST = 64  # of a chunk that have bits for its positions
 LOGS_MOST = 10_000  # remembered: one for every life of every sink thread
+CHUNKS_MOST = 16_384  # remembered while a VM is away: 16 million rows, 10 MB
+ODD_IN_A_CHUNK = 8  # rows with a variant of their own that take as much memory as a chunk
 
 
 class Chunk:
@@ -37,6 +39,11 @@ class Chunk:
         self.rows = self.distinct = 0
         self._regular: dict[int, int] = {}  # variant → bits of its positions
         self._odd: set[int] = set()  # what comes of buckets has a variant of its own each time
+
+    @property
+    def size(self) -> int:
+        """In chunks without odd variants."""
+        return 1 + len(self._odd) // ODD_IN_A_CHUNK
 
     def add(self, low: int, high: int, variant: int) -> int:
         """Add positions low … high − 1 (of the chunk) of this variant; how many were not in it."""
@@ -71,7 +78,8 @@ class SinkLog:
 
 class FinishedRows:
     """All sinks of a run. rows: that reached a sink; distinct: of them; missed_bytes: of logs, not yet seen
-    though later ones were."""
+    though later ones were. passed: VMs for whose logs it did not wait any more; of what those hold of settled rows
+    nobody knows whether it is a copy, and it is not counted as one."""
 
     def __init__(self, tally: FinishedTally | None = None) -> None:
         tally = tally or FinishedTally()
@@ -80,6 +88,8 @@ class FinishedRows:
         self._below = {task: (rows, distinct) for task, rows, distinct in tally.tasks}
         self._logs = {(task, thread, boot): SinkLog(counted=end) for task, thread, boot, end in tally.logs}
         self._chunks: dict[tuple[str, int, int, int], Chunk] = {}
+        self._size = 0  # of all chunks
+        self.passed = set(tally.passed)
         self._by_task = dict(self._below)
 
     @property
@@ -105,33 +115,43 @@ class FinishedRows:
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
-    def add(self, finished: Iterable[FinishedRuns]) -> None:
-        """Count these runs, those that are known already excepted. Raises BadMessage (the runs before
-        the bad ones are counted)."""
-        for runs in finished:
-            self._add(runs)
+    @property
+    def full(self) -> bool:
+        """Does it remember as many rows as it may while a VM is away?"""
+        return self._size >= CHUNKS_MOST
 
-    def _add(self, runs: FinishedRuns) -> None:
+    def add(self, finished: Iterable[FinishedRuns], vm: str = "") -> None:
+        """Count these runs in logs of that VM, those that are known already excepted. Raises BadMessage (the runs
+        before the bad ones are counted)."""
+        for runs in finished:
+            self._add(runs, vm in self.passed)
+
+    def _add(self, runs: FinishedRuns, passed: bool) -> None:
         table = _table(runs)
         log = self._logs.setdefault((runs.task, runs.thread, runs.incarnation), SinkLog())
         for begin, end in log.seen.add(runs.offset, runs.offset + len(runs.runs)):
             first, last = (begin - runs.offset) // RUN_BYTES, (end - runs.offset) // RUN_BYTES
             for number, run in enumerate(table[first:last].tolist()):
-                self._run(runs.task, run, known=begin + number * RUN_BYTES < log.counted)
+                self._run(runs.task, run, begin + number * RUN_BYTES < log.counted, passed)
 
-    def _run(self, task: str, run: list[int], known: bool) -> None:
-        """known: what it has below the floor is in the tally already."""
+    def _run(self, task: str, run: list[int], known: bool, passed: bool) -> None:
+        """known: what it has below the floor is in the tally already; passed: else nobody knows what is a copy."""
         source, partition, first, count, variant = run
         floor = self._floors.get((source, partition), 0)
         settled = max(0, min(count, floor - first))
         if settled and not known:
-            self._below[task] = _sum(self._below.get(task), settled, 0)
-            self._by_task[task] = _sum(self._by_task.get(task), settled, 0)
+            distinct = settled if passed else 0
+            self._below[task] = _sum(self._below.get(task), settled, distinct)
+            self._by_task[task] = _sum(self._by_task.get(task), settled, distinct)
         first, end = first + settled, first + count
         while first < end:
             chunk, low = divmod(first, CHUNK)
             high = min(CHUNK, low + end - first)
-            new = self._chunks.setdefault((task, source, partition, chunk), Chunk()).add(low, high, variant)
+            place = task, source, partition, chunk
+            before = self._chunks[place].size if place in self._chunks else 0
+            kept = self._chunks.setdefault(place, Chunk())
+            new = kept.add(low, high, variant)
+            self._size += kept.size - before
             self._by_task[task] = _sum(self._by_task.get(task), high - low, new)
             first += high - low
 
@@ -147,6 +167,7 @@ class FinishedRows:
         self._floors |= risen
         for key in [key for key in self._chunks if key[3] * CHUNK < self._floors.get(key[1:3], 0)]:
             chunk = self._chunks.pop(key)
+            self._size -= chunk.size
             self._below[key[0]] = _sum(self._below.get(key[0]), chunk.rows, chunk.distinct)
         while len(self._logs) > LOGS_MOST:
             del self._logs[next(iter(self._logs))]
@@ -154,6 +175,7 @@ class FinishedRows:
             tuple((source, partition, floor) for (source, partition), floor in sorted(self._floors.items())),
             tuple((task, rows, distinct) for task, (rows, distinct) in sorted(self._below.items())),
             tuple((*name, log.end) for name, log in self._logs.items()),
+            tuple(sorted(self.passed)),
         )
         return True
 
@@ -183,7 +205,8 @@ def _table(runs: FinishedRuns) -> np.ndarray[tuple[int, int], np.dtype[np.int64]
 # a position was known to be done, all its rows are counted, and need not be remembered. A block that left
 # nothing behind reports a log to its end as of when it was made; the third after that moment was certainly made
 # after it. Once the tally of what is settled has been kept for a moment, agents may throw away their logs of
-# it.
+# it. What a VM that is cut off did before it rested is in logs that are read when it is back: until then nothing is
+# settled, as long as there is room to remember.
 
 NS = 1_000_000_000
 WHOLE_BLOCKS, LEAST_NS = 3, 6 * NS  # a VM that is silent for so long is not counted on
@@ -216,8 +239,11 @@ class Settling:
         """Once a second: settle what can be, and let agents know what is kept."""
         k, now_ns = turn.knowledge, turn.now.mono_ns
         up = {member.vm.vm for member in turn.members.up()}
+        away = {member.vm.vm for member in turn.members.members.values() if member.state == "lost"}
         silent = any(member.state == "silent" for member in turn.members.up())
-        if finished.settle(self.look(now_ns, done_of(k), up, silent)):
+        if finished.full and away and not silent:
+            finished.passed |= away
+        if finished.settle(self.look(now_ns, done_of(k), up, silent or not away <= finished.passed)):
             k.counts.finished = finished.tally
             self._tally_ns = now_ns
         elif self._tally_ns and now_ns - self._tally_ns >= KEPT_NS and "disk the controller" not in k.alarms:
@@ -226,7 +252,7 @@ class Settling:
                 turn.do(Send(vm, FinishedKept(finished.tally.floors, finished.tally.logs)))
 
     def look(self, now_ns: int, done: Done, up: set[str], silent: bool) -> Done:
-        """What is settled now; nothing while a VM is silent. `done`: as known now; `up`: VMs heard."""
+        """What is settled now; nothing while a VM is `silent`, or away. `done`: as known now; `up`: VMs heard."""
         if silent or self._since_ns < 0:
             self._begin(now_ns, done)
         elif now_ns - self._since_ns >= LEAST_NS and all(self._whole[vm] >= WHOLE_BLOCKS for vm in up):

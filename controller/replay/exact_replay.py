@@ -50,7 +50,7 @@ class Life:
 
 
 class _Uncounted(FinishedRows):
-    def add(self, finished: Iterable[FinishedRuns]) -> None:
+    def add(self, finished: Iterable[FinishedRuns], vm: str = "") -> None:
         """Count nothing."""
 
 

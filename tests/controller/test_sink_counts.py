@@ -8,12 +8,20 @@ from array import array
 from collections import Counter
 
 import pytest
+from enactment_world import World
 
+from headgate.controller.core.view_builder import copies_of
+from headgate.controller.knowledge.knowledge import Turn
+from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.run_tallies import FinishedTally
 from headgate.controller.monitor.sink_counts import (
     CHUNK,
+    CHUNKS_MOST,
     LEAST_NS,
+    MAX_RUN,
+    ODD_IN_A_CHUNK,
     RUN_BYTES,
+    VARIANTS_MOST,
     WHOLE_BYTES,
     Done,
     FinishedRows,
@@ -168,3 +176,74 @@ def test_a_lost_block_is_waited_for_until_it_came_again() -> None:
 
 def test_while_a_vm_is_silent_nothing_is_settled_that_was_done_before() -> None:
     assert settled_after(usual(20), silent=(5,)) == 5 + LEAST_NS // S
+
+
+# ── VMs that are away: what their sinks had before they rested is in logs that come later
+
+
+class Counted:
+    """A run on two VMs whose rows are done: `vm1` tells its logs every second, `vm2` when it is here."""
+
+    def __init__(self) -> None:
+        self.world = World().start().until("committed")
+        self.knowledge, self.finished, self.settling = self.world.loop.knowledge, FinishedRows(), Settling()
+        self.now_ns = self.world.now.mono_ns
+        self.source = self.knowledge.counts.source(self.knowledge.topology.sources[0].name, 0)
+        self.told = {"vm1": 0, "vm2": 0}
+
+    def tell(self, vm: str, runs: list[Run]) -> None:
+        self.finished.add(told(runs, self.told[vm] * RUN_BYTES, thread=int(vm[2:])), vm)
+        self.told[vm] += len(runs)
+
+    def seconds(self, number: int, vms: tuple[str, ...], done: int) -> None:
+        """All is done below that position. The VMs that are here tell of themselves."""
+        self.source.main = done
+        for vm in ("vm1", "vm2"):
+            self.knowledge.members.members[vm].state = "joined" if vm in vms else "lost"
+        for _ in range(number):
+            self.now_ns += S
+            for vm in vms:
+                self.settling.block(block(vm, self.now_ns // S, 0))
+            self.settling.go_on(Turn(self.knowledge, Now(self.now_ns, self.now_ns)), self.finished)
+
+
+def test_what_a_vm_did_before_it_was_lost_is_no_copy_when_its_logs_are_read_at_last() -> None:
+    run = Counted()
+    run.seconds(20, ("vm1", "vm2"), 0)
+    run.tell("vm1", [(0, 0, 0, CHUNK, 0)])
+    run.seconds(60, ("vm1",), 2 * CHUNK)  # the second half went to vm2, which acked it
+    run.tell("vm2", [(0, 0, CHUNK, CHUNK, 0)])
+    assert (run.finished.rows, run.finished.duplicates) == (2 * CHUNK, 0)
+    run.seconds(30, ("vm1", "vm2"), 2 * CHUNK)
+    assert run.finished.tally.floors == ((0, 0, 2 * CHUNK),), "what was told is settled"
+    assert (run.finished.rows, run.finished.duplicates) == (2 * CHUNK, 0)
+
+
+def test_what_is_remembered_for_a_lost_vm_is_bounded_and_then_nothing_of_it_counts_as_a_copy() -> None:
+    run = Counted()
+    run.seconds(20, ("vm1", "vm2"), 0)
+    size = MAX_RUN // CHUNK
+    for number in range(CHUNKS_MOST // size):
+        run.tell("vm1", [(0, 0, 2 * number * MAX_RUN, MAX_RUN, 0)])
+    assert run.finished.full
+    end = 2 * (CHUNKS_MOST // size) * MAX_RUN
+    run.seconds(30, ("vm1",), end)
+    assert run.finished.tally.floors == ((0, 0, end),) and not run.finished.full
+    run.tell("vm2", [(0, 0, MAX_RUN, 1000, 0)])
+    assert run.finished.duplicates == 0
+    run.tell("vm1", [(0, 0, 0, 10, 0)])
+    assert run.finished.duplicates == 10, "what is settled is known of those that were heard"
+    copies = copies_of(run.knowledge, run.finished.by_task)
+    assert copies["duplicates"] == 10 and not copies["duplicates_exact"]
+    assert any("vm2: it was away for so long" in why for why in copies["duplicates_why"])
+    again = FinishedRows(run.finished.tally)
+    again.add(told([(0, 0, 3 * MAX_RUN, 5, 0)], (run.told["vm2"]) * RUN_BYTES, thread=2), "vm2")
+    assert again.duplicates == run.finished.tally.tasks[0][1] - run.finished.tally.tasks[0][2]
+
+
+def test_rows_with_variants_of_their_own_take_more_of_what_may_be_remembered() -> None:
+    usual, odd = FinishedRows(), FinishedRows()
+    number = CHUNKS_MOST * ODD_IN_A_CHUNK + 100 * VARIANTS_MOST
+    usual.add(told([(0, 0, 0, number, 0)]))
+    odd.add(told([(0, 0, n % CHUNK, 1, n) for n in range(number)]))
+    assert odd.full and not usual.full

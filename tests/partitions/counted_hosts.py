@@ -104,7 +104,12 @@ class CountedHosts(RealRun):
         self.wait(lambda: (self.state / "summary.json").exists())
         self.segments.drain()
         said: dict[str, Any] = json.loads((self.state / "summary.json").read_text())
-        return said | {"found": self.checker.verdict(said["tuples"]["emitted"])}
+        said |= {"found": self.checker.verdict(said["tuples"]["emitted"])}
+        for sink, told in said["tuples"]["sinks"].items():
+            found = said["found"]["sinks"][sink]["duplicates"]
+            right = told["duplicates"] == found if told["duplicates_exact"] else told["duplicates"] <= found
+            assert right, f"{sink}: {told}, and {found} rows came twice"
+        return said
 
     def close(self) -> None:
         self.end()
