@@ -196,4 +196,5 @@ def _source(now: Counts, names: tuple[str, ...]) -> SourceStatus:
         oldest_ns=now[meter.SOURCE_OLDEST_NS],
         seen_ns=now[meter.SOURCE_SEEN_NS],
         rests=state >> meter.RESTS_SHIFT,
+        offsets=meter.offsets_in(now, 0),
     )

@@ -311,12 +311,14 @@ def _starts(k: Knowledge, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.Sourc
             those = [thread for thread in mine if thread.partition == partition]
             position = _start_of(k, those)
             if position is not None:
-                until = k.counts.source(task.name, partition).emitted
-                yield m.SourceStart(task.name, partition, position, until)
+                known = k.counts.source(task.name, partition)
+                offset, passing = known.go_on_from(position)
+                yield m.SourceStart(task.name, partition, position, known.emitted, -1, offset, passing)
     there = {thread.thread for thread in threads}
     for gap in k.durable.apart:
         if gap.thread in there:
-            yield m.SourceStart(gap.task, gap.partition, gap.acked, gap.emitted, gap.thread)
+            offset, passing = k.counts.source(gap.task, gap.partition).go_on_from(gap.acked)
+            yield m.SourceStart(gap.task, gap.partition, gap.acked, gap.emitted, gap.thread, offset, passing)
 
 
 def _start_of(k: Knowledge, those: list[m.ThreadSpec]) -> int | None:

@@ -22,6 +22,7 @@ from headgate.controller.execute.desired_state import (
 from headgate.controller.execute.rollout_steps import said_ended
 from headgate.controller.knowledge.journal_records import Durable, HandedOver, Holds, StandIn
 from headgate.controller.knowledge.knowledge import Apart, Knowledge, Turn
+from headgate.topology_runtime.api.topology import Task
 from headgate.topology_runtime.wire.messages import ThreadSpec, Token, is_over
 
 
@@ -103,7 +104,11 @@ def _taken_as_it_came(k: Knowledge, gap: HandedOver) -> bool:
     """Can it not be read again, since its rows are in a spool, or were?"""
     place = gap.task, gap.partition
     spooled = any((one.task, one.partition) == place for left in k.spools.values() for one in left)
-    return spooled or (k.topology is not None and bool(k.topology.by_name[gap.task].arriving))
+    return spooled or (k.topology is not None and _comes_once(k.topology.by_name[gap.task]))
+
+
+def _comes_once(task: Task) -> bool:
+    return bool(task.arriving) and not task.offsets
 
 
 def _reader(k: Knowledge, gap: HandedOver | ThreadSpec) -> ThreadSpec | None:

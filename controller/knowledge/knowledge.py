@@ -81,6 +81,7 @@ class BackgroundJobs:
 
 SILENT_NS = 3_000_000_000  # of a source whose threads say nothing for so long
 ACTIONS_KEPT, EVENTS_KEPT, THREADS_KEPT, PLANS_KEPT = 200, 2000, 32, 64
+OFFSETS_KEPT = 64  # of a source partition, above what is done
 
 ENDED = 0  # stands for the boots of a VM's agents that ended as they should
 EARLIER_LIFE = -1  # stands for the threads heard by a controller that was killed
@@ -110,7 +111,8 @@ class SourceKnown:
     replays: thread → (rows sent again by its workers that are gone, by the present one). reread: rows that were read
     once more, since who had read them is gone. again: was any? below: latest threads → all before is done, heard:
     how far their present workers have read. heard_ns: when they were heard, monotonic. recalled: by a later
-    life of the controller. arrivals: where rows are taken as they come."""
+    life of the controller. offsets: position → offset to go on from there, of a source that has them. arrivals:
+    where rows are taken as they come."""
 
     emitted: int = 0
     main: int = 0
@@ -124,6 +126,7 @@ class SourceKnown:
     heard: dict[int, int] = field(default_factory=dict)
     heard_ns: int = 0
     recalled: bool = False
+    offsets: dict[int, int] = field(default_factory=dict)
     arrivals: PartitionArrivals = field(default_factory=PartitionArrivals)
 
     @property
@@ -156,6 +159,19 @@ class SourceKnown:
         """That thread is no more, and its positions are nobody's: what it had accepted comes under others."""
         del self.apart[thread]
 
+    def go_on_from(self, position: int) -> tuple[int, int]:
+        """(offset, rows from there to pass over) to begin at this position; (0, 0): where it is set to begin."""
+        below = max((known for known in self.offsets if known <= position), default=None)
+        return (0, 0) if below is None else (self.offsets[below], position - below)
+
+    def _hear_offsets(self, now: SourceStatus) -> None:
+        self.offsets |= {at: offset for at, offset in now.offsets if 0 <= at <= self.emitted and offset > 0}
+        below = sorted(position for position in self.offsets if position <= self.acked)
+        for position in below[:-1]:
+            del self.offsets[position]
+        for position in sorted(self.offsets)[1:-OFFSETS_KEPT]:
+            del self.offsets[position]
+
     def hear(self, now: SourceStatus) -> None:
         self.again = self.again or now.emitted < self.emitted
         one = self.apart.get(now.thread)
@@ -175,6 +191,7 @@ class SourceKnown:
             one.acked, one.done = max(one.acked, now.acked), max(one.done, done)
         else:
             self.main, self.main_done = max(self.main, now.acked), max(self.main_done, done)
+        self._hear_offsets(now)
         self.exhausted = now.exhausted
         before, last = self.replays.get(now.thread, (0, 0))
         if now.replayed < last:
@@ -266,6 +283,7 @@ class RunCounts:
                 s.replayed,
                 tuple((thread, one.emitted, one.acked, one.done) for thread, one in sorted(s.apart.items())),
                 s.again,
+                tuple(sorted(s.offsets.items())),
             )
             for (task, k), s in sorted(self.sources.items())
         )
@@ -290,6 +308,7 @@ class RunCounts:
                 replays={EARLIER_LIFE: (s.replayed, 0)},
                 again=s.again,
                 recalled=True,
+                offsets=dict(s.offsets),
             )
             known = self.sources[s.task, s.partition]
             known.apart = {thread: Apart(*positions) for thread, *positions in s.apart}

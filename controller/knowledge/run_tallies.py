@@ -13,7 +13,7 @@ import msgspec
 class SourceTally(msgspec.Struct, frozen=True, array_like=True):
     """A partition's highest known positions: read, all below done, done in all; and rows sent again. `apart`:
     (thread, emitted, acked, done) of those whose open positions are not counted in them. `again`: was a part
-    of it read once more?"""
+    of it read once more? `offsets`: (position, offset to go on from there) of a source with offsets."""
 
     task: str
     partition: int
@@ -23,6 +23,7 @@ class SourceTally(msgspec.Struct, frozen=True, array_like=True):
     replayed: int
     apart: tuple[tuple[int, int, int, int], ...] = ()
     again: bool = False
+    offsets: tuple[tuple[int, int], ...] = ()
 
 
 class FinishedTally(msgspec.Struct, frozen=True):

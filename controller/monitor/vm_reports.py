@@ -51,8 +51,8 @@ def claim_fault(k: Knowledge, now: SourceStatus, wall_ns: int) -> str:
         return f"acked {now.acked} and {now.acked_above} above, emitted {now.emitted}"
     place = now.task, now.partition
     task = k.topology.by_name[now.task] if k.topology is not None else None
-    accepted = now.arrived if task is not None and task.spooled else 0
-    if accepted > now.emitted + BEHIND_MOST:
+    accepted = now.arrived if task is not None and task.arriving is not None else 0
+    if task is not None and task.spooled and accepted > now.emitted + BEHIND_MOST:
         return f"{now.arrived} came, {now.emitted} emitted"
     known = k.counts.sources.get(place)
     before = max(known.emitted, known.acked) if known is not None else 0

@@ -8,7 +8,7 @@
                                              @batched(columns=True): as arrays of numpy, one for each value of a row
     async def f(row), async def __call__     of any of these but @batched: many rows wait for answers in one thread;
                                              @concurrent(calls, ordered=…) says how many, and in which order they go on
-    Source, LiveSource                       where rows come from
+    Source, LiveSource, OffsetSource         where rows come from
     Window                                   buffers rows and fires them together: join, window, batch
     Keyed                                    state per key, with snapshot and restore
     @side_effects, @no_side_effects          of a function or class: is what it does felt outside?
@@ -135,6 +135,50 @@ class LiveSource(ABC, Generic[Given]):
     def durable(self, rows: int) -> None:
         """So many rows, of all that `poll` has given since it was opened, are on the VM's disk or were refused: confirm
         them to whoever sent them. Called after `poll`, in the same thread."""
+
+
+class OffsetSource(ABC, Generic[Given]):
+    """A source whose rows come when they come, and can be read again from an offset: a partition of Kafka, a stream of
+    Redis, a log. Offsets are whole numbers (64 bits, from 0 on) that rise from row to row; there may be holes. The
+    offset to go on from is kept with the run, so nothing is lost where a VM is.
+
+    Each thread reads the partitions that are its own, as one row of offsets: mostly one partition a thread. All calls
+    come in the thread of the source, one at a time. What one raises is an alarm; `seek` and the call are tried again.
+
+    >>> class Letters(OffsetSource[str]):
+    ...     def seek(self, offset: int | None) -> None:
+    ...         self.next = offset or 0
+    ...     def poll(self, limit: int) -> Sequence[tuple[int, str]]:
+    ...         first, self.next = self.next, min(3, self.next + limit)
+    ...         return [(offset, "abc"[offset]) for offset in range(first, self.next)]
+    >>> letters = Letters()
+    >>> letters.seek(1)
+    >>> letters.poll(10)
+    [(1, 'b'), (2, 'c')]
+    """
+
+    @abstractmethod
+    def seek(self, offset: int | None) -> None:
+        """Go on with the first row at this offset or behind it. None: nothing is known of an earlier start; begin where
+        the source is set to begin. Called before the first `poll`, and before the next one after an error."""
+
+    @abstractmethod
+    def poll(self, limit: int) -> Sequence[tuple[int, Given]]:
+        """At most `limit` new rows, each behind its offset; none if there are none now, at once or after some
+        milliseconds. An exception in place of a row that cannot be read: that offset becomes a dead letter."""
+
+    def came(self, row: Row) -> float | None:
+        """When this row came (UTC, seconds), if it says so; None: when it was taken. Latency counts from then."""
+        return None
+
+    def done(self, offset: int) -> None:
+        """All rows below this offset are done: commit it to whoever keeps them. At most twice a second, and at the
+        end."""
+
+    def lag(self) -> int | None:
+        """How many rows whoever keeps them has behind those that `poll` gave; None: it does not say. At most twice a
+        second. What waits there is offered to the run, and planned for."""
+        return None
 
 
 class Window(ABC, Generic[Key, In, Out]):
@@ -374,10 +418,17 @@ def side_effects_of(run: Any) -> bool | None:
 
 def arriving_of(run: Any) -> bool | None:
     """Are rows of this source taken when they come, or (False) asked for when they are due? None: it is no source, or
-    one that can be read twice."""
+    one that is read at any time."""
+    if has_offsets(run):
+        return True
     if isinstance(run, LiveSource) or (isinstance(run, type) and issubclass(run, LiveSource)):
         return bool(run.arriving)
     return None
+
+
+def has_offsets(run: Any) -> bool:
+    """Is it a source that goes on from an offset?"""
+    return isinstance(run, OffsetSource) or (isinstance(run, type) and issubclass(run, OffsetSource))
 
 
 def kind_of(run: Any) -> str:
@@ -385,7 +436,8 @@ def kind_of(run: Any) -> str:
     kind = getattr(run, KIND, None)
     if kind is not None:
         return str(kind)
-    for base, name in ((Source, "source"), (LiveSource, "source"), (Window, "hold"), (Keyed, "keyed")):
+    for base, name in ((Source, "source"), (LiveSource, "source"), (OffsetSource, "source"),
+                       (Window, "hold"), (Keyed, "keyed")):  # fmt: skip
         if isinstance(run, base) or (isinstance(run, type) and issubclass(run, base)):
             return name
     return "map"

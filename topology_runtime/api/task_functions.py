@@ -22,6 +22,7 @@ from headgate.topology_runtime.api.logic import (
     CALL,
     Keyed,
     LiveSource,
+    OffsetSource,
     Row,
     Source,
     To,
@@ -29,6 +30,7 @@ from headgate.topology_runtime.api.logic import (
     arriving_of,
     batched_of,
     concurrency_of,
+    has_offsets,
     kind_of,
     side_effects_of,
 )
@@ -43,10 +45,11 @@ from headgate.topology_runtime.wording import REFERENCE, did_you_mean, shown
 # Annotations are believed when they are plain classes; whatever else they are says nothing here.
 
 PLAIN = (type(None), bool, int, float, str, bytes, datetime, list, tuple, dict)  # what rows are made of
-BASES: tuple[type[object], ...] = (Source, LiveSource, Window, Keyed)
+BASES: tuple[type[object], ...] = (Source, LiveSource, OffsetSource, Window, Keyed)
 MUST_DEFINE: dict[type[object], tuple[str, ...]] = {
     Source: ("read",),
     LiveSource: ("poll",),
+    OffsetSource: ("seek", "poll"),
     Window: ("ready", "finish"),
     Keyed: ("new", "process"),
 }
@@ -425,4 +428,5 @@ def as_coded(task: Task, run: Any, kind: str) -> Task:
         side_effects=side_effects_of(run) if task.side_effects is None else task.side_effects,
         arriving=own if own is None or task.arriving is None else task.arriving,
         batched=bool(batched_of(run)),
+        offsets=has_offsets(run),
     )

@@ -41,7 +41,8 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned. side_effects: is what it
     does felt outside (None: as its code says, else only a sink's is)? Then it is not run on sample rows. arriving: of a
     source that cannot be read twice, whether its rows are taken as they come (None: as its code says); the others are
-    paced by the offered rates. batched: its code takes the rows of a call together, as it says itself."""
+    paced by the offered rates. offsets: they come, and can be read again from an offset, as its code says. batched: its
+    code takes the rows of a call together, as it says itself."""
 
     name: str
     kind: Kind = "map"
@@ -55,11 +56,12 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     side_effects: bool | None = msgspec.field(default=None, name=ON_THE_WIRE["side_effects"])
     arriving: bool | None = None
     batched: bool = False
+    offsets: bool = False
 
     @property
     def spooled(self) -> bool:
         """Is it a source that cannot be read twice, so that its rows go through a spool?"""
-        return self.arriving is not None
+        return self.arriving is not None and not self.offsets
 
     @property
     def movable(self) -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.logic import Exhausted as Exhausted
     from headgate.topology_runtime.api.logic import Keyed as Keyed
     from headgate.topology_runtime.api.logic import LiveSource as LiveSource
+    from headgate.topology_runtime.api.logic import OffsetSource as OffsetSource
     from headgate.topology_runtime.api.logic import Source as Source
     from headgate.topology_runtime.api.logic import To as To
     from headgate.topology_runtime.api.logic import Window as Window
@@ -57,8 +58,8 @@ PLACES = _places(
     "api",
     {
         "builder": "topology",
-        "logic": "Context Exhausted Keyed LiveSource Source To Window any_thread batched concurrent flat_map "
-        "keep_if no_side_effects side_effects",
+        "logic": "Context Exhausted Keyed LiveSource OffsetSource Source To Window any_thread batched concurrent "
+        "flat_map keep_if no_side_effects side_effects",
         "topology": "Static",
     },
 )

@@ -259,14 +259,17 @@ class WorkerAt(msgspec.Struct, frozen=True, array_like=True):
 class SourceStart(msgspec.Struct, frozen=True, array_like=True):
     """A source thread that starts again reads from `position`: below it all is acked; while the run drains,
     up to `until` (it was read before). `thread` ≥ 0: for that leaving thread alone; started again, it reads again
-    what it had open when its successor began, up to `until`. Believed only if the same desired state names the
-    worker's own incarnation, so that it is fresh; ignored by a thread that reads already."""
+    what it had open when its successor began, up to `until`. A source with offsets goes on from `offset` (0: from where
+    it is set to begin), and passes over so many rows first (`passing`). Believed only if the same desired state names
+    the worker's own incarnation, so that it is fresh; ignored by a thread that reads already."""
 
     task: str
     partition: int
     position: int
     until: int = 0
     thread: int = -1
+    offset: int = 0
+    passing: int = 0
 
 
 EndStep = Literal["again", "hold", "fire", "over", "finish"]
@@ -414,8 +417,9 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     """A source partition: positions `emitted` = highest read + 1, `acked` = all below are done,
     `acked_above` = done ones above that, `in_flight` = rows not yet acked, `replayed` = rows sent again. Of a source
     whose rows are taken as they come, when it was looked at (`seen_ns`, UTC): `arrived` = positions taken so far,
-    read or not; `oldest_ns` = when the first one that is not read yet came (UTC; 0: all are read). `age_ms`: for how
-    long its agent has known it."""
+    read or not, or still where they are kept; `offsets` = of a source with offsets, (position, offset to go on from
+    there), as far as they are known; `oldest_ns` = when the first one that is not read yet came (UTC; 0: all are read).
+    `age_ms`: for how long its agent has known it."""
 
     task: str
     partition: int
@@ -434,6 +438,7 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
         0  # number of the step of the end (`EndOfInput`) that it has done; negative: rows were lost in it
     )
     age_ms: int = 0
+    offsets: tuple[tuple[int, int], ...] = ()
 
 
 class VmHeard(msgspec.Struct, frozen=True, array_like=True):

@@ -18,6 +18,7 @@ import os
 import threading
 from array import array
 from collections import deque
+from collections.abc import Sequence
 
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
 from headgate.topology_runtime.platform.clock import monotonic_ns
@@ -39,7 +40,8 @@ at a time in the whole worker. ROW_THREAD: number + 1 of the thread in such a ca
     SOURCE_PARTITION, SOURCE_EMITTED, SOURCE_ACKED, SOURCE_ACKED_ABOVE, SOURCE_IN_FLIGHT,
     SOURCE_REPLAYED, SOURCE_STATE, CALL_MOVED, CALL_KIND, IDENT, UNLOGGED,
     SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS, BORROWED_NS,
-) = range(32)  # fmt: skip
+    SOURCE_OFFSETS, _, _, _, _, _,
+) = range(38)  # fmt: skip
 """THREAD: number + 1 (0: record unused). TASK: number of the task in the topology.
 STATE: RUNNING, ENDED, FREE. QUEUE: rows waiting now.
 CALL_STARTED_NS: monotonic, when a frame (or a call of another kind) was begun, 0 when idle.
@@ -48,13 +50,15 @@ CALL_KIND: index into KINDS. IDENT: as stacks name the thread. UNLOGGED: rows th
 BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU.
 SOURCE_STATE: bit 0 stopped, bit 1 exhausted; above `rests`.
 SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS: as `messages.SourceNow` says; 0 where rows do not arrive.
+SOURCE_OFFSETS: of a source with offsets, twice a position, the offset to go on from there (0: not known), and both
+XORed: whoever reads while they are written sees that they do not fit.
 BORROWED_NS: CPU that other threads spent on this one's frames, less what it spent on those of others: it may fall.
 All others count up since the thread began."""
 
 RUNNING, ENDED, FREE = 1, 2, 3
 KINDS: tuple[CallKind, ...] = ("row", "bucket", "read", "open", "close")
 ROW, BUCKET, READ, OPEN, CLOSE = range(5)
-FIELDS = 32
+FIELDS = 38
 RESTS_SHIFT = 2
 THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
 E2E = FIELDS + BUCKETS
@@ -65,6 +69,17 @@ LINKS = 8192
 WORDS = HEADER + THREADS * THREAD_WORDS + LINKS * LINK_WORDS
 SIZE_BYTES = WORDS * 8
 NO_THREAD, NO_LINK = (memoryview(array("q", bytes(words * 8))) for words in (THREAD_WORDS, LINK_WORDS))
+
+
+def offset_words(*pairs: tuple[int, int]) -> memoryview:
+    """SOURCE_OFFSETS of two pairs of position and offset."""
+    return memoryview(array("q", [word for at, offset in pairs for word in (at, offset, at ^ offset)]))
+
+
+def offsets_in(words: Sequence[int], at: int) -> tuple[tuple[int, int], ...]:
+    """The pairs that are known, of the record that begins at this word."""
+    six = words[at + SOURCE_OFFSETS : at + SOURCE_OFFSETS + 6]
+    return tuple((six[n], six[n + 1]) for n in (0, 3) if six[n + 1] > 0 and six[n] ^ six[n + 1] == six[n + 2])
 
 
 def create() -> int:

@@ -8,10 +8,11 @@ import time
 from array import array
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from queue import Empty
 from typing import Any
 
-from headgate.topology_runtime.api.logic import Exhausted, LiveSource
+from headgate.topology_runtime.api.logic import Exhausted, LiveSource, OffsetSource
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.containment import explained
 from headgate.topology_runtime.rates.schedule import NS
@@ -21,6 +22,7 @@ from headgate.topology_runtime.worker.calls.attempts import users_line
 from headgate.topology_runtime.worker.calls.batches import rows_read
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.process.task_thread import REST_S, SAID_MOST, TaskThread, ThreadWork
+from headgate.topology_runtime.worker.sources.read_ahead import NO_OFFSET, ReadAhead
 from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, SpoolsLeft, folder_of
 from headgate.topology_runtime.worker.sources.source_task import SourceTask
 
@@ -29,13 +31,17 @@ from headgate.topology_runtime.worker.sources.source_task import SourceTask
 OLDEST_S = 60.0  # a row that says it is older is of another time, or its clock is off
 
 
-def times_of(source: LiveSource, rows: Sequence[Any], now_ns: int) -> tuple[list[int], str]:
+def times_of(
+    source: LiveSource[Any] | OffsetSource[Any], rows: Sequence[Any], now_ns: int
+) -> tuple[list[int], str]:
     """UTC of each row (ns), and what is wrong with one; empty: nothing is."""
     times = [now_ns] * len(rows)
-    if type(source).came is LiveSource.came:
+    if type(source).came in (LiveSource.came, OffsetSource.came):
         return times, ""
     wrong = ""
     for place, row in enumerate(rows):
+        if isinstance(row, Exception):
+            continue
         try:
             told_s = source.came(row)
             if told_s is None:
@@ -57,6 +63,7 @@ ARRIVING_NS = 2 * NS  # after a row came
 TAKE_ROWS = 1024  # asked of an arriving source at once
 RETRY_NS = NS  # after a source raised
 MISSING_NS = 5 * NS  # rows that were given before and are not given again: said after so long
+COMMIT_NS = NS // 2  # between two commits of offsets, and two looks at what is behind
 OPEN_AGAIN_S = 0.1  # a disk that does not open a spool is asked again after so long
 
 
@@ -68,6 +75,9 @@ class SourceWork(ThreadWork):
         self.source = self.core.behaviour = SourceTask(self.core)
         self.desired, self.task, self.host = thread.desired, thread.task, thread.host
         self._spool: Spool | None = None
+        self._ahead: ReadAhead | None = None  # of a source with offsets
+        self._sought = False
+        self._committed, self._commit_ns, self._lag_ns = NO_OFFSET, 0, 0
         self._spools_left: SpoolsLeft | None = None
         self._times_wrong = False  # said once
         self._waited_at = -1
@@ -88,12 +98,14 @@ class SourceWork(ThreadWork):
         came = words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1]
         arrived, oldest_ns, seen_ns = came
         told = arrived, oldest_ns, seen_ns, state >> mt.RESTS_SHIFT
-        return SourceStatus(
-            *name, emitted, acked, above, in_flight, replayed, bool(state & 1), bool(state & 2), *told
-        )
+        offsets = mt.offsets_in(words, at)
+        flags = bool(state & 1), bool(state & 2)
+        return SourceStatus(*name, emitted, acked, above, in_flight, replayed, *flags, *told, offsets=offsets)
 
     def begin(self, logic: Any) -> None:
-        self.source.gives_errors = bool(getattr(logic, "gives_errors", False))
+        self.source.gives_errors = isinstance(logic, OffsetSource) or bool(
+            getattr(logic, "gives_errors", False)
+        )
         self.host.meter.words[self.thread.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
 
     def close(self) -> None:
@@ -104,6 +116,7 @@ class SourceWork(ThreadWork):
                 self._say(f"{self._spool.waiting} events were read that the disk never took: they are lost")
             with self._to_disk():
                 self._spool.close()
+        self._commit(0)
 
     def turn(self) -> None:
         """One look around: orders, acks, replays, what is due, flush."""
@@ -156,7 +169,9 @@ class SourceWork(ThreadWork):
             return
         if isinstance(self.thread.logic, LiveSource) and not self._open_spool(position):
             return
-        self.source.begin(position, self._spool)
+        if isinstance(self.thread.logic, OffsetSource):
+            self._ahead = ReadAhead(position, *self.source.goes_on_from)
+        self.source.begin(position, self._spool or self._ahead)
         self._count()  # a read that does not come back is named by its position
         self.host.changed()
 
@@ -204,14 +219,19 @@ class SourceWork(ThreadWork):
             events = self.thread.logic.poll(limit)
             self._polled += len(events)
             times, wrong = times_of(self.thread.logic, events, wall_ns())
-            if wrong and not self._times_wrong:
-                self._times_wrong = True
-                text = f"headgate: source {self.task.name}: {wrong}; rows like this count from when they are taken"
-                print(text, file=sys.stderr, flush=True)
+            self._say_times(wrong)
             with self._to_disk():
                 for _, refused in spool.append(events, times):
                     self._say(f"an event was left out: {refused}")
         self._tell_durable(spool)
+
+    def _say_times(self, wrong: str) -> None:
+        if wrong and not self._times_wrong:
+            self._times_wrong = True
+            text = (
+                f"headgate: source {self.task.name}: {wrong}; rows like this count from when they are taken"
+            )
+            print(text, file=sys.stderr, flush=True)
 
     def _tell_durable(self, spool: Spool) -> None:
         if self._polled == self._told_durable or spool.waiting:
@@ -230,39 +250,73 @@ class SourceWork(ThreadWork):
 
     def _take_arrivals(self) -> None:
         """Rows that have come, into the spool; asked for often while they come."""
-        source, spool, now_ns = self.source, self._spool, monotonic_ns()
-        assert spool is not None and source.ledger is not None
-        before = spool.end
+        source, now_ns = self.source, monotonic_ns()
+        held = self._spool or self._ahead
+        assert held is not None and source.ledger is not None
+        before = held.end
         if self._over:
-            if source.ledger.position >= spool.end:
+            if source.ledger.position >= held.end:
                 source.exhausted = True
                 self.host.changed()
             return
-        if now_ns < source.quiet_until_ns or spool.full or not source.takes(wall_ns()):
+        if now_ns < source.quiet_until_ns or held.full or not source.takes(wall_ns()):
             return
         if self.thread.watch.poison.any and self._waits(source.ledger.position, now_ns):
             return
         try:
-            self._poll(spool, TAKE_ROWS)
+            if isinstance(held, Spool):
+                self._poll(held, TAKE_ROWS)
+            else:
+                self._read_ahead(held, now_ns)
         except Exhausted:
             self._over = True
             return
         except BaseException as error:  # user code: said in the worker's log, tried again
             self._say(explained(error) + users_line(error))
-            source.quiet_until_ns = now_ns + RETRY_NS
+            source.quiet_until_ns, self._sought = now_ns + RETRY_NS, False
             return
         self._read_again()
-        if spool.end > before:
+        if held.end > before:
             self._arrived_ns = now_ns
         soon = now_ns - self._arrived_ns < ARRIVING_NS
         source.quiet_until_ns = monotonic_ns() + (LOOK_SOON_NS if soon else LOOK_AGAIN_NS)
-        if spool.end - before >= TAKE_ROWS:
+        if held.end - before >= TAKE_ROWS:
             source.quiet_until_ns = 0
+
+    def _read_ahead(self, ahead: ReadAhead, now_ns: int) -> None:
+        """New rows behind their offsets; and what is behind them still."""
+        logic: OffsetSource[Any] = self.thread.logic
+        with self.thread.watch.calling(mt.READ):
+            if not self._sought:
+                logic.seek(ahead.next_offset or None)
+                self._sought = True
+            given = list(islice(logic.poll(TAKE_ROWS), TAKE_ROWS))
+            times, wrong = times_of(logic, [row for _, row in given], wall_ns())
+            self._say_times(wrong)
+            ahead.append(given, times)
+            if now_ns >= self._lag_ns:
+                self._lag_ns = now_ns + COMMIT_NS
+                self.source.behind = max(0, int(logic.lag() or 0))
+
+    def _commit(self, after_ns: int = COMMIT_NS) -> None:
+        """Tell a source with offsets below which all is done, not more often than after so long."""
+        ahead, now_ns = self._ahead, monotonic_ns()
+        if ahead is None or ahead.acked_offset == self._committed or now_ns < self._commit_ns + after_ns:
+            return
+        self._commit_ns = now_ns
+        try:
+            with self.thread.watch.calling(mt.READ):
+                self.thread.logic.done(ahead.acked_offset)
+        except BaseException as error:  # user code: said in the worker's log, tried again
+            self._say(explained(error) + users_line(error))
+            return
+        self._committed = ahead.acked_offset
 
     def _rows(self, position: int, limit: int) -> Sequence[Any]:
         source, now_ns = self.source, monotonic_ns()
-        if source.arrivals is not None and self._spool is not None:
-            return self._spool.read(position, limit)
+        if source.arrivals is not None:
+            held = self._spool or self._ahead
+            return held.read(position, limit) if held is not None else []
         if self.thread.watch.poison.any and self._waits(position, now_ns):
             return []
         given_before = source.ledger is not None and position < source.ledger.position
@@ -348,6 +402,8 @@ class SourceWork(ThreadWork):
         if (came := source.came(wall_ns())) is not None:
             words[at + mt.SOURCE_ARRIVED : at + mt.SOURCE_SEEN_NS + 1] = _words(*came)
         if source.ledger is not None:
+            if self._ahead is not None:
+                self._note_offsets(self._ahead)
             words[at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1] = _words(*source.counts)
             if self._spool is not None:
                 self._forget(self._spool, source.ledger.acked)
@@ -355,6 +411,15 @@ class SourceWork(ThreadWork):
         if state != words[at + mt.SOURCE_STATE]:
             words[at + mt.SOURCE_STATE] = state
             self.host.changed()
+
+    def _note_offsets(self, ahead: ReadAhead) -> None:
+        ledger, words = self.source.ledger, self.host.meter.words
+        assert ledger is not None
+        ahead.done_below(ledger.acked)
+        at = self.thread.at + mt.SOURCE_OFFSETS
+        pairs = ((position, ahead.offset_at(position)) for position in (ledger.acked, ledger.position))
+        words[at : at + 6] = mt.offset_words(*pairs)
+        self._commit()
 
 
 def _words(*values: int) -> memoryview:

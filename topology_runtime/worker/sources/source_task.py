@@ -271,6 +271,8 @@ class SourceTask(Behaviour):
         self.quiet_until_ns = 0
         self.spool: Accepted | None = None
         self.more_left = False
+        self.goes_on_from = 0, 0  # of a source with offsets: from which, and rows from there to pass over
+        self.behind = 0  # rows that came and are still where they are kept
         self.gives_errors = False  # may one stand in place of a row?
         self._number = [task.name for task in core.topology.sources].index(core.task.name)
         self._allowed = 0.0  # rows that the cap lets through now
@@ -322,11 +324,13 @@ class SourceTask(Behaviour):
         draining = orders is not None and orders.desired.draining
         if not (self.leaving or draining):
             return None
-        if self.arrivals is not None:
+        before = self._gap_end if self.leaving else self._until
+        if self.arrivals is not None and not self.task.offsets:
             return self.arrivals.end
         if self._to_its_end:
             return None
-        before = self._gap_end if self.leaving else self._until
+        if self.task.offsets:  # what is read ahead its successor reads again
+            return max(before, self.ledger.position if self.ledger is not None else 0)
         return before if self.spool is None else max(before, self.spool.end)
 
     @property
@@ -355,7 +359,7 @@ class SourceTask(Behaviour):
         if self.spool is None or self.ledger is None:
             return None
         end, position = self.spool.end, self.ledger.position
-        return end, self.spool.arrived_ns(position) if position < end else 0, wall_ns
+        return end + self.behind, self.spool.arrived_ns(position) if position < end else 0, wall_ns
 
     @property
     def again_until(self) -> int | None:
@@ -415,6 +419,7 @@ class SourceTask(Behaviour):
         if start is None:
             return None
         self._until = start.until
+        self.goes_on_from = start.offset, start.passing
         self._gap_end = start.until if leaving else 0
         return start.position
 
@@ -584,7 +589,10 @@ class SourceTask(Behaviour):
         orders = self.core.orders
         if self.ledger is None or orders is None or orders.schedule is None or self.exhausted:
             return False
-        if self._end is not None or 0 < orders.schedule.end_ns <= wall_ns:
+        end = self._end
+        if end is not None and not (self.task.offsets and self.spool is not None and self.spool.end < end):
+            return False
+        if 0 < orders.schedule.end_ns <= wall_ns:
             return False
         return self.core.routed
 
