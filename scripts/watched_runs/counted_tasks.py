@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgate.topology_runtime.api.logic import Context, Keyed, Window
+from headgate.topology_runtime.api.logic import Context, Keyed, OffsetSource, Window
 
 KEYS = 40
 SEGMENT_BYTES = 1 << 18  # then the sink begins the next file, and this one may be taken away
@@ -106,6 +106,35 @@ class Batch(Window):
 
     def finish(self, key: Hashable, rows: Sequence[int]) -> Iterable[int]:
         return rows
+
+
+class Log(OffsetSource):
+    """0, 1, 2 … as they come, so many a second from when the file at `begun` was made, each at three times its offset.
+    What is done is said in `begun`.done-PARTITION."""
+
+    def __init__(self, begun: str, rate_tps: float) -> None:
+        self._begun, self._rate_tps, self._next = Path(begun), rate_tps, 0
+
+    def open(self, context: Context) -> None:
+        self._done = self._begun.with_suffix(f".done-{context.partition}")
+
+    def seek(self, offset: int | None) -> None:
+        self._next = -(-(offset or 0) // 3)
+
+    def _there(self) -> int:
+        if not self._begun.exists():
+            return 0
+        return int((time.time() - self._begun.stat().st_mtime) * self._rate_tps)
+
+    def poll(self, limit: int) -> Sequence[tuple[int, int]]:
+        first, self._next = self._next, max(self._next, min(self._there(), self._next + limit))
+        return [(3 * number, number) for number in range(first, self._next)]
+
+    def done(self, offset: int) -> None:
+        self._done.write_text(str(offset))
+
+    def lag(self) -> int:
+        return self._there() - self._next
 
 
 class Segments:

@@ -24,13 +24,16 @@ CORES = 0.2
 class CountedHosts(RealRun):
     """Two slots on each VM; the agents reach the controller by lines that break."""
 
-    def __init__(self, root: Path, vms: tuple[str, ...]) -> None:
+    def __init__(self, root: Path, vms: tuple[str, ...], source: dict[str, Any] | None = None) -> None:
+        """source: what its numbers come from, in place of a paced counter."""
         super().__init__(root, "cut", CORES, root, 90.0)
         self.checker, self.lines = Checker(), dict[str, BrokenLine]()
         (root / "rows").mkdir()
         self.segments = Segments(root / "rows", self.checker)
         (root / "counted_tasks.py").write_text(OWN.read_text())
-        (root / "topology.json").write_text(json.dumps(topology(root / "rows")))
+        document = topology(root / "rows")
+        document["tasks"][0] |= source or {}
+        (root / "topology.json").write_text(json.dumps(document))
         (root / "models").mkdir()
         for task, share in SHARE.items():
             points = [{"threads": 1, "rate_tps": RATE_TPS * share, "cpu": 0.8, "memory": 0.1}]
