@@ -112,6 +112,18 @@ class BadRow(HeadgateError):
     code = "HG-ROW"
 
 
+class ServiceAway(HeadgateError):
+    """What a task needs outside is not there now: the call is tried again until it is, and its rows wait.
+
+    >>> raise ServiceAway("no broker at 127.0.0.1:1883", cause="connection refused")
+    Traceback (most recent call last):
+    headgate.topology_runtime.errors.ServiceAway: no broker at 127.0.0.1:1883
+    """
+
+    code = "HG-AWAY"
+    exit_code = 5
+
+
 class BadBatch(HeadgateError):
     """What a batched task gave for some rows does not say what came of each."""
 

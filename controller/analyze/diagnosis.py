@@ -50,7 +50,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
     fits the slots that there are or may be had, when the plan in force is that. capped: as much is read as may be,
     and done. cut: which VMs do not reach each other. slow: between which it takes far longer than usual. silent: which
-    VM is not heard, or was not and makes up for it."""
+    VM is not heard, or was not and makes up for it; or which thread waits for a service."""
 
     window: MeasuredWindow
     stability: Stability

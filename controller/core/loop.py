@@ -333,7 +333,7 @@ class Loop:
                 joined=unplanned_vms(k, now),
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.knowledge.members.frozen(now),
-                silent=k.members.silent(now, k.in_force_ns),
+                silent=k.members.silent(now, k.in_force_ns) or k.members.waits,
                 held=self._held(),
                 cut="; ".join(way.words for way in cut_pairs(k.ways)),
                 slow="; ".join(way.words for way in slow_pairs(k.ways)),

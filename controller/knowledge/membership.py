@@ -85,7 +85,7 @@ class Member:
 class Membership:
     """All VMs ever heard of in this life. `known`: sizes of VMs known beforehand (settings, journal).
 
-    here, workers, threads, sources, tokens, quarantined, failed: what the VMs that are up reported last,
+    here, workers, threads, sources, tokens, quarantined, failed, away: what the VMs that are up reported last,
     kept up to date report by report, so that looking at it costs nothing. version: rises when workers
     come, go or move, or when sources start or stop. roster: rises when VMs come, go or change their size.
     keyed: VMs with keyed state."""
@@ -100,6 +100,7 @@ class Membership:
     tokens: dict[str, Token] = field(default_factory=dict)
     quarantined: set[Slot] = field(default_factory=set)
     failed: dict[int, str] = field(default_factory=dict)
+    away: dict[int, str] = field(default_factory=dict)
     version: int = 0
     roster: int = 0
     _shown: dict[str, Report] = field(default_factory=dict)  # VM → the report that these are of
@@ -331,6 +332,7 @@ class Membership:
             for thread in worker.threads:
                 self.threads.pop(thread.thread, None)
                 self.failed.pop(thread.thread, None)
+                self.away.pop(thread.thread, None)
         for source in report.sources:
             self.sources.pop(source.thread, None)
 
@@ -343,6 +345,10 @@ class Membership:
                 self.threads[thread.thread] = thread
                 if thread.failed:
                     self.failed[thread.thread] = f"thread {thread.thread} in {worker.slot}: {thread.failed}"
+                if thread.away:
+                    self.away[thread.thread] = (
+                        f"thread {thread.thread} in {worker.slot} waits for a service: {thread.away}"
+                    )
         for source in report.sources:
             self.sources[source.thread] = source
 
@@ -386,6 +392,11 @@ class Membership:
             if over_ns > since_ns and now.mono_ns - over_ns < SETTLE_NS + 2 * lasted_ns:
                 return f"{member.vm.vm} was not heard for {lasted_ns / NS:.1f} s, and makes up for that"
         return ""
+
+    @property
+    def waits(self) -> str:
+        """Which thread waits for a service outside; empty when none does."""
+        return min(self.away.values(), default="")
 
     def frozen(self, now: Now) -> str:
         """Why nothing may be judged now; empty when it may."""

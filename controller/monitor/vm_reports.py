@@ -176,7 +176,7 @@ def hear_user_code(turn: Turn, vm: str, workers: Iterable[m.WorkerStatus]) -> No
             turn.event("alarm", text, level="error", vm=vm)
         k.alarms[what] = text
     elif k.alarms.pop(what, ""):
-        turn.event("alarm_over", f"{vm}: all tasks are built and all sources are read again", vm=vm)
+        turn.event("alarm_over", f"{vm}: all tasks run and all sources are read again", vm=vm)
 
 
 def _why_it_stays(k: Knowledge, name: str, now: m.ThreadStatus) -> str:
@@ -192,6 +192,8 @@ def _why_it_stays(k: Knowledge, name: str, now: m.ThreadStatus) -> str:
 def _trouble_of(now: m.ThreadStatus) -> str:
     if now.failed:
         return f"does not run: {now.failed}"
+    if now.away:
+        return f"waits for a service, and its rows wait with it: {now.away}"
     return f"reads nothing, and tries again every second: {now.unreadable}" if now.unreadable else ""
 
 

@@ -36,7 +36,7 @@ def test_rows_are_read_again_from_their_offset_after_any_kill_and_committed_when
     """A worker, the controller, and a VM with all that is on its disk."""
     (vm,) = {vm for vm, _ in hosts.slots_of("source")}
     assert vm not in {vm for vm, _ in hosts.slots_of("tally")}
-    agent, *workers = hosts.pids(vm)
+    _, *workers = hosts.pids(vm)
     os.kill(workers[0], signal.SIGKILL)
     hosts.rows_come(400)
     hosts.controller.kill()

@@ -9,6 +9,7 @@
     async def f(row), async def __call__     of any of these but @batched: many rows wait for answers in one thread;
                                              @concurrent(calls, ordered=…) says how many, and in which order they go on
     Source, LiveSource, OffsetSource         where rows come from
+    Sink                                     where rows end, with the name of each, which is the same in a replay
     Window                                   buffers rows and fires them together: join, window, batch
     Keyed                                    state per key, with snapshot and restore
     @side_effects, @no_side_effects          of a function or class: is what it does felt outside?
@@ -25,7 +26,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FunctionType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from headgate.topology_runtime.api.user_metrics import UserMetrics
 
@@ -179,6 +180,47 @@ class OffsetSource(ABC, Generic[Given]):
         """How many rows whoever keeps them has behind those that `poll` gave; None: it does not say. At most twice a
         second. What waits there is offered to the run, and planned for."""
         return None
+
+
+class RowId(NamedTuple):
+    """The name of a row at a sink: the same whenever the row comes again, another for every other row of the run.
+    partition, position: of the row of the source that it comes from; variant: which of those that came of it.
+
+    >>> str(RowId("orders", 0, 17, 0))
+    'orders/0/17/0'
+    """
+
+    source: str
+    partition: int
+    position: int
+    variant: int
+
+    def __str__(self) -> str:
+        return f"{self.source}/{self.partition}/{self.position}/{self.variant}"
+
+
+class Sink(ABC, Generic[In]):
+    """Where rows end: a table, a topic, a folder of files. What `write` returned from is done: it is acknowledged to
+    the source. After a fault rows may come again, under the same names.
+
+    Rows come as they arrive, a frame at a time; of a class that sets `batch_rows`, so many together, or fewer once the
+    oldest has waited for `batch_age_s`.
+
+    >>> class Table(Sink[int]):
+    ...     def __init__(self) -> None:
+    ...         self.rows: dict[str, int] = {}
+    ...     def write(self, rows: Sequence[int], ids: Sequence[RowId]) -> None:
+    ...         self.rows |= {str(name): row for name, row in zip(ids, rows)}
+    """
+
+    batch_rows = 0
+    batch_age_s = 1.0
+
+    @abstractmethod
+    def write(self, rows: Sequence[In], ids: Sequence[RowId]) -> None:
+        """Write all of them; `ids`: one for each. What it raises: `ServiceAway` when the service does not answer: the
+        call comes again until it does, while its rows and those behind them wait. Anything else: it is tried three
+        times, then in halves, down to the row that is to blame, which becomes a dead letter."""
 
 
 class Window(ABC, Generic[Key, In, Out]):
@@ -436,6 +478,8 @@ def kind_of(run: Any) -> str:
     kind = getattr(run, KIND, None)
     if kind is not None:
         return str(kind)
+    if isinstance(run, Sink) or (isinstance(run, type) and issubclass(run, Sink)):
+        return "hold" if run.batch_rows else "map"
     for base, name in ((Source, "source"), (LiveSource, "source"), (OffsetSource, "source"),
                        (Window, "hold"), (Keyed, "keyed")):  # fmt: skip
         if isinstance(run, base) or (isinstance(run, type) and issubclass(run, base)):

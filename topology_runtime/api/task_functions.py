@@ -24,6 +24,7 @@ from headgate.topology_runtime.api.logic import (
     LiveSource,
     OffsetSource,
     Row,
+    Sink,
     Source,
     To,
     Window,
@@ -45,11 +46,12 @@ from headgate.topology_runtime.wording import REFERENCE, did_you_mean, shown
 # Annotations are believed when they are plain classes; whatever else they are says nothing here.
 
 PLAIN = (type(None), bool, int, float, str, bytes, datetime, list, tuple, dict)  # what rows are made of
-BASES: tuple[type[object], ...] = (Source, LiveSource, OffsetSource, Window, Keyed)
+BASES: tuple[type[object], ...] = (Source, LiveSource, OffsetSource, Sink, Window, Keyed)
 MUST_DEFINE: dict[type[object], tuple[str, ...]] = {
     Source: ("read",),
     LiveSource: ("poll",),
     OffsetSource: ("seek", "poll"),
+    Sink: ("write",),
     Window: ("ready", "finish"),
     Keyed: ("new", "process"),
 }

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.logic import Keyed as Keyed
     from headgate.topology_runtime.api.logic import LiveSource as LiveSource
     from headgate.topology_runtime.api.logic import OffsetSource as OffsetSource
+    from headgate.topology_runtime.api.logic import RowId as RowId
+    from headgate.topology_runtime.api.logic import Sink as Sink
     from headgate.topology_runtime.api.logic import Source as Source
     from headgate.topology_runtime.api.logic import To as To
     from headgate.topology_runtime.api.logic import Window as Window
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.logic import no_side_effects as no_side_effects
     from headgate.topology_runtime.api.logic import side_effects as side_effects
     from headgate.topology_runtime.api.topology import Static as Static
+    from headgate.topology_runtime.errors import ServiceAway as ServiceAway
 
 
 def _places(folder: str, modules: dict[str, str]) -> dict[str, str]:
@@ -58,11 +61,11 @@ PLACES = _places(
     "api",
     {
         "builder": "topology",
-        "logic": "Context Exhausted Keyed LiveSource OffsetSource Source To Window any_thread batched concurrent "
-        "flat_map keep_if no_side_effects side_effects",
+        "logic": "Context Exhausted Keyed LiveSource OffsetSource RowId Sink Source To Window any_thread batched "
+        "concurrent flat_map keep_if no_side_effects side_effects",
         "topology": "Static",
     },
-)
+) | {"ServiceAway": "headgate.topology_runtime.errors"}
 MODULES = ("tasks", "testing")
 __all__ = list(PLACES)
 

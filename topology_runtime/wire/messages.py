@@ -399,7 +399,7 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     from all its upstream threads are in (leavers). empty: queue, output and side buffers are empty. ended: it has
     finished for good. Of a keyed task: switched only when its ranges have moved; `lost`: ranges whose state was lost,
     as (first, how many); `applied_again`: rows that may have been counted twice, at most; `unsaved`: why no snapshot
-    is written. Of a source: `unreadable`: why no rows are had of it."""
+    is written. Of a source: `unreadable`: why no rows are had of it. `away`: the service that its rows wait for."""
 
     thread: int
     switched: int = 0
@@ -411,6 +411,7 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     applied_again: int = 0
     unsaved: str = ""
     unreadable: str = ""
+    away: str = ""
 
 
 class SourceStatus(msgspec.Struct, frozen=True, array_like=True):

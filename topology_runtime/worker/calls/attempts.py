@@ -17,7 +17,7 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, TypeVar
 
-from headgate.topology_runtime.errors import BadBatch, HeadgateError
+from headgate.topology_runtime.errors import BadBatch, HeadgateError, ServiceAway
 from headgate.topology_runtime.wire.dead_letter_messages import CallKind, Struck
 from headgate.topology_runtime.wording import error_text, one_line, visible
 
@@ -117,6 +117,17 @@ class CallWatch:
 
     def leave(self) -> None:
         """It is over, however it ended."""
+
+    def waits(self, error: ServiceAway) -> bool:
+        """Wait for a service that a call needs. True: the call is to be made again, and this try does not count."""
+        return False
+
+    def away_s(self, error: ServiceAway) -> float | None:
+        """For so long nobody need ask for a service that is away; None: such a try counts like any."""
+        return None
+
+    def served(self) -> None:
+        """A call went well."""
 
 
 Came = TypeVar("Came")  # of a call
@@ -223,12 +234,15 @@ def each(
             out.extend(map(function, islice(rows, at, None) if at else rows))
             stopped = len(out) + len(failures)
             if stopped == len(rows):
+                watch.served()
                 break
             raise RuntimeError("the task raised StopIteration")
         except watch.ends:
             raise
         except BaseException as error:
             watch.raised += 1
+            if isinstance(error, ServiceAway) and watch.waits(error):
+                continue
             stopped = len(out) + len(failures)
             tries = tries + 1 if stopped == at else 1
             if len(out) > well:
@@ -263,11 +277,13 @@ def together(
     while ahead:
         start, stop, most = ahead.pop()
         some = rows if stop - start == len(rows) else rows[start:stop]
-        for tries in range(1, most + 1):
+        tries = 0
+        while tries < most:
             watch.calls += 1
             try:
                 out.append(function(some))
                 watch.lost = 0
+                watch.served()
                 break
             except watch.ends:
                 raise
@@ -276,7 +292,10 @@ def together(
                 break
             except BaseException as error:  # as in `each`
                 watch.raised += 1
+                if isinstance(error, ServiceAway) and watch.waits(error):
+                    continue
                 last = error
+            tries += 1
             if tries < most:
                 pause(PAUSES_S[tries - 1])
         else:
@@ -300,11 +319,14 @@ def once(
         try:
             result = call()
             watch.lost = 0
+            watch.served()
             return result, None
         except watch.ends:
             raise
         except BaseException as error:  # as in `each`
             watch.raised += 1
+            if isinstance(error, ServiceAway) and watch.waits(error):
+                continue
             tries += 1
             if tries >= TRIES:
                 watch.lost += 1

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from headgate.topology_runtime.api.logic import BATCHED_COLUMNS, batched_of
+from headgate.topology_runtime.api.logic import BATCHED_COLUMNS, RowId, Sink, batched_of
 from headgate.topology_runtime.errors import BadBatch, BadRow
 from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart, WireFrame
 from headgate.topology_runtime.worker.rows.columns import Columns, article, columns_in, grouped
@@ -34,6 +34,17 @@ class BatchCall:
     def one(self, row: Any) -> Any:
         """The result for a row in a call of its own."""
         return self([row])[0]
+
+
+class SinkCall(BatchCall):
+    """`write` of a sink, over rows with their names."""
+
+    def __init__(self, sink: Sink[Any]) -> None:
+        self._sink = sink
+
+    def __call__(self, rows: Sequence[tuple[Any, RowId]]) -> Sequence[Any]:
+        self._sink.write([row for row, _ in rows], [name for _, name in rows])
+        return [row for row, _ in rows]
 
 
 class ColumnCall(BatchCall):
@@ -62,7 +73,9 @@ class ColumnCall(BatchCall):
 
 
 def call_of(logic: Any) -> BatchCall | None:
-    """How this task is called if it is batched."""
+    """How this task is called if it takes many rows at once."""
+    if isinstance(logic, Sink):
+        return SinkCall(logic)
     form = batched_of(logic)
     return (ColumnCall if form == BATCHED_COLUMNS else BatchCall)(logic) if form else None
 

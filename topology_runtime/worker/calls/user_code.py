@@ -12,11 +12,19 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headgate.topology_runtime.api.logic import RowId, Sink
 from headgate.topology_runtime.wire.dead_letter_messages import CallKind
 from headgate.topology_runtime.wire.messages import DeadLetter, RootKey, RootPart
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.attempts import CallWatch, Failure, Identity, failure
-from headgate.topology_runtime.worker.calls.batches import BatchCall, ColumnCall, call_of, joined, rows_of
+from headgate.topology_runtime.worker.calls.batches import (
+    BatchCall,
+    ColumnCall,
+    SinkCall,
+    call_of,
+    joined,
+    rows_of,
+)
 from headgate.topology_runtime.worker.calls.dead_lettering import Around, dead_letter_of, is_replayed
 from headgate.topology_runtime.worker.calls.output_buffers import Outputs, bare
 from headgate.topology_runtime.worker.rows import row_runs as r
@@ -226,7 +234,7 @@ class UserCode:
         if self.watch.poison.any and (known := self.poisoned(batch)):
             batch = self.results.bury(batch, known)
         if self._batch is None or self.watch.careful:
-            results, batch = self._each(self._call, batch.rows, batch)
+            results, batch = self._each(self._call, self._given(batch), batch)
         else:
             results, batch = self._together(self._batch, batch)
         if self.kind == "filter" and not set(map(type, results)) <= {bool}:
@@ -268,10 +276,40 @@ class UserCode:
 
     def _together(self, call: BatchCall, batch: Batch) -> tuple[Sequence[Any], Batch]:
         """The batched function over these rows; those for which it fails are dead-lettered."""
-        calls, failures = attempts.together(call, batch.rows, self.pause, self.watch)
+        calls, failures = attempts.together(call, self._given(batch), self.pause, self.watch)
         results = joined(calls)
         batch = self.results.bury(batch, failures) if failures else batch
         return self._each(list, results, batch) if self.kind == "flat_map" else (results, batch)
+
+    def _given(self, batch: Batch) -> Sequence[Any]:
+        """What the task is called with for each row: a sink gets its name, too."""
+        return self.named(batch) if isinstance(self._batch, SinkCall) else batch.rows
+
+    def named(self, batch: Batch) -> list[tuple[Any, RowId]]:
+        """Rows with their names."""
+        sources = self.results.around.sources
+        names = (
+            RowId(sources[root.source], root.partition, root.position + offset, variant)
+            for number, offset, variant in r.single(batch.runs)
+            for root in (batch.roots[number],)
+        )
+        return list(zip(batch.rows, names, strict=True))
+
+    def write(self, sink: Sink[Any], batch: Batch) -> list[Failure]:
+        """All rows of a pane to a sink; those that it does not take."""
+        watch = self.watch
+        if not batch.rows:
+            return []
+        name: Identity = (*identities(batch)[0][:4], "bucket")
+        if watch.poison.any and name in watch.poison.rows:
+            return [Failure(place, *watch.poison.rows[name]) for place in range(len(batch.rows))]
+        if not watch.quick:
+            watch.enter(name)
+        try:
+            return attempts.together(SinkCall(sink), self.named(batch), self.pause, watch)[1]
+        finally:
+            if not watch.quick:
+                watch.leave()
 
     def _carefully(self, function: Callable[[Any], Any], batch: Batch) -> Callable[[Any], Any]:
         """The function for a pass over these rows that names each before it begins with it."""

@@ -16,10 +16,12 @@ import contextlib
 import mmap
 import os
 import threading
+import time
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from headgate.topology_runtime.errors import ServiceAway
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.wire.dead_letter_messages import CallKind
@@ -193,6 +195,12 @@ class MeterWatch(CallWatch):
         super().__init__()
         self._words, self._at, self._thread, self._one = words, at, thread, one
         self._alone = self._whole = False  # this call holds `one`; no frame is round this call
+        self.tell_away: Callable[[ServiceAway | None], float] | None = (
+            None  # seconds until the next try; None: it is back
+        )
+        self.rest: Callable[[float], None] = time.sleep
+        self.waited_ns = 0  # for services, ever
+        self._away = False
 
     def look(self) -> None:
         """Between frames: what does the agent ask for?"""
@@ -224,6 +232,30 @@ class MeterWatch(CallWatch):
             self._one.release()
         if self._whole:
             self._words[self._at + CALL_STARTED_NS] = 0
+
+    def waits(self, error: ServiceAway) -> bool:
+        pause_s = self.away_s(error)
+        if pause_s is None:
+            return False
+        words, started = self._words, self._at + CALL_STARTED_NS
+        before, words[started] = words[started], 0  # nobody is in user code meanwhile
+        begun_ns = monotonic_ns()
+        self.rest(pause_s)
+        now_ns = monotonic_ns()
+        self.waited_ns += now_ns - begun_ns
+        words[started] = now_ns if before else 0
+        return True
+
+    def away_s(self, error: ServiceAway) -> float | None:
+        if self.tell_away is None:
+            return None
+        self._away = True
+        return self.tell_away(error)
+
+    def served(self) -> None:
+        if self._away and self.tell_away is not None:
+            self._away = False
+            self.tell_away(None)
 
     def calling(self, kind: int) -> MeterWatch:
         """`with watch.calling(kind)`: round a call that is about no row. It is timed."""

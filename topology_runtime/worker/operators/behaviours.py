@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headgate.topology_runtime.api.logic import kind_of
+from headgate.topology_runtime.api.logic import Sink, kind_of
 from headgate.topology_runtime.api.topology import Task
 from headgate.topology_runtime.worker.calls.attempts import CallWatch
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
 from headgate.topology_runtime.worker.operators.thread_core import Behaviour, MapTask, ThreadCore
-from headgate.topology_runtime.worker.operators.window_task import WindowRows, WindowTask
+from headgate.topology_runtime.worker.operators.window_task import SinkPane, WindowRows, WindowTask
 
 
 def kind_in(task: Task, logic: Any) -> str:
@@ -36,6 +36,8 @@ def behaviour_of(
         edges = core.topology.in_edges(task.name)
         keys = {number: core.ports.key_of(edge.key) for number, edge in edges if edge.key is not None}
         return KeyedTask(core, KeyedRows(code, core.ports.random64, keys.__getitem__))
+    if kind == "hold" and isinstance(logic, Sink):
+        code.logic = SinkPane(logic)
     if kind == "hold":
         return WindowTask(core, WindowRows(code, core.ports.random64))
     return MapTask(code)

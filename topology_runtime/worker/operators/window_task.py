@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Any
 
+from headgate.topology_runtime.api.logic import Sink, Window
 from headgate.topology_runtime.wire.messages import EndOfInput, Frame, RootKey, RootPart
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import rows_of
@@ -237,6 +238,19 @@ _identity = attrgetter("identity")
 Keeper = Callable[[int, Any], int | None]  # (in-edge, row) → the other thread that keeps such a row now
 
 
+class SinkPane(Window[Any, Any, Any]):
+    """The rows that a sink is to write together."""
+
+    def __init__(self, sink: Sink[Any]) -> None:
+        self.sink, self.max_age_s = sink, sink.batch_age_s
+
+    def ready(self, key: Any, rows: Sequence[Any]) -> bool:
+        return len(rows) >= self.sink.batch_rows
+
+    def finish(self, key: Any, rows: Sequence[Any]) -> Sequence[Any]:
+        return rows
+
+
 class WindowRows:
     """The rows that one thread keeps."""
 
@@ -311,6 +325,9 @@ class WindowRows:
         bare = [row.row for row in rows]
         if self.results.pieces is not None:
             self.results.pieces.begin(len(rows))
+        if isinstance(self.code.logic, SinkPane):
+            self._write(self.code.logic.sink, rows, now_ns, acks)
+            return
         out, failed = self.code.one(
             lambda: rows_of(self.code.logic.finish(pane.key, bare)), rows[0], "bucket"
         )
@@ -321,16 +338,24 @@ class WindowRows:
             self._finish(rows)
         self._emit_for_all(out, rows, now_ns, acks)
 
+    def _write(self, sink: Sink[Any], rows: list[BufferedRow], now_ns: int, acks: AckSums) -> None:
+        failures = self.code.write(sink, _batch_of(rows, [row.row for row in rows]))
+        for failed in failures:
+            self.results.bury_one(rows[failed.place], failed)
+        bad = {failed.place for failed in failures}
+        good = [row for place, row in enumerate(rows) if place not in bad]
+        if good and self.results.around.sink:
+            self._finish(good)
+        if good:
+            self._emit_for_all([row.row for row in good], good, now_ns, acks)
+
     def _bury(self, rows: Iterable[BufferedRow], failed: attempts.Failure) -> None:
         """The failure of a call about these rows is the failure of each of them."""
         for row in rows:
             self.results.bury_one(row, failed)
 
     def _finish(self, rows: Sequence[BufferedRow]) -> None:
-        roots = {row.root.key: row.root for row in rows}
-        numbers = {key: number for number, key in enumerate(roots)}
-        runs = r.joined((numbers[row.root.key], row.offset, row.variant) for row in rows)
-        self.results.finish(r.Batch(rows, runs, list(roots.values())))
+        self.results.finish(_batch_of(rows, rows))
 
     def _emit_for_all(
         self, out: Sequence[Any], rows: Sequence[BufferedRow], now_ns: int, acks: AckSums
@@ -396,6 +421,14 @@ class WindowRows:
                 to = other if target is None else target
                 acks.give(row.roots, self.results.outputs.forward(row, to, now_ns))
         return self._all(acks)
+
+
+def _batch_of(rows: Sequence[BufferedRow], values: Sequence[Any]) -> r.Batch:
+    """These values, under the names of these rows."""
+    roots = {row.root.key: row.root for row in rows}
+    numbers = {key: number for number, key in enumerate(roots)}
+    runs = r.joined((numbers[row.root.key], row.offset, row.variant) for row in rows)
+    return r.Batch(values, runs, list(roots.values()))
 
 
 class WindowTask(Behaviour):

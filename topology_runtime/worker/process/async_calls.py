@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from headgate.topology_runtime.api.logic import CALLS, concurrency_of
+from headgate.topology_runtime.errors import ServiceAway
 from headgate.topology_runtime.worker.calls.attempts import PAUSES_S, TRIES, CallWatch, failure
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import Results, UserCode
@@ -155,6 +156,7 @@ class AsyncCalls:
             try:
                 answer = await self._call(row)
                 lane.begun_s = None
+                self._watch.served()
                 if lane.cancelled:  # and it answered all the same
                     lane.cancelled = False
                     lane.task.uncancel()
@@ -166,6 +168,10 @@ class AsyncCalls:
                 if self._ending:
                     raise
                 failed = error
+                away_s = self._watch.away_s(error) if isinstance(error, ServiceAway) else None
+                if away_s is not None and not (lane.cancelled or lane.left):
+                    await asyncio.sleep(away_s)
+                    continue
                 if self._pause is not None:
                     self._pause(PAUSES_S[min(tries, TRIES - 2)])
             self._watch.raised += 1

@@ -24,6 +24,7 @@ from headgate.topology_runtime.api.logic import Context, batched_of, runs_anywhe
 from headgate.topology_runtime.api.task_functions import build, gave_none, is_async, key_function
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.api.user_metrics import UserMetrics
+from headgate.topology_runtime.errors import ServiceAway
 from headgate.topology_runtime.latency.latency_buckets import bucket_of
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.containment import explained
@@ -41,6 +42,7 @@ from headgate.topology_runtime.wire.messages import (
 )
 from headgate.topology_runtime.wire.report_messages import KeysSeen
 from headgate.topology_runtime.wire.state_moves import StateAsked
+from headgate.topology_runtime.wording import error_text
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.attempts import Pauses
 from headgate.topology_runtime.worker.calls.batches import edge_of, gathered, rows_in
@@ -95,6 +97,7 @@ class HeldLease:
 IDLE_S = 1.0  # a thread with nothing to do by the clock looks around so often: what concerns it wakes it
 KEYS_EVERY_NS = 1_000_000_000
 OPEN_LEAST_NS = 60_000_000_000  # an object may load much when it opens
+AWAY_FIRST_S, AWAY_MOST_S = 0.1, 2.0  # until a service that is away is asked again: twice as long each time
 BUILD_AGAIN_S, BUILD_AGAIN_MOST_S = 0.25, 1.5  # after an object could not be built: twice as long each time
 LETTERS_SAID = 3  # of a thread, on the console
 SAID_MOST = 500  # characters of an error that are reported
@@ -174,7 +177,8 @@ class TaskThread(threading.Thread):
         self.task = topology.by_name[desired.task]
         self.inbox = host.board.inbox(desired.thread)
         self.orders: Orders | None = None  # set by the main thread
-        self.failed = ""
+        self.failed = self.away = ""
+        self._away_s = 0.0  # the last pause for a service
         self.dropped = False  # it ended with rows that nobody else has
         self.copies: Copies | None = None  # set by the main thread while rows are mirrored
         self.keys_seen: tuple[KeysSeen, ...] = ()  # in its last second
@@ -189,6 +193,7 @@ class TaskThread(threading.Thread):
         self._asked = self.asked  # when it looked last
         self.borrowed_ns = 0  # CPU that others spent on its frames
         self.watch = MeterWatch(host.meter.words, at, desired.thread, host.one)
+        self.watch.tell_away, self.watch.rest = self._away_now, self._rest_for
         number = topology.tasks.index(self.task)
         sink = FinishedLog(host.directory, number, desired.thread, host.board.incarnation, host.disk)
         self.metrics = UserMetrics()
@@ -209,7 +214,28 @@ class TaskThread(threading.Thread):
         """How this thread is; called by the main thread."""
         idle = not self.busy and not self.lock.locked() and self.inbox.empty()
         now = self.core.now(idle, self.failed)
-        return replace(now, unreadable=self.work.unreadable) if self.work.unreadable else now
+        if self.work.unreadable or self.away:
+            now = replace(now, unreadable=self.work.unreadable, away=self.away)
+        return now
+
+    def _away_now(self, error: ServiceAway | None) -> float:
+        """A service that a call needs is away (None: it answers again); how many seconds until it is asked again."""
+        away = "" if error is None else f"{error_text(error)}; it is tried again"[:SAID_MOST]
+        self._away_s = 0.0 if error is None else min(AWAY_MOST_S, max(AWAY_FIRST_S, 2 * self._away_s))
+        if away != self.away:
+            self.away = away
+            self.host.changed()
+        return self._away_s * random.uniform(0.5, 1.0)
+
+    def _rest_for(self, seconds: float) -> None:
+        """Until it is asked again: no sooner than this thread may work."""
+        until_ns = monotonic_ns() + int(seconds * 1e9)
+        while monotonic_ns() < until_ns or self.rests or self._lease_is_over:
+            time.sleep(WAIT_S)
+
+    @property
+    def _lease_is_over(self) -> bool:
+        return self.task.exclusive and monotonic_ns() >= self.host.lease.until_ns
 
     def wake(self) -> None:
         """It looks around; called by the main thread."""
@@ -264,7 +290,12 @@ class TaskThread(threading.Thread):
                 with self.watch.calling(mt.OPEN):
                     self.startup()
                 self.failed = ""
+                self.watch.served()
                 return True
+            except ServiceAway as error:
+                self._unbuild()
+                self.watch.waits(error)
+                continue
             except (
                 BaseException
             ) as error:  # user code: whatever it is, it is reported as this thread's failure
@@ -562,12 +593,13 @@ class FrameWork(ThreadWork):
         frame = came[0][1] if len(came) == 1 else gathered([one for _, one, _ in came])
         words, at, watch, post = self._words, self._at, self.thread.watch, self.thread.post
         start_ns, cpu_ns, rows = monotonic_ns(), post.cpu_ns or time.thread_time_ns(), len(frame.rows)
+        waited_ns = watch.waited_ns
         words[at + mt.CALL_STARTED_NS] = start_ns
         watch.quick = not (watch.careful or watch.poison.any)
         self.core.take(frame, start_ns)
         watch.quick = False
         end_ns = monotonic_ns()
-        busy_ns = end_ns - start_ns
+        busy_ns = end_ns - start_ns - (watch.waited_ns - waited_ns)
         words[at + mt.CALL_STARTED_NS] = 0
         words[at + mt.TUPLES_IN] += rows
         words[at + mt.BUSY_NS] += busy_ns
