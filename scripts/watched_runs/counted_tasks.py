@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Context, Keyed, OffsetSource, Window
+from headgate.topology_runtime.errors import ServiceAway
 
 KEYS = 40
 SEGMENT_BYTES = 1 << 18  # then the sink begins the next file, and this one may be taken away
@@ -156,6 +157,8 @@ class Segments:
         self._number, self._bytes = self._number + 1, 0
 
     def __call__(self, row: Any) -> Any:
+        if (TROUBLE / "service").exists():
+            raise ServiceAway("no store", cause="it is switched off")
         numbers = row if isinstance(row, tuple | list) else (row,)
         line = " ".join(map(str, numbers)).encode() + b"\n"
         written = os.write(self._fd, line)

@@ -54,3 +54,20 @@ def test_rows_are_read_again_from_their_offset_after_any_kill_and_committed_when
     assert found["whole"] and tuples["left"] == 0, summary
     assert committed(hosts) == 3 * (tuples["emitted"] - 1) + 1
     assert tuples["lost"] == 0
+
+
+def test_while_the_service_of_the_sinks_is_away_rows_wait_and_no_plan_is_made(
+    hosts: CountedHosts,
+) -> None:
+    away = hosts.root / "trouble" / "service"
+    away.parent.mkdir()
+    away.touch()
+    hosts.wait(lambda: any("waits for a service" in alarm["text"] for alarm in hosts.status()["alarms"]))
+    hosts.wait(lambda: (hosts.status()["rates"]["lag_rows"] or 0) > 800)
+    assert hosts.log.count("is in force") == 1, "more threads would wait, too"
+    away.unlink()
+    hosts.rows_come(1200)
+    hosts.wait(lambda: not any("waits for a service" in alarm["text"] for alarm in hosts.status()["alarms"]))
+    summary = hosts.summary()
+    assert summary["found"]["whole"] and summary["tuples"]["dead_lettered"] == 0, summary
+    assert summary["found"]["sinks"]["counts"]["duplicates"] == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.api.logic import Source
+from headgate.topology_runtime.api.logic import Source, has_offsets
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.platform.disk import DiskTroubles
@@ -77,7 +77,14 @@ def line_of(
     """The threads by task, all in one slot and chained; their objects are built and their orders are there."""
     held.clear()
     tasks = tuple(
-        Task(name, kind="source", run=f"{source.__module__}:{source.__name__}", static=Static())
+        Task(
+            name,
+            kind="source",
+            run=f"{source.__module__}:{source.__name__}",
+            static=Static(),
+            arriving=has_offsets(source) or None,
+            offsets=has_offsets(source),
+        )
         if name == "numbers"
         else Task(name, run=f"{__name__}:{name}")
         for name in NAMES

@@ -116,7 +116,11 @@ class SourceWork(ThreadWork):
                 self._say(f"{self._spool.waiting} events were read that the disk never took: they are lost")
             with self._to_disk():
                 self._spool.close()
-        self._commit(0)
+
+    def cancel(self) -> None:
+        if self._ahead is not None:
+            self._commit_ns = 0
+            self._note_offsets(self._ahead)
 
     def turn(self) -> None:
         """One look around: orders, acks, replays, what is due, flush."""
@@ -298,12 +302,12 @@ class SourceWork(ThreadWork):
                 self._lag_ns = now_ns + COMMIT_NS
                 self.source.behind = max(0, int(logic.lag() or 0))
 
-    def _commit(self, after_ns: int = COMMIT_NS) -> None:
-        """Tell a source with offsets below which all is done, not more often than after so long."""
+    def _commit(self) -> None:
+        """Tell a source with offsets below which all is done, now and then."""
         ahead, now_ns = self._ahead, monotonic_ns()
-        if ahead is None or ahead.acked_offset == self._committed or now_ns < self._commit_ns + after_ns:
+        if ahead is None or ahead.acked_offset == self._committed or now_ns < self._commit_ns:
             return
-        self._commit_ns = now_ns
+        self._commit_ns = now_ns + COMMIT_NS
         try:
             with self.thread.watch.calling(mt.READ):
                 self.thread.logic.done(ahead.acked_offset)

@@ -359,6 +359,8 @@ class SourceTask(Behaviour):
         if self.spool is None or self.ledger is None:
             return None
         end, position = self.spool.end, self.ledger.position
+        if self.task.offsets and self._end is not None:  # what is not read stays where it is kept
+            return position, 0, wall_ns
         return end + self.behind, self.spool.arrived_ns(position) if position < end else 0, wall_ns
 
     @property

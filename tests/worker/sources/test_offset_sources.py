@@ -1,0 +1,208 @@
+"""A source with offsets: what it gave and is not done is held; where to go on from is told along with positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from line_of_threads import line_of
+
+from headgate.controller.knowledge.knowledge import SourceKnown
+from headgate.topology_runtime.api.logic import OffsetSource
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.wire.messages import SourceStatus
+from headgate.topology_runtime.worker.meters import meter as mt
+from headgate.topology_runtime.worker.process import source_thread
+from headgate.topology_runtime.worker.sources.read_ahead import NO_OFFSET, ReadAhead
+
+# ── Rows by position, offsets by row ────────────────────────────────────────────────────────────────
+
+
+def log(count: int, first: int = 0) -> list[tuple[int, str]]:
+    """Rows at offsets with holes."""
+    return [(3 * n + n % 2, f"row {n}") for n in range(first, first + count)]
+
+
+@given(
+    st.integers(0, 50),
+    st.lists(st.integers(1, 9), max_size=8),
+    st.lists(st.integers(0, 60), max_size=8),
+    st.integers(0, 12),
+)
+def test_whoever_goes_on_from_a_known_place_gives_the_same_rows_at_the_same_positions(
+    position: int, reads: list[int], acks: list[int], beside: int
+) -> None:
+    """beside: how far behind the known position a successor begins."""
+    ahead = ReadAhead(position)
+    at = 0
+    for number in reads:
+        ahead.append(log(number, at), [1] * number)
+        at += number
+    for done in acks:
+        ahead.done_below(position + done)
+    rows = {position + n: row for n, (_, row) in enumerate(log(at))}
+    assert ahead.read(ahead.acked, 100) == [rows[p] for p in range(ahead.acked, ahead.end)]
+    offset = ahead.offset_at(ahead.acked)
+    if offset == NO_OFFSET:
+        assert ahead.acked == position
+        return
+    start = min(ahead.end, ahead.acked + beside)
+    again = ReadAhead(start, offset, start - ahead.acked)
+    rest = [one for one in log(at) if one[0] >= offset]
+    again.append(rest, [1] * len(rest))
+    assert again.end == ahead.end and again.read(start, 100) == [rows[p] for p in range(start, ahead.end)]
+    assert again.next_offset == ahead.next_offset
+    if start < again.end:
+        assert again.offset_at(start) in (ahead.offset_at(start), NO_OFFSET)
+
+
+@pytest.mark.parametrize("offsets", [[3, 3], [5, 4], [-1], [True], ["7"], [1.0], [1 << 63]])
+def test_offsets_that_do_not_rise_are_refused_whole(offsets: list[Any]) -> None:
+    ahead = ReadAhead(0)
+    ahead.append([(0, "a")], [1])
+    with pytest.raises(ValueError, match="offsets are whole numbers that rise"):
+        ahead.append([(offset, "b") for offset in offsets], [1] * len(offsets))
+    assert (ahead.end, ahead.next_offset) == (1, 1)
+
+
+def test_what_is_no_row_keeps_its_place_as_an_exception_and_what_is_held_is_bounded() -> None:
+    ahead = ReadAhead(7)
+    ahead.append([(0, "a"), (1, object()), (2, BadRow("torn")), (3, {"b": (1, 2)})], [1, 2, 3, 4])
+    a, odd, torn, b = ahead.read(7, 10)
+    assert (a, b) == ("a", {"b": (1, 2)}) and isinstance(odd, BadRow) and torn.what == "torn"
+    assert [ahead.arrived_ns(p) for p in range(7, 11)] == [1, 2, 3, 4]
+    number = 4
+    while not ahead.full:
+        ahead.append([(number, "x" * (1 << 20))], [1])
+        number += 1
+    assert number < 70
+    ahead.done_below(ahead.end)
+    assert not ahead.full and ahead.read(ahead.acked, 10) == []
+
+
+# ── What others are told of it ──────────────────────────────────────────────────────────────────────
+
+
+def test_positions_and_offsets_that_do_not_fit_are_not_read_from_a_meter() -> None:
+    """Words of the one before among them: it was read while it was written."""
+    before, after = ((5, 20), (9, 40)), ((6, 22), (12, 44))
+    words = [0] * mt.FIELDS
+    for pairs, found in ((before, before), (((3, 0), (9, 40)), ((9, 40),))):
+        words[mt.SOURCE_OFFSETS : mt.SOURCE_OFFSETS + 6] = mt.offset_words(*pairs)
+        assert mt.offsets_in(words, 0) == found
+    old, new = list(mt.offset_words(*before)), list(mt.offset_words(*after))
+    for torn in range(1, 6):
+        words[mt.SOURCE_OFFSETS : mt.SOURCE_OFFSETS + 6] = new[:torn] + old[torn:]
+        assert set(mt.offsets_in(words, 0)) <= {*before, *after}
+
+
+def status(emitted: int, acked: int, *offsets: tuple[int, int]) -> SourceStatus:
+    return SourceStatus("source", 0, 1, emitted, acked, 0, emitted - acked, 0, offsets=offsets)
+
+
+def test_a_successor_goes_on_from_the_nearest_offset_that_is_known_below() -> None:
+    known = SourceKnown()
+    assert known.go_on_from(0) == (0, 0)
+    known.hear(status(10, 4, (4, 40), (10, 100)))
+    assert known.go_on_from(4) == (40, 0) and known.go_on_from(10) == (100, 0)
+    assert known.go_on_from(7) == (40, 3), "three rows are passed over"
+    known.hear(status(30, 20, (20, 200)))
+    assert known.go_on_from(20) == (200, 0) and known.go_on_from(30) == (200, 10)
+    assert known.go_on_from(12) == (0, 0), "below what is done nobody begins"
+    known.hear(status(30, 25, (99, 990), (-1, 7), (25, -3)))
+    assert known.go_on_from(30) == (200, 10), "what cannot be is not believed"
+    for at in range(31, 300):
+        known.hear(status(at, 25, (at, 10 * at)))
+    assert (
+        len(known.offsets) < 100 and known.go_on_from(25) == (200, 5) and known.go_on_from(299) == (2990, 0)
+    )
+
+
+def test_offsets_outlive_a_controller() -> None:
+    from headgate.controller.knowledge.knowledge import RunCounts
+    from headgate.controller.knowledge.run_tallies import Tallies
+
+    counts = RunCounts()
+    counts.source("source", 0).hear(status(10, 4, (4, 40), (10, 100)))
+    kept = msgspec.json.decode(msgspec.json.encode(counts.tallies(1)), type=Tallies)
+    later = RunCounts()
+    later.recall(kept)
+    assert later.source("source", 0).go_on_from(10) == (100, 0)
+
+
+# ── Its thread ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Topic(OffsetSource[Any]):
+    """Twenty rows; calls: what it was asked. broken: so many more polls fail; commits: so many more commits."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.next, self.broken, self.commits = 0, 0, 0
+
+    def seek(self, offset: int | None) -> None:
+        self.calls.append(("seek", offset))
+        self.next = offset or 0
+
+    def poll(self, limit: int) -> Sequence[tuple[int, Any]]:
+        first, self.next = self.next, min(20, self.next + 8)
+        if self.broken:
+            self.broken -= 1
+            raise ConnectionError("the broker is away")
+        return [(n, n) for n in range(first, self.next)]
+
+    def done(self, offset: int) -> None:
+        if self.commits:
+            self.commits -= 1
+            raise ConnectionError("not now")
+        self.calls.append(("done", offset))
+
+    def lag(self) -> int:
+        return 20 - self.next
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("RETRY_NS", "COMMIT_NS", "LOOK_SOON_NS"):
+        monkeypatch.setattr(source_thread, name, 0)
+    yield line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5), Topic)["numbers"].work  # type: ignore[arg-type]
+
+
+def turns(work: Any, number: int = 12) -> Topic:
+    for _ in range(number):
+        work.turn()
+    topic = work.thread.logic
+    assert isinstance(topic, Topic)
+    return topic
+
+
+def test_a_source_is_sought_read_committed_and_asked_for_its_lag(work: Any) -> None:
+    topic = turns(work, 1)
+    assert topic.calls[0] == ("seek", None)
+    now = work.source_now()
+    assert now.arrived == 20, "what is still at the broker has come, too"
+    turns(work)
+    now = work.source_now()
+    assert (now.emitted, now.acked) == (20, 20) and (20, 20) in now.offsets
+    assert topic.calls[-1] == ("done", 20) and [one for one, _ in topic.calls].count("seek") == 1
+
+
+def test_after_an_error_it_is_sought_again_where_it_was_and_no_row_is_left_out(work: Any) -> None:
+    topic = turns(work, 1)
+    topic.broken = 1
+    turns(work)
+    assert [call for call in topic.calls if call[0] == "seek"] == [("seek", None), ("seek", 8)]
+    assert work.source_now().acked == 20 and not work.unreadable
+
+
+def test_a_commit_that_fails_is_said_and_made_again(work: Any) -> None:
+    topic = turns(work, 0)
+    topic.commits = 2
+    turns(work, 1)
+    turns(work, 14)
+    assert topic.calls[-1] == ("done", 20)
