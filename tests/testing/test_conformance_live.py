@@ -64,8 +64,6 @@ def test_a_connector_of_another_package_passes(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "package")
     words = [
         "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
         "--target",
         str(site),
         str(tmp_path / "package"),
