@@ -415,6 +415,12 @@ def _with_kind(number: int, task: Task, run: Any, draft: Draft, faults: list[str
             faults.append(f"tasks[{number}].kind {task.kind!r}: {task.run} is a {kind}")
     if task.arriving and arriving_of(run) is None:
         faults.append(f"tasks[{number}].arriving: {task.run} is no LiveSource, so it is read when it is due")
+    if task.offsets and not has_offsets(run):
+        faults.append(f"tasks[{number}].offsets: {task.run} is no OffsetSource")
+    if task.arriving is False and has_offsets(run):
+        faults.append(
+            f"tasks[{number}].arriving: {task.run} is an OffsetSource: its rows are taken as they come"
+        )
     if task.batched and not batched_of(run):
         faults.append(f"tasks[{number}].batched: {task.run} is not @batched: it takes one row at a time")
     return as_coded(task, run, kind)
