@@ -40,7 +40,7 @@ class Certificates:
         self.client, self.client_key = self.issue("client", client, expired=expired)
 
     def issue(self, file: str, subject: str, *, expired: bool = False) -> Pair:
-        """A new certificate for `subject` as `FILE.pem` and `FILE.key`, over what is there. `expired`: since yesterday."""
+        """A new certificate for `subject` as `FILE.pem` and `FILE.key`, over what is there; `expired` yesterday."""
         key = ec.generate_private_key(ec.SECP256R1())
         draft = _draft(_name(subject), self._name, key.public_key(), expired=expired)
         names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
@@ -69,7 +69,7 @@ class Certificates:
 def _draft(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, expired: bool
 ) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.timezone.utc)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

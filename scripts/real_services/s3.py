@@ -26,6 +26,9 @@ class S3(Service):
     def url(self) -> str:
         return f"http://{self.address}"
 
+    def prepare(self) -> None:
+        """It has no settings and keeps no data."""
+
     def environment(self) -> Mapping[str, str]:
         return {"MOTO_S3_CUSTOM_ENDPOINTS": self.url}
 

@@ -77,6 +77,7 @@ class Service(ABC):
     def answers(self) -> bool:
         """Does it answer in its own protocol? OSError counts as no."""
 
+    @abstractmethod
     def prepare(self) -> None:
         """Write its settings; make its data when there are none."""
 
@@ -104,6 +105,10 @@ class Service(ABC):
     def pids(self) -> list[int]:
         """Of the processes that live."""
         return [record.pid for record in processes.records(self.folder) if processes.lives(record)]
+
+    def alive(self) -> bool:
+        """Do all its processes live?"""
+        return len(self.pids) == len(self.commands())
 
     @property
     def log(self) -> Path:
@@ -153,7 +158,7 @@ class Service(ABC):
         self._held.clear()
 
     def __enter__(self) -> Self:
-        return self if self.pids else self.start()
+        return self if self.alive() else self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
