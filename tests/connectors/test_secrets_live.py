@@ -1,5 +1,5 @@
-"""A real run whose tasks are given secrets and tell them in every way that they can: nothing that the run wrote, answers
-or shows has them. What is looked for, and how, shares no code with what hides it."""
+"""Real runs whose tasks are given secrets and tell them in every way that they can: nothing that such a run wrote,
+answers or shows has them. What is looked for, and how, shares no code with what hides it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import psutil
@@ -85,7 +84,7 @@ class SecretRun:
         self.folder = folder
         self.said: dict[str, str] = {}
         (folder / "flow.py").write_text(FLOW.replace("SECRET", str(secret)))
-        words = ["up", "flow.py:flow", "--rates", "200", "--dashboard", "-o", "json"]
+        words = ["up", "flow.py:flow", "--rates", "200", "--state-dir", "state", "--dashboard", "-o", "json"]
         env = {**os.environ, "API_TOKEN": f"{IN_VARIABLE}-é'\"", "XDG_CACHE_HOME": str(folder / "cache")}
         with (folder / "up.log").open("wb") as log:
             self.process = subprocess.Popen(
@@ -102,16 +101,10 @@ class SecretRun:
 
     def ask(self, *words: str) -> str:
         """What a command prints."""
-        done = subprocess.run([*HEADGATE, *words], cwd=self.folder, capture_output=True, text=True)
+        where = [] if words == ("history",) else ["--controller", "state"]
+        done = subprocess.run([*HEADGATE, *words, *where], cwd=self.folder, capture_output=True, text=True)
         self.said[" ".join(words)] = done.stdout + done.stderr
         return done.stdout
-
-    def status(self) -> dict[str, Any]:
-        try:
-            found: dict[str, Any] = json.loads(self.ask("status", "-o", "json"))
-        except json.JSONDecodeError:  # not there yet
-            return {}
-        return found
 
     def processes(self, role: str) -> list[psutil.Process]:
         children = psutil.Process(self.process.pid).children(recursive=True)
@@ -192,7 +185,7 @@ def shown_by(run: SecretRun) -> Iterator[tuple[str, str]]:
         ("status",),
         ("history",),
     ):
-        run.ask(*words)
+        assert run.ask(*words), run.said[" ".join(words)]
     yield from run.said.items()
 
 
@@ -207,6 +200,10 @@ def test_a_run_that_tells_its_secrets_in_every_way_shows_none(tmp_path: Path) ->
         until(lambda: not hits(started_with(run.processes(workers))), lambda: run.log, run.process)
         looked = list(shown_by(run))
     looked += texts_in(run.folder)
+    names = " ".join(name for name, _ in looked)
+    assert all(
+        part in names for part in ("state/controller", "worker-0.log", "/agents/vm1", ".parquet", "/models/")
+    )
     everything = "".join(text for _, text in looked)
     for told in TOLD:
         assert told in everything
