@@ -31,33 +31,33 @@ def shown(value: object) -> str:
 #
 # Also where a text has them in another form: as Python or JSON writes them, in a URL, or a line of many.
 
-STARS, HIDDEN_LEAST, LINE_LEAST = (
-    "***",
-    4,
-    8,
-)  # characters of a value, and of one of its lines, that is hidden
-HIDDEN_MOST = 4_000  # forms; the oldest are forgotten
-_forms: dict[str, None] = {}
-_hidden: re.Pattern[str] | None = None
+STARS = "***"
+HIDDEN_LEAST, LINE_LEAST = 4, 8  # characters of a value, and of one of its lines, that is hidden
+PASSING_MOST = 1_000  # forms of values that are read again and again: the oldest are forgotten
+_forms: dict[str, bool] = {}  # form → passing
+_newest = object()  # another one after each change of them
+_known: tuple[object, list[str]] = _newest, []  # the longest first
 
 
-def hide(value: str) -> None:
-    """From now on `visible`, `shown` and `error_text` have stars in place of this value.
+def hide(value: str, passing: bool = False) -> None:
+    """From now on `visible`, `shown` and `error_text` have stars in place of this value. passing: until many more of
+    that kind came.
 
     >>> hide("hunter22")
     >>> visible("no such user: me:hunter22@host")
     'no such user: me:***@host'
     """
-    global _hidden
+    global _newest
     lines = [line for line in value.splitlines() if len(line) >= LINE_LEAST]
     wholes = [one for one in (value, value.strip()) if len(one) >= HIDDEN_LEAST]
     forms = {form for one in (*wholes, *lines) for form in _written(one)}
-    if not forms <= _forms.keys():
-        _forms.update(dict.fromkeys(forms))
-        for old in list(_forms)[: max(0, len(_forms) - HIDDEN_MOST)]:
-            del _forms[old]
-        longest_first = sorted(_forms, key=len, reverse=True)
-        _hidden = re.compile("|".join(map(re.escape, longest_first)))
+    new = [form for form in forms if _forms.get(form, True) and (form not in _forms or not passing)]
+    if new:
+        _forms.update(dict.fromkeys(new, passing))
+        old = [form for form, passes in list(_forms.items()) if passes][:-PASSING_MOST]
+        for form in old:
+            _forms.pop(form, None)
+        _newest = object()
 
 
 def _written(value: str) -> tuple[str, ...]:
@@ -67,8 +67,17 @@ def _written(value: str) -> tuple[str, ...]:
 
 
 def hidden(text: str) -> str:
-    """Without the values that no text may show."""
-    return _hidden.sub(STARS, text) if _hidden is not None else text
+    """Without the values that no text may show. Any thread may hide more at any time: what was hidden before this call
+    is."""
+    global _known
+    newest, (of, forms) = _newest, _known
+    if of is not newest:
+        forms = sorted(_forms, key=len, reverse=True)
+        _known = newest, forms
+    for form in forms:
+        if form in text:
+            text = text.replace(form, STARS)
+    return text
 
 
 UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

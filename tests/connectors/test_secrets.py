@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from headgate.topology_runtime.api.topology import Task
 from headgate.topology_runtime.api.validate import topology_of
 from headgate.topology_runtime.connectors.secrets import MOST_BYTES, SecretText, unreadable_here, with_secrets
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.wording import STARS, error_text, hide, one_line, shown, visible
+from headgate.topology_runtime.wording import PASSING_MOST, STARS, error_text, hide, one_line, shown, visible
 from headgate.topology_runtime.worker.calls.attempts import failure
 
 
@@ -254,6 +256,29 @@ def test_values_of_less_than_four_characters_are_not_hidden(file: Path) -> None:
     file.write_text("qzx")
     with_secrets({"x": f"${{FILE:{file}}}"})
     assert visible("qzx") == "qzx"
+
+
+def test_values_that_threads_hide_at_once_are_all_hidden() -> None:
+    start = threading.Barrier(8)
+
+    def add(thread: int) -> None:
+        start.wait()
+        for number in range(20):
+            hide(f"beside-{thread}-{number}-")
+            assert visible(f"beside-{thread}-{number}-") == STARS
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(8)))
+    assert all(visible(f"beside-{t}-{n}-") == STARS for t in range(8) for n in range(20))
+
+
+def test_values_that_are_read_again_and_again_do_not_push_out_those_that_stay(file: Path) -> None:
+    with_secrets({"x": f"${{FILE:{file}}}"})
+    SecretText(f"${{FILE:{file}}}").text()
+    for number in range(PASSING_MOST + 100):
+        hide(f"token-{number}-end", passing=True)
+    assert visible(f"s3same-open token-{PASSING_MOST}-end") == "*** ***"
+    assert visible("token-3-end") == "token-3-end"
 
 
 def test_the_longer_of_two_secrets_leaves_no_rest() -> None:

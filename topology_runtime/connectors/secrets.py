@@ -20,6 +20,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from headgate.topology_runtime.errors import InvalidInput
@@ -45,7 +46,7 @@ class SecretText:
 
     def text(self) -> str:
         """As it is now. Raises InvalidInput that names the reference."""
-        return _read(self._text)
+        return SECRET.sub(_passing, self._text)
 
     def __repr__(self) -> str:
         return f"SecretText({self._text if SECRET.search(self._text) else STARS!r})"
@@ -96,12 +97,15 @@ def _read(text: str) -> str:
     return SECRET.sub(_replaced, text) if "${" in text else text
 
 
-def _replaced(found: re.Match[str]) -> str:
+def _replaced(found: re.Match[str], passing: bool = False) -> str:
     if found[1]:
         return found[0][1:]
     value = _value(found[2], found[3])
-    hide(value)
+    hide(value, passing)
     return value
+
+
+_passing = partial(_replaced, passing=True)
 
 
 def _value(kind: str, name: str) -> str:
