@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from real_services import (
     S3,
     Certificates,
