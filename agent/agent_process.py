@@ -22,7 +22,7 @@ from msgspec import structs
 
 from headgate.agent.core import agent_events as e
 from headgate.agent.core.agent_state import AgentState
-from headgate.agent.core.package_state import paths_on, with_code
+from headgate.agent.core.package_state import paths_on, variables_on, with_code
 from headgate.agent.process import agent_files, agent_startup
 from headgate.agent.process.agent_config import AgentConfig
 from headgate.agent.reports.agent_metrics import AgentMetricsPort
@@ -263,6 +263,8 @@ class Agent:
             return self.do(e.WantedArrived(desired, data, {}))  # which ends this life
         self._take_up(desired.run)
         self.supervisor.code = paths_on(desired, self.config.vm)
+        self.supervisor.variables = variables_on(desired, self.config.vm)
+        processes.hide_variables(self.supervisor.variables)
         self.sampler.obey(desired)
         with self.disk.writing("the note of the run", self.config.work):
             self.sampler.finished.begin(desired.run)  # tried again with the next state

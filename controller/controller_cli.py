@@ -237,7 +237,7 @@ def start(options: dict[str, Any]) -> None:
     from headgate.controller.files.installed_schedulers import add_installed
     from headgate.topology_runtime.keys.keyring import KEYS, Keyring
     from headgate.topology_runtime.platform.process_logs import hold_out
-    from headgate.topology_runtime.platform.processes import die_with
+    from headgate.topology_runtime.platform.processes import die_with, hide_variables
     from headgate.topology_runtime.platform.run_ids import run_of
 
     hold_out()
@@ -252,6 +252,8 @@ def start(options: dict[str, Any]) -> None:
     check_machines(options, grows)
     add_installed(allocator=options["allocator"], mapper=options["mapper"])
     submitted = submitted_of(options)
+    if submitted is not None:
+        hide_variables(submitted.topology.variables)
     settings = settings_of(options, submitted, initial, grows)
     metrics = metrics_at(options)
     run = run_of(state, name)

@@ -109,6 +109,11 @@ def paths_on(desired: DesiredState, vm: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for code in codes_on(desired, vm) for path in code.user_paths))
 
 
+def variables_on(desired: DesiredState, vm: str) -> tuple[str, ...]:
+    """Environment variables that workers of this VM may have."""
+    return tuple(dict.fromkeys(name for code in codes_on(desired, vm) for name in code.topology.variables))
+
+
 def with_code(desired: DesiredState, code: TaskCode) -> DesiredState:
     """What a worker of this code obeys: as if there were no other."""
     return replace(

@@ -15,6 +15,7 @@ import signal
 import stat
 import time
 import zlib
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -247,3 +248,40 @@ def _theirs(user: WorkerUser) -> None:
                 kept = slot_group(user, 0) <= status.st_gid < slot_group(user, GROUPS_EACH)  # whose it is
                 gid = status.st_gid if kept else user.gid
                 os.chown(name, user.uid, gid, dir_fd=at, follow_symlinks=False)
+
+
+# ── What of the agent's environment its workers get ─────────────────────────────────────────────────────
+#
+# Where they are the agent's user they may read it anyway, and get all of it. Where they are another user it is not
+# for them, but for what any process needs, and the variables that the topology names.
+
+# a slot has at most one core: no threads of numpy beside its own, and no heap for each of these
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
+FOR_ALL = frozenset(
+    (
+        *ONE_THREAD,
+        *("PATH", "HOME", "SHELL", "TMPDIR", "TZ", "LANG", "LANGUAGE", "TERM", "VIRTUAL_ENV", "JAVA_HOME"),
+        *(
+            "LD_LIBRARY_PATH",
+            "LD_PRELOAD",
+            "SSL_CERT_FILE",
+            "SSL_CERT_DIR",
+            "REQUESTS_CA_BUNDLE",
+            "CURL_CA_BUNDLE",
+        ),
+        *("http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"),
+    )
+)
+FOR_ALL_BEGIN = ("LC_", "PYTHON", "HEADGATE_", "CUDA_", "NVIDIA_", "OMP_")
+
+
+def worker_environment(
+    own: Mapping[str, str], user: WorkerUser | None, named: Collection[str]
+) -> dict[str, str]:
+    """own: the agent's. named: by the topology."""
+    kept = {
+        name: value
+        for name, value in own.items()
+        if user is None or name in FOR_ALL or name in named or name.startswith(FOR_ALL_BEGIN)
+    }
+    return {**dict.fromkeys(ONE_THREAD, "1"), **kept}

@@ -25,7 +25,7 @@ from msgspec import structs
 
 from headgate.agent.core import agent_events as e
 from headgate.agent.process.agent_config import AgentConfig
-from headgate.agent.slots.worker_supervisor import ONE_THREAD
+from headgate.agent.process.worker_user import worker_environment
 from headgate.topology_runtime.platform.containment import WorkerUser
 from headgate.topology_runtime.platform.disk import open_plain
 from headgate.topology_runtime.platform.process_logs import open_log
@@ -142,7 +142,7 @@ class ProfileSlots:
                     stdout=output,
                     stderr=output,
                     pass_fds=descriptors,
-                    env={**dict.fromkeys(ONE_THREAD, "1"), **os.environ},
+                    env=worker_environment(os.environ, self._user, slot.order.topology.variables),
                     start_new_session=True,
                 )
         finally:

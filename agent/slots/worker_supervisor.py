@@ -24,7 +24,7 @@ from msgspec import structs
 
 from headgate.agent.core.worker_failures import Hang, HangWatch, UnderWay, line_of, of_thread
 from headgate.agent.process.agent_config import AgentConfig
-from headgate.agent.process.worker_user import slot_group
+from headgate.agent.process.worker_user import slot_group, worker_environment
 from headgate.agent.reports.meter_reader import MeterReader
 from headgate.agent.slots.slot_bounds import SlotBounds
 from headgate.topology_runtime.keys.key_pairs import Who
@@ -42,8 +42,6 @@ LAST_WORDS_BYTES = 256 * 1024  # of a worker's log are read at its end, for the 
 OWN_SIGNALS = frozenset(
     (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS)
 )  # what a process does to itself
-# a slot has at most one core: no threads of numpy beside its own, and no heap for each of these
-ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_ARENA_MAX")
 
 log = logging.getLogger("headgate.agent")
 
@@ -82,7 +80,7 @@ class WorkerEnd(NamedTuple):
 
 class Supervisor:
     """The workers of one VM, and their keys. `endpoint`: where they find their agent. code: folders that they will
-    import from."""
+    import from. variables: of the agent's environment that their topology names."""
 
     def __init__(
         self,
@@ -96,6 +94,7 @@ class Supervisor:
         self._keys, self._user = keys, user
         self._bounds = SlotBounds(config, binding, user)
         self.code: tuple[str, ...] = ()
+        self.variables: tuple[str, ...] = ()
         self.workers: dict[int, WorkerProcess] = {}
 
     def spawn(self, slot: int, incarnation: int) -> WorkerProcess:
@@ -168,7 +167,7 @@ class Supervisor:
                 stdout=words,
                 stderr=words,
                 pass_fds=fds,
-                env={**dict.fromkeys(ONE_THREAD, "1"), **os.environ},
+                env=worker_environment(os.environ, self._user, self.variables),
                 start_new_session=True,
             )
             return process, log_from

@@ -26,6 +26,7 @@ from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.api.topology import Task, Topology, document_of
 from headgate.topology_runtime.commands.output import Bars
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
+from headgate.topology_runtime.platform.processes import hide_variables
 from headgate.topology_runtime.rates import offered_rates as rates
 from headgate.topology_runtime.rates.offered_rates import Rates
 from headgate.topology_runtime.tasks import demo
@@ -59,6 +60,7 @@ def work_of(settings: UpSettings, places: Places) -> Work:
 
     loaded = load(settings.topology, runs=True)
     topology = loaded.topology
+    hide_variables(topology.variables)
     if settings.input is not None:
         topology = with_input(topology, settings.input)
     return Work(topology, loaded.user_paths)

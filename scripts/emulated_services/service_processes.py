@@ -6,12 +6,14 @@ start: only what agrees in all three is ended.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pwd
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -62,8 +64,15 @@ def lives(record: ProcessRecord) -> bool:
     return record.boot == boot() and record.started == started(record.pid)
 
 
-def spawn(name: str, command: Sequence[str], directory: Path) -> ProcessRecord:
-    """Start a process of its own session that writes to `NAME.log`; its record is on disk on return."""
+def spawn(
+    name: str,
+    command: Sequence[str],
+    directory: Path,
+    user: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> ProcessRecord:
+    """Start a process of its own session that writes to `NAME.log`; its record is on disk on return.
+    `user`: whose it is; None means ours. `env`: added to our environment."""
     log = directory / f"{name}.log"
     found = os.pathsep.join(filter(None, (str(PACKAGES), os.environ.get("PYTHONPATH"))))
     with open(log, "wb") as out:
@@ -73,7 +82,11 @@ def spawn(name: str, command: Sequence[str], directory: Path) -> ProcessRecord:
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": found},
+            env={**os.environ, "PYTHONPATH": found, **(env or {})},
+            cwd=directory,
+            user=user,
+            group=None if user is None else pwd.getpwnam(user).pw_gid,
+            extra_groups=None if user is None else [],
         )
     process.returncode = 0  # it is not ours to wait for: no warning when this object goes
     record = ProcessRecord(name, process.pid, boot(), started(process.pid) or "", str(log))
@@ -101,11 +114,11 @@ def records(directory: Path) -> list[ProcessRecord]:
     return found
 
 
-def end(record: ProcessRecord, directory: Path) -> bool:
-    """End exactly this process and forget it; whether it lived."""
+def end(record: ProcessRecord, directory: Path, by: signal.Signals = signal.SIGTERM) -> bool:
+    """End exactly this process, asked with signal `by`, and forget it; whether it lived."""
     lived = lives(record)
     if lived:
-        _signal(record, signal.SIGTERM)
+        _signal(record, by)
         give_up_s = time.monotonic() + TERM_PATIENCE_S
         while lives(record) and time.monotonic() < give_up_s:
             reap(record.pid)
@@ -114,6 +127,19 @@ def end(record: ProcessRecord, directory: Path) -> bool:
     reap(record.pid)
     _file(directory, record.name).unlink(missing_ok=True)
     return lived
+
+
+def kill(record: ProcessRecord) -> None:
+    """SIGKILL for the process and all that it started; returns when all are gone. A group is not enough:
+    Postgres gives each of its processes a session of its own."""
+    if not lives(record):
+        return
+    leader = psutil.Process(record.pid)
+    family = [leader, *leader.children(recursive=True)]
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(family, timeout=TERM_PATIENCE_S)
 
 
 def reap(pid: int) -> None:

@@ -211,7 +211,7 @@ AIMED = (
     one(
         "positions of a thread that is no more are waited for",
         "controller/execute/handover.py",
-        "    return spooled or (k.topology is not None and bool(k.topology.by_name[gap.task].arriving))\n",
+        "    return spooled or (k.topology is not None and _comes_once(k.topology.by_name[gap.task]))\n",
         "    return False\n",
         test="tests/simulation/test_events_accepted_anew.py",
     ),

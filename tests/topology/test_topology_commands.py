@@ -54,6 +54,14 @@ def test_a_valid_topology(star: str) -> None:
     )
 
 
+def test_secrets_that_cannot_be_read_here_are_a_hint(tmp_path: Path) -> None:
+    path = tmp_path / "star.json"
+    tasks = [{**STAR["tasks"][0], "params": {"x": ["${FILE:/no/such}"]}}, *STAR["tasks"][1:]]  # type: ignore[index]
+    path.write_text(json.dumps({**STAR, "tasks": tasks}))
+    assert "\nhere, cannot read ${FILE:/no/such}: No such file" in out("validate", str(path))
+    assert len(json.loads(out("validate", str(path), "-o", "json"))["unreadable_here"]) == 1
+
+
 def test_an_invalid_topology_ends_with_all_faults_and_exit_3(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text(json.dumps({**STAR, "name": "", "edges": STAR["edges"][1:]}))  # type: ignore[index]

@@ -183,20 +183,22 @@ class OffsetSource(ABC, Generic[Given]):
 
 
 class RowId(NamedTuple):
-    """The name of a row at a sink: the same whenever the row comes again, another for every other row of the run.
-    partition, position: of the row of the source that it comes from; variant: which of those that came of it.
+    """The name of a row at a sink: the same whenever the row comes again, another for every other row of every run.
+    run: its id. partition, position: of the row of the source that it comes from; variant: which of those that came
+    of it.
 
-    >>> str(RowId("orders", 0, 17, 0))
-    'orders/0/17/0'
+    >>> str(RowId("0192f0c1-7a3e", "orders", 0, 17, 0))
+    '0192f0c1-7a3e/orders/0/17/0'
     """
 
+    run: str
     source: str
     partition: int
     position: int
     variant: int
 
     def __str__(self) -> str:
-        return f"{self.source}/{self.partition}/{self.position}/{self.variant}"
+        return f"{self.run}/{self.source}/{self.partition}/{self.position}/{self.variant}"
 
 
 class Sink(ABC, Generic[In]):

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
-from headgate.topology_runtime.wording import REFERENCE, did_you_mean, shown
+from headgate.topology_runtime.wording import REFERENCE, did_you_mean, hidden, shown
 
 FRAMES_SHOWN = 4  # of a traceback of user code
 HERE = str(Path(__file__).parents[1])
@@ -86,7 +86,7 @@ def last_lines(error: BaseException) -> str:
     """The end of a traceback of user code: the last places, without ours and the import system's, then
     the error."""
     last = [line.rstrip() for line in traceback.format_exception_only(error)]
-    return "\n  ".join([*_places(traceback.extract_tb(error.__traceback__)), *last])
+    return hidden("\n  ".join([*_places(traceback.extract_tb(error.__traceback__)), *last]))
 
 
 def stack_of(thread: int) -> str:

@@ -37,6 +37,7 @@ from headgate.topology_runtime.api.logic import (
 )
 from headgate.topology_runtime.api.references import last_lines, resolve
 from headgate.topology_runtime.api.topology import Edge, Task
+from headgate.topology_runtime.connectors.secrets import with_secrets
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
 from headgate.topology_runtime.wording import REFERENCE, did_you_mean, shown
 
@@ -327,8 +328,8 @@ CALLED_KINDS = ("map", "flat_map", "filter")
 
 
 def build(task: Task, find: Callable[[str], Any] = resolve) -> Any:
-    """What one thread of `task` runs: a fresh `Class(**params)`, or the function (with its params bound). find: the
-    object of a reference.
+    """What one thread of `task` runs: a fresh `Class(**params)`, or the function (with its params bound). Secrets that
+    params refer to are read now. find: the object of a reference.
 
     Raises InvalidInput that names the task and what was tried."""
     if task.run is None:
@@ -341,13 +342,17 @@ def build(task: Task, find: Callable[[str], Any] = resolve) -> Any:
     faults = list(call_faults(run, task.params, task.kind, task.state))
     if faults:
         raise InvalidInput(f"task {task.name!r}: {task.run!r} does not fit", faults=faults)
-    if not isinstance(run, type):
-        return _bound(run, task.params)
     try:
-        return run(**task.params)
+        params = with_secrets(task.params, getattr(run, "reads_references", ()))
+    except HeadgateError as error:
+        raise InvalidInput(f"task {task.name!r}: {error.what}", cause=error.cause, hint=error.hint) from error
+    if not isinstance(run, type):
+        return _bound(run, params)
+    try:
+        return run(**params)
     except Exception as error:  # user code may raise anything
-        params = ", ".join(f"{key}={shown(value)}" for key, value in task.params.items())
-        what = f"task {task.name!r}: {task.run.partition(':')[2]}({params}) raised {type(error).__name__}"
+        given = ", ".join(f"{key}={shown(value)}" for key, value in task.params.items())
+        what = f"task {task.name!r}: {task.run.partition(':')[2]}({given}) raised {type(error).__name__}"
         raise InvalidInput(what, cause=last_lines(error)) from error
 
 
@@ -415,6 +420,12 @@ def _with_kind(number: int, task: Task, run: Any, draft: Draft, faults: list[str
             faults.append(f"tasks[{number}].kind {task.kind!r}: {task.run} is a {kind}")
     if task.arriving and arriving_of(run) is None:
         faults.append(f"tasks[{number}].arriving: {task.run} is no LiveSource, so it is read when it is due")
+    if task.offsets and not has_offsets(run):
+        faults.append(f"tasks[{number}].offsets: {task.run} is no OffsetSource")
+    if task.arriving is False and has_offsets(run):
+        faults.append(
+            f"tasks[{number}].arriving: {task.run} is an OffsetSource: its rows are taken as they come"
+        )
     if task.batched and not batched_of(run):
         faults.append(f"tasks[{number}].batched: {task.run} is not @batched: it takes one row at a time")
     return as_coded(task, run, kind)

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from headgate.topology_runtime.wording import secrets_named
+
 SCHEMA = "headgate/topology/v1"
 ON_THE_WIRE = {
     "side_effects": "effects"
@@ -131,6 +133,12 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def sinks(self) -> tuple[Task, ...]:
         leaving = {edge.source for edge in self.edges}
         return tuple(task for task in self.tasks if task.name not in leaving)
+
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The environment variables that params refer to."""
+        named = (one for task in self.tasks for one in secrets_named(task.params))
+        return tuple(dict.fromkeys(name for kind, name in named if kind == "ENV"))
 
     @cached_property
     def unsampled(self) -> tuple[str, ...]:

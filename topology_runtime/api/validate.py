@@ -15,7 +15,14 @@ import msgspec
 from headgate.topology_runtime.api.drafts import Draft, draft_of, topology_from
 from headgate.topology_runtime.api.topology import SCHEMA, Edge, LatencyConstraint, Static, Task, Topology
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.wording import REFERENCE, Suggestions, name_faults, number_faults, shown
+from headgate.topology_runtime.wording import (
+    REFERENCE,
+    Suggestions,
+    name_faults,
+    number_faults,
+    secret_faults,
+    shown,
+)
 
 # ── What is wrong with the shape of a topology: circles, pieces, rates that explode. Pure, linear ───
 #
@@ -165,6 +172,8 @@ def _plain_faults(place: str, value: Any, depth: int) -> Iterator[str]:
             yield from _plain_faults(f"{place}[{number}]", item, depth - 1)
     elif not _is_plain_scalar(value):
         yield f"{place}: {shown(value)} is not a plain JSON value"
+    elif isinstance(value, str):
+        yield from secret_faults(place, value)
 
 
 def _is_plain_scalar(value: Any) -> bool:

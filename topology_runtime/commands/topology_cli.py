@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 def validate(topology: str, output: Format, runs: bool) -> None:
     """List every fault of a topology (exit code 3), or say that there is none."""
     from headgate.topology_runtime.api.loading import load
+    from headgate.topology_runtime.connectors.secrets import unreadable_here
 
     found = load(topology, runs=runs).topology
-    row = {
+    row: dict[str, Any] = {
         "topology": found.name,
         "valid": True,
         "tasks": len(found.tasks),
@@ -33,8 +34,11 @@ def validate(topology: str, output: Format, runs: bool) -> None:
         "sources": [task.name for task in found.sources],
         "sinks": [task.name for task in found.sinks],
         "digest": found.digest,
+        "unreadable_here": list(unreadable_here([task.params for task in found.tasks])),
     }
     words = f"{found.name}: valid, {counted(len(found.tasks), 'task')}, {counted(len(found.edges), 'edge')}"
+    for text in row["unreadable_here"]:
+        words += f"\nhere, {text}; what counts is the VM where the task runs"
     answer(output, "headgate/validation/v1", row, words)
 
 

@@ -10,12 +10,24 @@ import csv
 import io
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, BinaryIO, Protocol
 
-import msgspec
-
+from headgate.topology_runtime.connectors.formats.csv_format import (
+    COMMA,
+    DECIMAL,
+    DELIMITERS,
+    NUMBERS,
+    TRUTH,
+    TYPES,
+    WHOLE,
+    Reads,
+    UnreadCell,
+    column_faults,
+    record_of,
+)
+from headgate.topology_runtime.connectors.formats.json_format import JsonFormat
 from headgate.topology_runtime.connectors.text_files import LineReader, stream, text_of
 from headgate.topology_runtime.errors import BadRow, InvalidInput
 from headgate.topology_runtime.wording import counted
@@ -63,6 +75,9 @@ class TextRecords(_ByLine):
     """Each line is a string."""
 
 
+_JSON = JsonFormat()
+
+
 class JsonRecords(_ByLine):
     """Each line is a JSON value."""
 
@@ -70,50 +85,18 @@ class JsonRecords(_ByLine):
         if isinstance(line, BadRow):
             return line
         try:
-            return msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _JSON.decode(line)
+        except BadRow as error:
             return BadRow(
-                f"the line at byte {at:,} of {self.name} is no JSON", cause=f"{error}: {line[:80]!r}"
+                f"the line at byte {at:,} of {self.name} is no row", cause=f"{error}: {line[:80]!r}"
             )
 
 
 # ── CSV ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-DELIMITERS = ",;\t|"
 SAMPLE = 256  # records by which the type of a column is told
-WHOLE = re.compile(r"[+-]?(0|[1-9][0-9]*)")
-DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
-TRUTH = {"true": True, "false": False}
-NUMBERS = ("nan", "inf", "-inf", "+inf")
 CODE = re.compile(r"[+-]?0[0-9]+")  # 007 is a name
-
-
-def _int(text: str) -> int | float:
-    if WHOLE.fullmatch(text):
-        return int(text)
-    return _float(text)
-
-
-def _float(text: str) -> float:
-    if not DECIMAL.fullmatch(text) and text.lower() not in NUMBERS:
-        raise ValueError(text)
-    return float(text)
-
-
-def _comma(text: str) -> float:
-    if not (COMMA.fullmatch(text) or WHOLE.fullmatch(text)):
-        raise ValueError(text)
-    return float(text.replace(",", "."))
-
-
-def _bool(text: str) -> bool:
-    return TRUTH[text.lower()]
-
-
-Reads = Callable[[str], Any]
-TYPES: dict[str, Reads] = {"int": _int, "float": _float, "decimal-comma": _comma, "bool": _bool, "str": str}
 
 
 def type_of(values: Sequence[str]) -> str:
@@ -170,13 +153,7 @@ class CsvRecords:
     place = None
 
     def _check(self, types: Mapping[str, str]) -> None:
-        names = self._columns
-        faults = [f"column {place + 1} has no name" for place, name in enumerate(names) if not name]
-        faults += [
-            f"column {name!r} is there twice" for name in sorted({n for n in names if names.count(n) > 1})
-        ]
-        faults += [f"types: there is no column {name!r}" for name in types if name not in names]
-        faults += [f"types: {name!r} is {kind!r}" for name, kind in types.items() if kind not in TYPES]
+        names, faults = self._columns, column_faults(self._columns, types)
         if faults:
             hint = f"columns: {', '.join(names[:20])}; types: {', '.join(TYPES)}"
             raise InvalidInput(f"cannot read {self.name} as CSV", faults=faults, hint=hint)
@@ -235,15 +212,11 @@ class CsvRecords:
                 f"{where} has {counted(len(cells), 'cell')}, the header {len(columns)}",
                 cause=str(cells)[:200],
             )
-        record = {}
-        for column, reads, cell in zip(columns, self._types, cells, strict=True):
-            text = cell.strip()
-            try:
-                record[column] = (cell if reads is str else reads(text)) if text else None
-            except (ValueError, KeyError):
-                return BadRow(f"{where}: column {column!r} is {text[:80]!r}, and a number or truth value above",
-                              hint=f'types={{"{column}": "str"}} takes it as text')  # fmt: skip
-        return record
+        try:
+            return record_of(columns, self._types, cells)
+        except UnreadCell as error:
+            return BadRow(f"{where}: column {error.column!r} is {error.text[:80]!r}, and a number or truth value above",
+                          hint=f'types={{"{error.column}": "str"}} takes it as text')  # fmt: skip
 
 
 # ── Parquet ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.platform.processes import call, prctl
-from headgate.topology_runtime.wording import error_text, one_line
+from headgate.topology_runtime.wording import error_text, one_line, visible
 
 # ── What every worker gives up before it imports user code, whoever it runs as ───
 #
@@ -180,7 +180,8 @@ def explained(error: BaseException) -> str:
     be why."""
     text = one_line(error_text(error))
     if isinstance(error, HeadgateError):
-        text += f": {error.cause}" * bool(error.cause) + f" (try: {error.hint})" * bool(error.hint)
+        more = f": {error.cause}" * bool(error.cause) + f" (try: {error.hint})" * bool(error.hint)
+        text += visible(more)
     if not _became or not isinstance(error, PermissionError | FileNotFoundError):
         return text
     return f"{text} (tasks are user {_became[0].uid} here, unless `agent run --workers-as` says whom)"

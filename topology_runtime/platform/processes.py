@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from typing import NamedTuple
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -132,6 +133,31 @@ def die_with(owner: int, number: signal.Signals = signal.SIGKILL) -> None:
 def orphaned(owner: int) -> bool:
     """Is our parent no longer `owner`?"""
     return os.getppid() != owner
+
+
+# ── Variables whose values nobody sees in /proc/PID/environ (`ps e`) ────────────────────────────────────
+#
+# That file shows the memory into which the kernel put a process's first environment. Where these begin and end is in
+# /proc/PID/stat. Before they are overwritten Python's own copy is set again, so that this process and those that it
+# starts have the values as before.
+
+ENVIRONMENT_BEGINS, ENVIRONMENT_ENDS = 47, 48  # of the fields behind the name
+
+
+def hide_variables(names: Iterable[str]) -> None:
+    """From now on stars stand there for their values."""
+    wanted = {name.encode() for name in names if name in os.environ}
+    data = read("/proc/self/stat") if wanted else None
+    if not data:
+        return
+    numbers = data[data.rindex(b")") + 2 :].split()
+    begin, end = int(numbers[ENVIRONMENT_BEGINS]), int(numbers[ENVIRONMENT_ENDS])
+    for word in ctypes.string_at(begin, end - begin).split(b"\0"):
+        name, equals, value = word.partition(b"=")
+        if equals and name in wanted and value.strip(b"*"):
+            os.environb[name] = os.environb[name]
+            ctypes.memset(begin + len(name) + 1, ord("*"), len(value))
+        begin += len(word) + 1
 
 
 # ── Points at which a process can be made to die, for tests of what a crash does exactly there ───

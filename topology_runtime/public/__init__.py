@@ -66,7 +66,7 @@ PLACES = _places(
         "topology": "Static",
     },
 ) | {"ServiceAway": "headgate.topology_runtime.errors"}
-MODULES = ("tasks", "testing")
+MODULES = ("connectors", "tasks", "testing")
 __all__ = list(PLACES)
 
 

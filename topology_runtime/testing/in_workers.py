@@ -16,6 +16,7 @@ from headgate.topology_runtime.api.builder import Builder
 from headgate.topology_runtime.api.logic import Exhausted, Keyed, Source, Window
 from headgate.topology_runtime.api.task_functions import build
 from headgate.topology_runtime.api.topology import Task, Topology
+from headgate.topology_runtime.connectors.secrets import as_text
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.testing import input_rows
 from headgate.topology_runtime.testing.in_process import Inputs
@@ -128,7 +129,7 @@ def _changed(task: Task, topology: Topology, given: dict[str, list[Any]], folder
     params = {
         "path": _rows_of(folder, task.name),
         "run": task.run,
-        "params": task.params,
+        "params": as_text(task.params),  # read where the sink's own object is made
         "state": task.state,
     }
     return replace(task, run=f"{HERE}:WatchedSink", params=params)

@@ -13,11 +13,11 @@ def test_rows_come_with_names_that_are_the_same_in_a_replay_and_another_for_each
     table = Table()
     first = flow(table, sink=True)
     first.take(frame(["a", "b", "a"], root(position=40)), S)
-    names = {RowId("source", 2, 40 + n, 0): row for n, row in enumerate("aba")}
+    names = {RowId("", "source", 2, 40 + n, 0): row for n, row in enumerate("aba")}
     assert table.rows == names and table.calls == [3]
     flow(table, sink=True).take(frame(["a", "b", "a"], root(position=40, sequence=9)), S)
     assert table.rows == names
-    assert str(RowId("source", 0, 41, 0)) == "source/0/41/0"
+    assert str(RowId("run", "source", 0, 41, 0)) == "run/source/0/41/0"
 
 
 def test_only_the_row_that_a_sink_refuses_is_a_dead_letter() -> None:

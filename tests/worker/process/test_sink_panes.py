@@ -37,7 +37,7 @@ def test_a_sink_that_asks_for_it_gets_so_many_rows_together_or_old_ones() -> Non
     assert table.calls == [4], "two rows wait"
     bench.look(1.0)
     assert table.calls == [4, 2]
-    assert table.rows == {RowId("source", 0, n, 0): ("row", n) for n in range(6)}
+    assert table.rows == {RowId("run", "source", 0, n, 0): ("row", n) for n in range(6)}
 
 
 def test_of_rows_together_only_the_bad_one_is_lost_and_a_service_is_waited_for() -> None:

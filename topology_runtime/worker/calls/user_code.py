@@ -110,7 +110,7 @@ class ToRecord(msgspec.Struct):
 class Results:
     """Of one thread. pieces: of a sink whose rows are logged. edge: by which the rows came that the task has now.
     refused: roots of dead letters that died again, which are not to be acked. gave_none: None went on to the next task
-    as a row, which is hardly meant."""
+    as a row, which is hardly meant. run: its id."""
 
     around: Around
     outputs: Outputs
@@ -122,6 +122,7 @@ class Results:
     edge: int | None = None
     gave_none: bool = False
     checks: RowChecks = field(default_factory=RowChecks)
+    run: str = ""
 
     def done(self) -> ToRecord:
         """What has come since this was asked last."""
@@ -287,9 +288,9 @@ class UserCode:
 
     def named(self, batch: Batch) -> list[tuple[Any, RowId]]:
         """Rows with their names."""
-        sources = self.results.around.sources
+        run, sources = self.results.run, self.results.around.sources
         names = (
-            RowId(sources[root.source], root.partition, root.position + offset, variant)
+            RowId(run, sources[root.source], root.partition, root.position + offset, variant)
             for number, offset, variant in r.single(batch.runs)
             for root in (batch.roots[number],)
         )

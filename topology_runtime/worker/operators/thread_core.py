@@ -239,6 +239,7 @@ class ThreadCore:
         self.outputs.cap_of = orders.cap_of
         self.outputs.gap_ns = int(orders.desired.settings.gap_s * 1e9)
         self.results.checks.every = orders.desired.settings.strict
+        self.results.run = orders.desired.run
         if before is None or before.number != orders.number or before.desired.routes != orders.desired.routes:
             self.flush(now_ns, everything=True)
             self.outputs.route_by(self._routers(orders), orders.number)

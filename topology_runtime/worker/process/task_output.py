@@ -5,7 +5,8 @@
 2. A line is written at once by the thread itself, in one call: what a task said before it died is there.
 3. It costs little however much is said: beyond the budget lines are counted, and the count is told later. A log that
    takes nothing costs lines, never a row.
-4. `logging` is as Python has it. Only its handler of last resort is ours, so that a level is kept; a user's own
+4. Secrets that this process has read are shown as `***` (wording.py), also in what a task itself prints.
+5. `logging` is as Python has it. Only its handler of last resort is ours, so that a level is kept; a user's own
    configuration finds no handler of ours in its way.
 """
 
@@ -31,6 +32,7 @@ from headgate.topology_runtime.wire.output_messages import (
     more,
     record,
 )
+from headgate.topology_runtime.wording import hidden
 
 LINES_A_SECOND, CHARS_A_SECOND = 1_000, 256 * 1024  # of a slot
 HALF_MOST = 4 * LINE_MOST  # characters without an end of a line: they are passed on, and it goes on
@@ -110,7 +112,7 @@ class TaskOutput:
             return
         if speaker.dropped != speaker.told:
             self._tell(speaker)
-        self._write(speaker, level, cut(line.removesuffix("\r")))
+        self._write(speaker, level, cut(hidden(line.removesuffix("\r"))))
 
     def tell(self) -> None:
         """Of what was left out, once there is room for words."""
@@ -142,10 +144,10 @@ class TaskStream(io.TextIOBase):
     def write(self, text: str, /) -> int:
         speaker = self._output.speaker
         if speaker is None:
-            written = self._beneath.write(text)
+            self._beneath.write(hidden(text))
             if "\n" in text:
                 self._beneath.flush()
-            return written
+            return len(text)
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         self._output.text(speaker, self._level, text)

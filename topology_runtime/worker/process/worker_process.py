@@ -27,8 +27,7 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import BadMessage
 from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard
-from headgate.topology_runtime.platform import clock
-from headgate.topology_runtime.platform import processes as failpoints
+from headgate.topology_runtime.platform import clock, processes
 from headgate.topology_runtime.platform.addresses import Listening
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.disk import DiskTroubles
@@ -231,6 +230,7 @@ class Worker:
         if desired.user_paths != self._paths:
             use_paths(desired.user_paths)
             self._paths = desired.user_paths
+        processes.hide_variables(desired.topology.variables)
         sys.setswitchinterval(desired.settings.switch_interval_s)
         self.board.strict = desired.settings.strict
         self._reach(desired, "heard")
@@ -259,7 +259,7 @@ class Worker:
             print(f"{where}: old snapshots cannot be removed: {error}", file=sys.stderr)
 
     def _reach(self, desired: DesiredState, moment: str) -> None:
-        failpoints.reach(f"worker.{desired.phase}-{moment}", desired.token.epoch)
+        processes.reach(f"worker.{desired.phase}-{moment}", desired.token.epoch)
 
     def _on_peers(self, ready: Sequence[object]) -> None:
         """What peers, and the links to them, have told."""

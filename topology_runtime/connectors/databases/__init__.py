@@ -1,0 +1,1 @@
+"""Tables as sinks: each row once, whatever comes again."""

@@ -1,0 +1,167 @@
+"""A table as a sink, each row once. Pure but for the connection, which a subclass has.
+
+The names of rows go into a table beside (`headgate_rows`), in the transaction that writes them: a row whose name is
+there already was written before. Names that are `KEPT_DAYS` old are removed; nothing is replayed for so long.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from headgate.topology_runtime.api.logic import Context, RowId, Sink
+from headgate.topology_runtime.errors import BadRow, InvalidInput
+
+NAMES = "headgate_rows"
+KEPT_DAYS = 7
+CLEAN_S = 3600.0
+IDENTIFIER_MOST = 63  # bytes that PostgreSQL keeps of a name
+
+
+def quoted(name: str) -> str:
+    """An identifier, `schema.table` part by part.
+
+    >>> quoted('public.my "orders"')
+    '"public"."my ""orders\"\"\"'
+    """
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+
+
+def checked(what: str, name: object) -> str:
+    """A name that a database can have. Raises InvalidInput."""
+    if not isinstance(name, str) or not name or "\x00" in name or len(name.encode()) > IDENTIFIER_MOST:
+        raise InvalidInput(f"invalid {what} {name!r}", cause=f"a name of 1 to {IDENTIFIER_MOST} bytes is due")
+    return name
+
+
+class TableSink(Sink[Any]):
+    """Rows (dicts, or tuples with `columns`) into the columns of one table. key: columns by which a row replaces the
+    one that is there; left out, every row is added. create: make the table if there is none, with types as the first
+    row has them. Values that hold others are stored as JSON.
+
+    Each row is written once, also when it comes again: `table_sink.py` says how."""
+
+    TYPES: Mapping[type, str] = {}
+    mark = "?"  # of a parameter
+
+    def __init__(
+        self, table: str, columns: Sequence[str] | None = None, key: Sequence[str] = (), create: bool = False
+    ) -> None:
+        self.table = checked("table", table)
+        self.columns = [checked("column", one) for one in columns] if columns is not None else None
+        self.key = [checked("column", one) for one in ([key] if isinstance(key, str) else key)]
+        self.create = create
+        if self.columns is not None and (lacking := sorted(set(self.key) - set(self.columns))):
+            raise InvalidInput(f"key column {lacking[0]!r} is none of the columns of {table}")
+        self._made, self._task = False, ""
+        self._clean_s = 0.0
+
+    def open(self, context: Context) -> None:
+        self._task = context.task
+        self.connect()
+
+    def write(self, rows: Sequence[Any], ids: Sequence[RowId]) -> None:
+        values = self.values_of(rows)
+        names = [
+            f"{self._task}/{name}" for name in ids
+        ]  # sinks of a run that share a database each have theirs
+        with self.transaction():
+            if not self._made:
+                self._make(rows[0])
+            new = self.claim(names)
+            fresh = [row for name, row in zip(names, values, strict=True) if name in new]
+            if fresh:
+                self.insert(self.statement(), fresh)
+            if time.monotonic() >= self._clean_s:
+                self._clean_s = time.monotonic() + CLEAN_S
+                self.clean()
+        self._made = True
+
+    def values_of(self, rows: Sequence[Any]) -> list[list[Any]]:
+        """The values of each row in the order of the columns. Raises BadRow."""
+        if self.columns is None:
+            first = next((row for row in rows if isinstance(row, dict)), None)
+            if first is None:
+                raise BadRow(f"rows of {self.table} are no dicts", hint="name what they hold: columns=[…]")
+            self.columns = [checked("column", name) for name in first]
+        return [self._values(row, self.columns) for row in rows]
+
+    def _values(self, row: Any, columns: Sequence[str]) -> list[Any]:
+        if isinstance(row, dict):
+            if not row.keys() <= set(columns):
+                odd = min(row.keys() - set(columns))
+                raise BadRow(
+                    f"{self.table} has no column for {odd!r} of a row", hint="name all in columns=[…]"
+                )
+            return [self.stored(row.get(name)) for name in columns]
+        if not isinstance(row, tuple | list) or len(row) != len(columns):
+            raise BadRow(f"{self.table} has {len(columns)} columns, which a row does not have")
+        return [self.stored(value) for value in row]
+
+    def statement(self) -> str:
+        assert self.columns is not None
+        names = ", ".join(map(quoted, self.columns))
+        text = f"insert into {quoted(self.table)} ({names}) values ({', '.join([self.mark] * len(self.columns))})"
+        if not self.key:
+            return text
+        rest = [name for name in self.columns if name not in self.key]
+        sets = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in rest)
+        change = f"update set {sets}" if rest else "nothing"
+        return f"{text} on conflict ({', '.join(map(quoted, self.key))}) do {change}"
+
+    def _make(self, first: Any) -> None:
+        self.run(self.names_table())
+        if not self.create:
+            return
+        assert self.columns is not None
+        if isinstance(first, dict):
+            first = [first.get(name) for name in self.columns]
+        parts = [
+            f"{quoted(name)} {self._type_of(value)}" for name, value in zip(self.columns, first, strict=True)
+        ]
+        if self.key:
+            parts.append(f"primary key ({', '.join(map(quoted, self.key))})")
+        self.run(f"create table if not exists {quoted(self.table)} ({', '.join(parts)})")
+
+    def _type_of(self, value: Any) -> str:
+        return self.TYPES.get(type(value), self.TYPES[str])
+
+    # ── what a database does in its own way ─────────────────────────────────────────────────────
+
+    @abstractmethod
+    def connect(self) -> None:
+        """Open a connection. Raises ServiceAway."""
+
+    @abstractmethod
+    def transaction(self) -> Any:
+        """`with self.transaction():` all or nothing; what is not the rows' fault comes out as ServiceAway."""
+
+    @abstractmethod
+    def run(self, statement: str) -> None: ...
+
+    @abstractmethod
+    def insert(self, statement: str, rows: Iterable[Sequence[Any]]) -> None: ...
+
+    @abstractmethod
+    def names_table(self) -> str:
+        """The statement that makes the table of names."""
+
+    @abstractmethod
+    def claim(self, names: Sequence[str]) -> set[str]:
+        """Note these names; which of them were not there."""
+
+    @abstractmethod
+    def clean(self) -> None:
+        """Remove old names."""
+
+    def stored(self, value: Any) -> Any:
+        """As the database takes it."""
+        return json_text(value) if isinstance(value, dict | list | tuple) else value
+
+
+def json_text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

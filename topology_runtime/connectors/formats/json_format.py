@@ -1,0 +1,130 @@
+"""JSON and MessagePack, by msgspec."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from headgate.topology_runtime.connectors.formats.format import (
+    Format,
+    Row,
+    finite_fault,
+    plain_fault,
+    utf8,
+    walk,
+)
+from headgate.topology_runtime.errors import BadRow
+
+KEY_END = re.compile(rb'"\s*:')
+AT = re.compile(r"^(.*?)(?: - at `(.*)`)?$", re.DOTALL)
+
+
+def located(error: Exception) -> BadRow:
+    """What msgspec says of a value, with the field first."""
+    text, path = AT.fullmatch(str(error)).groups()  # type: ignore[union-attr]
+    text = text.replace("`", "")
+    return BadRow(f"{path or '$'}: {text[:1].lower()}{text[1:]}")
+
+
+class JsonFormat(Format):
+    """One JSON value a message. Objects whose keys are there twice are refused, as are numbers beyond 64 bits."""
+
+    def __init__(self) -> None:
+        self._read, self._write = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
+
+    def _decode(self, data: bytes) -> Row:
+        try:
+            row = self._read(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _no_json(error, data) from error
+        if len(KEY_END.findall(data)) != _keys(row):
+            _refuse_twice(data)
+        return row
+
+    def _encode(self, row: Row) -> bytes:
+        walk(row, _json_fault, text_keys=True)
+        return self._write(row)
+
+
+def _no_json(error: Exception, data: bytes) -> BadRow:
+    if isinstance(error, msgspec.ValidationError):
+        return located(error)
+    try:
+        utf8(data)
+    except BadRow as found:
+        return found
+    text = str(error).removeprefix("JSON is malformed: ")
+    return BadRow(f"$: no JSON: {text}", cause=repr(data[:80]))
+
+
+def _keys(value: Any) -> int:
+    """How many there are, nested ones too."""
+    if type(value) is dict:
+        return len(value) + sum(_keys(item) for item in value.values() if type(item) in (dict, list))
+    if type(value) is list:
+        return sum(_keys(item) for item in value if type(item) in (dict, list))
+    return 0
+
+
+def _refuse_twice(data: bytes) -> None:
+    """BadRow if a key stands twice in an object; a key's end in a text is none."""
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(found)
+        if len(made) != len(found):
+            names = [name for name, _ in found]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise BadRow(f"$: the key {twice!r} stands twice in an object", cause=repr(data[:80]))
+        return made
+
+    json.loads(data, object_pairs_hook=pairs, parse_int=float)
+
+
+def _json_fault(value: Any) -> str | None:
+    if type(value) in (bool, int, float, str, type(None)):
+        return finite_fault(value) or plain_fault(value)
+    return "what JSON has"
+
+
+class MsgpackFormat(Format):
+    """One MessagePack value a message: all of JSON, bytes, and moments (the timestamp extension, in UTC)."""
+
+    def __init__(self) -> None:
+        self._read, self._write = msgspec.msgpack.Decoder().decode, msgspec.msgpack.Encoder().encode
+
+    def _decode(self, data: bytes) -> Row:
+        try:
+            return self._read(data)
+        except msgspec.ValidationError as error:
+            raise located(error) from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            text = str(error).removeprefix("MessagePack data is malformed: ")
+            raise BadRow(f"$: no MessagePack: {text}", cause=repr(data[:80])) from error
+
+    def _encode(self, row: Row) -> bytes:
+        walk(row, _msgpack_fault, text_keys=False)
+        return self._write(row)
+
+
+def _msgpack_fault(value: Any) -> str | None:
+    if type(value) is datetime:
+        return None if value.tzinfo else "a datetime with its offset from UTC"
+    if type(value) in (bool, int, float, str, bytes, type(None)):
+        return plain_fault(value)
+    return "what MessagePack has"
+
+
+class RawFormat(Format):
+    """The bytes themselves."""
+
+    def _decode(self, data: bytes) -> Row:
+        return bytes(data)
+
+    def _encode(self, row: Row) -> bytes:
+        if type(row) is not bytes:
+            raise BadRow(f"$: expected bytes, got {type(row).__name__}")
+        return row
