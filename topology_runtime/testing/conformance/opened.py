@@ -148,7 +148,7 @@ class OpenedSink(Opened):
 
     def write(self, rows: Sequence[Row], first: int) -> None:
         """Once. Raises what it raises."""
-        self.logic.write(rows, [RowId("numbers", 0, first + n, 0) for n in range(len(rows))])
+        self.logic.write(rows, [RowId("run", "numbers", 0, first + n, 0) for n in range(len(rows))])
 
     def write_when_there(self, rows: Sequence[Row], first: int) -> None:
         """As a worker does: the same rows again and again while the service is away."""
