@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from real_services import (
     S3,
     Certificates,
@@ -59,27 +56,29 @@ def read_mqtt(broker: Service) -> list[bytes]:
 
 @contextlib.contextmanager
 def mqtt_client(broker: Service, name: str, found: list[bytes] | None = None):  # type: ignore[no-untyped-def]
-    from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, Client, MQTTv5
+    from paho.mqtt.client import Client, MQTTv5
     from paho.mqtt.enums import CallbackAPIVersion
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 
     client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5)
-    del MQTT_CLEAN_START_FIRST_ONLY
     if broker.login is not None:
         client.username_pw_set(*broker.login)
     if broker.tls is not None:
         client.tls_set_context(broker.tls.client_context())
     stays = Properties(PacketTypes.CONNECT)
     stays.SessionExpiryInterval = 3600
-    subscribed = []
+    answers, subscribed = [], []
+    client.on_connect = lambda *words: answers.append(words[3])
     client.on_subscribe = lambda *words: subscribed.append(words)
     client.on_message = lambda _, __, message: found.append(message.payload) if found is not None else None
     client.connect(broker.host, broker.port, clean_start=False, properties=stays)
     client.loop_start()
     try:
+        eventually(lambda: answers)
+        if answers[0].is_failure:
+            raise ConnectionRefusedError(str(answers[0]))
         if name == "reader" and found is None:
-            eventually(client.is_connected)
             client.subscribe("rows", qos=1)
             eventually(lambda: subscribed)
         yield client
@@ -192,7 +191,7 @@ async def nats_client(server: Service):  # type: ignore[no-untyped-def]
         more = {"user": server.login.user, "password": server.login.password}
     if server.tls is not None:
         more["tls"] = server.tls.client_context()
-    return await nats.connect(server.url, **more)
+    return await nats.connect(server.url, allow_reconnect=False, **more)
 
 
 def write_kafka(cluster: Service, rows: list[bytes]) -> None:
