@@ -36,7 +36,7 @@ def start(names: Iterable[str], directory: Path) -> None:
 
 def stop(names: Iterable[str], directory: Path) -> list[Mapping[str, Any]]:
     """One row for each process that was started."""
-    rows = []
+    rows: list[Mapping[str, Any]] = []
     for name in names:
         service = SERVICES[name](directory / name)
         rows += [

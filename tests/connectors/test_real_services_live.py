@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from emulated_services.service_processes import PACKAGES
 from real_services import (
     S3,
     Certificates,
@@ -309,3 +313,37 @@ def test_a_service_takes_its_login_by_tls_with_client_certificates(
         service.login = Login("ada", "wrong")
         with pytest.raises(Exception):  # noqa: B017 - each client has its own
             write(service, ROWS)
+
+
+def test_the_command_starts_what_is_named_and_stops_exactly_that(service_folder: Path) -> None:
+    def command(word: str, *names: str) -> list[dict[str, object]]:
+        module = [sys.executable, "-P", "-m", "emulated_services.control", word, *names]
+        env = {**os.environ, "PYTHONPATH": str(PACKAGES)}
+        done = subprocess.run(
+            [*module, "--folder", str(service_folder), "-o", "jsonl"], capture_output=True, text=True, env=env
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    if why := Redis.missing() or Nats.missing():
+        pytest.skip(why)
+    try:
+        rows = command("start", "redis", "nats")
+        assert [(row["service"], row["state"]) for row in rows] == [("redis", "up"), ("nats", "up")]
+        again = command("start", "redis")
+        assert again == rows[:1]
+        ended = command("stop", "redis")
+        assert [[row["pid"]] for row in ended] == [rows[0]["pids"]]
+        assert command("status") == rows[1:]
+    finally:
+        command("stop")
+    assert command("status") == []
+
+
+def test_a_port_stays_reserved_while_its_service_is_down(service_folder: Path) -> None:
+    with started(Redis, service_folder) as service:
+        service.kill()
+        with socket.socket() as other, pytest.raises(OSError):
+            other.bind((service.host, service.port))
+        service.start_again()
+        assert read_redis(service) == []
