@@ -1,9 +1,10 @@
-"""`scripts/services start|stop|status`: the blob and table services of this machine."""
+"""`scripts/services start|stop|status`: emulated and real services of this machine."""
 
 from __future__ import annotations
 
 import fcntl
 import math
+import os
 import socket
 import sys
 import time
@@ -25,18 +26,30 @@ from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInp
 from headgate.topology_runtime.measuring.model_store import cache_home
 from headgate.topology_runtime.tasks.ready_made import BLOBS, ROWS
 from headgate.topology_runtime.tasks.service_addresses import BLOB_PORT, HOST, SDKS, TABLE_PORT, Address, sdk
+from real_services import SERVICES, started_services
 
 AZURITE_ROWS_MOST = 200_000  # it keeps all in memory, and stands still while it saves them (2 to 3 s)
 READY_PATIENCE_S = 60.0  # the emulator reads its tables first
 LOOK_EVERY_S = 0.05
 PORT_MOST = 65_535
 SETTINGS = "services.json"
+ROOTS_FOLDER = Path("/var/lib/headgate-services")
+AZURE = "azure"
+NAMES = (AZURE, *sorted(SERVICES))
+names_argument = click.argument("names", nargs=-1, type=click.Choice(NAMES), metavar="[NAME]...")
+
+
+def _default_folder() -> Path:
+    """Root's home lets no other user in, and Postgres and RabbitMQ run as users of their own."""
+    return ROOTS_FOLDER if os.geteuid() == 0 else cache_home() / "headgate" / "services" / "data"
+
+
 directory_option = click.option(
-    "--dir",
+    "--folder",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    default=lambda: cache_home() / "headgate" / "services" / "data",
-    help="Where data and logs are (default: ~/.cache/headgate/services/data).",
+    default=_default_folder,
+    help=f"Where data and logs are (default: ~/.cache/headgate/services/data, root's: {ROOTS_FOLDER}).",
 )
 
 
@@ -85,10 +98,15 @@ class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @click.group()
 def services() -> None:
-    """Blob and table services on loopback, with the limits of a cloud's."""
+    """Services on loopback, each with its own folder and port.
+
+    NAME is azure (emulated blobs and tables, with a cloud's limits), kafka (librdkafka's mock cluster),
+    mosquitto, nats, postgres, rabbitmq, redis or s3 (moto).
+    """
 
 
 @services.command()
+@names_argument
 @click.option("--embedded", is_flag=True, help="Without Node: files and SQLite instead of Azurite.")
 @click.option("--blobs", default=BLOBS, show_default=True, help="Blobs of 2 MB.")
 @click.option("--rows", default=ROWS, show_default=True, help="Rows of the table, 20 columns each.")
@@ -99,44 +117,59 @@ def services() -> None:
 @click.option("--table-port", default=TABLE_PORT, show_default=True, help="0: any free one.")
 @directory_option
 @format_options
-def start(directory: Path, output: Format, **options: Any) -> None:
-    """Install what is missing, start, fill, and put the limits in front."""
+def start(names: tuple[str, ...], directory: Path, output: Format, **options: Any) -> None:
+    """Install what is missing, start (default: azure), and wait until it answers.
+
+    The options of blobs, rows and limits are azure's.
+    """
+    names = names or (AZURE,)
     settings = ServiceSettings(**options)
     faults = list(settings.faults())
     if faults:
         raise InvalidInput("these services cannot be", faults=faults)
     with _alone(directory):
-        have = _settings(directory)
-        if have is not None and _all_live(directory):
-            _refuse_other(have, settings)
-        else:
-            _start(directory, settings)
-    _show(directory, output)
+        if AZURE in names:
+            _start_azure(directory, settings)
+        started_services.start(_real(names), directory)
+    _show(directory, names, output)
 
 
 @services.command()
+@names_argument
 @directory_option
 @format_options
-def stop(directory: Path, output: Format) -> None:
-    """End the processes that `start` started, and nothing else. The data stay."""
-    rows = []
+def stop(names: tuple[str, ...], directory: Path, output: Format) -> None:
+    """End the processes that `start` started (default: of all), and nothing else. The data stay."""
+    names = names or NAMES
+    rows: list[Mapping[str, Any]] = []
     with _alone(directory):
-        for record in _in_front_first(directory):
-            lived = processes.end(record, directory)
-            rows.append({"process": record.name, "pid": record.pid, "ended": lived})
-        (directory / SETTINGS).unlink(missing_ok=True)
+        if AZURE in names:
+            for record in _in_front_first(directory):
+                lived = processes.end(record, directory)
+                rows.append({"process": record.name, "pid": record.pid, "ended": lived})
+            (directory / SETTINGS).unlink(missing_ok=True)
+        rows += started_services.stop(_real(names), directory)
     emit(output, {"schema": "headgate/services-stopped/v1", "processes": rows}, rows)
 
 
 @services.command()
+@names_argument
 @directory_option
 @format_options
-def status(directory: Path, output: Format) -> None:
-    """What runs, where, with which limits."""
-    _show(directory, output)
+def status(names: tuple[str, ...], directory: Path, output: Format) -> None:
+    """What runs (default: of all), where, with which limits."""
+    _show(directory, names or NAMES, output)
 
 
 # ── start ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _start_azure(directory: Path, settings: ServiceSettings) -> None:
+    have = _settings(directory)
+    if have is not None and _all_live(directory):
+        _refuse_other(have, settings)
+    else:
+        _start(directory, settings)
 
 
 def _start(directory: Path, settings: ServiceSettings) -> None:
@@ -278,8 +311,13 @@ def _refuse_other(have: ServiceSettings, asked: ServiceSettings) -> None:
     click.echo("already running", err=True)
 
 
-def _show(directory: Path, output: Format) -> None:
-    rows = status_rows(directory)
+def _real(names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if name != AZURE]
+
+
+def _show(directory: Path, names: tuple[str, ...], output: Format) -> None:
+    rows = status_rows(directory) if AZURE in names else []
+    rows += started_services.status(_real(names), directory)
     emit(output, {"schema": "headgate/services/v1", "directory": str(directory), "services": rows}, rows)
     if not rows:
         click.echo("nothing runs; start it with scripts/services start", err=True)

@@ -1,4 +1,4 @@
-"""Bugs in how hosts are reached, in what services may, and in what a slot may take."""
+"""Bugs in how hosts are reached, in what services may, in what a slot may take, and in who sees secrets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ UNITS, FAR = f"{CLUSTER}/service_units.py", f"{CLUSTER}/on_host/host_side.py"
 BOUNDS = "agent/slots/slot_bounds.py"
 OF_SSH, OF_SERVICES = "tests/hosts/test_ssh_settings.py", "tests/hosts/test_hosts.py"
 OF_SLOTS = "tests/agent/test_slot_bounds.py"
+SECRETS, OF_SECRETS = "topology_runtime/connectors/secrets.py", "tests/connectors/test_secrets.py"
+OF_VARIABLES = "tests/connectors/test_variables.py"
 
 OF_HOSTS: tuple[Plant, ...] = (
     one(
@@ -117,5 +119,47 @@ OF_HOSTS: tuple[Plant, ...] = (
         "gid = status.st_gid if kept else user.gid",
         "gid = user.gid",
         test=OF_SLOTS,
+    ),
+    one(
+        "a secret that was read is shown",
+        SECRETS,
+        "    hide(value, passing)\n",
+        "",
+        test=OF_SECRETS,
+    ),
+    one(
+        "the end of a secret is shown where a long value is cut",
+        "topology_runtime/wording.py",
+        "    text = hidden(text)\n    return text if len(text) <= SHOWN",
+        "    return text if len(text) <= SHOWN",
+        test=OF_SECRETS,
+    ),
+    one(
+        "a value that looks like a reference is read, too",
+        SECRETS,
+        "    hide(value, passing)\n    return value\n",
+        "    hide(value, passing)\n    return _read(value)\n",
+        test=OF_SECRETS,
+    ),
+    one(
+        "workers of another user get all that their agent has",
+        "agent/process/worker_user.py",
+        "if user is None or name in FOR_ALL",
+        "if True or user is None or name in FOR_ALL",
+        test=OF_VARIABLES,
+    ),
+    one(
+        "a variable that is hidden is gone for those that are started",
+        "topology_runtime/platform/processes.py",
+        "            os.environb[name] = os.environb[name]\n",
+        "",
+        test=OF_VARIABLES,
+    ),
+    one(
+        "a renewed certificate is not taken up",
+        "topology_runtime/connectors/tls.py",
+        "if self._made.context is None or self._made.version != version:",
+        "if self._made.context is None:",
+        test="tests/connectors/test_tls.py",
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import pwd
 import shutil
@@ -25,6 +26,7 @@ from real_services.certificates import Certificates
 
 ANSWER_S = 2.0  # for one try of whether it answers
 LOOK_EVERY_S = 0.05
+PORTS = "ports.json"  # for a command that finds the service running
 READY_PATIENCE_S = 120.0  # Erlang takes 10 s on a busy machine
 
 
@@ -66,6 +68,8 @@ class Service(ABC):
         self.client_certificates = client_certificates
         self._wanted_port = port
         self._held: dict[str, socket.socket] = {}
+        known = self.folder / PORTS
+        self._running_ports: dict[str, int] = json.loads(known.read_bytes()) if known.exists() else {}
 
     # ── what a kind of service says of itself ───────────────────────────────────────────────────
 
@@ -108,7 +112,8 @@ class Service(ABC):
 
     def alive(self) -> bool:
         """Do all its processes live?"""
-        return len(self.pids) == len(self.commands())
+        found = processes.records(self.folder)
+        return bool(found) and all(map(processes.lives, found))
 
     @property
     def log(self) -> Path:
@@ -125,6 +130,8 @@ class Service(ABC):
         try:
             self.prepare()
             self._run()
+            ports = {what: held.getsockname()[1] for what, held in self._held.items()}
+            processes.write(self.folder / PORTS, json.dumps(ports).encode())
         except BaseException:
             self.stop()
             raise
@@ -174,6 +181,8 @@ class Service(ABC):
         is down no outgoing connection of this machine gets that port, nor connects to itself there.
         """
         if what not in self._held:
+            if what in self._running_ports and self.alive():
+                return self._running_ports[what]
             self._held[what] = _hold(self._wanted_port if what == "port" else 0, self.name)
         found: int = self._held[what].getsockname()[1]
         return found
@@ -238,7 +247,9 @@ class Service(ABC):
         if found is None:
             raise HeadgateError(
                 f"{cls.name}: there is no {name} on this machine",
-                hint=f"scripts/services install {cls.name} (Debian, as root), or apt-get install {cls.debian}",
+                hint=f"as root on Debian: scripts/setup debian {cls.debian}"
+                if cls.debian
+                else "scripts/setup tests",
             )
         return found
 
@@ -260,14 +271,14 @@ class Service(ABC):
         return None
 
     def _last_first(self) -> list[processes.ProcessRecord]:
-        order = list(self.commands())
-        return sorted(processes.records(self.folder), key=lambda record: -order.index(record.name))
+        """The service before what it needs."""
+        return sorted(processes.records(self.folder), key=lambda record: record.name != self.name)
 
     def _run(self) -> None:
         for name, command in self.commands().items():
             record = processes.spawn(name, command, self.folder, self.user(), self.environment())
         give_up_s = time.monotonic() + READY_PATIENCE_S
-        while not self._answers_now():
+        while not self.answers_now():
             processes.reap(record.pid)
             if not processes.lives(record) or time.monotonic() > give_up_s:
                 raise HeadgateError(
@@ -275,7 +286,8 @@ class Service(ABC):
                 )
             time.sleep(LOOK_EVERY_S)
 
-    def _answers_now(self) -> bool:
+    def answers_now(self) -> bool:
+        """Whether it answers; no when it cannot be reached."""
         try:
             return self.answers()
         except (OSError, ssl.SSLError):

@@ -42,6 +42,10 @@ class Prying:
         file.with_suffix(".new").write_text(json.dumps(found))
         os.replace(file.with_suffix(".new"), file.with_suffix(".json"))
 
+    def variables(self) -> dict[str, Any]:
+        """What it has of its agent's, and what it was given of them."""
+        return {"told": self._told, "has": dict(os.environ)}
+
     # ── whoever it runs as ──────────────────────────────────────────────────────────────────────
 
     def looks(self) -> dict[str, Any]:

@@ -63,6 +63,23 @@ def test_a_task_is_a_user_of_its_own_without_groups_capabilities_and_new_privile
     flows(cluster)
 
 
+def test_a_task_has_the_variables_that_its_topology_names_and_what_any_process_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NAMED_PASSWORD", "named-secret")
+    monkeypatch.setenv("OTHERS_PASSWORD", "others-secret")
+    cluster = Cluster(tmp_path, "own")
+    try:
+        prying(cluster, "variables", password="<${ENV:NAMED_PASSWORD}>")
+        seen = found(cluster)
+        assert b"named-secret" not in Path(f"/proc/{cluster.agent.pid}/environ").read_bytes()
+        assert b"others-secret" in Path(f"/proc/{cluster.agent.pid}/environ").read_bytes()
+    finally:
+        cluster.close()
+    assert seen["told"] == {"password": "<named-secret>"}
+    assert "OTHERS_PASSWORD" not in seen["has"] and seen["has"]["PATH"] == os.environ["PATH"]
+
+
 def test_what_a_task_tries_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     others, program = tmp_path / "another-run", cluster.rows / "id"
     (others / "controller").mkdir(parents=True, mode=0o700)

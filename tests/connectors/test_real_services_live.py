@@ -5,12 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from emulated_services.service_processes import PACKAGES
 from real_services import (
     S3,
     Certificates,
@@ -56,27 +62,29 @@ def read_mqtt(broker: Service) -> list[bytes]:
 
 @contextlib.contextmanager
 def mqtt_client(broker: Service, name: str, found: list[bytes] | None = None):  # type: ignore[no-untyped-def]
-    from paho.mqtt.client import MQTT_CLEAN_START_FIRST_ONLY, Client, MQTTv5
+    from paho.mqtt.client import Client, MQTTv5
     from paho.mqtt.enums import CallbackAPIVersion
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 
     client = Client(CallbackAPIVersion.VERSION2, client_id=name, protocol=MQTTv5)
-    del MQTT_CLEAN_START_FIRST_ONLY
     if broker.login is not None:
         client.username_pw_set(*broker.login)
     if broker.tls is not None:
         client.tls_set_context(broker.tls.client_context())
     stays = Properties(PacketTypes.CONNECT)
     stays.SessionExpiryInterval = 3600
-    subscribed = []
+    answers, subscribed = [], []
+    client.on_connect = lambda *words: answers.append(words[3])
     client.on_subscribe = lambda *words: subscribed.append(words)
     client.on_message = lambda _, __, message: found.append(message.payload) if found is not None else None
     client.connect(broker.host, broker.port, clean_start=False, properties=stays)
     client.loop_start()
     try:
+        eventually(lambda: answers)
+        if answers[0].is_failure:
+            raise ConnectionRefusedError(str(answers[0]))
         if name == "reader" and found is None:
-            eventually(client.is_connected)
             client.subscribe("rows", qos=1)
             eventually(lambda: subscribed)
         yield client
@@ -189,7 +197,7 @@ async def nats_client(server: Service):  # type: ignore[no-untyped-def]
         more = {"user": server.login.user, "password": server.login.password}
     if server.tls is not None:
         more["tls"] = server.tls.client_context()
-    return await nats.connect(server.url, **more)
+    return await nats.connect(server.url, allow_reconnect=False, **more)
 
 
 def write_kafka(cluster: Service, rows: list[bytes]) -> None:
@@ -307,3 +315,37 @@ def test_a_service_takes_its_login_by_tls_with_client_certificates(
         service.login = Login("ada", "wrong")
         with pytest.raises(Exception):  # noqa: B017 - each client has its own
             write(service, ROWS)
+
+
+def test_the_command_starts_what_is_named_and_stops_exactly_that(service_folder: Path) -> None:
+    def command(word: str, *names: str) -> list[dict[str, object]]:
+        module = [sys.executable, "-P", "-m", "emulated_services.control", word, *names]
+        env = {**os.environ, "PYTHONPATH": str(PACKAGES)}
+        done = subprocess.run(
+            [*module, "--folder", str(service_folder), "-o", "jsonl"], capture_output=True, text=True, env=env
+        )
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    if why := Redis.missing() or Nats.missing():
+        pytest.skip(why)
+    try:
+        rows = command("start", "redis", "nats")
+        assert [(row["service"], row["state"]) for row in rows] == [("redis", "up"), ("nats", "up")]
+        again = command("start", "redis")
+        assert again == rows[:1]
+        ended = command("stop", "redis")
+        assert [[row["pid"]] for row in ended] == [rows[0]["pids"]]
+        assert command("status") == rows[1:]
+    finally:
+        command("stop")
+    assert command("status") == []
+
+
+def test_a_port_stays_reserved_while_its_service_is_down(service_folder: Path) -> None:
+    with started(Redis, service_folder) as service:
+        service.kill()
+        with socket.socket() as other, pytest.raises(OSError):
+            other.bind((service.host, service.port))
+        service.start_again()
+        assert read_redis(service) == []

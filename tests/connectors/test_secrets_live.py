@@ -126,9 +126,10 @@ class SecretRun:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[SecretRun]:
+def running(folder: Path, there: bool = True) -> Iterator[SecretRun]:
     secret = folder.with_name("password")
-    secret.write_text(f"{IN_FILE}-é'\\\"/ &\n")
+    if there:
+        secret.write_text(f"{IN_FILE}-é'\\\"/ &\n")
     folder.mkdir(exist_ok=True)
     one = SecretRun(folder, secret)
     try:
@@ -216,4 +217,11 @@ def test_a_run_whose_task_does_not_open_shows_none(tmp_path: Path) -> None:
     with running(tmp_path / "run") as run:
         assert run.process.wait(PATIENCE_S) == 7
     assert "no login with db://ada:***@host and 'Bearer ***'" in run.log
+    assert hits(texts_in(run.folder)) == []
+
+
+def test_a_run_whose_secret_is_not_there_ends_and_names_it(tmp_path: Path) -> None:
+    with running(tmp_path / "run", there=False) as run:
+        assert run.process.wait(PATIENCE_S) == 7
+    assert f"cannot read ${{FILE:{tmp_path}/password}}: No such file or directory" in run.log
     assert hits(texts_in(run.folder)) == []

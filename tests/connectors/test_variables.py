@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -28,7 +29,13 @@ assert not any(b"hunter22" in word for word in shown)
 
 
 def test_what_proc_shows_of_a_variable_is_stars_and_the_process_and_its_children_keep_it() -> None:
-    env = {"DB_PASSWORD": "hunter22", "EMPTY": "", "DB_PASSWORD_TOO": "kept-too", "OTHER": "stays"}
+    env = {
+        **os.environ,
+        "DB_PASSWORD": "hunter22",
+        "EMPTY": "",
+        "DB_PASSWORD_TOO": "kept-too",
+        "OTHER": "stays",
+    }
     done = subprocess.run([sys.executable, "-P", "-c", HIDES], env=env, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from patience import PATIENCE_S
 
 from headgate.topology_runtime.api.logic import Context, Window, flat_map, keep_if
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
@@ -239,6 +240,18 @@ def test_what_user_code_prints_stays_apart() -> None:
         assert list(json_lines.heard(process, 10.0)) == [{"a": 1}, {"b": "\n"}]
         assert process.wait(5.0) == 0
         assert json_lines.last_line(stderr) == "more"
+
+
+@pytest.mark.live
+def test_what_user_code_prints_last_has_no_secrets() -> None:
+    code = SPEAK + (
+        "import sys\nfrom headgate.topology_runtime.wording import hide\n"
+        "Speaker()\nhide('s3cret-word')\nprint('a s3cret-word')\nprint('no s3cret-word', file=sys.stderr)\n"
+    )
+    with child(code) as (process, stderr):
+        assert process.wait(PATIENCE_S) == 0
+        stderr.seek(0)
+        assert stderr.read() == b"a ***\nno ***\n"
 
 
 @pytest.mark.live

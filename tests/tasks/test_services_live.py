@@ -42,7 +42,7 @@ Rows = list[dict[str, Any]]
 
 
 def command(word: str, folder: Path, *more: str, **env: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-P", "-m", "emulated_services.control", word, "--dir", str(folder)]
+    words = [sys.executable, "-P", "-m", "emulated_services.control", word, "--folder", str(folder)]
     env["PYTHONPATH"] = os.pathsep.join([str(processes.PACKAGES), env.get("PYTHONPATH", "")])
     return subprocess.run(
         [*words, *more], capture_output=True, text=True, timeout=120, env={**os.environ, **env}

@@ -29,11 +29,14 @@ class Killed(HeadgateError):
 
 
 class Speaker:
-    """This process's stdout for JSON lines alone: what user code prints goes to stderr from now on."""
+    """This process's stdout for JSON lines alone: what user code prints goes to stderr from now on, without secrets."""
 
     def __init__(self) -> None:
+        from headgate.topology_runtime.worker.process.task_output import TaskOutput
+
         self._out = os.fdopen(os.dup(1), "wb", buffering=0)
         os.dup2(2, 1)
+        TaskOutput(2).install()
 
     def say(self, **line: Any) -> None:
         self._out.write(msgspec.json.encode(line) + b"\n")

@@ -1,0 +1,1 @@
+"""Folders of files as sinks, which other engines read."""
