@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.databases.sqlite_sink import SqliteSink as SqliteSink
     from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
+    from headgate.topology_runtime.connectors.messaging.kafka_sink import KafkaSink as KafkaSink
+    from headgate.topology_runtime.connectors.messaging.kafka_source import KafkaSource as KafkaSource
 
 PLACES = (
     _places("connectors", {"files": "FilesSource"})
@@ -22,6 +24,7 @@ PLACES = (
         {"duckdb_sink": "DuckdbSink", "postgres_sink": "PostgresSink", "sqlite_sink": "SqliteSink"},
     )
     | _places("connectors.lake", {"folder_sink": "FolderSink"})
+    | _places("connectors.messaging", {"kafka_sink": "KafkaSink", "kafka_source": "KafkaSource"})
 )
 __all__ = list(PLACES)
 

@@ -80,6 +80,9 @@ def main() -> None:
             cluster, ctypes.c_int16(api), ctypes.c_size_t(count), (ctypes.c_int * count)(*[error] * count)
         )
         or 0,
+        "slow": lambda api, millis: kafka.rd_kafka_mock_broker_push_request_error_rtts(
+            cluster, BROKER, ctypes.c_int16(api), ctypes.c_size_t(1), 0, millis
+        ),
     }
     print(kafka.rd_kafka_mock_cluster_bootstraps(cluster).decode(), flush=True)
     for line in sys.stdin:

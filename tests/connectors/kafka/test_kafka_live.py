@@ -95,8 +95,12 @@ class KafkaSink(Topic, SinkUnderTest):
     def stored(self) -> list[int]:
         return [json.loads(message.value())["n"] for message in stored(self)]
 
+    def params(self) -> dict[str, Any]:
+        return super().params() | {"options": {"message.max.bytes": 600_000}}
+
     def bad_row(self) -> Any:
-        return {"n": 1, "text": "x" * 2_000_000}
+        """Within what a row may have, and not a message."""
+        return {"n": 1, "text": "x" * 650_000}
 
 
 def stored(topic: Topic, partition: int = 0) -> list[Any]:

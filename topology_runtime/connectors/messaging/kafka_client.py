@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from headgate.topology_runtime.connectors.formats.format import Format
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException
 
 ANSWER_S = 4.0  # for one question to a broker: a call of a task has 10 s
+LOOK_S = 0.25  # between two looks at what the client has to say meanwhile
 LOG = {"log_level": 0, "log.connection.close": False}  # errors come by callback; its lines name no task
 RECONNECT = {"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 2000, "socket.keepalive.enable": True}
 CREDENTIALS = {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"}
@@ -44,7 +46,7 @@ def format_of(given: str | Mapping[str, Any]) -> Format:
     return open_format(given) if isinstance(given, str) else open_format(**given)
 
 
-def client() -> Any:
+def confluent() -> Any:
     """The package of the client. Raises InvalidInput when it is not installed."""
     try:
         import confluent_kafka
@@ -104,6 +106,22 @@ class Said:
             )
         error = self._last or error
         return ServiceAway(f"{where}: no broker answers", cause=one_line(error.str()) if error else None)
+
+
+def topics(client: Any, said: Said, serve: Callable[[], object], where: str, *topic: str) -> dict[str, Any]:
+    """Of the brokers: all, or this one. serve: has the client call back. Raises why they do not answer, as soon as that
+    is known."""
+    end = time.monotonic() + ANSWER_S
+    while True:
+        try:
+            found: dict[str, Any] = client.list_topics(*topic, timeout=LOOK_S).topics
+            return found
+        except Exception as raised:
+            if not isinstance(raised, confluent().KafkaException):
+                raise
+            serve()
+            if said.down or time.monotonic() > end:
+                raise said.trouble(where, error_of(raised)) from raised
 
 
 def error_of(raised: KafkaException) -> KafkaError:

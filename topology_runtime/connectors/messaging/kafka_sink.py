@@ -64,16 +64,12 @@ class KafkaSink(Sink[Any]):
         self._failed: dict[RowId, Any] = {}  # of these, what the brokers said
 
     def open(self, context: Context) -> None:
-        self._kafka = kafka.client()
+        self._kafka = kafka.confluent()
         self._where = f"topic {self._topic} at {self._servers}"
         self._said = kafka.Said()
         self._connect()
-        try:
-            topics = self._producer.list_topics(timeout=kafka.ANSWER_S).topics  # asked for one, brokers may make it
-        except self._kafka.KafkaException as raised:
-            self._producer.poll(0)  # callbacks
-            raise self._said.trouble(self._where, kafka.error_of(raised)) from raised
-        if self._topic not in topics:
+        serve = partial(self._producer.poll, 0)
+        if self._topic not in kafka.topics(self._producer, self._said, serve, self._where):  # one may be made by asking
             raise kafka.no_topic(self._where)
 
     def _connect(self) -> None:
@@ -90,7 +86,7 @@ class KafkaSink(Sink[Any]):
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        if producer.flush(CLOSE_S):
+        if len(producer) and (self._said.down or producer.flush(CLOSE_S)):
             producer.purge(blocking=False)  # not confirmed: they come again
             producer.flush(CLOSE_S)
 

@@ -72,13 +72,14 @@ class KafkaSource(OffsetSource[Any]):
         self._consumer: Any = None
         self._next: int | None = None  # offset; None: there is no such partition
         self._error: Exception | None = None  # behind rows that were given
+        self._kept: list[Any] = []  # messages that came when the client was to call back
         self._full = False  # more waits in the client
         self._commits = 0  # under way
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, context: Context) -> None:
-        self._kafka = kafka.client()
+        self._kafka = kafka.confluent()
         self._partition, self._threads = context.partition, context.partitions
         self._where = f"topic {self._topic} at {self._servers}"
         self._said = kafka.Said()
@@ -116,10 +117,7 @@ class KafkaSource(OffsetSource[Any]):
 
     def _count(self) -> int:
         """Partitions of the topic. Raises what is wrong with it."""
-        try:
-            found = self._consumer.list_topics(self._topic, timeout=kafka.ANSWER_S).topics[self._topic]
-        except self._kafka.KafkaException as raised:
-            raise self._trouble(raised) from raised
+        found = kafka.topics(self._consumer, self._said, self._serve, self._where, self._topic)[self._topic]
         if found.error is not None and found.error.name() in kafka.MISSING:
             raise kafka.no_topic(self._where)
         if found.error is not None:
@@ -128,8 +126,12 @@ class KafkaSource(OffsetSource[Any]):
         return len(found.partitions)
 
     def _trouble(self, raised: Any) -> Exception:
-        self._consumer.poll(0)  # callbacks
+        self._serve()
         return self._said.trouble(self._where, kafka.error_of(raised))
+
+    def _serve(self) -> None:
+        """Have the client call back."""
+        self._kept += self._consumer.consume(1, 0)
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,6 +148,7 @@ class KafkaSource(OffsetSource[Any]):
             if not low <= first <= high:
                 raise self._gone(first, f"it keeps offsets {low} to {high}")
             self._consumer.assign([self._at(first)])
+            self._kept = []  # of what was assigned before
             self._consumer.resume([here])  # a pause would outlive the assignment
         except self._kafka.KafkaException as raised:
             raise self._trouble(raised) from raised
@@ -179,10 +182,8 @@ class KafkaSource(OffsetSource[Any]):
             raise error
         if time.monotonic() >= self._look_at:
             self._look()
-        if self._next is None:
-            self._consumer.poll(0)
-            return []
-        messages = self._consumer.consume(limit, 0)
+        kept, self._kept = self._kept[:limit], self._kept[limit:]
+        messages = kept + self._consumer.consume(limit - len(kept), 0) if len(kept) < limit else kept
         self._full = len(messages) == limit
         if self._said.down and not messages:
             self._count()  # or raises; one connection of several may come and go
