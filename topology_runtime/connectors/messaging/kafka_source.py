@@ -23,11 +23,10 @@ OWN = {
     "enable.auto.offset.store": "this source",
 }
 LOOK_S = 5.0  # between two looks at the topic's partitions
-CLOSE_S = 2.0  # for the last commit
 NO_GROUP = "headgate"  # the client wants one, though nothing is committed
 BOUNDS = {  # memory of a thread; a row has room for 768 KiB
     "queued.max.messages.kbytes": 16384,
-    "queued.min.messages": 20000,
+    "fetch.queue.backoff.ms": 10,  # once that is full, it would rest for a second
     "fetch.max.bytes": 8388608,
     "fetch.wait.max.ms": 100,
 }
@@ -74,7 +73,6 @@ class KafkaSource(OffsetSource[Any]):
         self._error: Exception | None = None  # behind rows that were given
         self._kept: list[Any] = []  # messages that came when the client was to call back
         self._full = False  # more waits in the client
-        self._commits = 0  # under way
 
     # ── life ────────────────────────────────────────────────────────────────────────────────────
 
@@ -108,12 +106,8 @@ class KafkaSource(OffsetSource[Any]):
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
-        if consumer is None:
-            return
-        end = time.monotonic() + CLOSE_S
-        while self._commits and time.monotonic() < end and not self._said.down:
-            consumer.poll(0.05)
-        consumer.close()
+        if consumer is not None:
+            consumer.close()  # the last commit is sent first
 
     def _count(self) -> int:
         """Partitions of the topic. Raises what is wrong with it."""
@@ -251,12 +245,10 @@ class KafkaSource(OffsetSource[Any]):
 
     def done(self, offset: int) -> None:
         if self._group is not None and self._consumer is not None:
-            self._commits += 1
             self._consumer.commit(offsets=[self._at(offset)], asynchronous=True)
 
     def _committed(self, error: Any, partitions: Any) -> None:
         """Called by the client, in the thread of the source."""
-        self._commits = max(0, self._commits - 1)
         failed = error or next((one.error for one in partitions if one.error), None)
         if failed is None:
             return

@@ -1,7 +1,7 @@
 """librdkafka's mock cluster in a process of its own, and what only its C interface can do to it: topics with a number of
 partitions, brokers that are down and keep what they have, rows that are deleted.
 
-    python mock_kafka.py    prints its address; then a JSON list a line: [name, argument, …], answered by a line
+    python -m emulated_services.mock_kafka    prints its address; then a JSON list a line: [name, argument, …], answered by a line
 """
 
 from __future__ import annotations
