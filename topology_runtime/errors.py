@@ -112,6 +112,18 @@ class BadRow(HeadgateError):
     code = "HG-ROW"
 
 
+class ServiceAway(HeadgateError):
+    """A service outside does not answer, for now: the same call may do later. retry_s: not before so many seconds."""
+
+    code = "HG-AWAY"
+
+    def __init__(self, what: str, *, cause: str | None = None, retry_s: float = 1.0) -> None:
+        super().__init__(
+            what, cause=cause, hint="the call is tried again; is the service up, and the address right?"
+        )
+        self.retry_s = retry_s
+
+
 class BadBatch(HeadgateError):
     """What a batched task gave for some rows does not say what came of each."""
 
