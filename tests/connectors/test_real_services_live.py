@@ -7,6 +7,8 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
