@@ -92,7 +92,11 @@ def starved(turn: Turn, need: Demand) -> Diagnosis | None:
         within_s = (times[-1] - times[0]) / NS
         text = f"slot {slot} ran out of memory {STARVED_TIMES} times in {within_s:.0f} s, with {held}"
         fits = _give_more(k, threads)
-        then = "fewer are planned there; if it goes on" if fits else "no slots are left for fewer there"
+        then = (
+            "a plan with fewer there is looked for; if it goes on"
+            if fits
+            else "no slots are left for fewer there"
+        )
         turn.alarm(f"memory {slot}", f"{text}: {then}, give larger slots (`--slot-memory`)")
         if fits:
             more = {task: round(part, 4) for task, part in k.memory_more.items()}

@@ -434,7 +434,7 @@ def _fresh_failures(stand: rollout_steps.RolloutProgress) -> list[str]:
 
 def _failed(turn: Turn, stand: rollout_steps.RolloutProgress, failed: list[str]) -> bool:
     if turn.knowledge.durable.before is not None:
-        return roll_back(turn, f"it could not be built: {rollout_steps.named(failed)}")
+        return roll_back(turn, f"could not be built: {rollout_steps.named(failed)}")
     error = EnactmentFailed(
         "the first plan could not be enacted",
         cause=rollout_steps.named(failed),
