@@ -124,6 +124,13 @@ OF_LINKS: tuple[Plant, ...] = (
         test=LEAVERS,
     ),
     one(
+        "an order to a leaving thread alone begins its successor",
+        HANDOVER,
+        " == place and one.thread < 0 for one in starts",
+        " == place for one in starts",
+        test=LEAVERS,
+    ),
+    one(
         "the spool of another partition is read instead",
         HANDOVER,
         "(one.task, one.partition) == place for left",

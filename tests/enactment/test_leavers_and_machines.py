@@ -90,6 +90,21 @@ def test_who_read_on_a_vm_that_is_gone_has_not_begun_whatever_it_was_told(world:
     assert changed(world, hand_over) and not k.durable.apart and left_at(k) == 5
 
 
+@pytest.mark.parametrize(("thread", "told"), [(-1, True), (LOST, False)])
+def test_only_an_order_to_whoever_reads_says_where_a_successor_begins(
+    world: World, thread: int, told: bool
+) -> None:
+    """One for a leaving thread alone does not."""
+    k = known(world)
+    left_open(k)
+    reader, number = world.source_thread(), k.durable.next_thread
+    assert k.desired is not None
+    k.desired = replace(k.desired, starts=(SourceStart("source", 0, 9, 9, thread),))
+    del k.members.sources[reader.thread]
+    assert changed(world, hand_over)
+    assert (number in plan_of(k).by_number) == told
+
+
 @pytest.mark.parametrize(
     ("task", "partition", "given_up"), [("source", 0, True), ("source", 1, False), ("other", 0, False)]
 )

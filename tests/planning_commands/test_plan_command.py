@@ -189,8 +189,10 @@ def test_a_base_of_another_topology_is_refused(scene):
 
 @pytest.mark.parametrize("rate", ["0", "-5", "nan", "inf", "-inf"])
 def test_a_rate_that_is_none(scene, rate):
-    scene.run("plan", f"--rate={rate}", code=3)
-    assert "--rate: expected 1e-06 to 1e+12 rows/s, got" in scene.err
+    finite = rate in ("0", "-5")
+    scene.run("plan", f"--rate={rate}", code=3 if finite else 2)
+    said = "--rate: expected 1e-06 to 1e+12 rows/s, got" if finite else f"{rate} is not a finite number"
+    assert said in scene.err
     scene.run("plan", "--max-rate", "--slots", "4", f"--rate-step={rate}", code=3)
     assert "--rate-step: expected" in scene.err
 
