@@ -197,7 +197,7 @@ class SourcePositions:
 
 A_MESSAGE, AGAIN_MOST = 30, 2000  # dead letters of 7,000 characters each, which may be 28,000 bytes
 WHOLE_MOST = 2000  # dead letters that wait whole; of more (the controller is away) only what they are of
-KEPT_MOST = 100_000  # … and so many at all: the first ones
+KEPT_MOST = 1_000_000  # … and so many at all, a few hundred bytes each: the first ones
 AGAIN_NS = 5_000_000_000  # not taken for so long: said again
 
 
