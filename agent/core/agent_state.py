@@ -136,7 +136,10 @@ class VmContact:
         if not self.last_ns:
             return False
         if not self.fenced and now_ns >= self.until_ns - VOUCHED_NS // 2 and self.vouched(linked, now_ns):
-            self.until_ns = now_ns + VOUCHED_NS
+            heard_ns = [self._peers[vm][0] for vm in linked]
+            self.until_ns = max(
+                self.until_ns, min([now_ns + VOUCHED_NS, *(at + FRESH_NS for at in heard_ns)])
+            )
         news = self.until_ns, self.fenced
         if news == self._told or (
             self.fenced == self._told[1] and self.until_ns - self._told[0] < TOLD_LEAST_NS
