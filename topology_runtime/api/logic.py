@@ -127,7 +127,8 @@ class LiveSource(ABC, Generic[Given]):
     @abstractmethod
     def poll(self, limit: int) -> Sequence[Given]:
         """At most `limit` new rows; none if there are none now, at once or after some milliseconds: while it
-        waits, rows that it gave before wait too."""
+        waits, rows that it gave before wait too. A BadRow in place of a row that cannot be read becomes a dead letter.
+        """
 
     def came(self, row: Row) -> float | None:
         """When this row came (UTC, seconds), if it says so; None: when it was taken. Latency counts from then."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Task, Topology
+from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.wire.messages import DesiredState, SpoolLeft, ThreadSpec, Token
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows import row_values as wire
@@ -192,6 +193,36 @@ def test_rows_that_are_not_plain_are_told_and_the_rest_is_taken(tmp_path: Path) 
     refused = spool.append([1, 2j, 3, object()])
     assert [place for place, _ in refused] == [1, 3] and "builtins.complex" in refused[0][1].what
     assert spool.read(0, 9) == [1, 3]
+
+
+def test_what_could_not_be_read_as_a_row_keeps_its_place_over_a_restart(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    assert spool.append(["a", BadRow("torn", cause="3 of 7 bytes"), object(), "b"])[0][0] == 2
+    spool.drop()
+    a, bad, b = Spool(str(tmp_path)).read(0, 9)
+    assert (a, b) == ("a", "b") and isinstance(bad, BadRow) and bad.what == "torn (3 of 7 bytes)"
+
+
+def test_what_is_to_outlive_the_power_is_synced_whatever_files_it_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    real = os.fdatasync
+    monkeypatch.setattr(sp, "SEGMENT_ROWS", 3)
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (real(fd), synced.append(os.fstat(fd).st_size))[0])
+    spool = Spool(str(tmp_path))
+    spool.syncs = True
+    spool.append([ROW] * 7)
+    assert not spool.synced
+    spool.sync()
+    sizes = [(tmp_path / name).stat().st_size for name in segments(tmp_path)]
+    assert synced == sizes and spool.synced
+    spool.sync()
+    assert len(synced) == 3, "nothing is new"
+    before = len(os.listdir("/proc/self/fd"))
+    spool.append([ROW] * 9)
+    spool.drop()
+    assert len(os.listdir("/proc/self/fd")) < before
 
 
 def test_segments_below_acked_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

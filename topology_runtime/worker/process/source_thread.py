@@ -103,7 +103,7 @@ class SourceWork(ThreadWork):
         return SourceStatus(*name, emitted, acked, above, in_flight, replayed, *flags, *told, offsets=offsets)
 
     def begin(self, logic: Any) -> None:
-        self.source.gives_errors = isinstance(logic, OffsetSource) or bool(
+        self.source.gives_errors = isinstance(logic, OffsetSource | LiveSource) or bool(
             getattr(logic, "gives_errors", False)
         )
         self.host.meter.words[self.thread.at + mt.SOURCE_PARTITION] = self.desired.partition + 1
@@ -207,6 +207,7 @@ class SourceWork(ThreadWork):
         """False when the disk does not let us yet: tried again at the next turn. Lost rows are no such thing."""
         try:
             self._spool = Spool(self._folder, position, self.source.again_until)
+            self._spool.syncs = type(self.thread.logic).durable is not LiveSource.durable
         except OSError as error:
             if error.errno is None:
                 raise
@@ -240,6 +241,11 @@ class SourceWork(ThreadWork):
     def _tell_durable(self, spool: Spool) -> None:
         if self._polled == self._told_durable or spool.waiting:
             return
+        if spool.syncs:
+            with self._to_disk():
+                spool.sync()
+            if not spool.synced:
+                return
         with self.thread.watch.calling(mt.READ):
             self.thread.logic.durable(self._polled)
         self._told_durable = self._polled

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headgate.topology_runtime.errors import BadRow
-from headgate.topology_runtime.platform.disk import append_whole, open_plain
+from headgate.topology_runtime.platform.disk import append_whole, open_plain, sync_directory
 from headgate.topology_runtime.wire.messages import SpoolLeft
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows import row_values as wire
@@ -38,6 +38,8 @@ ACKED_EVERY_NS = 200_000_000
 RESERVE_BYTES = 256 * 1024  # given back to the disk when it is full
 HELD_BYTES_MOST = 64 << 20  # rows buffered in memory until they are acked; beyond it nothing more is read
 _LENGTH, _TIME = 4, 8
+_NO_ROW = b"\xc1"  # begins what could not be read as a row, and why: no msgpack begins so
+_WHY_MOST = 10_000  # bytes
 
 
 class Owner(NamedTuple):
@@ -68,7 +70,9 @@ def owner_of(name: str) -> Owner | None:
 
 
 class Spool:
-    """One thread's spool."""
+    """One thread's spool. syncs: `sync` is called, too."""
+
+    syncs = False
 
     def __init__(self, folder: str, position: int = 0, until: int | None = None) -> None:
         """Opens the spool. All below `position` is known to be acked, whatever the file `acked` says;
@@ -82,6 +86,8 @@ class Spool:
         self._saved = self._acked_ns = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._reserved = False
+        self._unsynced: list[int] = []  # files with what the disk need not have yet
+        self._made = False  # a file was made since
         rows: dict[int, tuple[int, bytes]] = {}
         end, gap = _load(folder, rows)
         self._leaves = until is not None and until < end
@@ -96,15 +102,16 @@ class Spool:
 
     def append(self, rows: Sequence[Any], came_ns: Sequence[int] = ()) -> list[tuple[int, BadRow]]:
         """Accept rows that came at these times (UTC; empty: nobody says): they are in the file before this returns.
-        Those that are not plain values are not taken: (place, why) of each. When the disk does not take them they wait,
-        and OSError says so."""
+        Those that are not plain values are not taken: (place, why) of each. A BadRow in place of a row is kept, and
+        read, as one. When the disk does not take them they wait, and OSError says so."""
         good, bad = wire.good_rows(rows)
-        self._waiting += [
-            (came_ns[place] if came_ns else 0, wire.write([rows[place]], wire.NESTED)) for place in good
-        ]
+        unread = {place for place, _ in bad if isinstance(rows[place], BadRow)}
+        for place in sorted({*good, *unread}):
+            data = _no_row(rows[place]) if place in unread else wire.write([rows[place]], wire.NESTED)
+            self._waiting.append((came_ns[place] if came_ns else 0, data))
         if self._waiting:
             self.accept()
-        return bad
+        return [one for one in bad if one[0] not in unread]
 
     def take(self, left: Left) -> None:
         """Accept again, at positions of its own, what another thread left. OSError as `append`'s."""
@@ -167,7 +174,7 @@ class Spool:
     def read(self, position: int, limit: int) -> list[Any]:
         """Rows from `position` on (not below `acked`) that the spool holds."""
         stop = min(self.end, position + limit)
-        return [wire.read(self._rows[p][1], wire.NESTED)[0] for p in range(position, stop)]
+        return [_row_of(self._rows[p][1]) for p in range(position, stop)]
 
     def done_below(self, position: int, now_ns: int) -> None:
         """All below `position` is acked: forget it, in time also on disk. Raises OSError when the disk does
@@ -187,9 +194,29 @@ class Spool:
         """Whether its last segment is open; a row that comes when none is begins a segment."""
         return self._fd >= 0
 
+    def sync(self) -> None:
+        """What was accepted outlives the machine's power. Raises OSError."""
+        while self._unsynced:
+            os.fdatasync(self._unsynced[0])
+            fd = self._unsynced.pop(0)
+            if fd != self._fd:
+                os.close(fd)
+        if self._made:
+            sync_directory(self._folder)
+            self._made = False
+
+    @property
+    def synced(self) -> bool:
+        return not (self._unsynced or self._made)
+
+    def _let_go(self) -> None:
+        self._close_segment()
+        while self._unsynced:
+            os.close(self._unsynced.pop())
+
     def close(self) -> None:
         """Raises OSError."""
-        self._close_segment()
+        self._let_go()
         try:
             self._give_up_reserve()
             self._save_acked()
@@ -200,7 +227,7 @@ class Spool:
 
     def drop(self) -> None:
         """As if its process were killed."""
-        self._close_segment()
+        self._let_go()
         self._lock.release()
 
     def _write(self, data: bytes) -> None:
@@ -209,6 +236,9 @@ class Spool:
             path = os.path.join(self._folder, f"{self.end:020d}.spool")
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(path, flags, 0o644)  # what was in a file of this name was a torn row
+            self._made = True
+        if self.syncs and self._fd not in self._unsynced:
+            self._unsynced.append(self._fd)
         try:
             append_whole(self._fd, data)
         except OSError:
@@ -216,9 +246,9 @@ class Spool:
             raise
 
     def _close_segment(self) -> None:
-        if self._fd >= 0:
+        if self._fd >= 0 and self._fd not in self._unsynced:
             os.close(self._fd)
-            self._fd = -1
+        self._fd = -1
 
     def _save_acked(self) -> None:
         path = os.path.join(self._folder, "acked")
@@ -233,6 +263,17 @@ class Spool:
         old = [first for first, following in itertools.pairwise(firsts) if following <= self.acked]
         for first in firsts if everything else old:
             os.unlink(os.path.join(self._folder, f"{first:020d}.spool"))
+
+
+def _no_row(why: BadRow) -> bytes:
+    text = f"{why.what} ({why.cause})" if why.cause else why.what
+    return _NO_ROW + text.encode(errors="replace")[:_WHY_MOST]
+
+
+def _row_of(data: bytes) -> Any:
+    if data.startswith(_NO_ROW):
+        return BadRow(data[len(_NO_ROW) :].decode(errors="replace"))
+    return wire.read(data, wire.NESTED)[0]
 
 
 class Left:
