@@ -1,7 +1,8 @@
-"""librdkafka's mock cluster in a process of its own, and what only its C interface can do to it: topics with a number of
-partitions, brokers that are down and keep what they have, rows that are deleted.
+"""librdkafka's mock cluster in a process of its own, and what only its C interface can do to it: topics with a number
+of partitions, brokers that are down and keep what they have, rows that are deleted.
 
-    python -m emulated_services.mock_kafka    prints its address; then a JSON list a line: [name, argument, …], answered by a line
+`python -m emulated_services.mock_kafka` prints its address; then it takes a JSON list a line, [name, argument, …], and
+answers by a line: 0, or the error's number.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ class MockKafka:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(Path(__file__))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-P", str(Path(__file__))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.servers = self._line()
 
@@ -76,10 +80,12 @@ def main() -> None:
         "forget": lambda topic, number, before: kafka.rd_kafka_mock_partition_delete_records(
             cluster, topic.encode(), number, ctypes.c_int64(before)
         ),
-        "fail": lambda api, error, count: kafka.rd_kafka_mock_push_request_errors_array(
-            cluster, ctypes.c_int16(api), ctypes.c_size_t(count), (ctypes.c_int * count)(*[error] * count)
-        )
-        or 0,
+        "fail": lambda api, error, count: (
+            kafka.rd_kafka_mock_push_request_errors_array(
+                cluster, ctypes.c_int16(api), ctypes.c_size_t(count), (ctypes.c_int * count)(*[error] * count)
+            )
+            or 0
+        ),
         "slow": lambda api, millis: kafka.rd_kafka_mock_broker_push_request_error_rtts(
             cluster, BROKER, ctypes.c_int16(api), ctypes.c_size_t(1), 0, millis
         ),

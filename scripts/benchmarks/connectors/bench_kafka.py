@@ -1,8 +1,9 @@
 """Kafka's source and sink against bare clients that do the same work: JSON of 110 bytes, one partition, librdkafka's
 mock cluster in a process of its own. Rows a second, and µs of CPU for a row (of the process; of a run: of its worker).
 
-`source`, `sink`: the connector alone, called as a worker calls it. `source_run`, `sink_run`: in a worker, from the topic
-to a task that does nothing, and from a source that makes numbers to the topic. Each beside its bare client, in turns.
+`source`, `sink`: the connector alone, called as a worker calls it. `source_run`, `sink_run`: in a worker, from the
+topic to a task that does nothing, and from a source that makes numbers to the topic. Each beside its bare client, with
+the same options, in turns.
 """
 # bench: kafka – rows a second of Kafka's source and sink, and of bare clients doing the same work
 
@@ -67,7 +68,9 @@ def bare_producer(servers: str, rows: int) -> Measured:
             headers = [("headgate-id", f"run/numbers/0/{n}/0")]
             while True:
                 try:
-                    producer.produce("out", msgspec.json.encode(one), one["user"], headers=headers, on_delivery=told)
+                    producer.produce(
+                        "out", msgspec.json.encode(one), one["user"], headers=headers, on_delivery=told
+                    )
                     break
                 except BufferError:
                     producer.poll(0.1)
@@ -102,7 +105,11 @@ def bare_consumer(servers: str, rows: int) -> Measured:
         found: list[Any] = []
         count = 0
         while count < rows:
-            found = [(m.offset(), msgspec.json.decode(m.value())) for m in consumer.consume(POLL, 0) if not m.error()]
+            found = [
+                (m.offset(), msgspec.json.decode(m.value()))
+                for m in consumer.consume(POLL, 0)
+                if not m.error()
+            ]
             count += len(found)
 
     try:
@@ -160,7 +167,9 @@ def source_run(servers: str, rows: int) -> Measured:
 
 def sink_run(servers: str, rows: int) -> Measured:
     flow = topology("writes")
-    last = flow.task("last", KafkaSink, servers=servers, topic="out", key="user", options={"compression.type": "lz4"})
+    last = flow.task(
+        "last", KafkaSink, servers=servers, topic="out", key="user", options={"compression.type": "lz4"}
+    )
     flow.source("first", Numbers) >> last
     with rig(flow) as running:
         return of_run(running, rows)
@@ -181,7 +190,9 @@ def kafka(rows: int = 100_000, repeats: int = 5) -> dict[str, Any]:
         try:
             server.do("create", "in", 1)
             server.do("create", "out", 1)
-            producer = Producer({"bootstrap.servers": server.servers, "compression.type": "lz4", "linger.ms": 50})
+            producer = Producer(
+                {"bootstrap.servers": server.servers, "compression.type": "lz4", "linger.ms": 50}
+            )
             for n in range(rows):
                 producer.produce("in", json.dumps(row(n)).encode())
                 producer.poll(0)
@@ -190,7 +201,9 @@ def kafka(rows: int = 100_000, repeats: int = 5) -> dict[str, Any]:
                 found[name].append(work(server.servers, rows))
         finally:
             server.close()
-    medians = {name: [statistics.median(one) for one in zip(*some, strict=True)] for name, some in found.items()}
+    medians = {
+        name: [statistics.median(one) for one in zip(*some, strict=True)] for name, some in found.items()
+    }
     table = []
     for name, (tps, cpu_us) in medians.items():
         bare = "bare consumer" if name in islice(WORKS, 3) else "bare producer"

@@ -1,4 +1,4 @@
-"""What clients of Kafka do that nobody would guess (each was seen on librdkafka), and what the connectors make of it."""
+"""What clients of Kafka do that nobody would guess (seen on librdkafka), and what the connectors make of it."""
 
 from __future__ import annotations
 
@@ -157,7 +157,9 @@ def made_again(source: KafkaSource, partitions: int) -> None:
     source.kafka.do("up")
 
 
-def test_a_new_partition_is_read_from_its_beginning(source: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_partition_is_read_from_its_beginning(
+    source: KafkaSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kafka_source, "LOOK_S", 0.0)
     made_again(source, 1)
     with OpenedSource(source, source.params() | {"start": "latest"}, 1) as one:
@@ -284,9 +286,13 @@ def test_another_client_reads_what_was_written_and_writes_what_is_read(sink: Kaf
         one.open()
         one.write(numbered(0, 20), 0)
     kcat = ["kcat", "-b", sink.kafka.servers, "-t", sink.name, "-p", "0", "-q"]
-    said = subprocess.run([*kcat, "-C", "-e", "-f", "%k %s\n"], capture_output=True, text=True, timeout=60, check=True)
+    said = subprocess.run(
+        [*kcat, "-C", "-e", "-f", "%k %s\n"], capture_output=True, text=True, timeout=60, check=True
+    )
     lines = [line.partition(" {") for line in said.stdout.splitlines()]
-    assert [(key, json.loads("{" + value)["n"]) for key, _, value in lines] == [(f"row {n}", n) for n in range(20)]
+    assert [(key, json.loads("{" + value)["n"]) for key, _, value in lines] == [
+        (f"row {n}", n) for n in range(20)
+    ]
     written = "".join(json.dumps(row) + "\n" for row in numbered(20, 20))
     subprocess.run([*kcat, "-P"], input=written, text=True, timeout=60, check=True)
     reader = KafkaSource(sink.folder, sink.name)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from emulated_services.mock_kafka import MockKafka
 
+from emulated_services.mock_kafka import MockKafka
 from headgate.testing import SinkUnderTest, SourceUnderTest, scenarios
 from headgate.topology_runtime.testing.conformance.under_test import MISSING, WRONG_SECRET, UnderTest
 

@@ -24,7 +24,11 @@ OWN = {
 }
 SETTINGS = {"linger.ms": 50, "partitioner": "murmur2_random", "queue.buffering.max.messages": 100_000}
 HEADER = "headgate-id"
-WRITE_S, SERVE_S, CLOSE_S = 8.0, 0.1, 3.0  # of a call of 10 s; between two looks at it; until what waits is given up
+WRITE_S, SERVE_S, CLOSE_S = (
+    8.0,
+    0.1,
+    3.0,
+)  # of a call of 10 s; between two looks at it; until what waits is given up
 OF_THE_ROW = {"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "INVALID_MSG_SIZE", "INVALID_RECORD", "INVALID_TIMESTAMP"}
 
 
@@ -69,7 +73,9 @@ class KafkaSink(Sink[Any]):
         self._said = kafka.Said()
         self._connect()
         serve = partial(self._producer.poll, 0)
-        if self._topic not in kafka.topics(self._producer, self._said, serve, self._where):  # one may be made by asking
+        if self._topic not in kafka.topics(
+            self._producer, self._said, serve, self._where
+        ):  # one may be made by asking
             raise kafka.no_topic(self._where)
 
     def _connect(self) -> None:
@@ -120,7 +126,11 @@ class KafkaSink(Sink[Any]):
         while True:
             try:
                 self._producer.produce(
-                    self._topic, value, key, headers=[(HEADER, str(name))], on_delivery=partial(self._told, name)
+                    self._topic,
+                    value,
+                    key,
+                    headers=[(HEADER, str(name))],
+                    on_delivery=partial(self._told, name),
                 )
             except BufferError:  # its queue is full
                 self._producer.poll(SERVE_S)
