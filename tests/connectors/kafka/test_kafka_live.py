@@ -63,7 +63,7 @@ class KafkaSource(Topic, SourceUnderTest):
     threads = partitions = 2
 
     def params(self) -> dict[str, Any]:
-        return super().params() | {"group": "shown"}
+        return super().params() | {"options": {"group.id": "shown"}}
 
     def produce(self, rows: Sequence[dict[str, Any]], partition: int = 0) -> None:
         self.send([json.dumps(row).encode() for row in rows], partition)

@@ -12,7 +12,7 @@ from headgate.topology_runtime.errors import InvalidInput
 
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(InvalidInput) as found:
-        KafkaSource("", "", start="yesterday", options={"group.id": "mine", "sasl.password": ["x"]})
+        KafkaSource("", "", start="yesterday", options={"enable.auto.commit": True, "sasl.password": ["x"]})
     assert [fault.partition(":")[0] for fault in found.value.faults] == [
         "servers",
         "topic",
@@ -20,7 +20,7 @@ def test_all_faults_are_told_at_once() -> None:
         "options",
         "start",
     ]
-    assert "'group.id' is set by `group`" in found.value.faults[2]
+    assert "'enable.auto.commit' is set by this source" in found.value.faults[2]
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest", "2026-11-28", "2026-11-28T07:00:00+01:00"])
@@ -29,7 +29,9 @@ def test_a_source_begins_at_a_place_or_a_time(start: str) -> None:
 
 
 def test_committed_offsets_need_a_group() -> None:
-    assert KafkaSource("host:1", "clicks", start="committed", group="mine").start == "committed"
+    assert (
+        KafkaSource("host:1", "clicks", start="committed", options={"group.id": "mine"}).start == "committed"
+    )
     with pytest.raises(InvalidInput):
         KafkaSource("host:1", "clicks", start="committed")
 

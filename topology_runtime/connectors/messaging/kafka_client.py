@@ -21,7 +21,6 @@ LOG = {"log_level": 0, "log.connection.close": False}  # errors come by callback
 RECONNECT = {"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 2000, "socket.keepalive.enable": True}
 CREDENTIALS = {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"}
 MISSING = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"}
-Options = Mapping[str, str | int | float | bool]
 
 
 def faults_of(servers: Any, topic: Any, options: Any, own: Mapping[str, str]) -> list[str]:
@@ -56,7 +55,7 @@ def confluent() -> Any:
     return confluent_kafka
 
 
-def settings(servers: str, tls: Tls | None, options: Options) -> dict[str, Any]:
+def settings(servers: str, tls: Tls | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Of every client; what the user set comes last."""
     found: dict[str, Any] = {"bootstrap.servers": servers, **LOG, **RECONNECT}
     if tls is not None:
@@ -76,7 +75,7 @@ def made(cls: Any, config: dict[str, Any]) -> Any:
         raise InvalidInput("the client of Kafka does not take its options", cause=one_line(cause)) from error
 
 
-class Said:
+class ClientErrors:
     """What one client told last, by its error callback. It is called in the thread that polls."""
 
     def __init__(self) -> None:
@@ -108,7 +107,9 @@ class Said:
         return ServiceAway(f"{where}: no broker answers", cause=one_line(error.str()) if error else None)
 
 
-def topics(client: Any, said: Said, serve: Callable[[], object], where: str, *topic: str) -> dict[str, Any]:
+def topics(
+    client: Any, said: ClientErrors, serve: Callable[[], object], where: str, *topic: str
+) -> dict[str, Any]:
     """Of the brokers: all, or this one. serve: has the client call back. Raises why they do not answer, as soon as that
     is known."""
     end = time.monotonic() + ANSWER_S

@@ -70,7 +70,7 @@ class KafkaSink(Sink[Any]):
     def open(self, context: Context) -> None:
         self._kafka = kafka.confluent()
         self._where = f"topic {self._topic} at {self._servers}"
-        self._said = kafka.Said()
+        self._said = kafka.ClientErrors()
         self._connect()
         serve = partial(self._producer.poll, 0)
         if self._topic not in kafka.topics(

@@ -17,7 +17,6 @@ from headgate.topology_runtime.wording import counted, one_line
 STARTS = ("earliest", "latest", "committed")
 OWN = {
     "bootstrap.servers": "`servers`",
-    "group.id": "`group`",
     "auto.offset.reset": "`start`",
     "enable.auto.commit": "this source",
     "enable.auto.offset.store": "this source",
@@ -36,9 +35,9 @@ class KafkaSource(OffsetSource[Any]):
     """Rows of one topic: thread k reads partition k, so it has as many threads as the topic has partitions.
 
     servers: "host:9092,…". start: where to begin when the run has read nothing yet: `earliest`, `latest`, `committed`
-    (of `group`), or a time ("2026-11-28T00:00:00Z"). group: what is done is committed for it, for tools that show lag.
-    format: json, … or its options. with_metadata: each row is a dict of value, key, headers, timestamp (UTC, seconds),
-    partition and offset. tls: see `Tls`. options: of librdkafka, such as sasl.username.
+    (of group.id), or a time ("2026-11-28T00:00:00Z"). format: json, … or its options. with_metadata: each row is a dict
+    of value, key, headers, timestamp (UTC, seconds), partition and offset. tls: see `Tls`. options: of librdkafka, such
+    as sasl.username; with a group.id, what is done is committed for it, for tools that show lag.
 
     A message without value is None. Raises InvalidInput, or ServiceAway while no broker answers.
 
@@ -52,7 +51,6 @@ class KafkaSource(OffsetSource[Any]):
         topic: str,
         *,
         start: str = "earliest",
-        group: str | None = None,
         format: str | Mapping[str, Any] = "json",
         with_metadata: bool = False,
         tls: Mapping[str, Any] | bool | None = None,
@@ -61,12 +59,13 @@ class KafkaSource(OffsetSource[Any]):
         faults = kafka.faults_of(servers, topic, options or {}, OWN)
         if start not in STARTS and _millis(start) is None:
             faults.append(f"start: {', '.join(STARTS)}, or a time such as 2026-11-28T00:00:00Z")
-        if start == "committed" and not group:
-            faults.append("start: 'committed' needs a `group`")
+        if start == "committed" and "group.id" not in (options or {}):
+            faults.append("start: 'committed' needs the option group.id")
         if faults:
             raise InvalidInput("invalid KafkaSource", faults=faults)
-        self.start, self._group = start, group
+        self.start = start
         self._servers, self._topic, self._options = servers, topic, dict(options or {})
+        self._group = self._options.get("group.id")
         self._format, self._with_metadata, self._tls = kafka.format_of(format), with_metadata, Tls.of(tls)
         self._consumer: Any = None
         self._next: int | None = None  # offset; None: there is no such partition
@@ -80,12 +79,11 @@ class KafkaSource(OffsetSource[Any]):
         self._kafka = kafka.confluent()
         self._partition, self._threads = context.partition, context.partitions
         self._where = f"topic {self._topic} at {self._servers}"
-        self._said = kafka.Said()
+        self._said = kafka.ClientErrors()
         self._unread = context.metrics.gauge("partitions_unread")
         self._refused = context.metrics.counter("commits_refused")
         self._refusal_told = False
         own = {
-            "group.id": self._group or NO_GROUP,
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -93,7 +91,7 @@ class KafkaSource(OffsetSource[Any]):
             "error_cb": self._said,
             "on_commit": self._committed,
         }
-        config = BOUNDS | {"isolation.level": "read_committed"} | self._options | own
+        config = BOUNDS | {"group.id": NO_GROUP, "isolation.level": "read_committed"} | self._options | own
         self._consumer = kafka.made(self._kafka.Consumer, kafka.settings(self._servers, self._tls, config))
         self._partitions = self._count()
         if self._partitions > self._threads:

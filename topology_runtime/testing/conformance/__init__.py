@@ -1,6 +1,5 @@
 """What every source and sink is to hold, as tests: for connectors of this project and of other packages.
 
-    # test_clicks.py
     from headgate.testing import SourceUnderTest, scenarios
 
     class Clicks(SourceUnderTest):

@@ -43,7 +43,7 @@ class RowFile:
                 yield row_values.read(data, row_values.NESTED)[0]
 
 
-class GivenRows(Source[Any]):
+class RowsOfFile(Source[Any]):
     """Rows that a test puts into `folder`/given."""
 
     def __init__(self, folder: str) -> None:
@@ -69,7 +69,7 @@ class KeptRows(Sink[Any]):
         append(self._path, [(str(name), row) for name, row in zip(ids, rows, strict=True)])
 
 
-class Kept:
+class KeptFiles:
     """What such sinks have kept."""
 
     def __init__(self, folder: Path) -> None:

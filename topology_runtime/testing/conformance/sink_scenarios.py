@@ -23,7 +23,7 @@ from headgate.topology_runtime.testing.conformance.under_test import (
     numbered,
 )
 
-GIVEN_ROWS = "headgate.topology_runtime.testing.conformance.row_files:GivenRows"
+GIVEN_ROWS = "headgate.topology_runtime.testing.conformance.row_files:RowsOfFile"
 
 
 class SinkRun:

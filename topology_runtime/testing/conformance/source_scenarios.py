@@ -16,7 +16,7 @@ from headgate.topology_runtime.api.logic import LiveSource, OffsetSource
 from headgate.topology_runtime.testing.conformance.opened import OpenedSource, threads_now
 from headgate.topology_runtime.testing.conformance.patience import OwnThread, until
 from headgate.topology_runtime.testing.conformance.real_runs import SINK, SOURCE, RealRun, task
-from headgate.topology_runtime.testing.conformance.row_files import AWAY, Kept
+from headgate.topology_runtime.testing.conformance.row_files import AWAY, KeptFiles
 from headgate.topology_runtime.testing.conformance.shared_runs import Shared
 from headgate.topology_runtime.testing.conformance.under_test import (
     MISSING,
@@ -53,7 +53,7 @@ class SourceRun:
             (folder / name).mkdir(parents=True)
         self.rows, self.next = folder / "rows", 0
         self.made: SourceUnderTest = fresh(of, folder / "service")
-        self._kept, self.names = Kept(self.rows), dict[int, set[str]]()
+        self._kept, self.names = KeptFiles(self.rows), dict[int, set[str]]()
         sink = task(SINK, KEPT_ROWS, {"folder": str(self.rows)}, 1)
         try:
             self.run = RealRun(
