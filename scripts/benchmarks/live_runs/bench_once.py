@@ -1,7 +1,7 @@
 """Numbered rows into tables and folders under kills: is one missing, is one there twice?
 
 once  so many numbered lines of a file go into a sink (sqlite, duckdb, folder, postgres); workers, agents, the
-      controller and (postgres) the database are killed in turn, evenly over the run. Another client counts what is there
+      controller and (postgres) the database are killed in turn, evenly over the run. Another client counts them
 """
 # bench: once – numbered rows into SQLite, DuckDB, a folder, PostgreSQL under kills -9, of the database too
 
