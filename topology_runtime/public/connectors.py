@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.databases.sqlite_sink import SqliteSink as SqliteSink
     from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
+    from headgate.topology_runtime.connectors.messaging.mqtt_sink import MqttSink as MqttSink
+    from headgate.topology_runtime.connectors.messaging.mqtt_source import MqttSource as MqttSource
+    from headgate.topology_runtime.connectors.messaging.nats_sink import NatsSink as NatsSink
+    from headgate.topology_runtime.connectors.messaging.nats_source import NatsSource as NatsSource
 
 PLACES = (
     _places("connectors", {"files": "FilesSource"})
@@ -22,6 +26,15 @@ PLACES = (
         {"duckdb_sink": "DuckdbSink", "postgres_sink": "PostgresSink", "sqlite_sink": "SqliteSink"},
     )
     | _places("connectors.lake", {"folder_sink": "FolderSink"})
+    | _places(
+        "connectors.messaging",
+        {
+            "mqtt_sink": "MqttSink",
+            "mqtt_source": "MqttSource",
+            "nats_sink": "NatsSink",
+            "nats_source": "NatsSource",
+        },
+    )
 )
 __all__ = list(PLACES)
 
