@@ -65,8 +65,7 @@ class Broker:
         self.publish([json.dumps({"n": n}) for n in range(first, first + count)])
 
     def subscribed(self, name: str, count: int, *more: str) -> subprocess.Popen[bytes]:
-        """Mosquitto's own subscriber, with a session that is there already."""
-        self.keep(name)
+        """Mosquitto's own subscriber, with the session that `keep` made."""
         session = ["-c", "-i", f"{self.topic}{name}", "-x", "3600", "-t", f"{self.topic}/out"]
         command = [*self.client("mosquitto_sub"), *session, "-C", str(count), *more]
         return subprocess.Popen(command, stdout=subprocess.PIPE)
@@ -306,6 +305,7 @@ def test_nothing_is_missing_though_the_broker_is_killed_while_rows_are_written(b
 
 
 def test_rows_have_their_name_and_go_where_their_fields_say(broker: Broker) -> None:
+    broker.keep("named")
     reader = broker.subscribed("named", 1, "-F", "%t %P %p")
     sink = broker.sink(topic=f"{broker.topic}/{{to}}")
     name = RowId("run", "source", 0, 7, 0)

@@ -115,6 +115,9 @@ class Link:
         client.connect_timeout = CONNECT_S
         client.max_inflight_messages = 0  # the sink bounds them
         client.on_connect = lambda _client, _data, flags, reason, more: answers.append((flags, reason, more))
+        client.on_socket_open = lambda _client, _data, opened: opened.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )
         client.on_disconnect = self._on_disconnect
         client.on_message = lambda _client, _data, message: self.on_message and self.on_message(message)
         client.on_publish = lambda _client, _data, mid, reason, _more: (

@@ -27,11 +27,12 @@ PROPERTIES = (
 
 
 class MqttSource(LiveSource[Any]):
-    """Messages of a topic filter, at least once (qos 1) or as they come (qos 0), by MQTT 5. Threads share them.
+    """Messages of a topic filter, at least once (qos 1) or as they come (qos 0), by MQTT 5.
 
     url: mqtt://host:1883 or mqtts://…. client_id: of this source of this run only; each thread adds its number. The
-    broker keeps for this name what comes while we are away, for `session_s` seconds. group: of the shared subscription,
-    `client_id` unless given. format: json, … or its options. with_metadata: each row is a dict of value, topic, qos,
+    broker keeps for this name what comes while we are away, for `session_s` seconds. group: of a shared subscription;
+    several threads share one anyway, called `client_id` unless given. Mosquitto 2.0 forgets shared ones when it
+    restarts, until we are back. format: json, … or its options. with_metadata: each row is a dict of value, topic, qos,
     retain and properties. tls: see `Tls`.
 
     Retained messages are not read. Raises InvalidInput, or ServiceAway while no broker answers.
@@ -60,7 +61,7 @@ class MqttSource(LiveSource[Any]):
         faults = mqtt.faults_of(url, user, password) + _faults(topic, client_id, group, qos, session_s)
         if faults:
             raise InvalidInput("invalid MqttSource", faults=faults)
-        self.topic, self._id, self._group, self._qos = topic, client_id, group or client_id, qos
+        self.topic, self._id, self._group, self._qos = topic, client_id, group, qos
         self._session_s, self._with_metadata = session_s, with_metadata
         self._format = format_of(format)
         self._link = mqtt.Link(url, user, password, Tls.of(tls))
@@ -74,6 +75,7 @@ class MqttSource(LiveSource[Any]):
 
     def open(self, context: Context) -> None:
         self._name = f"{self._id}-{context.partition}"
+        self._shared = context.partitions > 1 or self._group is not None
         self._lost = context.metrics.counter("sessions_lost")
         mqtt.paho()
 
@@ -115,15 +117,16 @@ class MqttSource(LiveSource[Any]):
             self._lost.add()
             text = "the broker no longer has the session: what came meanwhile is lost"
             print(f"{self._name} at {self._link.where}: {text}", file=sys.stderr, flush=True)
-        shared = getattr(more, "SharedSubscriptionAvailable", 1)
-        if not shared:
+        if self._shared and not getattr(more, "SharedSubscriptionAvailable", 1):
             what = f"the broker at {self._link.where} has no shared subscriptions"
             raise InvalidInput(what, hint="threads share a topic by them: use another broker")
         answers: list[Any] = []
         client = self._link.client
         client.on_subscribe = lambda _client, _data, _mid, reasons, _more: answers.extend(reasons)
         options = SubscribeOptions(qos=self._qos, retainHandling=NEVER_RETAINED)
-        client.subscribe(f"$share/{self._group}/{self.topic}", options=options)
+        shared = f"$share/{self._group or self._id}/{self.topic}"
+        wanted, other = (shared, self.topic) if self._shared else (self.topic, shared)
+        client.subscribe(wanted, options=options)
         self._link.wait(lambda: answers, "does not answer to SUBSCRIBE")
         reason = answers[0]
         if reason.value >= mqtt.REFUSED:
@@ -131,6 +134,7 @@ class MqttSource(LiveSource[Any]):
         if reason.value < self._qos:
             what = f"the broker at {self._link.where} gives {self.topic} with QoS {reason.value} only"
             raise InvalidInput(what, hint=f"qos={reason.value}: messages may get lost then")
+        client.unsubscribe(other)  # of a start with fewer or more threads
         self._subscribed = True
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────

@@ -125,6 +125,4 @@ def _of_the_row(error: Exception) -> bool:
     from nats.errors import MaxPayloadError
     from nats.js.errors import APIError
 
-    return isinstance(error, MaxPayloadError) or (
-        isinstance(error, APIError) and error.err_code == TOO_LARGE
-    )
+    return isinstance(error, MaxPayloadError) or (isinstance(error, APIError) and error.err_code == TOO_LARGE)
