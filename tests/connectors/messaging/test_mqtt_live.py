@@ -24,7 +24,7 @@ from real_services import Certificates, Mosquitto
 from real_services.service import Login
 
 pytestmark = pytest.mark.live
-PATIENCE_S = 10.0
+PATIENCE_S = 40.0
 
 
 class Broker:

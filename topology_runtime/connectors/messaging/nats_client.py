@@ -17,7 +17,6 @@ CONNECT_S, ANSWER_S, CLOSE_S = 4.0, 4.0, 2.0  # a call of a task has 10 s
 PING_S = 20
 SCHEMES = ("nats", "tls")
 LOGIN = ("authorization", "authentication", "permissions", "nkey", "jwt", "expired")
-MORE_S = 1.0  # that a loop may take to end
 T = TypeVar("T")
 Password = str | SecretText | None
 
@@ -141,9 +140,15 @@ class Link:
         loop, self._loop = self._loop, None
         if loop is None:
             return
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
+        try:
+            loop.run_until_complete(_end_tasks())
+            loop.run_until_complete(loop.shutdown_default_executor())  # of names that were looked up
+        finally:
+            loop.close()
+
+
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

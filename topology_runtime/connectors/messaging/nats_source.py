@@ -96,12 +96,17 @@ class NatsSource(OffsetSource[Any]):
             self._inbox = ""
             self._link.connect()
         info = self._asked(self._link.streams.stream_info(self._stream))
-        if info.config.retention not in (None, "limits"):
+        retention = getattr(info.config.retention, "value", info.config.retention)
+        if retention not in (None, "limits"):
             raise InvalidInput(
                 f"{self._where} cannot be read",
-                cause=f"its retention is {info.config.retention}: what was read once is not there again",
+                cause=f"its retention is {retention}: what was read once is not there again",
                 hint="use a stream with retention by limits, which may take its rows from this one",
             )
+        taken = [] if info.config.sources or info.config.mirror else info.config.subjects or []
+        if self._subject and taken and not any(overlap(self._subject, one) for one in taken):
+            what = f"{self._where} has nothing of subject {self._subject}"
+            raise InvalidInput(what, cause=f"it takes {', '.join(taken)}", hint="look at `subject`")
         return info.state
 
     def _asked(self, what: Coroutine[Any, Any, T]) -> T:
@@ -258,3 +263,18 @@ class NatsSource(OffsetSource[Any]):
 
     def lag(self) -> int | None:
         return 0 if self._idle else self._behind + len(self._came)
+
+
+def overlap(first: str, second: str) -> bool:
+    """May one subject be of both filters? The server does not say.
+
+    >>> overlap("plant.*.state", "plant.7.>"), overlap("plant.*", "plant.7.state")
+    (True, False)
+    """
+    ours, theirs = first.split("."), second.split(".")
+    for one, other in zip(ours, theirs, strict=False):
+        if ">" in (one, other):
+            return True
+        if one != other and "*" not in (one, other):
+            return False
+    return len(ours) == len(theirs)
