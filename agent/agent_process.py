@@ -31,8 +31,9 @@ from headgate.agent.reports.uplink import Uplink
 from headgate.agent.slots.agent_packages import Packages
 from headgate.agent.slots.profile_slots import ProfileSlots
 from headgate.agent.slots.slot_output import SlotOutput
+from headgate.agent.slots.worker_port import WorkerPort
 from headgate.agent.slots.worker_supervisor import Supervisor, WorkerEnd, WorkerProcess
-from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError
+from headgate.topology_runtime.errors import Conflict, HeadgateError
 from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import Who
 from headgate.topology_runtime.keys.worker_keys import WorkerKeys
@@ -41,7 +42,7 @@ from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.service_notify import ServiceNotes
 from headgate.topology_runtime.wire import channels
-from headgate.topology_runtime.wire.channels import ServerChannel, Waiter, Waker
+from headgate.topology_runtime.wire.channels import Waiter, Waker
 from headgate.topology_runtime.wire.dead_letter_spool import left_before, left_by
 from headgate.topology_runtime.wire.messages import (
     ClockOff,
@@ -49,7 +50,6 @@ from headgate.topology_runtime.wire.messages import (
     DesiredState,
     FinishedKept,
     FromAgentToWorker,
-    FromWorker,
     Goodbye,
     Hello,
     PackageOffer,
@@ -67,7 +67,6 @@ HANG_EVERY_NS = NS // 2
 KEY_EVERY_NS = NS
 SAMPLE_EVERY_NS, SAMPLE_RARELY_NS, SAMPLE_SOON_NS = NS, 5 * NS, NS // 4
 SAMPLE_BUDGET = 0.01  # of a core; a costlier block makes the next one later
-WORKER_MESSAGES_MOST = 256  # taken in one turn: a flood from a worker must not drown the rest
 LAST_BLOCKS_MOST = 64  # at the end, so much of what is not sent yet is
 KILL_TIMEOUT_S = 2.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -82,7 +81,6 @@ class Agent:
         self.config = config
         self.signals: deque[int] = deque()
         self.peers: dict[int, bytes] = {}
-        self.bad_from_workers = 0
         self.ended: e.Exit | None = None
         self._undo = ExitStack()
         self._max_call_ns: dict[int, int] = {}
@@ -108,7 +106,7 @@ class Agent:
             self.shutdown()
         assert self.ended is not None
         log.info("ended: %s", self.ended.reason)
-        if any(bad := (self.uplink.bad, self.bad_from_workers)):
+        if any(bad := (self.uplink.bad, self.workers_port.dropped)):
             log.warning("unreadable messages: %d of the controller, %d of workers", *bad)
         if self.ended.error:
             raise Conflict(f"the controller refuses the agent of {self.config.vm}", cause=self.ended.error)
@@ -131,17 +129,15 @@ class Agent:
         undo.callback(channels.context().term)  # waits for the last words to leave
         now_ns = monotonic_ns()
         keys = WorkerKeys()
-        self.workers_channel: ServerChannel[FromAgentToWorker, FromWorker] = ServerChannel(
-            channels.from_worker, keys.guard, max_bytes=channels.FROM_WORKER_MAX_BYTES
-        )
-        undo.callback(self.workers_channel.close, 0)
+        self.workers_port = WorkerPort(keys, config.at.advertise)
+        undo.callback(self.workers_port.channel.close, 0)
         self.uplink = Uplink(agent_startup.contacts(config), now_ns)
         undo.callback(self.uplink.close)
         self.packages = Packages(config, boot, self.uplink.send)
         undo.callback(self.packages.close)
         self.sampler = Sampler(config.vm, boot, self.binding, config.work, now_ns)
         undo.callback(self.sampler.close)
-        endpoint = self.workers_channel.endpoint
+        endpoint = self.workers_port.channel.endpoint
         self.supervisor = Supervisor(config, self.binding, endpoint, keys, self.worker_user)
         undo.callback(self._end_workers)
         self.output = SlotOutput(config.vm, boot, config.slots, self.supervisor.log_path, self.disk)
@@ -164,7 +160,7 @@ class Agent:
             self.wake.clear()
             self._hear_signals()
             self._hear_controller()
-            self._hear_workers()
+            self.workers_port.hear(self._on_worker)
             self._reap({fd for fd in ready if isinstance(fd, int)})
             self.on_tick(monotonic_ns())
             self.notes.alive(monotonic_ns())
@@ -215,7 +211,7 @@ class Agent:
 
     def _watch_all(self) -> None:
         fds = [self.wake.fd, *self.spare.pidfds, *(w.pidfd for w in self.supervisor.workers.values())]
-        self.waiter = Waiter([self.uplink.channel, self.workers_channel], fds)
+        self.waiter = Waiter([self.uplink.channel, self.workers_port.channel], fds)
 
     def _catch_signals(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored one would lose exit codes
@@ -286,17 +282,6 @@ class Agent:
         with self.disk.writing("the note of the run", self.config.work):
             agent_files.keep_states_of(self.config.work, run)
         self.state.take_up(struck, left_before(self.config.work, run))
-
-    def _hear_workers(self) -> None:
-        for _ in range(WORKER_MESSAGES_MOST):
-            try:
-                came = self.workers_channel.receive()
-            except BadMessage:
-                self.bad_from_workers += 1
-                continue
-            if came is None:
-                return
-            self._on_worker(*came)
 
     def _on_worker(self, peer: bytes, who: Who, message: WorkerHello | WorkerReport) -> None:
         worker = self.supervisor.speaking(who, message)
@@ -376,7 +361,7 @@ class Agent:
             self.uplink.send(block)
             every_ns = max(every_ns, min(SAMPLE_RARELY_NS, int(block.cost_ns / SAMPLE_BUDGET)))
         if self.metrics is not None:
-            bad = self.uplink.bad, self.bad_from_workers
+            bad = self.uplink.bad, self.workers_port.dropped
             self.metrics.look(self.state.slots.values(), bad, block.cost_ns if block is not None else 0)
         if self.sampler.behind():
             every_ns = SAMPLE_SOON_NS
@@ -466,7 +451,7 @@ class Agent:
     def _send_worker(self, slot: int, message: FromAgentToWorker | bytes) -> None:
         """To the slot's worker, if it has said hello (else it gets it when it does)."""
         if slot in self.peers:
-            self.workers_channel.send(self.peers[slot], message)
+            self.workers_port.channel.send(self.peers[slot], message)
 
     def _signal(self, order: e.DumpWorker | e.KillWorker) -> None:
         worker = self.supervisor.present(order.slot.number, order.incarnation)

@@ -3,6 +3,7 @@ and property tests try fewer examples, unless `--hypothesis-profile=all-examples
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 
@@ -30,6 +31,7 @@ LONGEST = (  # files of the gate's live tests that others wait for if they come 
     "test_examples_live.py",
     "test_key_matrix_live.py",
 )
+STDERR = pytest.StashKey[int]()  # as it is outside of tests
 RANK = {name: number for number, name in enumerate(LONGEST)}
 
 FULL = {  # files that only `scripts/test full` runs, and why
@@ -66,8 +68,26 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Without a profile that was asked for, property tests try the same examples each time."""
+    config.stash[STDERR] = os.dup(2)
     if not config.getoption("--hypothesis-profile", None):
         regardless_of_imports()
+
+
+def limited(config: pytest.Config) -> None:
+    """What hangs from now on says where, and ends (`faulthandler_timeout` in pyproject.toml)."""
+    if limit_s := float(config.getini("faulthandler_timeout") or 0.0):
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=config.stash[STDERR])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """pytest's own limit ends when a test fails."""
+    limited(item.config)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """… and when all are over: threads that do not end would keep the process."""
+    limited(config)
 
 
 @pytest.hookimpl(tryfirst=True)  # before marks choose

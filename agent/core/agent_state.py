@@ -97,6 +97,7 @@ class VmLease:
 # What it goes by, and why nothing runs in two places: topology_runtime/wire/messages.py.
 
 TOLD_LEAST_NS = 2 * NS // 5  # between two words to workers
+PEERS_MOST = 4096  # VMs
 
 
 class VmContact:
@@ -116,9 +117,11 @@ class VmContact:
     def hear(self, heard: Iterable[VmHeard], now_ns: int) -> None:
         """What a worker says of the VMs to which it has links."""
         for vm in heard:
-            heard_ns, contact_ns = self._peers.get(vm.vm, (0, 0))
+            heard_ns, contact_ns = self._peers.pop(vm.vm, (0, 0))
             newest_ns = now_ns - vm.contact_ms * MS if vm.contact_ms is not None else 0
             self._peers[vm.vm] = max(heard_ns, now_ns - vm.silent_ms * MS), max(contact_ns, newest_ns)
+        while len(self._peers) > PEERS_MOST:
+            del self._peers[next(iter(self._peers))]  # that was spoken of longest ago
 
     def vouched(self, linked: Set[str], now_ns: int) -> bool:
         """Is nobody nearer to the controller, of all VMs to which there are links?"""
@@ -133,7 +136,10 @@ class VmContact:
         if not self.last_ns:
             return False
         if not self.fenced and now_ns >= self.until_ns - VOUCHED_NS // 2 and self.vouched(linked, now_ns):
-            self.until_ns = now_ns + VOUCHED_NS
+            heard_ns = [self._peers[vm][0] for vm in linked]
+            self.until_ns = max(
+                self.until_ns, min([now_ns + VOUCHED_NS, *(at + FRESH_NS for at in heard_ns)])
+            )
         news = self.until_ns, self.fenced
         if news == self._told or (
             self.fenced == self._told[1] and self.until_ns - self._told[0] < TOLD_LEAST_NS
@@ -151,16 +157,19 @@ class SourcePositions:
 
     def __init__(self) -> None:
         self._here: AbstractSet[int] = frozenset()
+        self._listed: Collection[int] = ()
         self._known: dict[int, tuple[int, SourceStatus, int, int]] = {}
 
     def want(self, here: AbstractSet[int], listed: Collection[int]) -> None:
         """Threads that are desired on this VM, and anywhere."""
-        self._here = here
+        self._here, self._listed = here, listed
         self._known = {thread: known for thread, known in self._known.items() if thread in listed}
 
     def note(self, incarnation: int, sources: tuple[SourceStatus, ...], now_ns: int) -> None:
-        """A worker's word, or its meter's, of now."""
+        """A worker's word, or its meter's, of now. Of threads that nobody desires nothing is kept."""
         for now in sources:
+            if now.thread not in self._listed:
+                continue
             before = self._known.get(now.thread)
             floor = 0
             if before is not None:
@@ -191,12 +200,13 @@ class SourcePositions:
 
 A_MESSAGE, AGAIN_MOST = 30, 2000  # dead letters of 7,000 characters each, which may be 28,000 bytes
 WHOLE_MOST = 2000  # dead letters that wait whole; of more (the controller is away) only what they are of
+KEPT_MOST = 1_000_000  # … and so many at all, a few hundred bytes each: the first ones
 AGAIN_NS = 5_000_000_000  # not taken for so long: said again
 
 
 class DeadLetterBox:
     """Dead letters are numbered from 0 on in an agent's life (`boot`). What workers that are no more have `left` on the
-    VM's disk may go once the controller has it."""
+    VM's disk may go once the controller has it. dropped: those for which there was no room."""
 
     def __init__(self, vm: str, boot: int) -> None:
         self._vm, self._boot = vm, boot
@@ -205,15 +215,24 @@ class DeadLetterBox:
         self.run = ""
         self._said_ns = 0  # when the first that waits was said last; −1: it has only now become the first
         self._left = -1  # those below this number are on the disk; −1: none is
+        self.dropped = 0
 
     def add(self, letters: Iterable[DeadLetter], now_ns: int, left: bool = False) -> list[DeadLetters]:
         """New ones; what to say of them. left: a worker has ended, these were the last of it."""
-        begin = len(self._waiting)
-        for letter in letters:
-            whole = len(self._waiting) < WHOLE_MOST
-            self._waiting.append(letter if whole else letter.bare())
+        begin, fresh = len(self._waiting), list(letters)
+        room = max(0, KEPT_MOST - begin)
+        self.dropped += len(fresh[room:])
+        whole = max(0, WHOLE_MOST - begin)
+        fresh = [*fresh[:whole], *(letter.bare() for letter in fresh[whole:room])]
+        self._waiting += fresh
         self._left = self._first + len(self._waiting) if left else self._left
-        return self._say(begin, len(self._waiting), now_ns)
+        return self._say(begin, fresh, now_ns)
+
+    def trouble(self) -> tuple[str, ...]:
+        """What is lost because the controller takes too little."""
+        return (f"{self.dropped:,} dead letters were not kept: too many wait for the controller",) * bool(
+            self.dropped
+        )
 
     def over(self) -> bool:
         """True once, when the controller has all that is on the disk of workers that are no more."""
@@ -230,15 +249,15 @@ class DeadLetterBox:
 
     def again(self, now_ns: int) -> list[DeadLetters]:
         """What waits, once more: bounded, the others follow when these are taken."""
-        return self._say(0, min(len(self._waiting), AGAIN_MOST), now_ns)
+        return self._say(0, list(islice(self._waiting, AGAIN_MOST)), now_ns)
 
     def overdue(self, now_ns: int) -> bool:
         self._said_ns = now_ns if self._said_ns < 0 else self._said_ns
         return bool(self._waiting) and now_ns - self._said_ns >= AGAIN_NS
 
-    def _say(self, begin: int, end: int, now_ns: int) -> list[DeadLetters]:
+    def _say(self, begin: int, letters: list[DeadLetter], now_ns: int) -> list[DeadLetters]:
         self._said_ns = now_ns if begin == 0 else self._said_ns
-        letters, said = list(islice(self._waiting, begin, end)), list[DeadLetters]()
+        said = list[DeadLetters]()
         while letters:
             count = weighed(letters, A_MESSAGE)
             part, letters = tuple(letters[:count]), letters[count:]
@@ -743,8 +762,8 @@ class AgentState:
         )  # fmt: skip
 
     def _disk(self) -> tuple[str, ...]:
-        """What this VM's disk does not take now."""
-        found = dict.fromkeys(self._troubles)
+        """What this VM's disk does not take now, and what is lost."""
+        found = dict.fromkeys((*self._letters.trouble(), *self._troubles))
         for state in self.slots.values():
             found.update(dict.fromkeys(state.troubles))
         return tuple(found)[:TROUBLES_MOST]

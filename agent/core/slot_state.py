@@ -177,19 +177,19 @@ class SlotState:
         return True
 
     def exited(self, how: str, clean: bool, now_ns: int, epoch: int, excused: bool = False) -> None:
-        """Its process is gone. Not a crash: it was ordered to quit, or it ended itself in order, or a row
-        is to blame."""
-        excused = excused or self.quitting or clean
+        """Its process is gone. Not a crash: it was ordered to quit, or it ended itself in order. Where a row is to
+        blame (excused), the crash is told and does not count against the slot."""
+        crashed = not (self.quitting or clean)
         self.last_exit = f"{self.killed_for}: {how}" if self.killed_for and not clean else how
         self.status = "exited"
         self._forget_worker()
-        if not excused:
+        self.crashes += crashed
+        if crashed and not excused:
             self._count_crash(now_ns, epoch)
         if self.given_up:
             self.status = "quarantined"
 
     def _count_crash(self, now_ns: int, epoch: int) -> None:
-        self.crashes += 1
         self.crashed_ns.append(now_ns)
         while now_ns - self.crashed_ns[0] > CRASHES_WITHIN_NS:
             self.crashed_ns.popleft()

@@ -13,6 +13,7 @@ binding. Attribution, where the kernel does not say:
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import stat
@@ -31,6 +32,7 @@ from headgate.topology_runtime.latency.latency_buckets import BUCKETS, LATENCY_C
 from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.disk import open_plain, text_of, write_note
 from headgate.topology_runtime.platform.slot_binding import SlotBinding
+from headgate.topology_runtime.wire.message_bounds import NUMBER_MOST
 from headgate.topology_runtime.wire.messages import (
     LINK_COLUMNS,
     SAMPLE_COLUMNS,
@@ -53,7 +55,6 @@ from headgate.topology_runtime.worker.meters import meter
 
 FOLDER, WORDS_PER_RUN = "finished", 5  # as the worker has them, whose module imports all of its data plane
 LOG_NAME = re.compile(r"(\d+)-(\d+)-(\d+)(?:-(\d+))?\.log")
-NUMBER_MOST = 1 << 62  # larger ones are of no log of ours: a task can make files there, too
 RECORD_BYTES = WORDS_PER_RUN * 8
 RUN_NOTE = "run"  # holds the name of the run whose logs are here
 MOST_BYTES = 256 * 1024 // RECORD_BYTES * RECORD_BYTES  # in one block: a quarter of what a message may have
@@ -187,7 +188,7 @@ class FinishedTail:
         fresh = [match for name in names if (match := LOG_NAME.fullmatch(name)) and name not in self._logs]
         for match in sorted(fresh, key=lambda match: [int(number or 0) for number in match.groups()]):
             numbers = [int(number or 0) for number in match.groups()]
-            if max(numbers) >= NUMBER_MOST:
+            if max(numbers) >= NUMBER_MOST:  # of no log of ours: a task can make files there, too
                 continue
             task, thread, incarnation, begin = numbers
             path = os.path.join(self._folder, match[0])
@@ -199,7 +200,7 @@ class FinishedTail:
 SHORTEST_NS = 100_000_000  # less time says nothing of a CPU: the next block has it
 USER_MOST, USER_NUMBERS_MOST = 2_000, 20_000  # of tasks' own metrics in one block
 USER_NAME_MOST = 256  # characters
-USER_KEPT = 100_000  # of these, for later blocks
+USER_KEPT = 200_000  # numbers of these, for later blocks
 LINKS_MOST = 4096  # in one block; what is left out comes with the next
 Row = Sequence[int]
 TaskLatency = dict[tuple[int, int], int]  # (task, bucket) → rows
@@ -237,6 +238,7 @@ class UserPart:
 
     def __init__(self) -> None:
         self._new: dict[tuple[int, int, str], UserMetric] = {}
+        self._numbers = 0
 
     def add(self, metrics: Iterable[UserMetric]) -> None:
         for one in metrics:
@@ -247,10 +249,10 @@ class UserPart:
             key = one.slot, one.thread, one.name
             before = self._new.get(key)
             if before is not None and one.kind != "gauge":
-                buckets = Counter(dict(before.buckets)) + Counter(dict(one.buckets))
-                value, count = before.value + one.value, before.count + one.count
-                one = structs.replace(one, value=value, count=count, buckets=tuple(sorted(buckets.items())))
-            if before is not None or len(self._new) < USER_KEPT:
+                one = _summed(before, one)
+            more = len(one.buckets) + 1 - (len(before.buckets) + 1 if before is not None else 0)
+            if self._numbers + more <= USER_KEPT and _can_be(one):
+                self._numbers += more
                 self._new[key] = one
 
     def take(self) -> tuple[UserMetric, ...]:
@@ -260,7 +262,19 @@ class UserPart:
             if (room := room - 1 - len(self._new[key].buckets)) < 0:
                 break
             taken.append(self._new.pop(key))
+        self._numbers -= sum(len(one.buckets) + 1 for one in taken)
         return tuple(taken)
+
+
+def _summed(before: UserMetric, one: UserMetric) -> UserMetric:
+    buckets = Counter(dict(before.buckets)) + Counter(dict(one.buckets))
+    value, count = before.value + one.value, before.count + one.count
+    return structs.replace(one, value=value, count=count, buckets=tuple(sorted(buckets.items())))
+
+
+def _can_be(one: UserMetric) -> bool:
+    """Does the controller take it?"""
+    return math.isfinite(one.value) and max((one.count, *(n for _, n in one.buckets))) <= NUMBER_MOST
 
 
 class Sampler:

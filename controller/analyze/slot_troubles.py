@@ -1,6 +1,9 @@
 """Slots that plans are better without for a while, or with fewer threads: where threads cannot be built, and where the
 memory is not enough. Pure.
 
+None of them, nor any that was given up by its agent, is barred for good: where no plan can be made without, those are
+used that were left out, or given up a while ago (`barred`).
+
 A thread that cannot be built is tried again by its worker; after `UNBUILT_S` another VM is tried, where there is one
 on which no thread of its task fails (but of keyed tasks, whose state is here, of spools, and of exclusive ones).
 
@@ -23,11 +26,51 @@ from headgate.topology_runtime.wording import counted
 NS = 1_000_000_000
 UNBUILT_S = 10.0
 LEFT_OUT_S = 120.0
+RESTED_S = 60.0  # a slot that was given up may be tried again, as its agent does where its threads are in it
 STARVED_TIMES, STARVED_WITHIN_S = 2, 300.0
 WANTED_S = 60.0  # a plan for more memory is looked for so long
 OVERFULL = 1.1  # of a slot: what its threads are planned with at least, after they ran out of memory
 ROOMY = 0.8  # of the memory of all slots: more is not asked for
 LEAST_MORE, THREAD_MOST = 0.02, 0.95  # of a slot, per thread; one thread alone always fits
+
+
+# ── slots that no plan uses ─────────────────────────────────────────────────────────────────────
+
+
+def look(k: Knowledge, now_ns: int) -> None:
+    """Once a turn: which slots are barred no more, and which may be tried where no plan can be made without."""
+    quarantined = k.members.quarantined
+    k.left_out = {slot: until_ns for slot, until_ns in k.left_out.items() if now_ns < until_ns}
+    k.given_up_since = {slot: k.given_up_since.get(slot, now_ns) for slot in quarantined}
+    rested = {slot for slot, since_ns in k.given_up_since.items() if now_ns - since_ns >= RESTED_S * NS}
+    k.reusable = frozenset(rested | (k.left_out.keys() - quarantined))
+
+
+def barred(k: Knowledge) -> frozenset[Slot]:
+    """Slots that a plan made now does not use."""
+    return frozenset(k.members.quarantined | k.left_out.keys()) - (
+        k.reusable if k.nothing_else else frozenset()
+    )
+
+
+def not_ready(turn: Turn, need_tps: float = 0.0) -> Diagnosis | None:
+    """A plan to be made without slots whose workers do not get ready, where there is no way back and there are others
+    to try: once in a while."""
+    k, rollout = turn.knowledge, turn.knowledge.durable.rollout
+    if not k.dead_end or k.dead_end <= k.left_out.keys() or rollout is None:
+        return None
+    if turn.members.mass_loss or turn.now.mono_ns < k.journal_retry_ns:
+        return None
+    names = k.members.here - set(k.durable.held_dead) - k.durable.cordoned.keys()
+    others = {slot for name in names for slot in k.members.members[name].vm.all_slots()}
+    if not others - barred(k) - k.dead_end:
+        return None
+    until_ns = turn.now.mono_ns + int(LEFT_OUT_S * NS)
+    k.left_out |= dict.fromkeys(k.dead_end, until_ns)
+    slots = ", ".join(map(str, sorted(k.dead_end)))
+    text = f"the worker in {slots} does not get ready, and there is no way back: other slots are tried"
+    rate_tps = max(rollout.plan.rate_tps, need_tps)
+    return Diagnosis("replan", "slot_quarantined", text, rate_tps, {"left_out": slots}, ())
 
 
 # ── threads that cannot be built ────────────────────────────────────────────────────────────────
@@ -36,7 +79,6 @@ LEAST_MORE, THREAD_MOST = 0.02, 0.95  # of a slot, per thread; one thread alone 
 def unbuilt(turn: Turn, need: Demand) -> Diagnosis | None:
     """A plan to be made without a slot where a thread cannot be built."""
     k, now_ns = turn.knowledge, turn.now.mono_ns
-    k.left_out = {slot: until_ns for slot, until_ns in k.left_out.items() if now_ns < until_ns}
     rollout, failed = k.durable.rollout, k.members.failed
     k.unbuilt_since = {thread: k.unbuilt_since.get(thread, now_ns) for thread in failed}
     if rollout is None:
@@ -65,7 +107,7 @@ def _movable(k: Knowledge, task: str) -> bool:
 
 def _other_vms(k: Knowledge, bad: set[str]) -> bool:
     """Is there a VM to try that is not one of these?"""
-    out = k.members.quarantined | k.left_out.keys()
+    out = barred(k)
     names = k.members.here - bad - set(k.durable.held_dead) - k.durable.cordoned.keys()
     return any(set(k.members.members[name].vm.all_slots()) - out for name in names)
 
@@ -90,9 +132,14 @@ def starved(turn: Turn, need: Demand) -> Diagnosis | None:
         threads = {b.task: b.threads for b in k.plan.placement.bundles if b.slot == slot}
         held = ", ".join(f"{counted(many, 'thread')} of {task}" for task, many in sorted(threads.items()))
         within_s = (times[-1] - times[0]) / NS
-        text = f"slot {slot} ran out of memory {STARVED_TIMES} times in {within_s:.0f} s, with {held}"
+        text = f"slot {slot} ran out of memory {STARVED_TIMES} times in {within_s:.0f} s, "
+        text += f"with {held}" if held else "with threads that are leaving"
         fits = _give_more(k, threads)
-        then = "fewer are planned there; if it goes on" if fits else "no slots are left for fewer there"
+        then = (
+            "a plan with fewer there is looked for; if it goes on"
+            if fits
+            else "no slots are left for fewer there"
+        )
         turn.alarm(f"memory {slot}", f"{text}: {then}, give larger slots (`--slot-memory`)")
         if fits:
             more = {task: round(part, 4) for task, part in k.memory_more.items()}
@@ -143,7 +190,7 @@ def _give_more(k: Knowledge, threads: Mapping[str, int]) -> bool:
 def _usable(k: Knowledge) -> int:
     """Slots that a plan may use."""
     slots = {slot for name in k.members.here for slot in k.members.members[name].vm.all_slots()}
-    return len(slots - k.members.quarantined - k.left_out.keys())
+    return len(slots - barred(k))
 
 
 def roomier(model: Model, more: float) -> Model:

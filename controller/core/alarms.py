@@ -6,6 +6,7 @@ from collections import Counter
 
 from headgate.controller.execute.plan_drift import quarantined_now, unreached
 from headgate.controller.execute.rollout import IN_FORCE
+from headgate.controller.execute.rollout_steps import named
 from headgate.controller.knowledge.diagnoses import Demand, Health
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.measured_window import MeasuredWindow
@@ -198,6 +199,28 @@ def _last(members: Membership, slot: Slot) -> str:
     worker = members.workers.get(slot)
     how = f", the last time by {worker.last_exit}" if worker is not None and worker.last_exit else ""
     return f"{how} (its log: logs/worker-{slot.number}.log in the directory of {slot.vm})"
+
+
+def what_is_barred(k: Knowledge) -> str:
+    """What there is, or was, and no plan uses now, with what each waits for: "; vm2 is lost, …"; empty: nothing."""
+    d, here = k.durable, k.members.here
+    known = {vm.vm for vm in d.joined}
+    gone = [(vm, k.members.members[vm].state) for vm in k.members.gone() if vm in known]
+    found = [f"{vm} left" if state == "left" else f"{vm} is lost" for vm, state in gone]
+    found += [f"{vm} is {cordon} (`headgate uncordon`)" for vm, cordon in _cordons(k)]
+    found += [f"{vm} is back and not empty yet" for vm in d.held_dead if vm in here]
+    found += [f"{vm} is not reached by others" for vm in sorted(unreached(k) & here)]
+    found += [
+        f"{slot} was given up, and is tried again in a minute" for slot in sorted(k.members.quarantined)
+    ]
+    return f"; {named(found)}" if found else ""
+
+
+def _cordons(k: Knowledge) -> list[tuple[str, str]]:
+    cordoned = k.durable.cordoned
+    return [
+        (vm, "drained" if cordoned[vm] else "cordoned") for vm in sorted(k.members.here & cordoned.keys())
+    ]
 
 
 def why_not_more(k: Knowledge) -> str:

@@ -85,7 +85,7 @@ def _row(letters: DeadLetterQueue, letter: KeptDeadLetter) -> dict[str, Any]:
 def listed(turn: Turn, arguments: Arguments) -> Any:
     """Dead letters after a number, oldest first, and how many rows there are of each task."""
     after, most = whole(arguments, "after", 0, 0, 1 << 62), whole(arguments, "most", 500, 1, 500)
-    letters, task = turn.knowledge.counts.letters, arguments.get("task")
+    letters, task = turn.knowledge.counts.letters, _task(arguments)
     found = [letter for letter in letters.of(task) if letter.number > after]
     return {**_counts(letters), "letters": [_row(letters, one) for one in found[:most]]}
 
@@ -117,7 +117,7 @@ def replay(turn: Turn, arguments: Arguments) -> Any:
     """Have the rows of dead letters sent again: by their ids, of a task, or all. When one of them cannot be, none is.
     `dry`: only say which. `skip`: leave out those whose rows cannot be read back."""
     letters, topology = turn.knowledge.counts.letters, _running(turn)
-    task = arguments.get("task")
+    task = _task(arguments)
     if task is not None and task not in topology.by_name:
         raise _no_task(topology, [task])
     chosen = _chosen(letters, arguments)
@@ -223,9 +223,17 @@ def _ids(arguments: Arguments) -> list[int]:
 def _chosen(letters: DeadLetterQueue, arguments: Arguments) -> Iterable[KeptDeadLetter]:
     """By their ids, of a task, or all; each once."""
     chosen = [_letter(letters, number) for number in _ids(arguments)]
-    if arguments.get("all") or arguments.get("task") is not None:
-        chosen += letters.of(arguments.get("task"))
+    task = _task(arguments)
+    if arguments.get("all") or task is not None:
+        chosen += letters.of(task)
     return list({letter.number: letter for letter in chosen}.values())
+
+
+def _task(arguments: Arguments) -> str | None:
+    task = arguments.get("task")
+    if task is not None and not isinstance(task, str):
+        raise InvalidInput(f"a task is given by its name, not by {task!r}")
+    return task
 
 
 def _letter(letters: DeadLetterQueue, number: int) -> KeptDeadLetter:

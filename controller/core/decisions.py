@@ -16,6 +16,7 @@ from msgspec.structs import asdict, replace
 from headgate.controller.analyze import slot_troubles
 from headgate.controller.analyze.model_bias import spread_of
 from headgate.controller.core import background_planning, rolling_upgrade
+from headgate.controller.core.alarms import what_is_barred
 from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, planned, standing
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
 from headgate.controller.execute.plan_drift import lost_vms, quarantined_now, unreached
@@ -149,6 +150,7 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> None:
     k, given = turn.knowledge, diagnosis
     if diagnosis.kind == "none" or diagnosis.rate_tps is None:
         advise(turn, "")
+        k.nothing_else = False
         turn.alarm("plan", "", "no other plan is needed any more")
         _record(turn, diagnosis, "none", diagnosis.text)
         return
@@ -170,7 +172,8 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> None:
         return
     except HeadgateError as error:
         k.memory_more.clear()  # what memory ran out for is not worth having no plan
-        turn.alarm("plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}")
+        k.nothing_else = True  # nor is a slot that is barred
+        turn.alarm("plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}{what_is_barred(k)}")
         _record(turn, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return
     turn.alarm("plan", "", "there is a plan")
@@ -184,7 +187,11 @@ def mend(turn: Turn, held: str) -> None:
     """A run that ends is planned anew only where something is lost: what was read is to be done."""
     k = turn.knowledge
     lost, slots = lost_vms(k), quarantined_now(k)
-    if k.plan is None or held or k.members.frozen(turn.now) or not (lost or slots):
+    if k.plan is None or held or k.members.frozen(turn.now):
+        return
+    if not (lost or slots):
+        if (found := slot_troubles.not_ready(turn)) is not None:
+            decide(turn, found)
         return
     text = f"the run ends, and {', '.join(map(str, lost or slots))} is lost"
     reason: Reason = "vm_lost" if lost else "slot_quarantined"
@@ -335,7 +342,7 @@ def why_still(k: Knowledge, diagnosis: Diagnosis, now_ns: int) -> str:
         return "the journal takes no records"
     if diagnosis.reason in FAULTS:
         return ""
-    if k.enacting:
+    if k.enacting and k.dead_end is None:
         return f"plan {k.durable.next_epoch - 1} is being enacted"
     rises = (
         diagnosis.reason == "rate_changed"
@@ -413,7 +420,7 @@ def question(
         rate_tps=rate_tps,
         vms=here,
         may_add=() if reason in FAULTS else addable(k, here),
-        excluded=frozenset(k.members.quarantined | k.left_out.keys()),
+        excluded=slot_troubles.barred(k),
         pinned=pins(k, dead, here, without),
         allocator=s.allocator,
         mapper=(s.triggers.first if k.durable.rollout is None else "") or s.mapper,
@@ -454,7 +461,7 @@ def pins(
     assert topology is not None
     kept = ({vm.vm for vm in k.settings.initial} or {vm.vm for vm in here}) - {*k.durable.cordoned, *without}
     threads = movable(k)
-    drained = _where_unread(k, threads, k.members.quarantined, here)
+    drained = _where_unread(k, threads, slot_troubles.barred(k), here)
     found: dict[str, tuple[Slot, ...]] = {}
     for task in topology.tasks:
         if task.static is None:
@@ -468,13 +475,13 @@ def pins(
 
 
 def _where_unread(
-    k: Knowledge, threads: tuple[ThreadAt, ...], quarantined: AbstractSet[Slot], here: tuple[Vm, ...]
+    k: Knowledge, threads: tuple[ThreadAt, ...], barred: AbstractSet[Slot], here: tuple[Vm, ...]
 ) -> dict[Partition, Slot]:
     """Where partitions of sources are to go since events of theirs wait there that nobody reads: into a slot
     without threads if there is one."""
     found: dict[Partition, Slot] = {}
     used = {thread.slot for thread in threads}
-    slots = {vm.vm: [slot for slot in vm.all_slots() if slot not in quarantined] for vm in here}
+    slots = {vm.vm: [slot for slot in vm.all_slots() if slot not in barred] for vm in here}
     for place, vm in sorted(without_reader(k)):
         free = sorted(slots.get(vm, ()), key=lambda slot: (slot in used, slot))
         if free and place not in found:

@@ -385,6 +385,7 @@ class Loop:
         """What to ask when nothing is more urgent; `diagnosis.py` says when."""
         return Findings(
             idle=(
+                lambda: slot_troubles.not_ready(turn, need.target_tps),
                 lambda: slot_troubles.unbuilt(turn, need),
                 lambda: slot_troubles.starved(turn, need),
                 lambda: rolling_upgrade.found(turn),
@@ -615,6 +616,7 @@ class Loop:
             late = now.mono_ns - k.next_turn_ns > TURN_NS
             k.next_turn_ns = (now.mono_ns if late else k.next_turn_ns) + TURN_NS
             decisions.close_circuits(k, now.mono_ns)
+            slot_troubles.look(k, now.mono_ns)
             background_planning.watch(turn)
             if turn.stage != "running":
                 decisions.mend(turn, self._held())

@@ -80,7 +80,9 @@ def replaced(turn: Turn, arguments: Arguments, vms: tuple[Sequence[Vm], Sequence
             hint="wait (`headgate status`), or `headgate replace --back`",
         )
     code = _before(k) if given.back else _new(k, given)
-    if not left and not _pairs(k, sorted(k.durable.rollout.staying_slots), *vms)[0]:
+    staying = k.durable.rollout.staying_slots
+    free_soon = {thread.slot for thread in k.durable.rollout.leaving} - staying
+    if not left and not free_soon and not _pairs(k, sorted(staying), *vms)[0]:
         raise Conflict(
             NO_SLOT,
             cause="threads of the one code begin elsewhere before those of the other end",

@@ -79,18 +79,20 @@ def unplanned_vms(k: Knowledge, now: Now) -> tuple[str, ...]:
 
 
 def unreached(k: Knowledge) -> frozenset[str]:
-    """VMs without threads that one with threads did not reach a while ago: no plan goes over such a way."""
-    used = {slot.vm for slot in planned_slots(k)} if k.cut_off else set()
+    """VMs without threads that one with threads, which is there, did not reach a while ago: no plan goes over such a
+    way."""
+    used = {slot.vm for slot in planned_slots(k)} & k.members.here if k.cut_off else set()
     return frozenset(vm for pair in k.cut_off for vm in pair if vm not in used and used.intersection(pair))
 
 
 def take_back(turn: Turn) -> None:
     """A VM held dead that is heard again, and on which no worker is left, is a VM as any other: nothing
-    there can still believe in the old plan. An enactment is not disturbed by it, unless it waits for VMs
-    that were lost meanwhile: then this one may be all there is to plan with."""
+    there can still believe in the old plan. An enactment is not disturbed by it, unless it cannot go on by itself:
+    then this one may be all there is to plan with."""
     k = turn.knowledge
     held = k.durable.held_dead
-    if not held or turn.now.mono_ns < k.journal_retry_ns or (k.enacting and not lost_vms(k)):
+    goes_on = k.enacting and k.dead_end is None and not lost_vms(k) and not quarantined_now(k)
+    if not held or turn.now.mono_ns < k.journal_retry_ns or goes_on:
         return
     back = tuple(m.vm.vm for m in k.members.up() if m.vm.vm in held and is_empty(m))
     if back:

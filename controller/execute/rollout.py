@@ -169,11 +169,13 @@ IN_FORCE: frozenset[Phase] = frozenset({"switched", "probation", "committed"})
 
 
 def dead_slots(k: Knowledge) -> frozenset[Slot]:
-    """Slots of the present enactment where nothing can live: on VMs that are lost, or quarantined."""
+    """Slots of the present enactment where nothing can live: on VMs that are lost, or quarantined; or where nothing
+    began to live, and no longer is to."""
     gone = {*k.members.gone(), *k.durable.held_dead}
     rollout = k.durable.rollout
-    slots = rollout.slots if rollout is not None else ()
-    return frozenset(slot for slot in slots if slot.vm in gone or slot in k.members.quarantined)
+    slots, never = rollout.slots if rollout is not None else (), k.dead_end or ()
+    barred = k.members.quarantined.union(never)
+    return frozenset(slot for slot in slots if slot.vm in gone or slot in barred)
 
 
 def movable(k: Knowledge) -> tuple[ThreadAt, ...]:
@@ -229,12 +231,23 @@ def begin(turn: Turn, order: Enactment) -> RolloutStarted:
     if k.durable.waiting is not None:
         give_up(turn, "another plan took its place", keep=planned.awaits, failed=False)
     turn.record(planned)
+    _take_up(k, planned)
     k.phase_since_ns = turn.now.mono_ns
     k.windows_bad = k.windows_passed = 0
     k.unproved, k.probation_done, k.crashes_before = "", None, {}
     text = f"plan {planned.epoch} ({order.reason}): {order.text}"
     turn.event("plan", text, plan=order.plan.id, reason=order.reason, fresh=len(planned.fresh))
     return planned
+
+
+def _take_up(k: Knowledge, planned: RolloutStarted) -> None:
+    """Slots that are used though they were barred are as others from now on."""
+    k.nothing_else, k.dead_end = False, None
+    for slot in planned.staying_slots:
+        k.left_out.pop(slot, None)
+        if slot in k.members.quarantined:
+            k.members.take_up(slot, planned.epoch)
+            k.given_up_since.pop(slot, None)
 
 
 def _planned(k: Knowledge, order: Enactment, dead: frozenset[Slot], wall_ns: int) -> RolloutStarted:
@@ -402,7 +415,7 @@ def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> No
     k, epoch = turn.knowledge, stand.planned.epoch
     turn.record(PhaseEntered(epoch, phase, turn.now.wall_ns))
     k.phase_since_ns = turn.now.mono_ns
-    k.impatient = False
+    k.impatient, k.dead_end = False, None
     turn.alarm("enactment", "")
     run = k.durable.run
     if phase == "switched":
@@ -434,7 +447,7 @@ def _fresh_failures(stand: rollout_steps.RolloutProgress) -> list[str]:
 
 def _failed(turn: Turn, stand: rollout_steps.RolloutProgress, failed: list[str]) -> bool:
     if turn.knowledge.durable.before is not None:
-        return roll_back(turn, f"it could not be built: {rollout_steps.named(failed)}")
+        return roll_back(turn, f"could not be built: {rollout_steps.named(failed)}")
     error = EnactmentFailed(
         "the first plan could not be enacted",
         cause=rollout_steps.named(failed),
@@ -451,7 +464,13 @@ def _late(turn: Turn, stand: rollout_steps.RolloutProgress) -> bool:
         return True
     back = k.durable.before
     if stand.phase == "prepared" and back is not None and not stand.planned.undoes:
-        return roll_back(turn, f"not ready after {rollout_steps.PREPARED_LIMIT_NS / NS:g} s: {missing}")
+        why = f"not ready after {rollout_steps.PREPARED_LIMIT_NS / NS:g} s: {missing}"
+        if roll_back(turn, why):
+            return True
+        k.dead_end = rollout_steps.never_ready(stand)
+        return False
+    if stand.phase == "prepared":
+        k.dead_end = rollout_steps.never_ready(stand)
     text = f"plan {stand.planned.epoch} has been {stand.phase} for long: waiting for {missing}"
     turn.alarm("enactment", text)
     return False
@@ -491,13 +510,14 @@ def roll_back(turn: Turn, why: str) -> bool:
     d = k.durable
     assert d.before is not None and d.rollout is not None
     bad = d.rollout
-    k.open_circuits[circuit_of(bad.plan)] = turn.now.mono_ns + CIRCUIT_NS
     places = {bundle.slot for bundle in d.before.plan.placement.bundles}
     gone = {slot for slot in places if slot.vm not in k.members.here or slot.vm in d.held_dead}
-    lost = sorted(gone | (places & k.members.quarantined))
+    lost = sorted(gone | (places & k.members.quarantined - k.reusable))
     if lost:
+        k.dead_end = k.dead_end or frozenset()
         k.alarms["enactment"] = f"plan {bad.epoch} failed ({why}); no way back, {lost[0]} is gone"
         return False
+    k.open_circuits[circuit_of(bad.plan)] = turn.now.mono_ns + CIRCUIT_NS
     text = f"back to plan {d.before.epoch}: plan {bad.epoch} {why}{_held_no_more(k, bad.epoch)}"
     begin(turn, Enactment(d.before.plan, "rolled_back", text, undoes=bad.epoch))
     return True

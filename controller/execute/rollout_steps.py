@@ -162,6 +162,12 @@ def waits_for(stand: RolloutProgress) -> str:
     return named([text for item in row.items(stand) if (text := row.lacks(stand, item))])
 
 
+def never_ready(stand: RolloutProgress) -> frozenset[Slot]:
+    """Slots whose workers are not up and connected both ways, with new threads only."""
+    older = {t.slot for t in stand.planned.threads if t.thread not in stand.planned.fresh}
+    return frozenset(slot for slot in stand.planned.slots if slot not in older and _worker(stand, slot))
+
+
 def named(missing: list[str]) -> str:
     """A few of them by name, the others by number."""
     more = len(missing) - NAMED_MOST

@@ -477,6 +477,11 @@ class Knowledge:
     crashes_before: dict[Slot, int] = field(default_factory=dict)  # of workers, when its last window began
     unbuilt_since: dict[int, int] = field(default_factory=dict)  # thread → since when it cannot be built
     left_out: dict[Slot, int] = field(default_factory=dict)  # slots that plans do without, until then
+    given_up_since: dict[Slot, int] = field(default_factory=dict)  # quarantined slots → since when
+    reusable: frozenset[Slot] = frozenset()  # of both, those to try where nothing else is left
+    nothing_else: bool = False  # no plan could be made without these
+    # (of an enactment that goes neither on nor back: slots that it is new to and that are not ready; None: it goes on)
+    dead_end: frozenset[Slot] | None = None
     starved: dict[Slot, tuple[int, ...]] = field(default_factory=dict)  # when workers died for want of memory
     # (instead of which plan, until when, what is to be planned for want of memory)
     memory_wanted: tuple[Plan, int, Diagnosis] | None = None

@@ -103,6 +103,7 @@ class Membership:
     away: dict[int, str] = field(default_factory=dict)
     version: int = 0
     roster: int = 0
+    _taken_up: dict[Slot, int] = field(default_factory=dict)  # quarantined slot → epoch that uses it again
     _shown: dict[str, Report] = field(default_factory=dict)  # VM → the report that these are of
     _ticked_ns: int = 0
     _frozen_until_ns: int = 0
@@ -314,7 +315,8 @@ class Membership:
             self.roster += 1
         if report is before:
             return
-        if before is not None and report is not None and _only_counts(before, report):
+        awaited = any(slot.vm == member.vm.vm for slot in self._taken_up)
+        if before is not None and report is not None and not awaited and _only_counts(before, report):
             self.sources.update((source.thread, source) for source in report.sources)
             self.tokens[member.vm.vm] = report.token
             return
@@ -339,8 +341,10 @@ class Membership:
     def _learn(self, report: Report) -> None:
         for worker in report.workers:
             self.workers[worker.slot] = worker
-            if worker.state == "quarantined":
-                self.quarantined.add(worker.slot)
+            if report.token.epoch >= self._taken_up.get(worker.slot, 0):
+                self._taken_up.pop(worker.slot, None)
+                if worker.state == "quarantined":
+                    self.quarantined.add(worker.slot)
             for thread in worker.threads:
                 self.threads[thread.thread] = thread
                 if thread.failed:
@@ -362,6 +366,12 @@ class Membership:
         for vm in vms:
             if (member := self.members.get(vm.vm)) is not None and not member.up:
                 self._forget_member(member)
+
+    def take_up(self, slot: Slot, epoch: int) -> None:
+        """The plan of this epoch puts threads into a quarantined slot: it is free once its agent obeys, and what that
+        said before does not count."""
+        self.quarantined.discard(slot)
+        self._taken_up[slot] = epoch
 
     def thread(self, desired: ThreadSpec) -> ThreadStatus | None:
         """This thread as its present worker reports it."""

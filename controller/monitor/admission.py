@@ -6,37 +6,32 @@ samples by `blocks`; the rest is here.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import OrderedDict, deque
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
 from headgate.topology_runtime.api.cluster import bandwidth_fault
-from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError, Refused
 from headgate.topology_runtime.keys.key_pairs import Who, keyed_fault
 from headgate.topology_runtime.platform.addresses import is_everywhere, is_host
 from headgate.topology_runtime.wire import messages as m
-from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_MOST, ROW_BYTES_MOST
+from headgate.topology_runtime.wire.message_bounds import (
+    SLOTS_MOST,
+    THREADS_MOST,
+    TROUBLES_MOST,
+    bounded,
+    check_letter,
+    check_thread,
+)
 from headgate.topology_runtime.wire.messages import FromAgent, Request
 from headgate.topology_runtime.wire.output_messages import OutputLines
 from headgate.topology_runtime.wire.wire_version import REMEDY, client_fault
 
 NS = 1_000_000_000
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-SLOTS_MOST = 1024
-THREADS_MOST = 4096  # in one message; so many sources, spools and logs too
-LETTERS_MOST = 256  # in one message
-KEYS_TOLD_MOST = 16  # of one edge, by one thread
 USD_MOST = 1e6  # per hour, of one VM
-NAME_MOST, TEXT_MOST = 256, 16_384  # characters
-TROUBLES_MOST = 16  # of a disk
-STRUCK_MOST = 20  # calls that workers of a VM did not survive
-NUMBER_MOST = 1 << 62  # one more, a sum of two: all still fit into 64 bits
 BAD_MOST, BAD_WITHIN_NS = 10, 10 * NS  # bad messages from a peer …
 BANNED_NS = 60 * NS  # … that are too many, and for how long it is not heard then
 BYTES_A_SECOND, BYTES_AT_ONCE = 4 << 20, 8 << 20  # of an agent's key; a busy VM sends a tenth
@@ -50,25 +45,13 @@ STRANGERS_AT_ONCE, STRANGER_EVERY_NS = 32, NS // 16  # messages of VMs that are 
 HELLO_EVERY_NS = NS // 8  # of one VM; agents say it twice a second
 
 
-NAMES = frozenset({
-    "task", "source", "run", "feeder", "endpoint", "binding", "version", "machine", "workers_as", "key", "digest",
-    "level",
-})  # fmt: skip
-MOST = {"letters": LETTERS_MOST, "top": KEYS_TOLD_MOST, "troubles": TROUBLES_MOST, "struck": STRUCK_MOST,
-        "workers": SLOTS_MOST, "heard": SLOTS_MOST,
-        "profiles": SLOTS_MOST, "open": AGAIN_MOST, "done": AGAIN_MOST, "lost": KEY_RANGES,
-        "data": ROW_BYTES_MOST}  # fmt: skip
-UNBOUND = frozenset({"model", "runs"})  # read later
-SIGNED = frozenset({"rests"})  # may be below 0
-
-
 def check(message: m.FromAgent) -> None:
     """Raises BadMessage when a message cannot be meant."""
     if not NAME.fullmatch(message.vm):
         raise BadMessage("the name of a VM", cause=repr(message.vm[:80]))
     if isinstance(message, m.Report) and sum(len(one.threads) for one in message.workers) > THREADS_MOST:
         raise BadMessage("a report of too many threads")
-    _bounded(type(message).__name__, message)
+    bounded(type(message).__name__, message)
     match message:
         case m.Hello():
             _check_hello(message)
@@ -84,34 +67,7 @@ def check(message: m.FromAgent) -> None:
                 cause = f"{message.waiting} waiting of {message.first}"
                 raise BadMessage("dead letters that cannot be", cause=cause)
             for letter in message.letters:
-                if letter.again not in (0, letter.of):
-                    cause = f"{letter.again} at {letter.position}"
-                    raise BadMessage("a dead letter of another one", cause=cause)
-
-
-def _bounded(name: str, value: object) -> None:
-    """Every number, text and list in a message, whatever it is of, by the name of its field."""
-    if type(value) is int:
-        if not 0 <= (abs(value) if name in SIGNED else value) <= NUMBER_MOST:
-            raise BadMessage(f"{name}: a number that cannot be", cause=str(value)[:NAME_MOST])
-    elif type(value) is str:
-        if len(value) > (NAME_MOST if name in NAMES else TEXT_MOST):
-            raise BadMessage(f"{name}: a text that is too long")
-    elif type(value) is float:
-        if not math.isfinite(value):
-            raise BadMessage(f"{name}: a number that cannot be", cause=str(value))
-    elif isinstance(value, msgspec.Struct):
-        for field_name in value.__struct_fields__:
-            _bounded(field_name, getattr(value, field_name))
-    elif isinstance(value, tuple | bytes) and value and name not in UNBOUND:
-        if len(value) > MOST.get(name, THREADS_MOST):
-            raise BadMessage(f"{name}: too many of them")
-        if name == "clock":  # its offset may be below 0
-            value = abs(value[0]), *value[1:]
-        elif type(value[0]) is int:
-            value = min(value), max(value)
-        for one in value:
-            _bounded(name, one)
+                check_letter(letter)
 
 
 def _check_hello(hello: m.Hello) -> None:
@@ -140,8 +96,7 @@ def _check_worker(report: m.Report, worker: m.WorkerStatus) -> None:
     if worker.endpoint and (fault := keyed_fault(worker.endpoint)):
         raise BadMessage("an endpoint that nobody may connect to", cause=fault)
     for now in worker.threads:
-        if not all(0 <= first < first + count <= KEY_RANGES for first, count in now.lost):
-            raise BadMessage("key ranges that cannot be", cause=f"thread {now.thread}")
+        check_thread(now)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ import click
 
 from headgate.controller.plan.acquire import MIXES
 from headgate.controller.planning_commands.planning_options import (
+    PROBABILITIES,
     SLOTS_MOST,
     STEP_TPS,
     SchedulerName,
@@ -54,7 +55,7 @@ _SPREAD = (
 @click.argument("topology", metavar="TOPOLOGY")
 @click.option("--models", metavar="DIR", help="A folder of models (default: those of an example).")
 @click.option("--path", "paths", multiple=True, help="A folder to import user code from first.")
-@click.option("--rate", type=float, metavar="R", help="Plan for this input rate, in rows/s.")
+@click.option("--rate", type=Number(), metavar="R", help="Plan for this input rate, in rows/s.")
 @click.option(
     "--rates", metavar="A:B:STEP|R,R,…|auto", help="What each rate takes, costs, and what breaks first."
 )
@@ -113,8 +114,13 @@ _SPREAD = (
     "--vms", metavar="4,4@r2:1000", help="Fixed VMs: slots of each, @ its rack, : Mbit/s of its link."
 )
 @click.option("--slots", type=click.IntRange(1, SLOTS_MOST), help="So many fixed slots.")
-@click.option("--max-usd-per-hour", type=float, metavar="X", help="Exit 4 if it costs more.")
-@click.option("--sure", type=float, metavar="P", help="The rate shall hold with this probability: 0.95.")
+@click.option("--max-usd-per-hour", type=Number(0), metavar="X", help="Exit 4 if it costs more.")
+@click.option(
+    "--sure",
+    type=Number(*PROBABILITIES),
+    metavar="P",
+    help="The rate shall hold with this probability: 0.95.",
+)
 @click.option(
     "--ledger",
     metavar="FILE|DIR",

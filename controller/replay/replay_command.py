@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.replay.exact_replay import Moment, decisions_of
+from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import (
     Format,
     emit,
@@ -20,7 +20,7 @@ from headgate.topology_runtime.commands.output import (
     to_json,
     write_table,
 )
-from headgate.topology_runtime.errors import CheckFailed, InvalidInput, UsageError
+from headgate.topology_runtime.errors import CheckFailed, InvalidInput
 from headgate.topology_runtime.wording import utc_iso
 
 if TYPE_CHECKING:
@@ -47,8 +47,13 @@ SHOWN_MOST = 200  # letters of a value in the table
 @click.option(
     "--max-vms", default=0, type=click.IntRange(0, VMS_MOST), help="Policies have so many VMs at most."
 )
-@click.option("--usd-per-slot-hour", type=float, metavar="X", help="Price of VMs that carry none.")
-@click.option("--speed", type=float, metavar="X", help="X seconds of the run in one; prints what happens.")
+@click.option("--usd-per-slot-hour", type=Number(0), metavar="X", help="Price of VMs that carry none.")
+@click.option(
+    "--speed",
+    type=Number(0, min_open=True),
+    metavar="X",
+    help="X seconds of the run in one; prints what happens.",
+)
 @format_options
 def replay(
     trace: Path,
@@ -89,7 +94,6 @@ def replay(
     from headgate.controller.replay.replay_policies import policies_of
     from headgate.controller.replay.trace_reading import Recording
 
-    check_numbers(speed, usd_per_slot_hour)
     recording = Recording(trace)
     for name in recording.torn:
         click.echo(f"note: the last line of {name} is half written and left out", err=True)
@@ -110,16 +114,6 @@ def replay(
     show(output, answer, found)
     if not found.comparison.equal:
         raise different(found.comparison, recording)
-
-
-def check_numbers(speed: float | None, usd_per_slot_hour: float | None) -> None:
-    """Raises UsageError."""
-    if speed is not None and not (math.isfinite(speed) and speed > 0):
-        raise UsageError(f"--speed: expected a finite number above 0, got {speed:g}")
-    if usd_per_slot_hour is not None and not (math.isfinite(usd_per_slot_hour) and usd_per_slot_hour >= 0):
-        raise UsageError(
-            f"--usd-per-slot-hour: expected a finite price of at least 0, got {usd_per_slot_hour:g}"
-        )
 
 
 def refuse_arrivals(chosen: Sequence[object], recording: Recording) -> None:

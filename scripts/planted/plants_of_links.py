@@ -1,13 +1,15 @@
-"""Bugs in the one verdict, in links between VMs, in bottlenecks of traces, in what is told to be lost or known."""
+"""Bugs in the one verdict, in links between VMs, in bottlenecks of traces, in what is told to be lost or known, in what
+becomes of leaving threads and of machines."""
 
 from __future__ import annotations
 
-from planted.planting import STATE, Plant, one
+from planted.planting import EXECUTOR, STATE, Plant, one
 
 ALARMS, DECISIONS = "controller/core/alarms.py", "controller/core/decisions.py"
 DIAGNOSIS, DIAGNOSED = "controller/analyze/diagnosis.py", "tests/analysis/test_diagnosis.py"
 WAYS = "tests/decisions/test_vm_ways.py"
 HANDOVER, STORY = "controller/execute/handover.py", "tests/simulation/test_impatient_hand_over.py"
+LEAVERS = "tests/enactment/test_leavers_and_machines.py"
 MADE = "tests/tables/test_tables_made.py"
 OF_LINKS: tuple[Plant, ...] = (
     one(
@@ -99,5 +101,89 @@ OF_LINKS: tuple[Plant, ...] = (
         'if rate_tps < UNLIMITED_TPS else "unknown"',
         'if rate_tps <= UNLIMITED_TPS else "unknown"',
         test="tests/planning_commands/test_no_stand_in_numbers.py",
+    ),
+    one(
+        "a stand-in begins while a plan waits for machines",
+        HANDOVER,
+        " and k.durable.waiting is None\n",
+        "\n",
+        test=LEAVERS,
+    ),
+    one(
+        "a stand-in begins while a plan is prepared",
+        HANDOVER,
+        'in ("switched", "probation", "committed") and',
+        '!= "machines" and',
+        test=LEAVERS,
+    ),
+    one(
+        "who was told to begin on a VM that is gone has begun",
+        HANDOVER,
+        " and reader.slot.vm not in k.members.gone() else ()",
+        " else ()",
+        test=LEAVERS,
+    ),
+    one(
+        "an order to a leaving thread alone begins its successor",
+        HANDOVER,
+        " == place and one.thread < 0 for one in starts",
+        " == place for one in starts",
+        test=LEAVERS,
+    ),
+    one(
+        "the spool of another partition is read instead",
+        HANDOVER,
+        "(one.task, one.partition) == place for left",
+        "one.task == gap.task for left",
+        test=LEAVERS,
+    ),
+    one(
+        "machines that the next plan awaits too are given back",
+        EXECUTOR,
+        "keep=planned.awaits, failed=False",
+        "failed=False",
+        test=LEAVERS,
+    ),
+    one(
+        "a plan whose place another took counts as failed",
+        EXECUTOR,
+        "keep=planned.awaits, failed=False",
+        "keep=planned.awaits",
+        test=LEAVERS,
+    ),
+    one(
+        "machines are given back while a plan waits for others",
+        EXECUTOR,
+        'if d.phase == "committed" and d.waiting is None:\n        return _let_go',
+        'if d.phase == "committed":\n        return _let_go',
+        test=LEAVERS,
+    ),
+    one(
+        "a VM that is gone with threads that stay is held dead for its leavers",
+        EXECUTOR,
+        "        gone -= {slot.vm for slot in rollout.staying_slots}\n",
+        "",
+        test=LEAVERS,
+    ),
+    one(
+        "leavers are over with their VM while rows still go to them",
+        EXECUTOR,
+        'if d.phase != "prepared" and not turn',
+        "if not turn",
+        test=LEAVERS,
+    ),
+    one(
+        "leavers are over when too many VMs are lost at once",
+        EXECUTOR,
+        " and not turn.members.mass_loss",
+        "",
+        test=LEAVERS,
+    ),
+    one(
+        "VMs held dead before are forgotten when another is",
+        EXECUTOR,
+        "tuple(sorted({*d.held_dead, *gone}))",
+        "tuple(sorted(gone))",
+        test=LEAVERS,
     ),
 )

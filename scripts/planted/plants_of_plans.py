@@ -94,8 +94,8 @@ PLANS = (
     one(
         "a dead VM is waited for (B2)",
         EXECUTOR,
-        "return frozenset(slot for slot in slots if slot.vm in gone or slot in k.members.quarantined)",
-        "return frozenset(slot for slot in slots if slot.vm in gone and slot in k.members.quarantined)",
+        "return frozenset(slot for slot in slots if slot.vm in gone or slot in barred)",
+        "return frozenset(slot for slot in slots if slot.vm in gone and slot in barred)",
         LATE,
         kinds=("lose_vm", "kill_worker"),
         more={"faults": 2},

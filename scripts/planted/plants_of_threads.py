@@ -8,7 +8,7 @@ from planted.planting import APPLIED, EXECUTE, GATHERING, OUTBOX, WORKER, Plant,
 RANGES, MOVES = f"{WORKER}/keyed_state/key_ranges.py", f"{WORKER}/keyed_state/range_answers.py"
 BOARD, FRAMES = f"{WORKER}/links/switchboard.py", f"{WORKER}/links/frame_encoding.py"
 ADMISSION, HANDOVER = "controller/monitor/admission.py", f"{EXECUTE}/handover.py"
-SUPERVISOR = "agent/slots/worker_supervisor.py"
+SUPERVISOR, MESSAGE_BOUNDS = "agent/slots/worker_supervisor.py", "topology_runtime/wire/message_bounds.py"
 APPLIED_TEST, RANGES_TEST = (
     "tests/worker/keyed_state/test_applied_rows.py",
     "tests/worker/keyed_state/test_keyed_ranges.py",
@@ -195,7 +195,7 @@ OF_THREADS: tuple[Plant, ...] = (
     ),
     one(
         "numbers in lists may be below 0",
-        ADMISSION,
+        MESSAGE_BOUNDS,
         "value = min(value), max(value)",
         "value = (max(value),)",
         test=ADMISSION_TEST,
@@ -272,7 +272,7 @@ OF_THREADS: tuple[Plant, ...] = (
     ),
     one(
         "a source that lost rows at the end is not heard",
-        ADMISSION,
+        MESSAGE_BOUNDS,
         "(abs(value) if name in SIGNED else value)",
         "value",
         test=ADMISSION_TEST,

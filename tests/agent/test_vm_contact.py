@@ -93,6 +93,17 @@ def test_it_rests_when_a_vm_to_which_it_has_links_is_silent() -> None:
     assert not works(mind)
 
 
+def test_a_vm_that_fell_silent_vouches_no_longer_than_it_is_fresh() -> None:
+    """It may hear the controller and not reach this one: whoever is held dead is to rest in time."""
+    mind = begun()
+    sent_ns = answered(mind)
+    last_ns = sent_ns + 2 * NS
+    while mind.now_ns < sent_ns + CONTACT_NS + 3 * NS:
+        mind.tick(0.25)
+        heard(mind, max(0, mind.now_ns - last_ns) // MS, None)
+    assert last_told(mind).work_until_ns <= max(sent_ns + CONTACT_NS, last_ns + FRESH_NS)
+
+
 def test_it_goes_on_alone_when_it_has_links_to_nobody() -> None:
     mind = begun()
     answered(mind)

@@ -184,6 +184,15 @@ def test_a_row_that_kills_again_and_again_quarantines_nothing_and_is_told_to_the
     assert only(out, e.SaveFailures)[0].struck == told.message.struck
 
 
+def test_a_death_that_a_row_is_to_blame_for_is_told_to_the_controller_all_the_same() -> None:
+    """Else nobody hears of a slot without enough memory: each time it is the row at hand that is charged."""
+    mind = begun()
+    for position in range(6):
+        falls(mind, row(position))
+    (now,) = mind.told().workers
+    assert (now.state, now.crashes) == ("running", 6)
+
+
 def test_a_worker_of_another_slot_is_told_at_once() -> None:
     mind = begun(thread(1, 0), thread(2, 1))
     told = [sent(falls(mind, row(5)), Poisoned) for _ in range(3)]

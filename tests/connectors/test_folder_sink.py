@@ -88,6 +88,11 @@ def test_rows_that_come_again_in_other_groups_are_there_once(tmp_path: Path) -> 
     assert found(tmp_path)[0] == 2
 
 
+def test_a_row_that_comes_twice_in_one_call_is_there_once(tmp_path: Path) -> None:
+    write(opened(tmp_path), [0, 1, 2, 1, 0, 3])
+    assert found(tmp_path) == Counter(range(4))
+
+
 def test_writers_at_the_same_time_do_not_write_a_row_twice(tmp_path: Path) -> None:
     def writer(seed: int) -> None:
         sink, choose = opened(tmp_path), random.Random(seed)

@@ -76,6 +76,13 @@ def test_each_row_is_there_once_however_often_and_however_grouped_it_comes(store
     assert store.query("select count(*), count(distinct id), sum(value) from t") == [(700, 700, 349.5 * 350)]
 
 
+def test_a_row_that_comes_twice_in_one_call_is_there_once(store: Store) -> None:
+    """A call may have what was sent and what was sent again."""
+    sink = store.sink()
+    sink.write([*readings(0, 5), *readings(3, 5)], [*ids(0, 5), *ids(3, 5)])
+    assert store.query("select count(*), count(distinct id) from t") == [(8, 8)]
+
+
 def test_the_same_position_of_another_run_is_another_row(store: Store) -> None:
     sink = store.sink()
     for run in ("a", "b", "a"):

@@ -361,3 +361,11 @@ def test_what_source_threads_say_is_checked() -> None:
     for letter_ in (replace(letter(1), again=4), replace(letter(1), data=b"x" * 20_000)):
         with pytest.raises(BadMessage):
             check(replace(dead, letters=(letter_,)))
+
+
+@pytest.mark.parametrize("command", ["deadletters", "deadletter_drop", "deadletter_replay"])
+@pytest.mark.parametrize("task", [7, 1.5, True, ["work"], {}])
+def test_a_task_that_is_not_named_by_text_is_refused_in_clear_words(command: str, task: object) -> None:
+    reply = running().ask(command, task=task)
+    assert reply.error is not None
+    assert "a task is given by its name, not by" in reply.error[2]

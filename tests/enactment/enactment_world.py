@@ -70,6 +70,7 @@ class FakeWorker:
     crashes: int = 0
     last_exit: str = ""
     code: int = 0
+    given_up_epoch: int = -1  # its slot is free again when a later one puts threads into it
     state: Literal["running", "exited", "quarantined"] = "running"
 
 
@@ -101,6 +102,7 @@ class FakeVm(IdealVm):
         self.workers: dict[Slot, FakeWorker] = {}
         self.sources: dict[int, FakeSource] = {}
         self.hung: set[Slot] = set()  # workers there do not get ready
+        self.dying: set[Slot] = set()  # and there they crash again at once, once the slot was given up
         self.failing: set[str] = set()  # tasks whose logic cannot be built
         self.failing_codes: set[int] = set()
         self.spools: tuple[m.SpoolLeft, ...] = ()
@@ -136,7 +138,12 @@ class FakeVm(IdealVm):
                 self.world.next_number(), crashes=worker.crashes if worker else 0
             )
         if worker.state == "quarantined":
-            return
+            if desired.token.epoch <= worker.given_up_epoch or all(t.leaving for t in mine):
+                return
+            worker = self.workers[slot] = FakeWorker(self.world.next_number(), crashes=worker.crashes)
+            if slot in self.dying:
+                self.quarantine(slot.number)
+                return
         for gone in set(worker.threads) - {thread.thread for thread in mine}:
             self.sources.pop(gone, None)
         if not mine:
@@ -273,7 +280,9 @@ class FakeVm(IdealVm):
         worker = self.workers[Slot(self.name, number)]
         for thread in worker.threads:
             self.sources.pop(thread, None)
-        worker.state, worker.threads, worker.crashes, worker.last_exit = "quarantined", {}, 4, "kill -9"
+        worker.state, worker.threads, worker.last_exit = "quarantined", {}, "kill -9"
+        worker.crashes += 4
+        worker.given_up_epoch = self.token.epoch
 
     def restart(self) -> None:
         """Its agent is started again: no workers, a higher boot."""

@@ -102,6 +102,21 @@ def test_no_slot_ever_has_two_codes_while_the_rate_and_the_vms_change() -> None:
     assert {"code_replaced", "vm_lost"} <= set(steps(world))
 
 
+def test_slots_of_the_plan_before_are_waited_for_and_no_reason_to_refuse() -> None:
+    """They hold its threads until the plan in force has proved itself."""
+    world = running(rate_tps=450.0, slots=1, vms=3)
+    world.ask("rate_set", rate_tps=100.0)
+    for _ in range(400):
+        if world.phase == "probation":
+            break
+        world.run(0.5)
+    staying = world.rollout.staying_slots
+    assert len(world.rollout.slots) == 3 > len(staying), "else nothing is tried here"
+    assert exit_code(give(world)) == 0
+    until_replaced(world, 1)
+    ended_whole(world)
+
+
 def test_without_a_free_slot_it_is_refused_and_nothing_changes() -> None:
     world = running(rate_tps=450.0, slots=1, vms=3)
     used = len(world.rollout.staying_slots)

@@ -314,7 +314,8 @@ BREAKS_S = 2.5  # refused after 0.7 s, and then again and again
 def test_the_other_sockets_of_the_process_go_on() -> None:
     refusing = c.PullChannel(KeyGuard(OWN, {}.get, later=True))
     push = c.PushChannel(contact_at(refusing.endpoint, STRANGE_PAIR))
-    push.watch.end(push.socket)
+    push.watch.end()
+    push.watch.close(0)
     time.sleep(BREAKS_S)
     guard = KeyGuard(OWN, {KNOWN.public: Who("operator", "ann")}.get)
     server: c.ServerChannel[m.Reply, m.Request] = c.ServerChannel(c.requests, guard)

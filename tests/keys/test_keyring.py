@@ -338,8 +338,8 @@ def test_a_worker_takes_tuples_of_nobody_else(
     push = c.PushChannel(contact_at(pull.endpoint, GOOD))
     push.send_bytes(b"true")
     assert pull.wait_for_bytes(WAIT_S) == b"true" and pull.wait_for_bytes(0.05) is None
-    push.watch.end(push.socket)
     push.close(0)
+    push.watch.close(0)
     pull.close(0)
 
 
@@ -420,6 +420,6 @@ def test_a_worker_whose_peer_is_named_a_moment_later_gets_what_was_sent_before(k
     assert pull.wait_for_bytes(NOTHING_S) is None
     known[STRANGER.public] = Who("worker", "vm1/0#7")
     assert pull.wait_for_bytes(WAIT_S) == b"early"
-    push.watch.end(push.socket)
     push.close(0)
+    push.watch.close(0)
     pull.close(0)

@@ -78,8 +78,8 @@ def test_a_frame_of_nobody_who_is_named_reaches_nobody(named: bool, stolen: bool
         for sequence in range(FRAMES):
             stranger.send_bytes(forged(rig, at[1].incarnation + (0 if named else 1), sequence))
         emitted = rig.emit(500.0, 1.0)
-        stranger.watch.end(stranger.socket)
         stranger.close(linger_ms=0)
+        stranger.watch.close(linger_ms=0)
     rows = stored(tmp_path)
     assert rows.pop(FORGED, 0) == (FRAMES if named and stolen else 0)
     assert rows == Counter(range(emitted))

@@ -68,9 +68,7 @@ def test_files_that_are_no_placement_end_3(scene):
     scene.run("plan", "--placement", str(scene.folder), code=3)
 
 
-@pytest.mark.parametrize(
-    "words", [["--usage", "peek"], ["--routing", "x"], ["--rate", "0"], ["--rate", "nan"]]
-)
+@pytest.mark.parametrize("words", [["--usage", "peek"], ["--routing", "x"], ["--rate", "0"]])
 def test_choices_and_rates_that_are_none(scene, placed, words):
     scene.run("plan", "--placement", placed, *words, code=3)
 
@@ -147,9 +145,11 @@ def test_a_model_that_is_surely_off_is_corrected_first(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("--sure", "0.3"), 2, "a probability from 0.5"),
-        (("--sure", "1"), 2, "a probability from 0.5"),
-        (("--sure", "nan"), 2, "a probability from 0.5"),
+        (("--sure", "0.3"), 2, "0.3 is not in the range 0.5<=x<=0.9999"),
+        (("--sure", "1"), 2, "1.0 is not in the range 0.5<=x<=0.9999"),
+        (("--sure", "nan"), 2, "nan is not a finite number"),
+        (("--rate", "nan"), 2, "nan is not a finite number"),
+        (("--rate", "inf"), 2, "inf is not a finite number"),
         (("--ledger", "x"), 2, "--ledger needs --sure"),
         (("--sure", "0.9", "--ledger", "none.jsonl"), 3, "no prediction ledger"),
     ],

@@ -25,7 +25,7 @@ from headgate.controller.replay.replay_command import (
     vms_of,
 )
 from headgate.topology_runtime.api.cluster import Vm
-from headgate.topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput, UsageError
+from headgate.topology_runtime.errors import CheckFailed, HeadgateError, InvalidInput
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,14 @@ def test_models_that_lack_a_task_are_refused(trace: Path, tmp_path: Path) -> Non
 
 
 def test_senseless_options_and_traces_are_refused(trace: Path, tmp_path: Path) -> None:
-    assert isinstance(failure(trace, "--speed", "0"), UsageError)
-    assert isinstance(failure(trace, "--usd-per-slot-hour", "nan"), UsageError)
+    for words, says in (
+        (["--speed", "0"], "0.0 is not in the range x>0"),
+        (["--speed", "inf"], "inf is not a finite number"),
+        (["--usd-per-slot-hour", "nan"], "nan is not a finite number"),
+        (["--usd-per-slot-hour", "-1"], "-1.0 is not in the range x>=0"),
+    ):
+        refused = ran(trace, *words)
+        assert refused.exit_code == 2 and says in refused.output
     assert failure(tmp_path / "none").exit_code == 3
     assert failure(trace, "--policy", "mba+smm").exit_code == 3
 

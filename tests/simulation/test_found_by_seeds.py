@@ -77,6 +77,17 @@ def test_the_only_slot_is_tried_again_after_it_was_given_up() -> None:
     SimWorld(34169).run()
 
 
+@pytest.mark.parametrize("seed", [301733, 302160])
+def test_a_slot_that_was_given_up_and_is_in_no_plan_is_tried_again_as_the_last_one(seed: int) -> None:
+    """Its threads had gone to a VM that was lost then, and all stood still for twice as long each time."""
+    SimWorld(seed).run()
+
+
+def test_a_vm_that_was_cut_off_rests_in_time_when_the_other_fell_silent() -> None:
+    """Both workers had just been killed: what was heard last vouched for longer than it was fresh."""
+    SimWorld(306846).run()
+
+
 def test_a_run_is_not_over_before_a_vm_that_is_heard_again_is_taken_back() -> None:
     """The simulator's own: its events were still on that VM's disk. In a real run they are told as left there."""
     SimWorld(100309).run()

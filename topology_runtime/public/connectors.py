@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.databases.sqlite_sink import SqliteSink as SqliteSink
     from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
+    from headgate.topology_runtime.connectors.messaging.kafka_sink import KafkaSink as KafkaSink
+    from headgate.topology_runtime.connectors.messaging.kafka_source import KafkaSource as KafkaSource
     from headgate.topology_runtime.connectors.messaging.mqtt_sink import MqttSink as MqttSink
     from headgate.topology_runtime.connectors.messaging.mqtt_source import MqttSource as MqttSource
     from headgate.topology_runtime.connectors.messaging.nats_sink import NatsSink as NatsSink
@@ -29,6 +31,8 @@ PLACES = (
     | _places(
         "connectors.messaging",
         {
+            "kafka_sink": "KafkaSink",
+            "kafka_source": "KafkaSource",
             "mqtt_sink": "MqttSink",
             "mqtt_source": "MqttSource",
             "nats_sink": "NatsSink",

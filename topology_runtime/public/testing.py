@@ -17,7 +17,22 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.testing.input_rows import wait
 from headgate.topology_runtime.testing.run_results import FailedRow, Result
 
-__all__ = ["FailedRow", "Result", "run", "wait"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from headgate.topology_runtime.testing.conformance import SinkUnderTest as SinkUnderTest
+    from headgate.topology_runtime.testing.conformance import SourceUnderTest as SourceUnderTest
+    from headgate.topology_runtime.testing.conformance import scenarios as scenarios
+
+CONFORMANCE = {"SinkUnderTest", "SourceUnderTest", "scenarios"}  # imported on first use: they need pytest
+__all__ = ["FailedRow", "Result", "SinkUnderTest", "SourceUnderTest", "run", "scenarios", "wait"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in CONFORMANCE:
+        raise AttributeError(f"module 'headgate.testing' has no attribute {name!r}")
+    from headgate.topology_runtime.testing import conformance
+
+    return getattr(conformance, name)
 
 
 def run(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
@@ -29,7 +30,7 @@ TIMEOUT_S = 30.0
 
 
 class KeepAlive:
-    """GET requests to one host. OSError when it does not answer."""
+    """Requests to one host. OSError when it does not answer."""
 
     def __init__(self, host: str, port: int, timeout_s: float = TIMEOUT_S, tls: bool = False) -> None:
         kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
@@ -39,18 +40,30 @@ class KeepAlive:
         self._connection.connect()
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """(status, body). A server may close an idle connection, so a kept one is tried once more."""
+        return self.ask("GET", path)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[int, bytes]:
+        """(status, body). A server may close an idle connection, so a kept one is tried once more: what is asked may
+        come there twice."""
         kept = self._connection.sock is not None
         try:
-            return self._get(path)
+            return self._ask(method, path, body, headers)
         except ConnectionError:
             if not kept:
                 raise
-            return self._get(path)
+            return self._ask(method, path, body, headers)
 
-    def _get(self, path: str) -> tuple[int, bytes]:
+    def _ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
         try:
-            self._connection.request("GET", path)
+            self._connection.request(method, path, body, dict(headers))
             answer = self._connection.getresponse()
             return answer.status, answer.read()
         except OSError:

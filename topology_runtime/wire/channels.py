@@ -135,8 +135,8 @@ def _bound(socket: zmq.Socket[bytes]) -> str:
 
 
 def _connect(socket: zmq.Socket[bytes], contact: Contact) -> None:
+    """Raises Unreachable; the socket is the caller's then, too."""
     if fault := endpoint_fault(contact.endpoint):
-        socket.close(linger=0)
         raise Unreachable(f"cannot connect to {contact.endpoint}", cause=fault)
     try:
         curve.prove(socket, contact)
@@ -150,7 +150,6 @@ def _connect(socket: zmq.Socket[bytes], contact: Contact) -> None:
             curve.prove(socket, contact, contact.before)
             socket.connect(_spelled_otherwise(contact.endpoint))
     except zmq.ZMQError as error:
-        socket.close(linger=0)
         raise Unreachable(f"cannot connect to {contact.endpoint}", cause=str(error)) from error
 
 
@@ -308,11 +307,12 @@ class ClientChannel(_Channel, Generic[Out, In]):
         try:
             _connect(self._socket, contact)
         except Unreachable:
-            self.refusals.close(linger_ms=0)
+            self.close(linger_ms=0)
             raise
 
     def close(self, linger_ms: int = LINGER_MS) -> None:
-        self.refusals.end(self._socket)
+        self.refusals.end()
+        self.refusals.close(linger_ms=0)
         super().close(linger_ms)
 
     @property
@@ -364,20 +364,21 @@ class PullChannel(_Served):
 
 class LinkWatch(_Channel):
     """Tells when a connection stands and when it breaks (or what else is asked for). Made by the thread of the watched
-    socket, before that connects; read by one other. What was written and not received is lost when it breaks."""
+    socket, before that connects; read by one other, and closed by it when the watch has ended: ZeroMQ's own threads
+    wait for whoever is told of a link, and with them every socket of this process would, for ever."""
 
     def __init__(self, watched: zmq.Socket[bytes], events: int = LINK_EVENTS) -> None:
         address = f"inproc://link-{next(_link_numbers)}"
+        self._watched = watched
         watched.monitor(address, events)
         self._socket = context().socket(zmq.PAIR)
+        self._socket.setsockopt(zmq.RCVHWM, 0)  # nobody waits for who reads late
         self._socket.connect(address)
 
-    def end(self, watched: zmq.Socket[bytes]) -> None:
-        """Watch no more, in the thread of the watched socket and before that is closed: an event for which nobody is
-        there any more would hold up ZeroMQ's own thread, and with it every socket of this process, for ever."""
-        if not watched.closed:
-            watched.disable_monitor()
-        self.close(linger_ms=0)
+    def end(self) -> None:
+        """Watch no more. In the thread of the watched socket, before that is closed."""
+        if not self._watched.closed:
+            self._watched.disable_monitor()
 
     def changes(self) -> list[bool | None]:
         """Since the last call: True: it stands (or what was asked for); False: it broke; None: the watch is over."""
@@ -395,7 +396,8 @@ _link_numbers = itertools.count()
 
 
 class PushChannel(_Channel):
-    """Tuples to one peer worker. Never blocks; closing it drops what a dead peer did not take."""
+    """Tuples to one peer worker. Never blocks; closing it drops what a dead peer did not take. watch: of its link; it
+    ends when this is closed, and is closed by whoever reads it."""
 
     def __init__(self, contact: Contact) -> None:
         self._socket = _socket(zmq.PUSH, TUPLES_MAX_BYTES)
@@ -403,8 +405,13 @@ class PushChannel(_Channel):
         try:
             _connect(self._socket, contact)
         except Unreachable:
+            self.close(linger_ms=0)
             self.watch.close(linger_ms=0)
             raise
+
+    def close(self, linger_ms: int = LINGER_MS) -> None:
+        self.watch.end()
+        super().close(linger_ms)
 
     def send_bytes(self, data: bytes) -> None:
         self._socket.send(data, zmq.DONTWAIT, copy=len(data) < 4096)
@@ -502,7 +509,11 @@ class SubscriberChannel(_Channel):
     def __init__(self, contact: Contact) -> None:
         self._socket = _socket(zmq.DEALER, CONTROL_MAX_BYTES)
         self._socket.setsockopt(zmq.SNDHWM, 1)
-        _connect(self._socket, contact)
+        try:
+            _connect(self._socket, contact)
+        except Unreachable:
+            self._socket.close(linger=0)
+            raise
         self._listener = _Listener(self._socket)
         self._listener.start()
 

@@ -51,8 +51,8 @@ class SimAgent:
 
     @property
     def rests(self) -> bool:
-        """Is a slot that has threads to run given up? It is tried again."""
-        return self.lives > 0 and any(s.given_up and s.open_threads for s in self.state.slots.values())
+        """Is a slot given up? It is tried again, if only since no plan can be made without it."""
+        return self.lives > 0 and any(slot.given_up for slot in self.state.slots.values())
 
     @property
     def cut(self) -> bool:

@@ -134,7 +134,6 @@ def linked() -> Iterator[Linked]:
     yield made
     made.peer.close(linger_ms=0)
     for channel in made.board.out.peers.values():
-        channel.watch.end(channel.socket)
         channel.close(linger_ms=0)
     for watch in made.made:
         watch.close(linger_ms=0)

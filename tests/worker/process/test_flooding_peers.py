@@ -72,10 +72,16 @@ class Worker:
             assert data is not None
             self.receiver.take(data)
 
+    def sent_and_got(self, count: int, data: bytes) -> None:
+        """So many of YOU, one after the other: whose link holds more than is read is cut off."""
+        for _ in range(count):
+            self.pushes[YOU].send_bytes(data)
+            self.got(1)
+
     def close(self) -> None:
         for push in self.pushes.values():
-            push.watch.end(push.socket)
             push.close(linger_ms=0)
+            push.watch.close(linger_ms=0)
         self.pull.close(linger_ms=0)
         self.wake.close()
 
@@ -94,9 +100,7 @@ def frame(sender: int, slot: Slot, size: int = SIZE, incarnation: int = 1) -> by
 
 def test_what_a_peer_sends_and_nobody_takes_is_bounded_in_bytes_and_others_are_heard(worker: Worker) -> None:
     most, inbox = WAITING_BYTES // SIZE, worker.board.inbox(1)
-    for _ in range(2 * most):
-        worker.pushes[YOU].send_bytes(frame(2, YOU))
-    worker.got(2 * most)
+    worker.sent_and_got(2 * most, frame(2, YOU))
     assert most - 2 <= inbox.qsize() <= most
     (said,) = worker.receiver.dropped()
     assert said == f"peer {YOU}#1 sends more than is taken: {2 * most - inbox.qsize():,} frames dropped"
@@ -113,9 +117,7 @@ def test_what_a_peer_sends_and_nobody_takes_is_bounded_in_bytes_and_others_are_h
 
 def test_what_was_dropped_long_ago_is_told_no_more(worker: Worker) -> None:
     most = WAITING_BYTES // SIZE
-    for _ in range(most + 1):
-        worker.pushes[YOU].send_bytes(frame(2, YOU))
-    worker.got(most + 1)
+    worker.sent_and_got(most + 1, frame(2, YOU))
     (peer,) = worker.receiver.peers.values()
     assert worker.receiver.dropped()
     peer.dropped_ns -= TOLD_NS
@@ -129,17 +131,13 @@ def test_the_room_of_a_peer_grows_with_the_source_threads_of_the_plan(sources: i
     there = [thread(number, slot=slot) for number, (slot, _) in PLACES.items()]
     more = [thread(10 + n, "source", FAR) for n in range(sources)]
     worker.told([*there, *more], counter=2)
-    for _ in range(3 * most):
-        worker.pushes[YOU].send_bytes(frame(2, YOU))
-        worker.got(1)
+    worker.sent_and_got(3 * most, frame(2, YOU))
     room = most * max(1, sources)
     assert room - 2 <= inbox.qsize() <= room
     for _ in range(most // 2):
         inbox.get()
-    for _ in range(most // 4):
-        worker.pushes[YOU].send_bytes(frame(2, YOU))
     before = inbox.qsize()
-    worker.got(most // 4)
+    worker.sent_and_got(most // 4, frame(2, YOU))
     assert inbox.qsize() == before + most // 4, "half of the room is free again"
 
 
@@ -178,9 +176,7 @@ def test_nobody_speaks_for_another(worker: Worker) -> None:
 
 
 def test_words_are_bounded_in_number(worker: Worker) -> None:
-    for _ in range(EARLY_MOST + 1000):
-        worker.pushes[YOU].send_bytes(encode(Ping(YOU, 1, False)))
-    worker.got(EARLY_MOST + 1000)
+    worker.sent_and_got(EARLY_MOST + 1000, encode(Ping(YOU, 1, False)))
     assert worker.pings.qsize() == EARLY_MOST
 
 
@@ -196,8 +192,7 @@ def test_whatever_a_valid_peer_sends_it_holds_little_and_stops_nothing(seed: int
         data = bytearray(choose.choice(good)())
         for _ in range(choose.randrange(4)):
             data[choose.randrange(min(64, len(data)))] ^= 1 << choose.randrange(8)
-        worker.pushes[YOU].send_bytes(bytes(data))
-    worker.got(300)
+        worker.sent_and_got(1, bytes(data))
     worker.pushes[FAR].send_bytes(frame(3, FAR, 10))
     before = worker.board.inbox(1).qsize()
     worker.got(1)

@@ -51,8 +51,8 @@ def ends() -> Iterator[tuple[Outbox, PullChannel]]:
     out = Outbox()
     out.peers[PEER] = push = PushChannel(contact_at(pull.endpoint, mine))
     yield out, pull
-    push.watch.end(push.socket)
     push.close(linger_ms=0)
+    push.watch.close(linger_ms=0)
     pull.close(linger_ms=0)
 
 

@@ -70,17 +70,17 @@ def test_offsets_that_do_not_rise_are_refused_whole(offsets: list[Any]) -> None:
     assert (ahead.end, ahead.next_offset) == (1, 1)
 
 
-def test_what_is_no_row_keeps_its_place_as_an_exception_and_what_is_held_is_bounded() -> None:
+def test_what_cannot_be_read_keeps_its_place_and_what_is_held_is_bounded() -> None:
     ahead = ReadAhead(7)
     ahead.append([(0, "a"), (1, object()), (2, BadRow("torn")), (3, {"b": (1, 2)})], [1, 2, 3, 4])
-    a, odd, torn, b = ahead.read(7, 10)
-    assert (a, b) == ("a", {"b": (1, 2)}) and isinstance(odd, BadRow) and torn.what == "torn"
+    a, _, torn, b = ahead.read(7, 10)
+    assert (a, b) == ("a", {"b": (1, 2)}) and torn.what == "torn"
     assert [ahead.arrived_ns(p) for p in range(7, 11)] == [1, 2, 3, 4]
     number = 4
     while not ahead.full:
         ahead.append([(number, "x" * (1 << 20))], [1])
         number += 1
-    assert number < 70
+    assert number < 64 + 33
     ahead.done_below(ahead.end)
     assert not ahead.full and ahead.read(ahead.acked, 10) == []
 
@@ -136,6 +136,19 @@ def test_offsets_outlive_a_controller() -> None:
 
 
 # ── Its thread ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Odd(OffsetSource[Any]):
+    """A row, what is none, one that cannot be read, a row."""
+
+    def __init__(self) -> None:
+        self.given = False
+
+    def seek(self, offset: int | None) -> None: ...
+
+    def poll(self, limit: int) -> Sequence[tuple[int, Any]]:
+        rows, self.given = [] if self.given else [0, object(), BadRow("torn"), 1], True
+        return list(enumerate(rows))
 
 
 class Topic(OffsetSource[Any]):
@@ -206,3 +219,16 @@ def test_a_commit_that_fails_is_said_and_made_again(work: Any) -> None:
     turns(work, 1)
     turns(work, 14)
     assert topic.calls[-1] == ("done", 20)
+
+
+def test_what_is_no_row_and_what_cannot_be_read_are_dead_letters_and_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5), Odd)["numbers"]  # type: ignore[arg-type]
+    letters: list[str] = []
+    monkeypatch.setattr(thread.records, "_letters", lambda letter: letters.append(letter.error))
+    work: Any = thread.work
+    for _ in range(6):
+        work.turn()
+    assert work.source_now().acked == 4 and (4, 4) in work.source_now().offsets
+    assert len(letters) == 2 and any("torn" in one for one in letters)

@@ -66,14 +66,13 @@ class TableSink(Sink[Any]):
 
     def write(self, rows: Sequence[Any], ids: Sequence[RowId]) -> None:
         values = self.values_of(rows)
-        names = [
-            f"{self._task}/{name}" for name in ids
-        ]  # sinks of a run that share a database each have theirs
+        # A call may have a row and its copy. Sinks of a run that share a database have names of their own.
+        rows_of = {f"{self._task}/{name}": row for name, row in zip(ids, values, strict=True)}
         with self.transaction():
             if not self._made:
                 self._make(rows[0])
-            new = self.claim(names)
-            fresh = [row for name, row in zip(names, values, strict=True) if name in new]
+            new = self.claim(list(rows_of))
+            fresh = [row for name, row in rows_of.items() if name in new]
             if fresh:
                 self.insert(self.statement(), fresh)
             if time.monotonic() >= self._clean_s:

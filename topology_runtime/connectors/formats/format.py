@@ -59,6 +59,10 @@ class Format(ABC):
         except RecursionError as error:
             raise too_deep("$") from error
 
+    def close(self) -> None:
+        """Give back what it has open: a registry's connection."""
+        return None
+
     @abstractmethod
     def _decode(self, data: bytes) -> Row:
         """As `decode`; it need not look at sizes and depth."""
@@ -149,6 +153,11 @@ def walk(value: Any, fault: Refusal, text_keys: bool, path: str = "$", depth: in
     elif expected := fault(value):
         shown = ascii(value)[:200] if kind is not int or value.bit_length() < 1000 else "a very long number"
         raise BadRow(f"{path}: expected {expected}, got {kind_of(value)}", cause=shown)
+
+
+def fits_float32(value: float) -> bool:
+    """Is it in the range of 32 bits? It is rounded to the nearest there."""
+    return not isfinite(value) or abs(value) < 3.4028235677973366e38
 
 
 def finite_fault(value: Any) -> str | None:

@@ -10,7 +10,7 @@ from headgate.topology_runtime.errors import InvalidInput
 
 
 def open_format(format: str = "json", *, type: str | None = None, **options: Any) -> Format:
-    """The format that a topology names. format: json, msgpack, avro, protobuf, csv or raw. type: "module:Name" of a
+    """The format that a topology names. format: json, msgpack, avro, csv or raw. type: "module:Name" of a
     msgspec Struct or dataclass that each row must be. options: of the format.
 
     Raises InvalidInput for what it does not have, and for a package that is missing.
@@ -59,9 +59,28 @@ def _csv(options: Options) -> Format:
     return CsvFormat(**options)
 
 
+REGISTRY = ("registry", "user", "password", "subject", "register")
+
+
+def _avro(options: Options) -> Format:
+    from headgate.topology_runtime.connectors.formats.avro_format import AvroFormat
+    from headgate.topology_runtime.connectors.formats.framing import Framing
+    from headgate.topology_runtime.connectors.formats.schema_registry import SchemaRegistry
+
+    framing = None
+    if "registry" in options:
+        login = {name: options[name] for name in ("user", "password") if name in options}
+        registry = SchemaRegistry(options["registry"], **login)
+        framing = Framing(registry, options.get("subject", ""), options.get("register", False))
+    elif told := [name for name in REGISTRY if name in options]:
+        raise InvalidInput(f"format 'avro' has {told[0]}= and no registry=")
+    return AvroFormat(options.get("schema"), framing)
+
+
 MAKERS: dict[str, tuple[Callable[[Options], Format], tuple[str, ...]]] = {
     "json": (_json, ()),
     "msgpack": (_msgpack, ()),
     "csv": (_csv, ("columns", "types", "delimiter")),
+    "avro": (_avro, ("schema", *REGISTRY)),
     "raw": (_raw, ()),
 }

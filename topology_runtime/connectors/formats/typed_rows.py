@@ -52,6 +52,9 @@ class TypedRows(Format):
             raise located(error) from error
         return msgspec.to_builtins(typed, builtin_types=KEPT)
 
+    def close(self) -> None:
+        self._under.close()
+
     def _encode(self, row: Row) -> bytes:
         try:
             typed = msgspec.convert(row, self._kind, builtin_types=KEPT)

@@ -78,10 +78,10 @@ class FolderSink(Sink[Any]):
             raise self._away(error) from error
 
     def write(self, rows: Sequence[Any], ids: Sequence[RowId]) -> None:
-        pairs = list(zip(rows, ids, strict=True))
+        row_of = dict(zip(ids, rows, strict=True))  # a call may have a row and its copy
         try:
             self._catch_up()
-            while fresh := [(row, name) for row, name in pairs if name not in self._written]:
+            while fresh := [(row, name) for name, row in row_of.items() if name not in self._written]:
                 if self._commit(fresh):
                     return
                 self._catch_up()

@@ -1,7 +1,8 @@
 """Rows that a source with offsets gave and that are not done yet, by position (protocol: Sources). Pure.
 
 Whoever keeps the rows outside has them for as long as they are not committed, so nothing of them is on the VM's disk:
-a successor reads them again, from the offset that came with the last position known to be done.
+a successor reads them again, from the offset that came with the last position known to be done. How much they hold is
+known from one row of each so many.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ ROW_BYTES = 256  # besides its data
 NO_OFFSET = 0  # none is known: behind a row it is 1 at least
 OFFSET_MOST = (1 << 63) - 2
 
-Held = tuple[int, bytes | Exception, int]  # when it came, the row, the offset to go on from behind it
+LOOK_AT = 32  # one row of so many
+Held = tuple[int, Any, int, int]  # when it came, the row, the offset to go on from behind it, bytes
 
 
 class ReadAhead:
@@ -27,7 +29,7 @@ class ReadAhead:
         self.acked = self.end = position
         self._passing = passing
         self._rows: dict[int, Held] = {}
-        self._held_bytes = 0
+        self._held_bytes = self._row_bytes = self._looked = 0
         self.acked_offset = offset if not passing else NO_OFFSET  # to go on from at `acked`
         self.next_offset = offset  # to go on from behind all that it was given
 
@@ -37,8 +39,8 @@ class ReadAhead:
         return self._held_bytes >= HELD_BYTES_MOST or len(self._rows) >= HELD_ROWS_MOST
 
     def append(self, rows: Sequence[tuple[int, Any]], came_ns: Sequence[int]) -> None:
-        """Take rows behind their offsets, which came at these times (UTC). What is no plain value becomes an exception
-        in its place. ValueError for offsets that do not rise: nothing is taken then."""
+        """Take rows behind their offsets, which came at these times (UTC); an exception may stand in place of one.
+        ValueError for offsets that do not rise: nothing is taken then."""
         last = self.next_offset - 1
         for offset, _ in rows:
             if type(offset) is not int or not last < offset <= OFFSET_MOST:
@@ -51,9 +53,11 @@ class ReadAhead:
                 if not self._passing:
                     self.acked_offset = self.next_offset
                 continue
-            kept = _kept(row)
-            self._rows[self.end] = at_ns, kept, offset + 1
-            self._held_bytes += _size(kept)
+            if not self._looked:
+                self._row_bytes = ROW_BYTES + _size(row)
+            self._looked = (self._looked + 1) % LOOK_AT
+            self._rows[self.end] = at_ns, row, offset + 1, self._row_bytes
+            self._held_bytes += self._row_bytes
             self.end += 1
 
     def arrived_ns(self, position: int) -> int:
@@ -69,8 +73,7 @@ class ReadAhead:
 
     def read(self, position: int, limit: int) -> list[Any]:
         """Rows from `position` on (not below `acked`), exceptions among them."""
-        found = [self._rows[p][1] for p in range(position, min(self.end, position + limit))]
-        return [wire.read(row, wire.NESTED)[0] if isinstance(row, bytes) else row for row in found]
+        return [self._rows[p][1] for p in range(position, min(self.end, position + limit))]
 
     def done_below(self, position: int) -> bool:
         """All below `position` is done: forget it. True when that is new."""
@@ -78,18 +81,17 @@ class ReadAhead:
         if position <= self.acked:
             return False
         for p in range(self.acked, position):
-            _, row, self.acked_offset = self._rows.pop(p)
-            self._held_bytes -= _size(row)
+            _, _, self.acked_offset, size = self._rows.pop(p)
+            self._held_bytes -= size
         self.acked = position
         return True
 
 
-def _kept(row: Any) -> bytes | Exception:
-    if isinstance(row, Exception):
-        return row
-    _, bad = wire.good_rows([row])
-    return bad[0][1] if bad else wire.write([row], wire.NESTED)
-
-
-def _size(row: bytes | Exception) -> int:
-    return ROW_BYTES + (len(row) if isinstance(row, bytes) else 0)
+def _size(row: Any) -> int:
+    """Bytes of a row, about; of what is no plain value nobody knows."""
+    if isinstance(row, str | bytes):
+        return len(row)
+    try:
+        return len(wire.write([row], wire.NESTED))
+    except (TypeError, ValueError, OverflowError):
+        return 0

@@ -1,0 +1,211 @@
+"""What a controller journals while a plan waits for machines, when another takes its place, and when a VM with leaving
+threads is gone for good: of the pure functions, on what a run that is committed knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from enactment_world import World, vm
+from msgspec.structs import replace
+
+from headgate.controller.execute.handover import hand_over
+from headgate.controller.execute.rollout import Enactment, begin, enact
+from headgate.controller.knowledge.journal_records import HandedOver, Phase, RolloutStarted
+from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.wire.messages import SourceStart, SpoolLeft, ThreadSpec
+
+LOST = 900  # a leaving source thread that was lost with its VM
+
+
+@pytest.fixture
+def world() -> World:
+    return World().start().until("committed").run(1.0)
+
+
+def known(world: World) -> Knowledge:
+    return world.loop.knowledge
+
+
+def plan_of(k: Knowledge) -> RolloutStarted:
+    assert k.durable.rollout is not None
+    return k.durable.rollout
+
+
+def left_open(k: Knowledge, phase: Phase = "committed") -> None:
+    k.durable = replace(k.durable, phase=phase, apart=(HandedOver("source", 0, LOST, 5, 9),))
+
+
+def changed(world: World, do: Callable[[Turn], object]) -> bool:
+    """Does it journal anything?"""
+    k = known(world)
+    before = k.durable
+    do(Turn(k, world.now, world.loop))
+    return k.durable is not before
+
+
+# ── Stand-ins ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("phase", ["switched", "probation", "committed"])
+def test_a_thread_that_leaves_reads_again_what_a_lost_one_had_open(world: World, phase: Phase) -> None:
+    k = known(world)
+    left_open(k, phase)
+    number, reader = k.durable.next_thread, world.source_thread()
+    assert changed(world, hand_over)
+    assert plan_of(k).by_number[number] == replace(reader, thread=number, leaving=True)
+    assert k.durable.apart == (HandedOver("source", 0, number, 5, 9),)
+    assert k.durable.next_thread == number + 1
+
+
+def test_no_stand_in_begins_while_a_plan_is_prepared(world: World) -> None:
+    left_open(known(world), "prepared")
+    assert not changed(world, hand_over)
+
+
+def test_no_stand_in_begins_while_a_plan_waits_for_machines(world: World) -> None:
+    """That plan has given its threads numbers already: the stand-in would get the number of one of them."""
+    k = known(world)
+    left_open(k)
+    k.durable = replace(k.durable, waiting=replace(plan_of(k), epoch=plan_of(k).epoch + 1, awaits=("vm3",)))
+    assert not changed(world, hand_over)
+    k.durable = replace(k.durable, waiting=None)
+    assert changed(world, hand_over)
+
+
+def left_at(k: Knowledge) -> int:
+    """From where whoever reads next would begin."""
+    return k.counts.source("source", 0).main
+
+
+def test_who_read_on_a_vm_that_is_gone_has_not_begun_whatever_it_was_told(world: World) -> None:
+    k = known(world)
+    left_open(k)
+    reader = world.source_thread()
+    assert k.desired is not None
+    k.desired = replace(k.desired, starts=(SourceStart("source", 0, 9, 9),))
+    k.members.goodbye(reader.slot.vm, world.vms[reader.slot.vm].boot)
+    assert reader.slot.vm in k.members.gone()
+    assert changed(world, hand_over) and not k.durable.apart and left_at(k) == 5
+
+
+@pytest.mark.parametrize(("thread", "told"), [(-1, True), (LOST, False)])
+def test_only_an_order_to_whoever_reads_says_where_a_successor_begins(
+    world: World, thread: int, told: bool
+) -> None:
+    """One for a leaving thread alone does not."""
+    k = known(world)
+    left_open(k)
+    reader, number = world.source_thread(), k.durable.next_thread
+    assert k.desired is not None
+    k.desired = replace(k.desired, starts=(SourceStart("source", 0, 9, 9, thread),))
+    del k.members.sources[reader.thread]
+    assert changed(world, hand_over)
+    assert (number in plan_of(k).by_number) == told
+
+
+@pytest.mark.parametrize(
+    ("task", "partition", "given_up"), [("source", 0, True), ("source", 1, False), ("other", 0, False)]
+)
+def test_only_a_spool_of_its_own_partition_is_read_instead(
+    world: World, task: str, partition: int, given_up: bool
+) -> None:
+    k = known(world)
+    left_open(k)
+    k.spools = {"vm9": (SpoolLeft(task, partition, 0, 9),)}
+    number = k.durable.next_thread
+    assert changed(world, hand_over)
+    assert (number not in plan_of(k).by_number) == given_up
+    assert (k.durable.apart == ()) == given_up
+
+
+# ── Machines ────────────────────────────────────────────────────────────────────────────────────
+
+
+def waiting_for(world: World, *names: str) -> Knowledge:
+    k = known(world)
+    asked = tuple(vm(name) for name in names)
+    order = Enactment(plan_of(k).plan, "scaled", "for these machines", asked)
+    begin(Turn(k, world.now, world.loop), order)
+    assert k.durable.waiting is not None and k.durable.waiting.awaits == names
+    return k
+
+
+def test_the_next_plan_keeps_the_machines_that_it_awaits_too(world: World) -> None:
+    k = waiting_for(world, "vm3", "vm4")
+    order = Enactment(plan_of(k).plan, "scaled", "for one of them", (vm("vm4"), vm("vm5")))
+    begin(Turn(k, world.now, world.loop), order)
+    assert sorted(one.vm for one in k.durable.machines) == ["vm4", "vm5"]
+    assert k.durable.released == ("vm3",)
+    assert not k.open_circuits, "it did not fail: it may be tried again at once"
+
+
+def test_a_plan_for_no_more_machines_gives_all_of_them_back(world: World) -> None:
+    k = waiting_for(world, "vm3", "vm4")
+    begin(Turn(k, world.now, world.loop), Enactment(plan_of(k).plan, "scaled", "for those there are"))
+    assert k.durable.machines == () and k.durable.waiting is None
+
+
+def test_no_machine_is_given_back_while_a_plan_waits_for_others(world: World) -> None:
+    """Which of them it leaves without threads is known when it is in force."""
+    k = waiting_for(world, "vm3")
+    k.durable = replace(k.durable, machines=(*k.durable.machines, vm("vm8")))
+    enact(Turn(k, world.now, world.loop))
+    assert {one.vm for one in k.durable.machines} == {"vm3", "vm8"}
+
+
+# ── VMs that are gone for good ──────────────────────────────────────────────────────────────────
+
+
+def with_leaver(world: World, name: str) -> ThreadSpec:
+    """A thread of `work` that leaves, on this VM."""
+    k = known(world)
+    leaver = ThreadSpec(LOST, "work", Slot(name, 3), leaving=True)
+    rollout = replace(plan_of(k), threads=(*plan_of(k).threads, leaver))
+    k.durable = replace(k.durable, rollout=rollout, held_dead=("vm7",))
+    return leaver
+
+
+def lose(world: World, name: str) -> None:
+    known(world).members.goodbye(name, world.vms[name].boot)
+
+
+def test_leavers_on_a_vm_that_is_gone_are_over_and_it_is_held_dead_beside_the_others(world: World) -> None:
+    k = known(world)
+    (spare,) = {"vm1", "vm2"} - {slot.vm for slot in plan_of(k).staying_slots}
+    with_leaver(world, spare)
+    lose(world, spare)
+    enact(Turn(k, world.now, world.loop))
+    assert LOST not in plan_of(k).by_number
+    assert k.durable.held_dead == tuple(sorted(["vm7", spare]))
+
+
+def test_a_vm_that_is_gone_with_threads_that_stay_is_left_to_the_next_plan(world: World) -> None:
+    k = known(world)
+    home = world.source_thread().slot.vm
+    with_leaver(world, home)
+    lose(world, home)
+    enact(Turn(k, world.now, world.loop))
+    assert LOST in plan_of(k).by_number and k.durable.held_dead == ("vm7",)
+
+
+def test_of_leavers_of_a_plan_that_is_prepared_none_is_over_with_its_vm(world: World) -> None:
+    """Rows still go to them: that needs a new plan."""
+    k = known(world)
+    (spare,) = {"vm1", "vm2"} - {slot.vm for slot in plan_of(k).staying_slots}
+    with_leaver(world, spare)
+    lose(world, spare)
+    k.durable = replace(k.durable, phase="prepared")
+    enact(Turn(k, world.now, world.loop))
+    assert LOST in plan_of(k).by_number and k.durable.held_dead == ("vm7",)
+
+
+def test_when_too_many_are_lost_at_once_none_of_them_is_held_dead(world: World) -> None:
+    k = known(world)
+    (spare,) = {"vm1", "vm2"} - {slot.vm for slot in plan_of(k).staying_slots}
+    with_leaver(world, spare)
+    lose(world, spare)
+    k.members.mass_loss = (spare,)
+    enact(Turn(k, world.now, world.loop))
+    assert LOST in plan_of(k).by_number and k.durable.held_dead == ("vm7",)

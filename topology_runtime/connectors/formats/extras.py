@@ -1,0 +1,17 @@
+"""Packages that only some formats need."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from headgate.topology_runtime.errors import InvalidInput
+
+
+def needed(module: str, extra: str) -> Any:
+    """The module. Raises InvalidInput, with what to install, where it is missing."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        hint = f"pip install 'headgate[{extra}]'"
+        raise InvalidInput(f"format {extra!r} needs {module}", cause=str(error), hint=hint) from error
