@@ -137,7 +137,7 @@ class Link:
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
-        asked = Properties(PacketTypes.CONNECT)
+        asked = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         for name, value in properties.items():
             setattr(asked, name, value)
         if self._tls is not None:

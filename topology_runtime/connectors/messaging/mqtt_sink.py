@@ -129,7 +129,7 @@ class MqttSink(Sink[Any]):
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
-        properties = Properties(PacketTypes.PUBLISH)
+        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         properties.UserProperty = [(ID, str(name))]
         info = self._link.client.publish(topic, data, 1, self.retain, properties)
         if info.rc == TOO_MANY:

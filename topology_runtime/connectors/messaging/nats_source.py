@@ -146,7 +146,7 @@ class NatsSource(OffsetSource[Any]):
                 cause="it was made again, or lost its last rows",
                 hint="start a new run, which reads it from its beginning",
             )
-        first = max(1, state.first_seq)
+        first: int = max(1, state.first_seq)
         if offset >= first:
             return offset
         what = f"{first - offset:,} rows of {self._where} are gone before they were read"
