@@ -295,7 +295,7 @@ def test_a_hundred_megabytes_are_refused_before_they_came(port: Port) -> None:
     request(b"Transfer-Encoding: chunked", body=b"zz\r\n1\r\n0\r\n\r\n"),
     request(b"Content-Length: 1", b"Content-Length: 2", body=b"1"),
     request(b"Content-Type: text/csv", b"Content-Length: 1", body=b"1"),
-    request(b"X: " + b"a" * 40_000),
+    request(b"X: " + b"a" * 40_000)[:-4],
 ])  # fmt: skip
 def test_what_is_no_request_is_refused(port: Port, sent: bytes) -> None:
     assert read_all(port.raw(sent))[:10] == b"HTTP/1.1 4"

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -24,7 +25,6 @@ WRITE_S = 5.0  # for an answer to be taken
 LINGER_S = 2.0  # what a refused client still sends is read so long: else it may not see the answer
 CLOSE_S = 3.0
 READ_BYTES = 64 * 1024
-REASONS = {202: "Accepted"}
 
 
 def h11() -> Any:
@@ -126,6 +126,8 @@ class HttpServer:
         connection = _Connection(self, reader, writer)
         try:
             await connection.serve()
+        except asyncio.CancelledError:  # by `_serve`, which ends; asyncio would print that it was
+            return
         except Exception as error:  # a fault of ours ends one connection, and is told
             self.trouble = error
         finally:
@@ -238,7 +240,7 @@ class _Connection:
         response = self._h11.Response(
             status_code=answer.status,
             headers=list(headers.items()),
-            reason=REASONS.get(answer.status, "").encode(),
+            reason=HTTPStatus(answer.status).phrase.encode(),
         )
         parts = [response, *([] if head else [self._h11.Data(data)]), self._h11.EndOfMessage()]
         self._writer.write(b"".join(self._wire.send(part) or b"" for part in parts))

@@ -22,7 +22,7 @@ from headgate.topology_runtime.connectors.http.intake import Intake, Posted
 from headgate.topology_runtime.connectors.secrets import SecretText, text_of
 from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import InvalidInput, ServiceAway
-from headgate.topology_runtime.wording import shown
+from headgate.topology_runtime.wording import hide, shown
 
 BODY_MOST = 4 << 20
 BYTES_MOST = 16 << 20  # of bodies that come, and of those whose rows wait
@@ -71,6 +71,9 @@ class HttpSource(LiveSource[Any]):
         h11()
         self.port, self.host, self._signature = port, host, signature
         self._token, self._secret = token, secret
+        for one in (token, secret):
+            if isinstance(one, str):
+                hide(one)
         self._format = open_format("json", type=type)
         self.body_most, self.answer_s = BODY_MOST, ANSWER_S
         self._intake = Intake(ROWS_MOST, BYTES_MOST)
