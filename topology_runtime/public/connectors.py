@@ -13,9 +13,15 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.databases.postgres_sink import PostgresSink as PostgresSink
     from headgate.topology_runtime.connectors.databases.sqlite_sink import SqliteSink as SqliteSink
     from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
+    from headgate.topology_runtime.connectors.http.http_sink import HttpSink as HttpSink
+    from headgate.topology_runtime.connectors.http.http_source import HttpSource as HttpSource
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
     from headgate.topology_runtime.connectors.messaging.kafka_sink import KafkaSink as KafkaSink
     from headgate.topology_runtime.connectors.messaging.kafka_source import KafkaSource as KafkaSource
+    from headgate.topology_runtime.connectors.messaging.mqtt_sink import MqttSink as MqttSink
+    from headgate.topology_runtime.connectors.messaging.mqtt_source import MqttSource as MqttSource
+    from headgate.topology_runtime.connectors.messaging.nats_sink import NatsSink as NatsSink
+    from headgate.topology_runtime.connectors.messaging.nats_source import NatsSource as NatsSource
 
 PLACES = (
     _places("connectors", {"files": "FilesSource"})
@@ -23,8 +29,19 @@ PLACES = (
         "connectors.databases",
         {"duckdb_sink": "DuckdbSink", "postgres_sink": "PostgresSink", "sqlite_sink": "SqliteSink"},
     )
+    | _places("connectors.http", {"http_sink": "HttpSink", "http_source": "HttpSource"})
     | _places("connectors.lake", {"folder_sink": "FolderSink"})
-    | _places("connectors.messaging", {"kafka_sink": "KafkaSink", "kafka_source": "KafkaSource"})
+    | _places(
+        "connectors.messaging",
+        {
+            "kafka_sink": "KafkaSink",
+            "kafka_source": "KafkaSource",
+            "mqtt_sink": "MqttSink",
+            "mqtt_source": "MqttSource",
+            "nats_sink": "NatsSink",
+            "nats_source": "NatsSource",
+        },
+    )
 )
 __all__ = list(PLACES)
 

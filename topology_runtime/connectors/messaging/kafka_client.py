@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headgate.topology_runtime.connectors.formats.format import Format
-from headgate.topology_runtime.connectors.formats.format_factory import open_format
 from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
 from headgate.topology_runtime.wording import one_line
@@ -38,11 +36,6 @@ def faults_of(servers: Any, topic: Any, options: Any, own: Mapping[str, str]) ->
         elif not isinstance(value, str | int | float | bool):
             faults.append(f"options: {name!r} is of type {type(value).__name__}")
     return faults
-
-
-def format_of(given: str | Mapping[str, Any]) -> Format:
-    """From a param: the name of a format, or its options with its name as `format`. Raises InvalidInput."""
-    return open_format(given) if isinstance(given, str) else open_format(**given)
 
 
 def confluent() -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from headgate.topology_runtime.api.logic import Context, RowId, Sink
 from headgate.topology_runtime.connectors.messaging import kafka_client as kafka
+from headgate.topology_runtime.connectors.messaging.message_params import format_of
 from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 from headgate.topology_runtime.wording import one_line
@@ -62,7 +63,7 @@ class KafkaSink(Sink[Any]):
             raise InvalidInput("invalid KafkaSink", faults=faults)
         self.key = key
         self._servers, self._topic, self._options = servers, topic, dict(options or {})
-        self._format, self._tls = kafka.format_of(format), Tls.of(tls)
+        self._format, self._tls = format_of(format), Tls.of(tls)
         self._producer: Any = None
         self._sent: set[RowId] = set()  # given to the producer, by calls that did not return
         self._failed: dict[RowId, Any] = {}  # of these, what the brokers said

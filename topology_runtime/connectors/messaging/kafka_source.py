@@ -10,6 +10,7 @@ from typing import Any
 
 from headgate.topology_runtime.api.logic import Context, OffsetSource
 from headgate.topology_runtime.connectors.messaging import kafka_client as kafka
+from headgate.topology_runtime.connectors.messaging.message_params import format_of
 from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import BadRow, InvalidInput
 from headgate.topology_runtime.wording import counted, one_line
@@ -67,7 +68,7 @@ class KafkaSource(OffsetSource[Any]):
         self.start = start
         self._servers, self._topic, self._options = servers, topic, dict(options or {})
         self._group = self._options.get("group.id")
-        self._format, self._with_metadata, self._tls = kafka.format_of(format), with_metadata, Tls.of(tls)
+        self._format, self._with_metadata, self._tls = format_of(format), with_metadata, Tls.of(tls)
         self._consumer: Any = None
         self._next: int | None = None  # offset; None: there is no such partition
         self._error: Exception | None = None  # behind rows that were given
