@@ -57,7 +57,7 @@ class Topic(OnService):
 
     def start(self) -> None:
         super().start()
-        self.sub("-E")
+        subprocess.run([*self.subscriber(), "-E"], check=True, timeout=PATIENCE_S)
 
     def kill(self) -> None:
         """A broker that has written what it confirmed: it does not do so by itself for those who are connected."""
@@ -73,13 +73,9 @@ class Topic(OnService):
         login = ["-u", LOGIN.user, "-P", LOGIN.password]
         return [program, "-h", self.service.host, "-p", str(self.service.port), "-V", "5", "-q", "1", *login]
 
-    def sub(self, *more: str) -> bytes:
-        session = ["-c", "-i", f"{self.name}-0", "-x", "3600", "-t", self.name]
-        command = [*self.client("mosquitto_sub"), *session, *more]
-        return subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False).stdout
-
-    def params(self) -> dict[str, Any]:
-        return super().params() | {"topic": self.name}
+    def subscriber(self) -> list[str]:
+        session = ["-c", "-i", f"{self.name}-0", "-x", "3600", "-t", f"{self.name}/+"]
+        return [*self.client("mosquitto_sub"), *session]
 
 
 class MqttSource(Topic, SourceUnderTest):
@@ -88,13 +84,13 @@ class MqttSource(Topic, SourceUnderTest):
     flood = 1_000, 10_000
 
     def params(self) -> dict[str, Any]:
-        return super().params() | {"client_id": self.name}
+        return super().params() | {"client_id": self.name, "topic": f"{self.name}/+"}
 
     def produce(self, rows: Rows, partition: int = 0) -> None:
         self.send(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
 
     def send(self, lines: bytes) -> None:
-        command = [*self.client("mosquitto_pub"), "-t", self.name, "-l"]
+        command = [*self.client("mosquitto_pub"), "-t", f"{self.name}/in", "-l"]
         subprocess.run(command, input=lines, check=True, timeout=PATIENCE_S)
 
     def produce_bad(self) -> None:
@@ -104,12 +100,41 @@ class MqttSource(Topic, SourceUnderTest):
 class MqttSink(Topic, SinkUnderTest):
     connector = f"{PLACE}.mqtt_sink:MqttSink"
 
+    def start(self) -> None:
+        """Mosquitto's own subscriber writes into a file."""
+        super().start()
+        self.seen = Path(self.folder) / "seen"
+        with self.seen.open("wb") as file:
+            self.reader = subprocess.Popen(self.subscriber(), stdout=file, stderr=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        if hasattr(self, "reader"):
+            self.reader.kill()
+            self.reader.wait()
+        super().stop()
+
+    def params(self) -> dict[str, Any]:
+        return super().params() | {"topic": f"{self.name}/{{to}}"}
+
+    def row(self, row: dict[str, Any]) -> Any:
+        return row | {"to": "in"}
+
     def stored(self) -> list[int]:
-        self.found = [*getattr(self, "found", []), *self.sub("-W", "2").splitlines()]
-        return [json.loads(line)["n"] for line in self.found]
+        self.marks = getattr(self, "marks", 0) - 1
+        command = [*self.client("mosquitto_pub"), "-t", f"{self.name}/in", "-m", f'{{"n": {self.marks}}}']
+        marked = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False).returncode == 0
+        end = time.monotonic() + PATIENCE_S
+        while self.marks not in (found := self.numbers()) and marked:
+            assert time.monotonic() < end, "the subscriber does not get what was published"
+            time.sleep(0.01)
+        return [number for number in found if number >= 0]
+
+    def numbers(self) -> list[int]:
+        whole, _, _ = self.seen.read_bytes().rpartition(b"\n")
+        return [json.loads(line)["n"] for line in whole.splitlines()]
 
     def bad_row(self) -> Any:
-        return {"n": 1, "to": object}
+        return {"n": 1, "to": "no/level"}
 
 
 class Subject(OnService):
@@ -186,6 +211,6 @@ class NatsSink(Subject, SinkUnderTest):
 
 
 TestMqttSource = scenarios(MqttSource)
-TestMqttSink = scenarios(MqttSink)
-TestNatsSource = scenarios(NatsSource)
+TestMqttSink = pytest.mark.full(scenarios(MqttSink))
+TestNatsSource = pytest.mark.full(scenarios(NatsSource))
 TestNatsSink = scenarios(NatsSink)
