@@ -69,7 +69,7 @@ class _Socket(ssl.SSLSocket):
             raise
 
 
-class Link:
+class MqttLink:
     """A connection to a broker. Each is a paho client of its own, without a thread: it reads and writes in `turn`."""
 
     def __init__(self, url: str, user: str | None, password: Password, tls: Tls | None) -> None:

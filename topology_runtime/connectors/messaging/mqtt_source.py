@@ -64,7 +64,7 @@ class MqttSource(LiveSource[Any]):
         self.topic, self._id, self._group, self._qos = topic, client_id, group, qos
         self._session_s, self._with_metadata = session_s, with_metadata
         self._format = format_of(format)
-        self._link = mqtt.Link(url, user, password, Tls.of(tls))
+        self._link = mqtt.MqttLink(url, user, password, Tls.of(tls))
         self._link.on_message = lambda message: self._came.append((self._link.number, message))
         self._came: deque[tuple[int, Any]] = deque()  # behind the number of their connection
         self._given: deque[tuple[int, int]] = (

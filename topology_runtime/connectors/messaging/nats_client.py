@@ -38,7 +38,7 @@ def faults_of(url: Any, given: Mapping[str, Any]) -> list[str]:
     ]
 
 
-class Link:
+class NatsLink:
     """A connection to a server, without reconnects of its own and without a thread: it lives in `run`."""
 
     def __init__(

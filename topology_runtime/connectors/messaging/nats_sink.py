@@ -54,7 +54,7 @@ class NatsSink(Sink[Any]):
             raise InvalidInput("invalid NatsSink", faults=faults)
         self.subject, self._format = subject, format_of(format)
         self._subject = PlaceOf(subject, lambda part: is_plain(part) and "." not in part)
-        self._link = nats.Link(url, user, password, credentials, Tls.of(tls))
+        self._link = nats.NatsLink(url, user, password, credentials, Tls.of(tls))
 
     def open(self, context: Context) -> None:
         self._link.connect()
