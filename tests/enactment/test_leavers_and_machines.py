@@ -158,6 +158,14 @@ def test_without_a_reader_whoever_reads_next_begins_where_it_was_left_unless_a_s
         assert left_at(k) == (begins or 100)
 
 
+def test_nobody_stands_in_for_a_thread_of_another_partition(world: World) -> None:
+    k = known(world)
+    k.durable = replace(k.durable, apart=(HandedOver("source", 1, LOST, 5, 9),))
+    number = k.durable.next_thread
+    assert changed(world, hand_over)
+    assert not k.durable.apart and number not in plan_of(k).by_number
+
+
 def without_source(k: Knowledge) -> RolloutStarted:
     """The plan with nobody but a thread that leaves to read."""
     threads = tuple(replace(t, leaving=True) if t.task == "source" else t for t in plan_of(k).threads)
