@@ -28,7 +28,7 @@ GOOD: dict[Any, dict[str, Any]] = {
         (MqttSource, {"topic": "a/#/b"}, "topic"),
         (MqttSource, {"client_id": ""}, "client_id"),
         (MqttSource, {"url": "http://x"}, "url"),
-        (MqttSource, {"session_s": 1}, "session_s"),
+        (MqttSource, {"passwort": "x"}, "passwort"),
         (MqttSink, {"topic": "a/+"}, "topic"),
         (MqttSink, {"url": "mqtt://u:s3cret@h"}, "url"),
         (NatsSource, {"stream": "a.b"}, "stream"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import threading
@@ -23,7 +24,10 @@ from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 from real_services import Certificates, Mosquitto
 from real_services.service import Login
 
-pytestmark = pytest.mark.live
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(shutil.which("mosquitto_sub") is None, reason="needs mosquitto-clients of Debian"),
+]
 PATIENCE_S = 40.0
 
 

@@ -39,9 +39,10 @@ def paho() -> Any:
     return paho.mqtt.client
 
 
-def faults_of(url: Any, user: Any, password: Any) -> list[str]:
-    """What is wrong with these params."""
-    faults = []
+def faults_of(url: Any, connection: Mapping[str, Any]) -> list[str]:
+    """What is wrong with these params. connection: user, password and tls."""
+    faults = [f"{name}: there is no such param" for name in connection.keys() - {"user", "password", "tls"}]
+    user, password = connection.get("user"), connection.get("password")
     parts = urlsplit(url) if isinstance(url, str) else None
     try:
         good = parts is not None and parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0
@@ -69,14 +70,16 @@ class _Socket(ssl.SSLSocket):
             raise
 
 
-class MqttLink:
+class MqttConnection:
     """A connection to a broker. Each is a paho client of its own, without a thread: it reads and writes in `turn`."""
 
-    def __init__(self, url: str, user: str | None, password: Password, tls: Tls | None) -> None:
+    def __init__(
+        self, url: str, *, user: str | None = None, password: Password = None, tls: Any = None
+    ) -> None:
         parts = urlsplit(url)
         self._host, self._port = str(parts.hostname), parts.port or PORTS[parts.scheme]
         self._user, self._password = user, password
-        self._tls = tls or (Tls() if parts.scheme == "mqtts" else None)
+        self._tls = Tls.of(tls) or (Tls() if parts.scheme == "mqtts" else None)
         self.where = f"{self._host}:{self._port}"
         self.client: Any = None
         self.number = 0  # of this connection

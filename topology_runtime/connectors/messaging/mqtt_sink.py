@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Context, RowId, Sink
 from headgate.topology_runtime.connectors.messaging import mqtt_client as mqtt
 from headgate.topology_runtime.connectors.messaging.message_params import ID, PlaceOf, format_of
-from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import BadRow, HeadgateError, InvalidInput, ServiceAway
 
 WRITE_S, STALLED_S = 8.0, 4.0  # of a call of 10 s; without a sign of the broker
@@ -29,7 +29,7 @@ class MqttSink(Sink[Any]):
 
     url: mqtt://host:1883 or mqtts://…. topic: may have fields of the row in it (`plant/{machine}/state`). retain: the
     broker keeps the last of each topic. client_id: of this sink only; each thread adds its number. format: json, … or
-    its options. tls: see `Tls`.
+    its options. connection: user, password, tls (see `Tls`).
 
     Raises InvalidInput; ServiceAway while the broker does not confirm; BadRow for a row that it cannot take.
 
@@ -46,12 +46,10 @@ class MqttSink(Sink[Any]):
         *,
         retain: bool = False,
         client_id: str | None = None,
-        user: str | None = None,
-        password: mqtt.Password = None,
         format: str | Mapping[str, Any] = "json",
-        tls: Mapping[str, Any] | bool | None = None,
+        **connection: Any,
     ) -> None:
-        faults = mqtt.faults_of(url, user, password)
+        faults = mqtt.faults_of(url, connection)
         if not isinstance(topic, str) or not topic or set(topic) & set("+#\0"):
             faults.append("topic: without + and #; fields of the row as {name}")
         if client_id is not None and (not isinstance(client_id, str) or not client_id):
@@ -63,7 +61,7 @@ class MqttSink(Sink[Any]):
         self.retain, self._id = retain, client_id
         self._topic = PlaceOf(topic, lambda part: not set(part) & set("/+#\0"))
         self._format = format_of(format)
-        self._link = mqtt.MqttLink(url, user, password, Tls.of(tls))
+        self._link = mqtt.MqttConnection(url, **connection)
         self._link.on_publish = self._answered
         self._sent: dict[int, RowId] = {}  # by mid, on this connection; not confirmed
         self._done: dict[RowId, None] = {}  # of calls that failed
@@ -72,6 +70,11 @@ class MqttSink(Sink[Any]):
 
     def open(self, context: Context) -> None:
         self._name = f"{self._id}-{context.partition}" if self._id else ""
+        mqtt.paho()
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        self._properties = partial(Properties, PacketTypes.PUBLISH)
         self._connect()
 
     def close(self) -> None:
@@ -126,10 +129,7 @@ class MqttSink(Sink[Any]):
 
     def _publish(self, name: RowId, topic: str, data: bytes) -> bool:
         """False: try again. While the connection breaks, paho says an error and keeps the message."""
-        from paho.mqtt.packettypes import PacketTypes
-        from paho.mqtt.properties import Properties
-
-        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        properties = self._properties()
         properties.UserProperty = [(ID, str(name))]
         info = self._link.client.publish(topic, data, 1, self.retain, properties)
         if info.rc == TOO_MANY:

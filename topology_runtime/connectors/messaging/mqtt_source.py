@@ -10,7 +10,6 @@ from typing import Any
 from headgate.topology_runtime.api.logic import Context, LiveSource
 from headgate.topology_runtime.connectors.messaging import mqtt_client as mqtt
 from headgate.topology_runtime.connectors.messaging.message_params import format_of
-from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 NEVER_RETAINED = 2  # shared subscriptions would get each retained message at each subscribe
@@ -30,10 +29,10 @@ class MqttSource(LiveSource[Any]):
     """Messages of a topic filter, at least once (qos 1) or as they come (qos 0), by MQTT 5.
 
     url: mqtt://host:1883 or mqtts://…. client_id: of this source of this run only; each thread adds its number. The
-    broker keeps for this name what comes while we are away, for `session_s` seconds. group: of a shared subscription;
+    broker keeps for this name what comes while we are away, for a week. group: of a shared subscription;
     several threads share one anyway, called `client_id` unless given. Mosquitto 2.0 forgets shared ones when it
     restarts, until we are back. format: json, … or its options. with_metadata: each row is a dict of value, topic, qos,
-    retain and properties. tls: see `Tls`.
+    retain and properties. connection: user, password, tls (see `Tls`).
 
     Retained messages are not read. Raises InvalidInput, or ServiceAway while no broker answers.
 
@@ -51,20 +50,17 @@ class MqttSource(LiveSource[Any]):
         client_id: str,
         group: str | None = None,
         qos: int = 1,
-        session_s: int = SESSION_S,
-        user: str | None = None,
-        password: mqtt.Password = None,
         format: str | Mapping[str, Any] = "json",
         with_metadata: bool = False,
-        tls: Mapping[str, Any] | bool | None = None,
+        **connection: Any,
     ) -> None:
-        faults = mqtt.faults_of(url, user, password) + _faults(topic, client_id, group, qos, session_s)
+        faults = mqtt.faults_of(url, connection) + _faults(topic, client_id, group, qos)
         if faults:
             raise InvalidInput("invalid MqttSource", faults=faults)
         self.topic, self._id, self._group, self._qos = topic, client_id, group, qos
-        self._session_s, self._with_metadata = session_s, with_metadata
+        self._with_metadata = with_metadata
         self._format = format_of(format)
-        self._link = mqtt.MqttLink(url, user, password, Tls.of(tls))
+        self._link = mqtt.MqttConnection(url, **connection)
         self._link.on_message = lambda message: self._came.append((self._link.number, message))
         self._came: deque[tuple[int, Any]] = deque()  # behind the number of their connection
         self._given: deque[tuple[int, int]] = (
@@ -105,7 +101,7 @@ class MqttSource(LiveSource[Any]):
         """What was not given comes again with the session."""
         self._came = deque(one for one in self._came if one[1].qos == 0)
         again = self._link.number > 0 and self._subscribed
-        properties = {"SessionExpiryInterval": self._session_s, "ReceiveMaximum": RECEIVE_MOST}
+        properties = {"SessionExpiryInterval": SESSION_S, "ReceiveMaximum": RECEIVE_MOST}
         self._link.connect(self._name, False, properties, lambda answer: self._subscribe(answer, again))
 
     def _subscribe(self, answer: Any, again: bool) -> None:
@@ -179,7 +175,7 @@ def _properties(found: Any) -> dict[str, Any]:
     return there
 
 
-def _faults(topic: Any, client_id: Any, group: Any, qos: Any, session_s: Any) -> list[str]:
+def _faults(topic: Any, client_id: Any, group: Any, qos: Any) -> list[str]:
     faults = []
     if not isinstance(topic, str) or not topic or not _is_filter(topic):
         faults.append("topic: a filter such as 'plant/+/state' or 'plant/#'")
@@ -192,8 +188,6 @@ def _faults(topic: Any, client_id: Any, group: Any, qos: Any, session_s: Any) ->
         faults.append("group: a name without / + #; it is `client_id` unless given")
     if type(qos) is not int or qos not in (0, 1):
         faults.append("qos: 0 or 1; with 2 the broker would have to keep rows that are on the disk already")
-    if type(session_s) is not int or not 60 <= session_s < 2**32:
-        faults.append("session_s: seconds, from 60 on and above any outage")
     return faults
 
 

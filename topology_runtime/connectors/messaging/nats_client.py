@@ -21,9 +21,10 @@ T = TypeVar("T")
 Password = str | SecretText | None
 
 
-def faults_of(url: Any, given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with these params. given: texts by their name, or None."""
-    faults = []
+def faults_of(url: Any, connection: Mapping[str, Any]) -> list[str]:
+    """What is wrong with these params. connection: user, password, credentials and tls."""
+    known = {"user", "password", "credentials", "tls"}
+    faults = [f"{name}: there is no such param" for name in connection.keys() - known]
     for one in url.split(",") if isinstance(url, str) else [""]:
         parts = urlsplit(one.strip())
         try:
@@ -33,21 +34,28 @@ def faults_of(url: Any, given: Mapping[str, Any]) -> list[str]:
         if not good or parts.username or parts.password or parts.path.strip("/"):
             faults.append("url: nats://host:4222 or tls://host:4222, several with commas, without a login")
             break
+    texts = {name: connection.get(name) for name in known - {"tls"}}
     return faults + [
-        f"{name}: text" for name, value in given.items() if not isinstance(value, str | SecretText | None)
+        f"{name}: text" for name, value in texts.items() if not isinstance(value, str | SecretText | None)
     ]
 
 
-class NatsLink:
+class NatsConnection:
     """A connection to a server, without reconnects of its own and without a thread: it lives in `run`."""
 
     def __init__(
-        self, url: str, user: str | None, password: Password, credentials: str | None, tls: Tls | None
+        self,
+        url: str,
+        *,
+        user: str | None = None,
+        password: Password = None,
+        credentials: str | None = None,
+        tls: Any = None,
     ) -> None:
         self._servers = [one.strip() for one in url.split(",")]
         self.where = ", ".join(urlsplit(one).netloc for one in self._servers)
         self._user, self._password, self._credentials = user, password, credentials
-        self._tls = tls or (Tls() if any(one.startswith("tls:") for one in self._servers) else None)
+        self._tls = Tls.of(tls) or (Tls() if any(one.startswith("tls:") for one in self._servers) else None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._said: Exception | None = None  # by its error callback
         self.client: Any = None

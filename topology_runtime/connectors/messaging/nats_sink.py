@@ -10,7 +10,6 @@ from typing import Any
 from headgate.topology_runtime.api.logic import Context, RowId, Sink
 from headgate.topology_runtime.connectors.messaging import nats_client as nats
 from headgate.topology_runtime.connectors.messaging.message_params import PlaceOf, format_of
-from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import BadRow, HeadgateError, InvalidInput, ServiceAway
 
 ID = "Nats-Msg-Id"
@@ -25,7 +24,7 @@ class NatsSink(Sink[Any]):
     its window for duplicates lasts (two minutes unless set otherwise); a replay after that stores it again.
 
     url: nats://host:4222 or tls://…. subject: may have fields of the row in it (`plant.{machine}`); a stream must take
-    it. credentials: path of a .creds file. format: json, … or its options. tls: see `Tls`.
+    it. format: json, … or its options. connection: user, password, credentials (a .creds file), tls (see `Tls`).
 
     Raises InvalidInput; ServiceAway while the stream is not there, full, or does not answer; BadRow for a row that is
     too large.
@@ -41,20 +40,17 @@ class NatsSink(Sink[Any]):
         url: str,
         subject: str,
         *,
-        user: str | None = None,
-        password: nats.Password = None,
-        credentials: str | None = None,
         format: str | Mapping[str, Any] = "json",
-        tls: Mapping[str, Any] | bool | None = None,
+        **connection: Any,
     ) -> None:
-        faults = nats.faults_of(url, {"user": user, "password": password, "credentials": credentials})
+        faults = nats.faults_of(url, connection)
         if not isinstance(subject, str) or not all(subject.split(".")) or not is_plain(subject):
             faults.append("subject: without * and >; fields of the row as {name}")
         if faults:
             raise InvalidInput("invalid NatsSink", faults=faults)
         self.subject, self._format = subject, format_of(format)
         self._subject = PlaceOf(subject, lambda part: is_plain(part) and "." not in part)
-        self._link = nats.NatsLink(url, user, password, credentials, Tls.of(tls))
+        self._link = nats.NatsConnection(url, **connection)
 
     def open(self, context: Context) -> None:
         self._link.connect()

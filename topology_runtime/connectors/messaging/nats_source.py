@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from headgate.topology_runtime.api.logic import Context, OffsetSource
 from headgate.topology_runtime.connectors.messaging import nats_client as nats
 from headgate.topology_runtime.connectors.messaging.message_params import format_of
-from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 T = TypeVar("T")
@@ -30,8 +29,9 @@ class NatsSource(OffsetSource[Any]):
 
     url: nats://host:4222 or tls://…. subject: only these of the stream. start: where to begin when the run has read
     nothing yet: `first` or `new`. on_gap: when the stream no longer has rows that were not read yet: `fail`, or `skip`
-    (said, and counted in metric `rows_gone`). credentials: path of a .creds file. format: json, … or its options.
-    with_metadata: each row is a dict of value, subject, headers, sequence and timestamp (UTC, seconds). tls: see `Tls`.
+    (said, and counted in metric `rows_gone`). format: json, … or its options.
+    with_metadata: each row is a dict of value, subject, headers, sequence and timestamp (UTC, seconds).
+    connection: user, password, credentials (path of a .creds file), tls (see `Tls`).
 
     Raises InvalidInput (also for streams whose rows go when they are read), or ServiceAway while NATS does not answer.
 
@@ -49,15 +49,13 @@ class NatsSource(OffsetSource[Any]):
         subject: str | None = None,
         start: str = "first",
         on_gap: str = "fail",
-        user: str | None = None,
-        password: nats.Password = None,
-        credentials: str | None = None,
         format: str | Mapping[str, Any] = "json",
         with_metadata: bool = False,
-        tls: Mapping[str, Any] | bool | None = None,
+        **connection: Any,
     ) -> None:
-        login = {"user": user, "password": password, "credentials": credentials}
-        faults = nats.faults_of(url, login | {"subject": subject})
+        faults = nats.faults_of(url, connection)
+        if subject is not None and not isinstance(subject, str):
+            faults.append("subject: a filter such as 'plant.*.state'")
         if not isinstance(stream, str) or not stream or set(stream) & set(".*> \t\n"):
             faults.append("stream: the name of one stream")
         faults += [
@@ -69,7 +67,7 @@ class NatsSource(OffsetSource[Any]):
             raise InvalidInput("invalid NatsSource", faults=faults)
         self.start, self._stream, self._subject, self._skips = start, stream, subject, on_gap == "skip"
         self._format, self._with_metadata = format_of(format), with_metadata
-        self._link = nats.NatsLink(url, user, password, credentials, Tls.of(tls))
+        self._link = nats.NatsConnection(url, **connection)
         self._where = f"stream {stream} of {self._link.where}"
         self._next = 0  # the sequence wanted next
         self._came: deque[Any] = deque()

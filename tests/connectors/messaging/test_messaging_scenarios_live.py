@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -31,6 +32,8 @@ class OnService(UnderTest):
     kind: type[Service]
 
     def start(self) -> None:
+        if why := self.kind.missing():
+            pytest.skip(why)
         self.service = self.kind(Path(self.folder) / "service", login=LOGIN).start()
 
     def stop(self) -> None:
@@ -56,6 +59,8 @@ class Topic(OnService):
     kind = Mosquitto
 
     def start(self) -> None:
+        if shutil.which("mosquitto_sub") is None:
+            pytest.skip("needs mosquitto-clients of Debian")
         super().start()
         subprocess.run([*self.subscriber(), "-E"], check=True, timeout=PATIENCE_S)
 
