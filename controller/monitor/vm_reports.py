@@ -194,7 +194,7 @@ def _trouble_of(now: m.ThreadStatus) -> str:
         return f"does not run: {now.failed}"
     if now.away:
         return f"waits for a service, and its rows wait with it: {now.away}"
-    return f"reads nothing, and tries again every second: {now.unreadable}" if now.unreadable else ""
+    return f"{now.unreadable}; it is tried again every second" if now.unreadable else ""
 
 
 def state_troubles(report: m.Report) -> tuple[str, ...]:

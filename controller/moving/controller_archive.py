@@ -77,15 +77,18 @@ Contents = dict[
 
 def export(state: Path, keys: Path, to: Path, passphrase: str = "") -> ControllerArchive:
     """Write the archive, its owner's alone, whole or not at all. Raises InvalidInput, Conflict."""
-    if not (state / JOURNAL).exists():
-        cause, hint = (
-            f"there is no {JOURNAL} in it",
-            "headgate controller export FILE STATE: the archive comes first",
-        )
-        raise InvalidInput(f"{state} holds no controller", cause=cause, hint=hint)
+    try:
+        if not (state / JOURNAL).exists():
+            cause, hint = (
+                f"there is no {JOURNAL} in it",
+                "headgate controller export FILE STATE: the archive comes first",
+            )
+            raise InvalidInput(f"{state} holds no controller", cause=cause, hint=hint)
+        found, contents = _read_all(state, keys)
+    except OSError as error:
+        raise InvalidInput(f"{error.filename or state} cannot be read", cause=error.strerror) from error
     new = to.with_name(f".{to.name}.{os.getpid()}.new")
     try:
-        found, contents = _read_all(state, keys)
         _list_of(msgspec.json.encode(found), str(to))
         with ExitStack() as undo:
             undo.callback(new.unlink, missing_ok=True)
@@ -181,26 +184,41 @@ def restore(
         raise Conflict(f"{state} is not empty", cause="a controller is made in a new directory only")
     new = state.with_name(f".{state.name}.{os.getpid()}.new")
     try:
-        with ExitStack() as undo, file.open("rb") as opened:
-            new.parent.mkdir(parents=True, exist_ok=True)
+        opened = file.open("rb")
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read", cause=error.strerror) from error
+    try:
+        with opened, ExitStack() as undo:
+            _make_folder(new.parent, undo)
             new.mkdir(mode=0o700)
             undo.callback(shutil.rmtree, new)
             found = _unpack(_Bytes(_unlocked(opened, file, ask), str(file)), new)
             _move_on(new)
             if keys is not None:
-                keys.parent.mkdir(parents=True, exist_ok=True)
+                _make_folder(keys.parent, undo)
                 os.replace(new / KEYS, keys)
                 undo.callback(shutil.rmtree, keys)
             os.replace(new, state)
             undo.pop_all()
             sync_directory(state.parent)
-    except FileNotFoundError as error:
-        raise InvalidInput(f"{error.filename} cannot be read", cause=error.strerror) from error
     except OSError as error:
         what = f"the controller cannot be made in {state}"
         hint = "nothing of it was left behind"
         raise InvalidInput(what, cause=error.strerror or str(error), hint=hint) from error
     return found
+
+
+def _make_folder(folder: Path, undo: ExitStack) -> None:
+    """And those round it; those that were made go again when this is undone, unless something else is in them."""
+
+    def remove(one: Path) -> None:
+        if not any(one.iterdir()):
+            one.rmdir()
+
+    for one in reversed((folder, *folder.parents)):
+        if not one.exists():
+            one.mkdir()
+            undo.callback(remove, one)
 
 
 def _unlocked(opened: BinaryIO, file: Path, ask: passphrases.Ask) -> Iterator[bytes]:

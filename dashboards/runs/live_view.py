@@ -80,17 +80,42 @@ def _headroom_words(status: Status) -> str:
     return f"headroom {figure(status, 'rates.headroom_tps')} rows/s" if known else "headroom not known yet"
 
 
+NS = 1_000_000_000
+SAME_NS = 10 * NS  # a line that says what the last one said is shown so often
+
+
 def tick_line(status: Status) -> str:
+    stage = "draining, " if value_at(status, "stage") == "draining" else ""
     p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
     return (
         f"{clock(value_at(status, 'seconds') or 0.0)} plan {plan_words(status)} | "
-        f"{verdict(status)} | {slot_words(status)} on {counted(len(vms_of(status)), 'VM')} | "
+        f"{stage}{verdict(status)} | {slot_words(status)} on {counted(len(vms_of(status)), 'VM')} | "
         f"offered {figure(status, 'rates.offered_now_tps')} rows/s{_behind(status)}, "
         f"measured {figure(status, 'rates.acked_now_tps')}, "
         f"predicted {predicted_words(status)} | p50 {p50} p99 {p99}, {backlog_words(status)} | "
         f"acked {count(status, 'tuples.acked')} dead {count(status, 'tuples.dead_lettered')} "
         f"lost {count(status, 'tuples.lost')}"
     )
+
+
+class NewLines:
+    """Lines of a run, but those that say the same as the one before at a later time: of these one in ten seconds.
+
+    >>> lines = NewLines()
+    >>> [lines.take(line, 0) for line in ("00:01 10 rows", "00:02 10 rows", "00:03 9 rows")]
+    [True, False, True]
+    """
+
+    def __init__(self) -> None:
+        self._said, self._next_ns = "", 0
+
+    def take(self, line: str, now_ns: int) -> bool:
+        """Is it to be shown?"""
+        words = line.partition(" ")[2]
+        if words == self._said and now_ns < self._next_ns:
+            return False
+        self._said, self._next_ns = words, now_ns + SAME_NS
+        return True
 
 
 def headline(status: Status) -> str:
@@ -271,7 +296,6 @@ def _slot(slot: Status) -> Text:
 
 # ── Where a run is shown while it goes on: a picture drawn in place on a terminal, or lines. Always stderr
 
-NS = 1_000_000_000
 TICK_NS = NS
 
 
@@ -293,12 +317,14 @@ class Lines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._next_ns = 0
+        self._new = NewLines()
 
     def show(self, status: Status) -> None:
         now_ns = monotonic_ns()
         if now_ns >= self._next_ns:
             self._next_ns = now_ns + TICK_NS
-            self.say(tick_line(status))
+            if self._new.take(line := tick_line(status), now_ns):
+                self.say(line)
 
     def say(self, line: str) -> None:
         try:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from headgate.dashboards.runs.connection import asked, contact_of, controller_option, data_of
-from headgate.dashboards.runs.live_view import TerminalPicture, picture, tick_line
+from headgate.dashboards.runs.live_view import NewLines, TerminalPicture, picture, tick_line
 from headgate.dashboards.runs.run_tables import VIEWS, StatusReading
 from headgate.dashboards.terminal.audit_shown import audited, show_audit
 from headgate.topology_runtime.commands.number_options import Number
@@ -142,8 +142,10 @@ def watched(statuses: Iterator[dict[str, Any]], output: Format) -> None:
             for status in statuses:
                 screen.show(status)
     else:
+        new = NewLines()
         for status in statuses:
-            click.echo(tick_line(status))
+            if new.take(line := tick_line(status), time.monotonic_ns()):
+                click.echo(line)
 
 
 def ticks(contact: Contact, every_s: float, seconds: float | None) -> Iterator[dict[str, Any]]:

@@ -425,6 +425,27 @@ OF_MOVES: tuple[Plant, ...] = (
         test=CORDONS,
     ),
     one(
+        "a thread stands in for one of another partition",
+        "controller/execute/handover.py",
+        "if (t.task, t.partition) == (gap.task, gap.partition)",
+        "if t.task == gap.task",
+        test="tests/enactment/test_leavers_and_machines.py",
+    ),
+    one(
+        "rows of a lost thread that are in a spool are not said to be lost",
+        "controller/execute/handover.py",
+        "gap.emitted, gap.emitted, True",
+        "gap.emitted, gap.emitted",
+        test="tests/enactment/test_leavers_and_machines.py",
+    ),
+    one(
+        "VMs whose keyed threads leave are not known",
+        "controller/execute/handover.py",
+        "if t.task in keyed)",
+        "if t.task in keyed and not t.leaving)",
+        test="tests/enactment/test_leavers_and_machines.py",
+    ),
+    one(
         "a slot gets threads of two codes",
         EXECUTOR,
         "code=codes.get(t.slot, newest)",

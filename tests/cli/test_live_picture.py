@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import io
 from io import StringIO
 
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from headgate.dashboards.runs.live_view import BARS, clock, picture, sparkline, tick_line
+from headgate.dashboards.runs.live_view import (
+    BARS,
+    SAME_NS,
+    Lines,
+    NewLines,
+    clock,
+    picture,
+    sparkline,
+    tick_line,
+)
 
 EMPTY = {"topology": "demo", "seconds": 0.0, "stage": "starting"}
 
@@ -58,6 +68,26 @@ def test_a_tick_is_one_line():
     assert "\n" not in line
     for words in ("00:42 plan #3", "stable", "offered 96 rows/s", "6 of 8 slots", "lost 0"):
         assert words in line
+
+
+def test_a_line_that_says_the_same_again_is_shown_now_and_then():
+    """A run that drains while nothing gets done says so once, not once a second."""
+    lines = NewLines()
+    said = [lines.take(tick_line({**BUSY, "stage": "draining", "seconds": 42.0 + s}), s * SAME_NS // 10)
+            for s in range(25)]  # fmt: skip
+    assert [second for second, shown in enumerate(said) if shown] == [0, 10, 20]
+    fewer = {**BUSY, "stage": "draining", "verdict": {**BUSY["verdict"], "backlog_rows": 7}}
+    assert lines.take(tick_line(fewer), 24 * SAME_NS // 10), "with progress it is"
+    assert "draining, stable" in tick_line(fewer) and "7 rows not done" in tick_line(fewer)
+
+
+def test_what_up_shows_is_written_once_while_nothing_changes(monkeypatch):
+    monkeypatch.setattr("headgate.dashboards.runs.live_view.TICK_NS", 0)
+    lines = Lines(stream := io.StringIO())
+    for seconds in range(5):
+        lines.show({**BUSY, "seconds": float(seconds)})
+    lines.show({**BUSY, "stage": "draining"})
+    assert len(stream.getvalue().splitlines()) == 2
 
 
 @given(st.lists(st.floats(0, 1e9), max_size=200), st.integers(1, 80))

@@ -84,7 +84,10 @@ def test_a_snapshot_that_cannot_be_written_is_an_alarm_of_its_vm() -> None:
     ("trouble", "words"),
     [
         ({"failed": "FileNotFoundError: no.csv"}, "does not run: FileNotFoundError: no.csv"),
-        ({"unreadable": "ValueError: 'x'"}, "reads nothing, and tries again every second: ValueError: 'x'"),
+        (
+            {"unreadable": "cannot be read: ValueError: 'x'"},
+            "cannot be read: ValueError: 'x'; it is tried again every second",
+        ),
     ],
 )
 def test_user_code_that_does_not_run_is_an_alarm_of_its_vm(trouble: dict[str, str], words: str) -> None:

@@ -4,16 +4,18 @@ threads is gone for good: of the pure functions, on what a run that is committed
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from enactment_world import World, vm
 from msgspec.structs import replace
 
-from headgate.controller.execute.handover import hand_over
+from headgate.controller.execute.handover import hand_over, keyed_vms, still_open
 from headgate.controller.execute.rollout import Enactment, begin, enact
 from headgate.controller.knowledge.journal_records import HandedOver, Phase, RolloutStarted
-from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.controller.knowledge.knowledge import Apart, Knowledge, Turn
 from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.topology import Task
 from headgate.topology_runtime.wire.messages import SourceStart, SpoolLeft, ThreadSpec
 
 LOST = 900  # a leaving source thread that was lost with its VM
@@ -118,6 +120,99 @@ def test_only_a_spool_of_its_own_partition_is_read_instead(
     assert changed(world, hand_over)
     assert (number not in plan_of(k).by_number) == given_up
     assert (k.durable.apart == ()) == given_up
+
+
+# ── What is known of threads that leave ─────────────────────────────────────────────────────────
+
+
+def test_what_was_open_is_told_under_the_thread_that_reads_it_now(world: World) -> None:
+    k = known(world)
+    left_open(k)
+    number = k.durable.next_thread
+    assert changed(world, hand_over)
+    assert set(k.counts.source("source", 0).apart) == {number}
+    assert still_open(k, plan_of(k).by_number[number]) and not still_open(k, world.source_thread())
+
+
+def test_what_comes_under_others_is_nobodys_any_more(world: World) -> None:
+    k = known(world)
+    left_open(k)
+    k.spools = {"vm9": (SpoolLeft("source", 0, 0, 9),)}
+    main = k.counts.source("source", 0).main
+    records = recorded(world, hand_over)
+    assert HandedOver("source", 0, LOST, 9, 9, True) in records, "a spool has it"
+    assert LOST not in k.counts.source("source", 0).apart and left_at(k) == main
+
+
+def test_without_a_reader_whoever_reads_next_begins_where_it_was_left_unless_a_spool_has_it(
+    world: World,
+) -> None:
+    for spooled, begins in ((False, 5), (True, None)):
+        k = known(world)
+        left_open(k)
+        k.counts.source("source", 0).apart.clear()
+        k.counts.source("source", 0).main = 100
+        k.durable = replace(k.durable, rollout=without_source(k))
+        k.spools = {"vm9": (SpoolLeft("source", 0, 0, 9),)} if spooled else {}
+        assert changed(world, hand_over) and not k.durable.apart
+        assert left_at(k) == (begins or 100)
+
+
+def test_nobody_stands_in_for_a_thread_of_another_partition(world: World) -> None:
+    k = known(world)
+    k.durable = replace(k.durable, apart=(HandedOver("source", 1, LOST, 5, 9),))
+    number = k.durable.next_thread
+    assert changed(world, hand_over)
+    assert not k.durable.apart and number not in plan_of(k).by_number
+
+
+def without_source(k: Knowledge) -> RolloutStarted:
+    """The plan with nobody but a thread that leaves to read."""
+    threads = tuple(replace(t, leaving=True) if t.task == "source" else t for t in plan_of(k).threads)
+    return replace(plan_of(k), threads=threads)
+
+
+def test_only_threads_that_are_no_more_and_have_nothing_open_are_forgotten(world: World) -> None:
+    k = known(world)
+    reader = world.source_thread().thread
+    k.durable = replace(k.durable, apart=(HandedOver("source", 0, LOST, 5, 9),))
+    apart = k.counts.source("source", 0).apart
+    done, some = Apart(9, 9, 9), Apart(9, 5, 5)
+    apart.update({LOST: done, reader: done, 901: done, 902: some})
+    changed(world, hand_over)
+    assert 901 not in apart and {reader, 902} <= set(apart), "one has a place, one has rows open"
+
+
+def test_vms_with_threads_of_keyed_tasks_are_known_while_these_leave(world: World) -> None:
+    k = known(world)
+    assert keyed_vms(k.durable) == frozenset()
+    run, plan = k.durable.run, plan_of(k)
+    assert run is not None
+    task = next(t.task for t in plan.threads if t.task != "source")
+    tasks = tuple(replace_task(one, task) for one in run.topology.tasks)
+    run = replace(run, topology=replace(run.topology, tasks=tasks))
+    threads = tuple(replace(t, leaving=True) for t in plan.threads)
+    k.durable = replace(k.durable, run=run, rollout=replace(plan, threads=threads))
+    assert keyed_vms(k.durable) == {t.slot.vm for t in threads if t.task == task} != frozenset()
+
+
+def replace_task(task: Task, name: str) -> Task:
+    return replace(task, kind="keyed", state="keyed") if task.name == name else task
+
+
+def recorded(world: World, do: Callable[[Turn], object]) -> list[object]:
+    """What it journals."""
+    turn = Turn(known(world), world.now, world.loop)
+    found: list[object] = []
+    record = turn.record
+
+    def kept(one: Any) -> None:
+        found.append(one)
+        record(one)
+
+    turn.record = kept  # type: ignore[method-assign]
+    do(turn)
+    return found
 
 
 # ── Machines ────────────────────────────────────────────────────────────────────────────────────

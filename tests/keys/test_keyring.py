@@ -423,3 +423,12 @@ def test_a_worker_whose_peer_is_named_a_moment_later_gets_what_was_sent_before(k
     push.close(0)
     push.watch.close(0)
     pull.close(0)
+
+
+def test_a_file_where_a_folder_of_keys_is_due_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for ask in (lambda ring: ring.trust(), lambda ring: ring.ensure("operator", "ann")):
+        for name, hint in (("file", "name the folder of keys"), ("none", "headgate keys init")):
+            with pytest.raises(InvalidInput, match="holds no keys") as raised:
+                ask(Keyring(tmp_path / name))
+            assert raised.value.hint is not None and raised.value.hint.startswith(hint)

@@ -196,7 +196,7 @@ def test_a_path_that_leads_elsewhere_is_refused(state: Path, name: str) -> None:
     file = made(state.parent / "bad.archive", lambda listed: None, {**sound, name: b"harmless"})
     with pytest.raises(InvalidInput, match="is not sound"):
         ca.restore(file, state.parent / "place" / "new")
-    assert not list(state.parent.rglob("harmless")) and list((state.parent / "place").iterdir()) == []
+    assert not list(state.parent.rglob("harmless")) and not (state.parent / "place").exists()
 
 
 def test_another_version_and_other_files_are_named_as_such(state: Path) -> None:
@@ -286,3 +286,19 @@ def test_the_commands(
     assert cli.main(["controller", "import", str(file), str(new)]) == 6
     assert cli.main(["controller", "import", str(tmp_path / "none"), str(tmp_path / "other")]) == 3
     assert "none cannot be read" in capsys.readouterr().err
+
+
+def test_what_cannot_be_read_is_named_and_no_folder_is_left(state: Path) -> None:
+    """A folder where the archive is due, one where a file of the controller is; a bad archive into a deep place."""
+    top, bad = state.parent, state.parent / "bad"
+    bad.write_bytes(b"x" * 2000)
+    with pytest.raises(InvalidInput, match="old cannot be read"):
+        ca.restore(state, top / "new")
+    for keys in (None, top / "some" / "where" / "keys"):
+        with pytest.raises(InvalidInput, match="no archive"):
+            ca.restore(bad, top / "far" / "away" / "new", keys)
+    (state / "controller" / "journal.bin").unlink()
+    (state / "controller" / "journal.bin").mkdir()
+    with pytest.raises(InvalidInput, match=r"journal\.bin cannot be read"):
+        ca.export(state, state / "keys", top / "archive")
+    assert {path.name for path in top.iterdir()} == {"old", "bad"}

@@ -71,6 +71,7 @@ class Tls:
     key_password: str | SecretText | None = field(default=None, repr=False)
     verify: str = FULL
     _made: _Made = field(default_factory=_Made, init=False, repr=False, compare=False)
+    _served: _Made = field(default_factory=_Made, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | bool | None) -> Tls | None:
@@ -113,6 +114,13 @@ class Tls:
         if self._made.context is None or self._made.version != version:
             self._made.context, self._made.version = self._new(), version
         return self._made.context
+
+    def server_context(self) -> ssl.SSLContext:
+        """For a server, which shows `certificate`; with `ca`, clients need one that it signed. Raises as `context`."""
+        version = self.version()
+        if self._served.context is None or self._served.version != version:
+            self._served.context, self._served.version = self._new_server(), version
+        return self._served.context
 
     def librdkafka(self) -> dict[str, str]:
         """Its options, without `security.protocol`. Raises InvalidInput, as `context`."""
@@ -167,21 +175,35 @@ class Tls:
         if self.ca is None:
             context.load_default_certs()
         else:
-            try:
-                context.load_verify_locations(cadata=self._bytes("ca").decode("ascii", "ignore"))
-            except ssl.SSLError as error:
-                raise InvalidInput(
-                    f"tls.ca: {self.ca} holds no certificate", hint="give it as PEM"
-                ) from error
+            self._trust(context)
         if self.certificate is not None:
-            self._check_own()
-            try:
-                context.load_cert_chain(self.certificate, self.key, self._password)
-            except (OSError, ssl.SSLError) as error:
-                raise InvalidInput(
-                    f"tls.certificate: {self.certificate} cannot be used", cause=str(error)
-                ) from error
+            self._show(context)
         return context
+
+    def _new_server(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self.ca is not None:
+            self._trust(context)
+            context.verify_mode = ssl.CERT_REQUIRED
+        self._show(context)
+        return context
+
+    def _trust(self, context: ssl.SSLContext) -> None:
+        try:
+            context.load_verify_locations(cadata=self._bytes("ca").decode("ascii", "ignore"))
+        except ssl.SSLError as error:
+            raise InvalidInput(f"tls.ca: {self.ca} holds no certificate", hint="give it as PEM") from error
+
+    def _show(self, context: ssl.SSLContext) -> None:
+        assert self.certificate is not None
+        self._check_own()
+        try:
+            context.load_cert_chain(self.certificate, self.key, self._password)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidInput(
+                f"tls.certificate: {self.certificate} cannot be used", cause=str(error)
+            ) from error
 
     def _check_own(self) -> None:
         """OpenSSL does not say in words what is wrong with a certificate and its key."""

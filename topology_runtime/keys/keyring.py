@@ -122,7 +122,7 @@ class Keyring:
     def trust(self) -> TrustFile:
         """Who may come in. Raises InvalidInput."""
         if not (self.folder / TRUST).exists():
-            raise InvalidInput(f"{self.folder} holds no keys", hint=f"headgate keys init {self.folder}")
+            raise self._none()
         return read_whole(self.folder / TRUST, TrustFile)
 
     def controller(self) -> KeyPair:
@@ -214,6 +214,11 @@ class Keyring:
             self._keep(path.name, key)
         return self.folder / CONTROLLER
 
+    def _none(self, cause: str | None = None) -> InvalidInput:
+        is_file = self.folder.exists() and not self.folder.is_dir()
+        hint = "name the folder of keys, not a file" if is_file else f"headgate keys init {self.folder}"
+        return InvalidInput(f"{self.folder} holds no keys", cause=cause, hint=hint)
+
     def _keep(self, name: str, what: msgspec.Struct) -> None:
         keep_whole(self.folder / name, what)
 
@@ -223,8 +228,7 @@ class Keyring:
         try:
             lock = os.open(self.folder / ".lock", os.O_WRONLY | os.O_CREAT, 0o600)
         except OSError as error:
-            hint = f"headgate keys init {self.folder}"
-            raise InvalidInput(f"{self.folder} holds no keys", cause=error.strerror, hint=hint) from error
+            raise self._none(error.strerror) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.databases.postgres_sink import PostgresSink as PostgresSink
     from headgate.topology_runtime.connectors.databases.sqlite_sink import SqliteSink as SqliteSink
     from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
+    from headgate.topology_runtime.connectors.http.http_sink import HttpSink as HttpSink
+    from headgate.topology_runtime.connectors.http.http_source import HttpSource as HttpSource
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
     from headgate.topology_runtime.connectors.messaging.kafka_sink import KafkaSink as KafkaSink
     from headgate.topology_runtime.connectors.messaging.kafka_source import KafkaSource as KafkaSource
@@ -27,6 +29,7 @@ PLACES = (
         "connectors.databases",
         {"duckdb_sink": "DuckdbSink", "postgres_sink": "PostgresSink", "sqlite_sink": "SqliteSink"},
     )
+    | _places("connectors.http", {"http_sink": "HttpSink", "http_source": "HttpSource"})
     | _places("connectors.lake", {"folder_sink": "FolderSink"})
     | _places(
         "connectors.messaging",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -29,12 +30,22 @@ from headgate.topology_runtime.tasks.service_addresses import (
 TIMEOUT_S = 30.0
 
 
-class KeepAlive:
-    """Requests to one host. OSError when it does not answer."""
+class HttpReply(NamedTuple):
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
 
-    def __init__(self, host: str, port: int, timeout_s: float = TIMEOUT_S, tls: bool = False) -> None:
-        kind = http.client.HTTPSConnection if tls else http.client.HTTPConnection
-        self._connection = kind(host, port, timeout=timeout_s)
+
+class KeepAlive:
+    """Requests to one host. OSError when it does not answer. tls: True for the trust of this system, or a context."""
+
+    def __init__(
+        self, host: str, port: int, timeout_s: float = TIMEOUT_S, tls: bool | ssl.SSLContext = False
+    ) -> None:
+        self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+        if tls:
+            context = None if tls is True else tls
+            self._connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
 
     def connect(self) -> None:
         self._connection.connect()
@@ -49,23 +60,37 @@ class KeepAlive:
         body: bytes | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, bytes]:
-        """(status, body). A server may close an idle connection, so a kept one is tried once more: what is asked may
-        come there twice."""
+        """(status, body); as `exchange`."""
+        return self.exchange(method, path, body, headers)[:2]
+
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        most: int | None = None,
+    ) -> HttpReply:
+        """A server may close an idle connection, so a kept one is tried once more: what is asked may come there
+        twice. most: bytes of the body that are wanted."""
         kept = self._connection.sock is not None
         try:
-            return self._ask(method, path, body, headers)
+            return self._ask(method, path, body, headers, most)
         except ConnectionError:
             if not kept:
                 raise
-            return self._ask(method, path, body, headers)
+            return self._ask(method, path, body, headers, most)
 
     def _ask(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[int, bytes]:
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], most: int | None
+    ) -> HttpReply:
         try:
             self._connection.request(method, path, body, dict(headers))
             answer = self._connection.getresponse()
-            return answer.status, answer.read()
+            reply = HttpReply(answer.status, answer.read(most), dict(answer.headers.items()))
+            if not answer.isclosed():
+                self.close()
+            return reply
         except OSError:
             self.close()
             raise

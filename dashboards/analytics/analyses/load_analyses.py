@@ -295,7 +295,7 @@ def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
 RANKS = 3
 GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
 LEAST_GROWTH_TPS = 1e-6  # less is what rounding makes of a queue that stands
-LEAST_WINDOW_SHARE = 0.2  # of an epoch's windows: a group that was there for less is leaving
+LEAST_EPOCH_SHARE = 0.2  # of the time of the group that was there for longest: one with less came or left
 
 
 def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
@@ -314,17 +314,25 @@ def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
             groups.append(_group(row, cpu_share, asked.window_s) | {"slot_sums": slot})
         for group in groups:
             group["load"] = _load(group, groups, able, reserved)
-        most = max(group["windows"] for group in groups)
         there = [
             group
-            for group in groups
-            if group["windows"] >= LEAST_WINDOW_SHARE * most
-            and group["busy_share"] is not None
-            and (group["taken_tps"] > 0 or group["grows"])
+            for group in there_for_long(groups)
+            if group["busy_share"] is not None and (group["taken_tps"] > 0 or group["grows"])
         ]
         there.sort(key=lambda g: (not g["grows"], -g["load"], -g["cpu_s"], g["task"], g["vm"], g["slot"]))
         found += [_row(run, epoch, rank + 1, group) for rank, group in enumerate(there[:RANKS])]
     return found[:POINTS_MOST]
+
+
+def there_for_long(groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that say something of their epoch. What counts is time, not windows: where threads come and go, these are
+    short.
+
+    >>> [one["task"] for one in there_for_long([{"task": "a", "seconds": 9.0}, {"task": "b", "seconds": 1.0}])]
+    ['a']
+    """
+    longest_s = max(group["seconds"] for group in groups)
+    return [group for group in groups if group["seconds"] >= LEAST_EPOCH_SHARE * longest_s]
 
 
 def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[str, Any]:

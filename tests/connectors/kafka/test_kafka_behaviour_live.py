@@ -19,7 +19,8 @@ from test_kafka_live import KafkaSink, KafkaSource, stored
 from headgate import RowId, ServiceAway
 from headgate.topology_runtime.connectors.messaging import kafka_sink, kafka_source
 from headgate.topology_runtime.errors import BadRow, HeadgateError
-from headgate.topology_runtime.testing.conformance.opened import OpenedSink, OpenedSource
+from headgate.topology_runtime.testing.conformance.opened import OpenedSink, OpenedSource, threads_now
+from headgate.topology_runtime.testing.conformance.patience import OwnThread
 from headgate.topology_runtime.testing.conformance.under_test import numbered
 
 pytestmark = pytest.mark.live
@@ -69,6 +70,19 @@ def test_a_commit_of_the_end_is_there_when_close_returns(source: KafkaSource) ->
     one.logic.done(10)
     one.close()
     assert source.done() == 10
+
+
+def test_close_returns_while_a_broker_hangs_with_a_commit(source: KafkaSource) -> None:
+    """The client's own `close` waits for it, for as long as the broker hangs."""
+    source.produce(numbered(0, 10))
+    one = OpenedSource(source)
+    with OwnThread() as thread:
+        thread.call(one.open, "`open`")
+        thread.call(lambda: one.take(10), "`poll`")
+        os.kill(source.kafka.pid, signal.SIGSTOP)
+        thread.call(lambda: one.logic.done(10), "`done`")
+        thread.call(one.close, "`close`")
+    until(lambda: threads_now() <= one.threads_before)
 
 
 def test_commits_that_a_group_refuses_are_counted_and_end_nothing(

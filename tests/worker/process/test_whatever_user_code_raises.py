@@ -4,19 +4,37 @@ told of the row or of the task, and all other rows get through."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from keyed_rows_made import keyed_rows, sent
 from line_of_threads import INCARNATION, SLOT, host_of
+from test_panes_at_the_end import Bench
 
-from headgate.topology_runtime.api.logic import Keyed, LiveSource, Source, batched, flat_map, keep_if
+from headgate.topology_runtime.api.logic import (
+    Exhausted,
+    Keyed,
+    LiveSource,
+    OffsetSource,
+    RowId,
+    Sink,
+    Source,
+    Window,
+    batched,
+    flat_map,
+    has_offsets,
+    keep_if,
+)
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Static, Task, Topology
+from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
 from headgate.topology_runtime.worker.orders.thread_orders import orders_of
@@ -39,7 +57,7 @@ class Own(BaseException):
 
 KINDS: list[type[BaseException]] = [
     KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, StopIteration, StopAsyncIteration,
-    MemoryError, RecursionError, BaseException, Own,
+    MemoryError, RecursionError, BaseException, Exhausted, Own,
 ]  # fmt: skip
 
 
@@ -93,6 +111,48 @@ class CameFails(Polled):
 class DurableFails(Polled):
     def durable(self, rows: int) -> None:
         now()
+
+
+class Log(OffsetSource[Any]):
+    """The rows, at twice their numbers."""
+
+    at = 0
+
+    def seek(self, offset: int | None) -> None:
+        self.at = ((offset or 0) + 1) // 2
+
+    def poll(self, limit: int) -> Sequence[tuple[int, int]]:
+        first, self.at = self.at, min(ROWS, self.at + 4)
+        return [(2 * n, n) for n in range(first, self.at)]
+
+
+class SeekFails(Log):
+    def seek(self, offset: int | None) -> None:
+        now()
+        super().seek(offset)
+
+
+class PollOfLogFails(Log):
+    def poll(self, limit: int) -> Sequence[tuple[int, int]]:
+        now()
+        return super().poll(limit)
+
+
+class CameOfLogFails(Log):
+    def came(self, row: int) -> float | None:
+        now()
+        return None
+
+
+class DoneFails(Log):
+    def done(self, offset: int) -> None:
+        now()
+
+
+class LagFails(Log):
+    def lag(self) -> int:
+        now()
+        return 0
 
 
 def plain(row: int) -> int:
@@ -151,6 +211,84 @@ class CloseFails:
         now()
 
 
+class AsyncOpenFails:
+    async def open(self, context: object) -> None:
+        now()
+
+    async def __call__(self, row: int) -> int:
+        return row
+
+
+class AsyncCloseFails:
+    async def __call__(self, row: int) -> int:
+        return row
+
+    async def close(self) -> None:
+        now()
+
+
+class CloseIsNone:
+    """Not even asked for its `close` it stays calm."""
+
+    def __call__(self, row: int) -> int:
+        return row
+
+    @property
+    def close(self) -> Any:
+        now()
+        return lambda: None
+
+
+class Each(Window[Any, Any, Any]):
+    """A pane for each row."""
+
+    def key(self, row: int, source: str) -> Any:
+        return row
+
+    def ready(self, key: Any, rows: Sequence[int]) -> bool:
+        return True
+
+    def finish(self, key: Any, rows: Sequence[int]) -> Sequence[int]:
+        return rows
+
+
+class PaneKeyFails(Each):
+    def key(self, row: int, source: str) -> Any:
+        return of_row(row)
+
+
+class Unequal(int):
+    """As a key it raises where it is compared."""
+
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        of_row(int(self))
+        return int(self) == other
+
+
+class PaneKeyIsOdd(Each):
+    def key(self, row: int, source: str) -> Any:
+        return Unequal(row)
+
+
+class ReadyFails(Each):
+    def ready(self, key: Any, rows: Sequence[int]) -> bool:
+        return of_row(rows[0]) >= 0
+
+
+class PaneFinishFails(Each):
+    def finish(self, key: Any, rows: Sequence[int]) -> Sequence[int]:
+        return [of_row(row) for row in rows]
+
+
+class OldFails(PaneFinishFails):
+    max_age_s = 0.0
+
+    def ready(self, key: Any, rows: Sequence[int]) -> bool:
+        return False
+
+
 class Sums(Keyed):
     def new(self, key: Any) -> int:
         return 0
@@ -169,6 +307,11 @@ class ProcessFails(Sums):
         return state, [of_row(row)]
 
 
+class FinishFails(Sums):
+    def finish(self, key: Any, state: int) -> list[int]:
+        return [of_row(key)]
+
+
 class SnapshotFails(Sums):
     def new(self, key: Any) -> Any:
         return [key]
@@ -185,6 +328,16 @@ def sink(row: int) -> None:
     got.append(row)
 
 
+class Written(Sink[int]):
+    def write(self, rows: Sequence[int], ids: Sequence[RowId]) -> None:
+        for row in rows:
+            got.append(of_row(row))
+
+
+class WrittenTogether(Written):
+    batch_rows, batch_age_s = 4, 0.0
+
+
 def by_row(row: int) -> int:
     return of_row(row)
 
@@ -199,14 +352,31 @@ HOOKS_OF_ROWS: dict[str, tuple[Any, dict[str, Any]]] = {
     "new": (NewFails, {"state": "keyed"}),
     "process": (ProcessFails, {"state": "keyed"}),
     "snapshot": (SnapshotFails, {"state": "keyed"}),
+    "key of an edge to a map": (plain, {"key": "by_row"}),
+    "key of an edge to a window": (Each, {"key": "by_row"}),
+    "key of a pane": (PaneKeyFails, {}),
+    "a key that is odd": (PaneKeyIsOdd, {}),
+    "ready": (ReadyFails, {}),
+    "finish of a pane": (PaneFinishFails, {}),
+    "finish of an old pane": (OldFails, {}),
+    "write": (plain, {"sink": Written}),
+    "write of rows together": (plain, {"sink": WrittenTogether}),
 }
 HOOKS_ONCE: dict[str, tuple[Any, Any]] = {
     "read": (ReadFails, plain),
     "poll": (PollFails, plain),
     "came": (CameFails, plain),
     "durable": (DurableFails, plain),
+    "seek": (SeekFails, plain),
+    "poll of a log": (PollOfLogFails, plain),
+    "came of a log": (CameOfLogFails, plain),
+    "done": (DoneFails, plain),
+    "lag": (LagFails, plain),
     "open": (Numbers, OpenFails),
     "close": (Numbers, CloseFails),
+    "open of an async task": (Numbers, AsyncOpenFails),
+    "close of an async task": (Numbers, AsyncCloseFails),
+    "its close": (Numbers, CloseIsNone),
     "what a task started": (Numbers, starts),
 }
 
@@ -218,16 +388,25 @@ def reference(what: Any) -> str:
 class Line:
     """Numbers → work → sink in one slot, in real threads whose turns the test takes."""
 
-    def __init__(self, folder: Path, source: Any, work: Any, state: str = "", key: str = "") -> None:
-        keyed = state == "keyed"
+    def __init__(
+        self, folder: Path, source: Any, work: Any, state: str = "", key: str = "", sink: Any = sink
+    ) -> None:
+        keyed, offsets = state == "keyed", has_offsets(source)
         tasks = (
-            Task("numbers", kind="source", run=reference(source), static=Static()),
+            Task(
+                "numbers",
+                kind="source",
+                run=reference(source),
+                static=Static(),
+                arriving=offsets or None,
+                offsets=offsets,
+            ),
             Task("work", run=reference(work), **({"kind": "keyed", "state": "keyed"} if keyed else {})),
             Task("sink", run=reference(sink)),
         )
         names = [task.name for task in tasks]
         edges = [Edge(a, b) for a, b in pairwise(names)]
-        if keyed:
+        if keyed or key:
             edges[0] = Edge("numbers", "work", grouping="fields", key=f"{__name__}:{key or 'plain'}")
         topology = Topology("line", tasks, tuple(edges))
         specs = tuple(m.ThreadSpec(number, name, SLOT) for number, name in enumerate(names, 1))
@@ -244,6 +423,7 @@ class Line:
         board, threads = Switchboard(SLOT, INCARNATION), dict[int, TaskThread]()
         board.slot_of = self.orders.slot_of
         self.letters: list[m.DeadLetter] = []
+        self.said = ""
         host = host_of(board, folder, threads)
         host.letters = self.letters.append
         for spec in specs:
@@ -257,7 +437,8 @@ class Line:
                 try:
                     thread.startup()
                 except BaseException as error:  # as its `_build` does
-                    self.said = attempts.failure(0, error).error
+                    thread.work.unbuilt()
+                    self.said = attempts.failure(0, error).error + attempts.users_line(error)
             thread.orders = self.orders
 
     def close(self) -> None:
@@ -265,21 +446,21 @@ class Line:
         for thread in self.threads:
             thread.shutdown()
 
-    def turns(self) -> None:
-        """Until every row is somewhere, and a little longer."""
-        after = 6
-        for _ in range(200):
+    def turns(self, called: bool = True) -> None:
+        """Until every row is somewhere (called: and what raises was called), and a little longer."""
+        after, until_s = 6, time.monotonic() + 20
+        while after and time.monotonic() < until_s:
             for thread in self.threads:
                 thread.inbox.put(None)
                 thread.work.turn()
-            after -= len({*got, *(letter.position for letter in self.letters)}) >= ROWS
-            if not after:
-                return
+            there = {*got, *(letter.position for letter in self.letters)}
+            after -= len(there) >= ROWS and not (called and left[0])
 
 
 @pytest.fixture(autouse=True)
 def disarmed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(source_thread, "RETRY_NS", 0)
+    for name in ("RETRY_NS", "COMMIT_NS", "LOOK_SOON_NS", "LOOK_AGAIN_NS"):
+        monkeypatch.setattr(source_thread, name, 0)
     monkeypatch.setattr(async_work, "IDLE_S", 0.01)
     monkeypatch.setattr(attempts, "PAUSES_S", (0.0, 0.0))
     got.clear()
@@ -313,7 +494,11 @@ def test_what_a_call_about_a_row_raises_costs_that_row(
         return
     assert told == {BAD} and sorted(set(got)) == [row for row in range(ROWS) if row != BAD]
     letter = line.letters[0]
-    assert letter.task == ("numbers" if "edge" in hook else "work") and letter.error
+    task = "numbers" if "edge" in hook else "sink" if "write" in hook else "work"
+    assert letter.task == task and letter.error
+
+
+WHERE_ROWS_END = ("read", "seek", "poll", "poll of a log")  # there `Exhausted` says that no row will come
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -321,16 +506,64 @@ def test_what_a_call_about_a_row_raises_costs_that_row(
 def test_what_a_call_about_no_row_raises_costs_no_row(
     hook: str, kind: type[BaseException], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    if kind is Exhausted and hook in WHERE_ROWS_END:
+        return
     source, work = HOOKS_ONCE[hook]
     line = Line(tmp_path, source, work)
     armed.append(kind)
     left[0] = 1
     without_escape(line.begin)
-    without_escape(line.turns)
+    without_escape(lambda: line.turns("close" not in hook))
     assert sorted(got) == list(range(ROWS)) and not line.letters
     line.threads[2].shutdown()
     without_escape(line.threads[1].shutdown)
     line.threads[0].shutdown()
     assert left[0] == 0, "it was called"
-    if hook == "close":
+    said = f"{capfd.readouterr().err} {line.said} {line.threads[1].failed}"
+    if hook != "what a task started":  # Python says it, once nobody can ask for it any more
+        names = kind.__name__, "coroutine raised StopIteration"
+        assert any(name in said for name in names) and f"{Path(__file__).name}:" in said, "what, and where"
+    if "close" in hook:
         assert line.threads[1].failed.startswith("close: ")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_finish_raises_costs_the_last_rows_of_its_key(kind: type[BaseException]) -> None:
+    task = keyed_rows(FinishFails(), plain)
+    task.code.watch.ends = (attempts.StartAgain,)
+    part = m.RootPart(m.RootKey(1, 1, 0, 0), SLOT, 0, 0, 0, 0, 0, 1)
+    task.take(m.Frame(3, 1, SLOT, 1, 5, [part], [(0, 0, ROWS, 0)], list(range(ROWS)), 0, 0), 0)
+    sent(task)
+    armed.append(kind)
+    for at in range(KEY_RANGES):
+        key = m.RootKey(1, 1, at + 1, 0)
+        part = m.RootPart(key, SLOT, 0, END_PARTITION + 2, at, 0, 0, 1)
+        task.take(m.Frame(3, 1, SLOT, 1, 5, [part], [(0, 0, 1, 0)], [at], 0, 0), 0)
+    (letter,) = task.results.letters
+    assert letter.error and str(BAD) in letter.row
+    assert sorted(sent(task)) == [row for row in range(ROWS) if row != BAD]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_whose_key_fails_when_its_pane_moves_goes_with_the_others_or_is_told(
+    kind: type[BaseException], others: int
+) -> None:
+    bench = Bench()
+    bench.take(0, ("pane", BAD))
+    for n in range(others):
+        bench.take(n + 1, ("pane", n))
+    windows = bench.core.behaviour.windows
+    windows.code.watch.ends = (attempts.StartAgain,)
+    armed.append(kind)
+    bench.core.settle(windows.hand_over(lambda _, row: of_row(row[1]) * 0 + 3, 0))
+    bench.core.flush(0, everything=True)
+    moved = sorted(row for frame in bench.frames for row in frame.rows)
+    assert windows.holding == 0
+    assert moved == ([("pane", 0), ("pane", BAD)] if others else [])
+
+
+@pytest.mark.parametrize("age_s", [-1, float("nan"), float("inf"), "5", [1]])
+def test_an_age_that_is_none_fails_the_thread_before_a_row_comes(age_s: Any) -> None:
+    with pytest.raises(InvalidInput, match="seconds old"):
+        Bench(age_s)

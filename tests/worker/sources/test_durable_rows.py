@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from line_of_threads import line_of
 
-from headgate.topology_runtime.api.logic import LiveSource
+from headgate.topology_runtime.api.logic import Exhausted, LiveSource
 from headgate.topology_runtime.worker.process import source_thread
 
 ROWS = 5
@@ -82,3 +82,31 @@ def test_a_confirmation_that_fails_is_told_and_made_again(work: Any) -> None:
     for _ in range(3):
         work.turn()
     assert source.told[0] == ROWS and not work.unreadable
+
+
+class Twice(Confirms):
+    """As many polls as it has, in a form that fails when it is looked at. `durable` says that it is over."""
+
+    def poll(self, limit: int) -> Any:
+        self.polls += 1
+        for row in range(ROWS):
+            if self.polls == 1 and row == 2:
+                raise ConnectionError("torn")
+            yield row
+
+    def durable(self, rows: int) -> None:
+        self.told.append(rows)
+        if len(self.told) == 1:
+            raise Exhausted
+
+
+def test_rows_that_were_never_had_are_not_confirmed_and_a_confirmation_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_thread, "RETRY_NS", 0)
+    work = line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5), Twice)["numbers"].work  # type: ignore[arg-type]
+    work.turn()
+    assert source_of(work).told == []
+    for _ in range(3):
+        work.turn()
+    assert source_of(work).told[:3] == [ROWS, ROWS, 2 * ROWS] and not work.source.exhausted

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from line_of_threads import line_of
 
 from headgate.controller.knowledge.knowledge import SourceKnown
-from headgate.topology_runtime.api.logic import OffsetSource
+from headgate.topology_runtime.api.logic import Exhausted, OffsetSource
 from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.wire.messages import SourceStatus
 from headgate.topology_runtime.worker.meters import meter as mt
@@ -232,3 +232,37 @@ def test_what_is_no_row_and_what_cannot_be_read_are_dead_letters_and_done(
         work.turn()
     assert work.source_now().acked == 4 and (4, 4) in work.source_now().offsets
     assert len(letters) == 2 and any("torn" in one for one in letters)
+
+
+class Beside(Topic):
+    """Its `done` and `lag` fail for good; it gives as many rows as there are, and says behind them that it is over."""
+
+    def poll(self, limit: int) -> Any:
+        first, self.next = self.next, 3000
+        yield from ((n, n) for n in range(first, 3000))
+        raise Exhausted
+
+    def done(self, offset: int) -> None:
+        raise Exhausted
+
+    def lag(self) -> int:
+        raise SystemExit
+
+
+def test_what_fails_beside_reading_is_said_once_and_stays_an_alarm_while_all_rows_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("RETRY_NS", "COMMIT_NS", "LOOK_SOON_NS"):
+        monkeypatch.setattr(source_thread, name, 0)
+    line = line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5), Beside)  # type: ignore[arg-type]
+    work = line["numbers"].work
+    for _ in range(100):
+        for thread in line.values():
+            thread.inbox.put(None)
+            thread.work.turn()
+    source = work.source_now()
+    assert source is not None and (source.emitted, source.acked) == (3000, 3000)
+    told = [line for line in capfd.readouterr().err.splitlines() if "tried again" in line]
+    assert len(told) == 2 and "fails in lag(): SystemExit" in told[0]
+    assert "fails in done(): Exhausted" in told[1] and "test_offset_sources.py:" in told[1]
+    assert work.unreadable.startswith("fails in lag(): SystemExit")

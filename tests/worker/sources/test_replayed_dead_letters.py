@@ -233,3 +233,16 @@ def test_where_a_row_goes() -> None:
     for thread, target in ((WORK, WORK), (OTHER, OTHER), (17, OTHER)):
         way = to_all.of(letter(1, thread=thread))
         assert isinstance(way, Way) and way.target == target, "the one that failed, or who is in its place"
+
+
+class Mute(BaseException):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+def test_a_key_that_raises_what_cannot_even_be_said_ends_nothing() -> None:
+    def key(row: object) -> int:
+        raise Mute
+
+    way = Ways(orders(topology(grouping="fields")), SOURCE, lambda _: key).of(letter(1))
+    assert isinstance(way, str) and way.startswith("no key can be made of the row: Mute")

@@ -121,7 +121,7 @@ def test_what_a_source_raises_is_reported_until_it_reads(
     monkeypatch.setattr(source_reader, "RETRY_NS", 0)
     thread = line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5), Raises)["numbers"]
     thread.work.turn()
-    assert thread.now().unreadable.startswith("ValueError: no number!")
+    assert thread.now().unreadable.startswith("cannot be read: ValueError: no number!")
     assert len(thread.now().unreadable) == SAID_MOST
     assert isinstance(thread.logic, Raises)
     thread.logic.broken = False

@@ -16,7 +16,7 @@ class DuckdbSink(TableSink):
     """Rows into a table of the database at `path`; the table is made if there is none (`create=False`: not). See
     TableSink. DuckDB lets one process write: give the sink one thread.
 
-    >>> sink = DuckdbSink("/tmp/readings.duckdb", table="readings")
+    >>> sink = DuckdbSink("/data/readings.duckdb", table="readings")
     """
 
     TYPES = {bool: "boolean", int: "bigint", float: "double", str: "varchar", bytes: "blob",

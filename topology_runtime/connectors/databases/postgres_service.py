@@ -16,7 +16,7 @@ STATEMENT_MS = 8000  # a call takes ten seconds at most
 OF_ROWS = ("22", "23")  # classes of SQLSTATE: data, constraints
 
 
-class Address:
+class PostgresAddress:
     """Of a database. Its text has no password."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Address:
         return text.replace(secret, "***") if secret else text
 
 
-def connected(address: Address, **more: Any) -> Any:
+def connected(address: PostgresAddress, **more: Any) -> Any:
     """Raises ServiceAway while it cannot be had; InvalidInput without psycopg."""
     try:
         import psycopg

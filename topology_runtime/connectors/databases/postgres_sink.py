@@ -7,7 +7,11 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
-from headgate.topology_runtime.connectors.databases.postgres_service import Address, connected, is_of_rows
+from headgate.topology_runtime.connectors.databases.postgres_service import (
+    PostgresAddress,
+    connected,
+    is_of_rows,
+)
 from headgate.topology_runtime.connectors.databases.table_sink import KEPT_DAYS, NAMES, TableSink, json_text
 from headgate.topology_runtime.errors import ServiceAway
 
@@ -27,7 +31,7 @@ class PostgresSink(TableSink):
     def __init__(self, url: str, *, table: str, columns: Sequence[str] | None = None, key: Sequence[str] = (),
                  create: bool = False, password: Any = None, tls: Mapping[str, Any] | None = None) -> None:  # fmt: skip
         super().__init__(table, columns, key, create)
-        self.address = Address(url, password, tls)
+        self.address = PostgresAddress(url, password, tls)
         self._connection: Any = None
 
     def connect(self) -> None:

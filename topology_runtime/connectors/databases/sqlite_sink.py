@@ -22,7 +22,7 @@ class SqliteSink(TableSink):
     """Rows into a table of the database at `path`; the table is made if there is none (`create=False`: not). See
     TableSink. Each commit is on the disk (`synchronous=FULL`).
 
-    >>> sink = SqliteSink("/tmp/readings.sqlite", table="readings", key=["sensor"])
+    >>> sink = SqliteSink("/data/readings.sqlite", table="readings", key=["sensor"])
     """
 
     TYPES = {bool: "integer", int: "integer", float: "real", str: "text", bytes: "blob"}

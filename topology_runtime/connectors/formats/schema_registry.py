@@ -35,7 +35,7 @@ class _Reference(msgspec.Struct):
     version: int
 
 
-class _Schema(msgspec.Struct):
+class _SchemaAnswer(msgspec.Struct):
     schema: str
     schemaType: str = "AVRO"
     references: list[_Reference] = []
@@ -90,7 +90,7 @@ class SchemaRegistry:
                     self._missing.clear()
                 self._missing[number] = self._clock() + MISSING_S
                 raise missing
-            got = self._told(body, _Schema)
+            got = self._told(body, _SchemaAnswer)
             others: dict[tuple[str, int], str] = {}
             self._collect(got.references, others)
             found = RegisteredSchema(got.schema, got.schemaType.upper(), list(others.values()))
@@ -111,7 +111,7 @@ class SchemaRegistry:
                 raise BadRow(
                     f"$: {self._name} has no version {one.version} of {one.subject!r}, which a schema names"
                 )
-            got = self._told(body, _Schema)
+            got = self._told(body, _SchemaAnswer)
             self._collect(got.references, others, depth + 1)
             others[key] = got.schema
 

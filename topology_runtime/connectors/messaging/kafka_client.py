@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ANSWER_S = 4.0  # for one question to a broker: a call of a task has 10 s
 LOOK_S = 0.25  # between two looks at what the client has to say meanwhile
 LOG = {"log_level": 0, "log.connection.close": False}  # errors come by callback; its lines name no task
-RECONNECT = {"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 2000, "socket.keepalive.enable": True}
+RECONNECT = {"reconnect.backoff.ms": 100, "reconnect.backoff.max.ms": 2000, "socket.timeout.ms": 10_000}
 CREDENTIALS = {"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"}
 MISSING = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"}
 

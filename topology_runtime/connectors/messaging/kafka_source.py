@@ -22,6 +22,7 @@ OWN = {
     "enable.auto.commit": "this source",
     "enable.auto.offset.store": "this source",
 }
+CLOSE_S = 2.0  # for the last commit
 LOOK_S = 5.0  # between two looks at the topic's partitions
 NO_GROUP = "headgate"  # the client wants one, though nothing is committed
 BOUNDS = {  # memory of a thread; a row has room for 768 KiB
@@ -71,6 +72,7 @@ class KafkaSource(OffsetSource[Any]):
         self._consumer: Any = None
         self._next: int | None = None  # offset; None: there is no such partition
         self._error: Exception | None = None  # behind rows that were given
+        self._commits = 0  # that are not answered yet
         self._kept: list[Any] = []  # messages that came when the client was to call back
         self._full = False  # more waits in the client
 
@@ -105,8 +107,13 @@ class KafkaSource(OffsetSource[Any]):
 
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.close()  # the last commit is sent first
+        if consumer is None:
+            return
+        end = time.monotonic() + CLOSE_S
+        while self._commits and not self._said.down and time.monotonic() < end:
+            consumer.consume(1, 0.05)
+        consumer.unassign()  # and no `close()`: with a broker that hangs it does not return; without a group's
+        # partitions there is nothing to leave, and the client ends with its object
 
     def _count(self) -> int:
         """Partitions of the topic. Raises what is wrong with it."""
@@ -244,10 +251,12 @@ class KafkaSource(OffsetSource[Any]):
 
     def done(self, offset: int) -> None:
         if self._group is not None and self._consumer is not None:
+            self._commits += 1
             self._consumer.commit(offsets=[self._at(offset)], asynchronous=True)
 
     def _committed(self, error: Any, partitions: Any) -> None:
         """Called by the client, in the thread of the source."""
+        self._commits -= 1
         failed = error or next((one.error for one in partitions if one.error), None)
         if failed is None:
             return

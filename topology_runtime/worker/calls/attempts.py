@@ -200,7 +200,10 @@ def _theirs(error: BaseException) -> TracebackType | None:
 def users_line(error: BaseException) -> str:
     """` (file:line in function)`: the innermost line of the user's own that it came from; empty when none is seen."""
     frames = [one for one in traceback.extract_tb(error.__traceback__) if OURS not in one.filename]
-    own = [one for one in frames if not one.filename.startswith((*LIBRARIES, "<"))] or frames
+    own = [one for one in frames if not one.filename.startswith((*LIBRARIES, "<"))]
+    if not own and error.__cause__ is not None and (line := users_line(error.__cause__)):
+        return line  # Python puts a RuntimeError in the place of what a coroutine must not raise
+    own = own or frames
     return f" ({own[-1].filename}:{own[-1].lineno} in {own[-1].name})" if own else ""
 
 

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Sink, Window
+from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wire.messages import EndOfInput, Frame, RootKey, RootPart
 from headgate.topology_runtime.worker.calls import attempts
+from headgate.topology_runtime.worker.calls.attempts import shown
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.router import owners, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
@@ -43,6 +46,7 @@ from headgate.topology_runtime.worker.rows.row_values import key_place
 # older roots.
 
 ALL = 1 << 63  # above every sequence
+AGE_MOST_S = 1e9  # of a pane
 
 Generation = tuple[int, int, int]  # source thread (never reused), incarnation of its worker, attempt
 
@@ -257,6 +261,7 @@ class WindowRows:
     def __init__(self, code: UserCode, random64: Callable[[], int]) -> None:
         self.code, self.results, self.random64 = code, code.results, random64
         self.panes, self._feeders = Panes(), self.results.around.feeders
+        self.max_age_s = _age_of(code.logic)
         self.number = code.results.around.number
         self.over = False  # all rows that there ever were are done: what comes is a copy
 
@@ -372,7 +377,7 @@ class WindowRows:
 
     def fire_old(self, now_ns: int) -> list[Addressed]:
         """Fire panes that are old enough."""
-        limit_s = self.code.logic.max_age_s
+        limit_s = self.max_age_s
         if limit_s is None:
             return []
         return self._fire_all(self.panes.older_than(now_ns - int(limit_s * 1e9)), now_ns)
@@ -390,7 +395,7 @@ class WindowRows:
 
     def stay(self, whole: bool) -> bool:
         """Are rows to stay, for the run that goes on with them?"""
-        return not whole and self.code.logic.max_age_s is None
+        return not whole and self.max_age_s is None
 
     def let_go(self) -> list[Addressed]:
         """All that came of the panes that fired last is done."""
@@ -413,14 +418,32 @@ class WindowRows:
         """Rows of panes whose key another thread keeps now go there, by the edge they came by."""
         acks = AckSums()
         for pane in list(self.panes.by_key.values()):
-            targets = [keeper(row.edge, row.row) for row in pane.kept()]
+            targets, failed = self._keepers(pane, keeper)
             other = next((target for target in targets if target is not None), None)
             if other is None:
+                if failed is not None:
+                    self._bury(self._released(pane, acks), failed)
                 continue
             for row, target in zip(self._released(pane, acks), targets, strict=True):
                 to = other if target is None else target
                 acks.give(row.roots, self.results.outputs.forward(row, to, now_ns))
         return self._all(acks)
+
+    def _keepers(self, pane: Pane, keeper: Keeper) -> tuple[list[int | None], attempts.Failure | None]:
+        """Who keeps each row now; and why it is not known of one, which goes with the others then."""
+        found = [self.code.one(partial(keeper, row.edge, row.row), row) for row in pane.kept()]
+        return [target for target, _ in found], next((why for _, why in found if why is not None), None)
+
+
+def _age_of(logic: Window[Any, Any, Any]) -> float | None:
+    """How old a pane may be, in seconds. Raises InvalidInput."""
+    age_s = logic.max_age_s
+    if age_s is None or (isinstance(age_s, int | float) and 0 <= age_s <= AGE_MOST_S):
+        return age_s
+    raise InvalidInput(
+        f"a pane cannot be {shown(age_s, 100)} seconds old",
+        hint="max_age_s (batch_age_s of a sink) is a number from 0 on, or None: no pane fires by its age",
+    )
 
 
 def _batch_of(rows: Sequence[BufferedRow], values: Sequence[Any]) -> r.Batch:
@@ -443,7 +466,7 @@ class WindowTask(Behaviour):
     @property
     def due_ns(self) -> int | None:
         """When its oldest pane fires, if panes fire by their age."""
-        limit_s, panes = self.windows.code.logic.max_age_s, self.windows.panes.by_key
+        limit_s, panes = self.windows.max_age_s, self.windows.panes.by_key
         if limit_s is None or not panes:
             return None
         return next(iter(panes.values())).since_ns + int(limit_s * 1e9)
@@ -503,6 +526,6 @@ class WindowTask(Behaviour):
 
 
 def _hashable(key: Any) -> Hashable:
-    hash(key)
+    hash(key_place(key))  # which compares it, too
     found: Hashable = key
     return found

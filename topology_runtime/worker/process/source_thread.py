@@ -6,8 +6,8 @@ import math
 import sys
 import time
 from array import array
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from queue import Empty
 from typing import Any
@@ -48,7 +48,7 @@ def times_of(
                 continue
             old_s = now_ns / NS - float(told_s)
         except BaseException as error:  # user code: the row is taken all the same
-            wrong = f"came() raised {error_text(error)}"
+            wrong = f"came() raised {error_text(error)}{users_line(error)}"
             continue
         if not math.isfinite(old_s) or old_s > OLDEST_S:
             wrong = f"a row says that it came {old_s:,.0f} s ago"
@@ -63,6 +63,8 @@ ARRIVING_NS = 2 * NS  # after a row came
 TAKE_ROWS = 1024  # asked of an arriving source at once
 RETRY_NS = NS  # after a source raised
 MISSING_NS = 5 * NS  # rows that were given before and are not given again: said after so long
+CANNOT_BE_READ, FAILS_IN = "cannot be read", "fails in"
+DURABLE_FAILS = f"{FAILS_IN} durable()"
 COMMIT_NS = NS // 2  # between two commits of offsets, and two looks at what is behind
 OPEN_AGAIN_S = 0.1  # a disk that does not open a spool is asked again after so long
 
@@ -77,13 +79,15 @@ class SourceWork(ThreadWork):
         self._spool: Spool | None = None
         self._ahead: ReadAhead | None = None  # of a source with offsets
         self._sought = False
-        self._committed, self._commit_ns, self._lag_ns = NO_OFFSET, 0, 0
+        self._committed = NO_OFFSET
+        self._commit_ns = self._lag_ns = self._durable_ns = 0  # not before
         self._spools_left: SpoolsLeft | None = None
         self._times_wrong = False  # said once
         self._waited_at = -1
         self._arrived_ns = 0  # when a row came last (monotonic)
         self._polled = self._told_durable = 0  # rows that it gave; of which it knows that the disk has them
         self._over = False  # no row will come any more
+        self._troubles: dict[str, str] = {}  # of reading, and of each call beside it
         self._missing = -1, 0  # a position that was given before and is not given again, and since when
 
     def source_now(self) -> SourceStatus:
@@ -221,7 +225,7 @@ class SourceWork(ThreadWork):
         if not self._takes(spool):
             return
         with self.thread.watch.calling(mt.READ):
-            events = self.thread.logic.poll(limit)
+            events = self._given(self.thread.logic.poll(limit))
             self._polled += len(events)
             times, wrong = times_of(self.thread.logic, events, wall_ns())
             self._say_times(wrong)
@@ -246,9 +250,12 @@ class SourceWork(ThreadWork):
                 spool.sync()
             if not spool.synced:
                 return
-        with self.thread.watch.calling(mt.READ):
+        if (now_ns := monotonic_ns()) < self._durable_ns:
+            return
+        self._durable_ns = now_ns + RETRY_NS
+        with self._beside(DURABLE_FAILS):
             self.thread.logic.durable(self._polled)
-        self._told_durable = self._polled
+            self._told_durable, self._durable_ns = self._polled, 0
 
     def _takes(self, spool: Spool) -> bool:
         """Has the disk taken all that was read, and has it room for more?"""
@@ -256,7 +263,7 @@ class SourceWork(ThreadWork):
             spool.accept()
         if not spool.waiting:
             self._tell_durable(spool)
-        return not spool.waiting
+        return not spool.waiting and DURABLE_FAILS not in self._troubles
 
     def _take_arrivals(self) -> None:
         """Rows that have come, into the spool; asked for often while they come."""
@@ -285,7 +292,7 @@ class SourceWork(ThreadWork):
             self._say(explained(error) + users_line(error))
             source.quiet_until_ns, self._sought = now_ns + RETRY_NS, False
             return
-        self._read_again()
+        self._went_well()
         if held.end > before:
             self._arrived_ns = now_ns
         soon = now_ns - self._arrived_ns < ARRIVING_NS
@@ -300,13 +307,37 @@ class SourceWork(ThreadWork):
             if not self._sought:
                 logic.seek(ahead.next_offset or None)
                 self._sought = True
-            given = list(islice(logic.poll(TAKE_ROWS), TAKE_ROWS))
+            given = self._given(islice(logic.poll(TAKE_ROWS), TAKE_ROWS + 1))
+            if len(given) > TAKE_ROWS:  # it gave more than it was asked for: what is left out is read again
+                given.pop()
+                self._sought = False
             times, wrong = times_of(logic, [row for _, row in given], wall_ns())
             self._say_times(wrong)
             ahead.append(given, times)
-            if now_ns >= self._lag_ns:
-                self._lag_ns = now_ns + COMMIT_NS
+        if now_ns >= self._lag_ns:
+            self._lag_ns = now_ns + COMMIT_NS
+            with self._beside(f"{FAILS_IN} lag()"):
                 self.source.behind = max(0, int(logic.lag() or 0))
+
+    def _given(self, rows: Iterable[Any]) -> list[Any]:
+        """All that a poll gave; a generator may say behind its last rows that they are the last."""
+        given: list[Any] = []
+        try:
+            given.extend(rows)
+        except Exhausted:
+            self._over = True
+        return given
+
+    @contextmanager
+    def _beside(self, what: str) -> Iterator[None]:
+        """A call that gives no rows: what it raises (Exhausted, too) is an alarm, and reading goes on."""
+        try:
+            with self.thread.watch.calling(mt.READ):
+                yield
+        except BaseException as error:  # user code: said in the worker's log, tried again
+            self._say(explained(error) + users_line(error), what)
+        else:
+            self._went_well(what)
 
     def _commit(self) -> None:
         """Tell a source with offsets below which all is done, now and then."""
@@ -314,13 +345,9 @@ class SourceWork(ThreadWork):
         if ahead is None or ahead.acked_offset == self._committed or now_ns < self._commit_ns:
             return
         self._commit_ns = now_ns + COMMIT_NS
-        try:
-            with self.thread.watch.calling(mt.READ):
-                self.thread.logic.done(ahead.acked_offset)
-        except BaseException as error:  # user code: said in the worker's log, tried again
-            self._say(explained(error) + users_line(error))
-            return
-        self._committed = ahead.acked_offset
+        with self._beside(f"{FAILS_IN} done()"):
+            self.thread.logic.done(ahead.acked_offset)
+            self._committed = ahead.acked_offset
 
     def _rows(self, position: int, limit: int) -> Sequence[Any]:
         source, now_ns = self.source, monotonic_ns()
@@ -333,9 +360,11 @@ class SourceWork(ThreadWork):
         rows: Sequence[Any]
         try:
             if self._spool is not None:
-                if position >= self._spool.end:
+                if position >= self._spool.end and not self._over:
                     self._poll(self._spool, limit)
                 rows = self._spool.read(position, limit)
+                if self._over and not rows:
+                    raise Exhausted
             else:
                 with self.thread.watch.calling(mt.READ):
                     rows = rows_read(self.thread.logic, position, limit)
@@ -351,11 +380,11 @@ class SourceWork(ThreadWork):
             return []
         if given_before:
             if rows:
-                self._read_again()
+                self._went_well()
             else:
                 self._misses(position, now_ns)
             return rows
-        self._read_again()
+        self._went_well()
         self._missing = -1, 0
         if not rows:
             source.quiet_until_ns = now_ns + LOOK_AGAIN_NS
@@ -382,28 +411,28 @@ class SourceWork(ThreadWork):
         self.source.quiet_until_ns = now_ns + int(wait_s * NS)
         return True
 
-    def _say(self, trouble: str) -> None:
+    def _say(self, trouble: str, what: str = CANNOT_BE_READ) -> None:
         """Once for each trouble, not once a second: in the worker's log, and to whoever looks at the run."""
-        if (trouble := trouble[:SAID_MOST]) != self.unreadable:
-            self.unreadable = trouble
-            text = f"headgate: source {self.task.name} cannot be read: {trouble}; tried again every second"
+        if (trouble := trouble[:SAID_MOST]) != self._troubles.get(what):
+            self._troubles[what] = trouble
+            text = f"headgate: source {self.task.name} {what}: {trouble}; tried again every second"
             print(text, file=sys.stderr, flush=True)
-            self.host.changed()
+            self._tell_troubles()
 
-    def _read_again(self) -> None:
-        if self.unreadable:
-            self.unreadable = ""
-            self.host.changed()
+    def _went_well(self, what: str = CANNOT_BE_READ) -> None:
+        if self._troubles.pop(what, ""):
+            self._tell_troubles()
+
+    def _tell_troubles(self) -> None:
+        self.unreadable = next((f"{what}: {trouble}" for what, trouble in self._troubles.items()), "")
+        self.host.changed()
 
     def _forget(self, spool: Spool, acked: int) -> None:
         with self.host.disk.writing(f"the acked position of {self.task.name}", self._folder):
             spool.done_below(acked, monotonic_ns())
             if spool.waiting and not (self.source.reading or self.source.leaving):
                 spool.accept()  # a run that ends: what was read is to last
-        try:
-            self._tell_durable(spool)
-        except BaseException as error:  # user code: said in the worker's log, tried again
-            self._say(explained(error) + users_line(error))
+        self._tell_durable(spool)
 
     def _count(self) -> None:
         """What came first, then what was read of it, each at one stroke: whoever reads the meter meanwhile sees

@@ -314,9 +314,9 @@ class TaskThread(threading.Thread):
         try:
             if hasattr(logic, "close"):
                 self.work.call(logic.close)
-            self.work.unbuilt()
         except BaseException as error:  # user code, once more
             traceback.print_exception(error)
+        self.work.unbuilt()
 
     def stuck_in(self, kind: int, most_ns: int, now_ns: int) -> str:
         """What to say when it has been in such a call for longer; called by the main thread."""
@@ -362,13 +362,13 @@ class TaskThread(threading.Thread):
         """Nothing is in the inbox, the buffers or kept: let the task's object go."""
         self.work.cancel()
         self.core.flush(monotonic_ns(), everything=True)
-        if hasattr(self.logic, "close"):
-            try:
+        try:
+            if hasattr(self.logic, "close"):
                 with self.watch.calling(mt.CLOSE):
                     self.work.call(self.logic.close)
-            except BaseException as error:  # user code: its failure to close is told, not hidden
-                traceback.print_exception(error)
-                self.failed = f"close: {explained(error)}{attempts.users_line(error)}"[:SAID_MOST]
+        except BaseException as error:  # user code: its failure to close is told, not hidden
+            traceback.print_exception(error)
+            self.failed = f"close: {explained(error)}{attempts.users_line(error)}"[:SAID_MOST]
         self.records.close()
         self.work.close()
 

@@ -173,7 +173,7 @@ class Ways:
         if parts:
             return Way(edge, parts[0][0], row)
         (_, why), self._routers[edge].unroutable = self._routers[edge].unroutable[-1], []
-        return f"no key can be made of the row: {why}"
+        return f"no key can be made of the row: {attempts.failure(0, why).error}"
 
     def _router(self, number: int) -> Router:
         if number not in self._routers:
