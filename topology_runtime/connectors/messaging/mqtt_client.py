@@ -70,7 +70,7 @@ class _Socket(ssl.SSLSocket):
             raise
 
 
-class MqttConnection:
+class MqttLink:
     """A connection to a broker. Each is a paho client of its own, without a thread: it reads and writes in `turn`."""
 
     def __init__(

@@ -61,7 +61,7 @@ class MqttSink(Sink[Any]):
         self.retain, self._id = retain, client_id
         self._topic = PlaceOf(topic, lambda part: not set(part) & set("/+#\0"))
         self._format = format_of(format)
-        self._link = mqtt.MqttConnection(url, **connection)
+        self._link = mqtt.MqttLink(url, **connection)
         self._link.on_publish = self._answered
         self._sent: dict[int, RowId] = {}  # by mid, on this connection; not confirmed
         self._done: dict[RowId, None] = {}  # of calls that failed

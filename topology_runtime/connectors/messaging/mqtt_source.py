@@ -60,7 +60,7 @@ class MqttSource(LiveSource[Any]):
         self.topic, self._id, self._group, self._qos = topic, client_id, group, qos
         self._with_metadata = with_metadata
         self._format = format_of(format)
-        self._link = mqtt.MqttConnection(url, **connection)
+        self._link = mqtt.MqttLink(url, **connection)
         self._link.on_message = lambda message: self._came.append((self._link.number, message))
         self._came: deque[tuple[int, Any]] = deque()  # behind the number of their connection
         self._given: deque[tuple[int, int]] = (

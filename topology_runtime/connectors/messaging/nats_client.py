@@ -40,7 +40,7 @@ def faults_of(url: Any, connection: Mapping[str, Any]) -> list[str]:
     ]
 
 
-class NatsConnection:
+class NatsLink:
     """A connection to a server, without reconnects of its own and without a thread: it lives in `run`."""
 
     def __init__(

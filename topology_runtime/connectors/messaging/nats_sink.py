@@ -50,7 +50,7 @@ class NatsSink(Sink[Any]):
             raise InvalidInput("invalid NatsSink", faults=faults)
         self.subject, self._format = subject, format_of(format)
         self._subject = PlaceOf(subject, lambda part: is_plain(part) and "." not in part)
-        self._link = nats.NatsConnection(url, **connection)
+        self._link = nats.NatsLink(url, **connection)
 
     def open(self, context: Context) -> None:
         self._link.connect()

@@ -67,7 +67,7 @@ class NatsSource(OffsetSource[Any]):
             raise InvalidInput("invalid NatsSource", faults=faults)
         self.start, self._stream, self._subject, self._skips = start, stream, subject, on_gap == "skip"
         self._format, self._with_metadata = format_of(format), with_metadata
-        self._link = nats.NatsConnection(url, **connection)
+        self._link = nats.NatsLink(url, **connection)
         self._where = f"stream {stream} of {self._link.where}"
         self._next = 0  # the sequence wanted next
         self._came: deque[Any] = deque()

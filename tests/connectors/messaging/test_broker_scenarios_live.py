@@ -218,4 +218,4 @@ class NatsSink(Subject, SinkUnderTest):
 TestMqttSource = scenarios(MqttSource)
 TestMqttSink = pytest.mark.full(scenarios(MqttSink))
 TestNatsSource = pytest.mark.full(scenarios(NatsSource))
-TestNatsSink = scenarios(NatsSink)
+TestNatsSink = pytest.mark.full(scenarios(NatsSink))
