@@ -21,7 +21,8 @@ from patience import PATIENCE_S, until
 
 from headgate.connectors import HttpSource
 from headgate.topology_runtime.api.logic import Context
-from headgate.topology_runtime.connectors.http import http_server, http_source, intake
+from headgate.topology_runtime.connectors.http import http_server, http_source, posted_rows
+from headgate.topology_runtime.connectors.http.checks import is_signed
 from headgate.topology_runtime.connectors.secrets import SecretText
 from headgate.topology_runtime.errors import InvalidInput, ServiceAway
 from real_services import Certificates
@@ -218,7 +219,7 @@ def test_keys_are_known_after_a_restart_on_the_same_disk(port: Port) -> None:
 def test_so_many_keys_are_remembered_and_the_oldest_forgotten(
     port_of: Callable[..., Port], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (intake, http_source.AnsweredRequests.add.__globals__):
+    for module in (posted_rows, http_source.AnsweredRequests.add.__globals__):
         target = module if isinstance(module, dict) else vars(module)
         monkeypatch.setitem(target, "KEYS_MOST", 3)
     port = port_of()
@@ -350,6 +351,13 @@ def test_github_signs_the_body_and_names_its_deliveries(port_of: Callable[..., P
     assert port.rows == [{"action": "opened"}]
 
 
+def test_the_example_of_githubs_manual_is_signed_right() -> None:
+    right = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    given = b"Hello, World!", "It's a Secret to Everybody", 0.0
+    assert is_signed("github", {"x-hub-signature-256": right}, *given)
+    assert not is_signed("github", {"x-hub-signature-256": right.upper()}, *given)
+
+
 def test_stripe_signs_the_time_and_the_body(port_of: Callable[..., Port]) -> None:
     port, body, now = port_of(signature="stripe", secret=SECRET), b'{"id": "evt_1"}', int(time.time())
 
@@ -400,7 +408,7 @@ def test_what_cannot_be_meant_is_refused_at_once(given: dict[str, Any], said: st
 
 def test_while_rows_are_not_taken_more_are_told_to_come_later(port: Port) -> None:
     first = port.ask(b"1\n" * 10_000, LINES, Idempotency_Key="a")
-    until(lambda: port.source._intake.rows == 10_000)
+    until(lambda: port.source.waiting.rows == 10_000)
     for given in ({}, {"Idempotency_Key": "b"}):
         said = port.ask([2], **given).result()
         assert said.status == 429 and int(said.headers["Retry-After"]) > 0
@@ -413,7 +421,7 @@ def test_while_rows_are_not_taken_more_are_told_to_come_later(port: Port) -> Non
 def test_bodies_that_wait_are_bounded_in_bytes(port: Port) -> None:
     body = json.dumps(["x" * 500_000] * 8).encode()
     asked = [port.ask(body) for _ in range(4)]
-    until(lambda: port.source._intake.rows == 32)
+    until(lambda: port.source.waiting.rows == 32)
     assert port.ask(body).result().status == 429
     assert port.answer(*asked).status == 202
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
     from headgate.topology_runtime.connectors.http.http_sink import HttpSink as HttpSink
     from headgate.topology_runtime.connectors.http.http_source import HttpSource as HttpSource
+    from headgate.topology_runtime.connectors.http.tcp_lines_source import TcpLinesSource as TcpLinesSource
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
 
 PLACES = (
@@ -23,7 +24,10 @@ PLACES = (
         "connectors.databases",
         {"duckdb_sink": "DuckdbSink", "postgres_sink": "PostgresSink", "sqlite_sink": "SqliteSink"},
     )
-    | _places("connectors.http", {"http_sink": "HttpSink", "http_source": "HttpSource"})
+    | _places(
+        "connectors.http",
+        {"http_sink": "HttpSink", "http_source": "HttpSource", "tcp_lines_source": "TcpLinesSource"},
+    )
     | _places("connectors.lake", {"folder_sink": "FolderSink"})
 )
 __all__ = list(PLACES)

@@ -30,7 +30,7 @@ from headgate.topology_runtime.tasks.service_addresses import (
 TIMEOUT_S = 30.0
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     status: int
     body: bytes
     headers: Mapping[str, str]
@@ -70,7 +70,7 @@ class KeepAlive:
         body: bytes | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         most: int | None = None,
-    ) -> Reply:
+    ) -> HttpReply:
         """A server may close an idle connection, so a kept one is tried once more: what is asked may come there
         twice. most: bytes of the body that are wanted."""
         kept = self._connection.sock is not None
@@ -83,11 +83,11 @@ class KeepAlive:
 
     def _ask(
         self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], most: int | None
-    ) -> Reply:
+    ) -> HttpReply:
         try:
             self._connection.request(method, path, body, dict(headers))
             answer = self._connection.getresponse()
-            reply = Reply(answer.status, answer.read(most), dict(answer.headers.items()))
+            reply = HttpReply(answer.status, answer.read(most), dict(answer.headers.items()))
             if not answer.isclosed():
                 self.close()
             return reply
