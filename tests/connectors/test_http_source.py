@@ -135,7 +135,7 @@ def read_all(client: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("body, kind, rows", [
     (b'{"n": 1}', JSON, [{"n": 1}]),
-    (b' "text"', "application/vnd.cloud+json; charset=UTF-8", ["text"]),
+    (b' "text"', 'application/vnd.cloud+json; charset="UTF-8"; v=1', ["text"]),
     (b'[{"n": 1}, [2, 3], null]', JSON, [{"n": 1}, [2, 3], None]),
     (b'{"n": 1}\r\n\n{"n": 2}', LINES, [{"n": 1}, {"n": 2}]),
     (b"[1]\n[2]\n", "application/jsonl", [[1], [2]]),
@@ -179,6 +179,16 @@ def test_a_connection_serves_many_requests_and_asks_for_bodies_that_wait_for_tha
         assert head[0] == b"HTTP/1.1 202 Accepted\r\n" and reader.readline() == b'{"rows": 1}\n'
     reader.close()
     client.close()
+
+
+@pytest.mark.parametrize("version, header", [(b"1.0", b"X: y"), (b"1.1", b"Connection: close")])
+def test_a_client_that_wants_one_answer_gets_it_and_the_end(
+    port: Port, version: bytes, header: bytes
+) -> None:
+    sent = request(header, b"Content-Length: 1", body=b"7").replace(b"HTTP/1.1", b"HTTP/" + version)
+    said = port.clients.submit(read_all, port.raw(sent))
+    until(lambda: port.turn() or said.done())
+    assert said.result().startswith(b"HTTP/1.1 202 ") and port.rows == [7]
 
 
 # ── Each key once ───────────────────────────────────────────────────────────────────────────────

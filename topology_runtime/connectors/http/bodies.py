@@ -29,7 +29,7 @@ class RequestRefused(Exception):
 def kind_of(headers: Mapping[str, str]) -> str:
     """JSON or LINES. Raises RequestRefused for what this source does not read."""
     kind, _, more = headers.get("content-type", "").lower().partition(";")
-    kind, charset = kind.strip(), more.partition("charset=")[2].strip().strip('"')
+    kind, charset = kind.strip(), more.partition("charset=")[2].partition(";")[0].strip(' "')
     if charset not in ("", "utf-8", "utf8", "us-ascii"):
         raise RequestRefused(415, "the text must be UTF-8")
     if headers.get("content-encoding", "identity").lower() not in ("identity", "gzip", "x-gzip"):

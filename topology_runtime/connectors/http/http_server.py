@@ -255,6 +255,7 @@ class _Connection:
                 await self._writer.wait_closed()
 
     async def _linger(self) -> None:
+        self._server.idle[self] = None
         if self._writer.can_write_eof():
             self._writer.write_eof()
         with suppress(TimeoutError):

@@ -90,11 +90,11 @@ class HttpSource(LiveSource[Any]):
     # ── in the source's thread ──────────────────────────────────────────────────────────────────
 
     def poll(self, limit: int) -> Sequence[Any]:
+        if self._server is not None and (trouble := self._server.trouble) is not None:
+            self._server.trouble = None
+            raise trouble
         if self._server is None or not self._server.alive:
             self._server = self._listen()
-        trouble, self._server.trouble = self._server.trouble, None
-        if trouble is not None:
-            raise trouble
         return self.waiting.take(limit)
 
     def durable(self, rows: int) -> None:
