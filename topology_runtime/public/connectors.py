@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.http.http_sink import HttpSink as HttpSink
     from headgate.topology_runtime.connectors.http.http_source import HttpSource as HttpSource
     from headgate.topology_runtime.connectors.http.tcp_lines_source import TcpLinesSource as TcpLinesSource
+    from headgate.topology_runtime.connectors.http.web_socket_source import WebSocketSource as WebSocketSource
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
 
 PLACES = (
@@ -26,7 +27,12 @@ PLACES = (
     )
     | _places(
         "connectors.http",
-        {"http_sink": "HttpSink", "http_source": "HttpSource", "tcp_lines_source": "TcpLinesSource"},
+        {
+            "http_sink": "HttpSink",
+            "http_source": "HttpSource",
+            "tcp_lines_source": "TcpLinesSource",
+            "web_socket_source": "WebSocketSource",
+        },
     )
     | _places("connectors.lake", {"folder_sink": "FolderSink"})
 )
