@@ -438,12 +438,12 @@ def test_bodies_that_wait_are_bounded_in_bytes(port: Port) -> None:
 
 def test_rows_that_nobody_takes_in_time_are_taken_back(port: Port) -> None:
     port.source.answer_s = 0.01
-    said = port.ask([1]).result()
+    said = port.ask([1], Idempotency_Key="a").result()
     assert said.status == 503 and "none of these was" in said.body["error"]
     port.turn()
     assert port.rows == []
     port.source.answer_s = PATIENCE_S
-    assert port.post([1]).status == 202
+    assert port.post([1], Idempotency_Key="a").status == 202 and port.rows == [1]
 
 
 def test_rows_that_the_disk_has_not_taken_in_time_are_not_promised(port: Port) -> None:
