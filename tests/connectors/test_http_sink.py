@@ -33,7 +33,7 @@ class Target:
         self.answers: Callable[[Any, bytes], tuple[int, dict[str, str], bytes]] = lambda *_: (200, {}, b"ok")
         self.came: list[tuple[dict[str, str], bytes]] = []
         self.connections = self.now = self.most = 0
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         target = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -45,12 +45,12 @@ class Target:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                with target._lock:
+                with target.lock:
                     target.came.append(({k.lower(): v for k, v in self.headers.items()}, body))
                     target.now += 1
                     target.most = max(target.most, target.now)
                 status, headers, said = target.answers(self, body)
-                with target._lock:
+                with target.lock:
                     target.now -= 1
                 self.send_response(status)
                 for name, value in (headers | {"Content-Length": str(len(said))}).items():

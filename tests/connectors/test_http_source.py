@@ -21,7 +21,8 @@ from patience import PATIENCE_S, until
 
 from headgate.connectors import HttpSource
 from headgate.topology_runtime.api.logic import Context
-from headgate.topology_runtime.connectors.http import http_server, http_source, intake
+from headgate.topology_runtime.connectors.http import http_server, http_source, posted_rows
+from headgate.topology_runtime.connectors.http.checks import is_signed
 from headgate.topology_runtime.connectors.secrets import SecretText
 from headgate.topology_runtime.errors import InvalidInput, ServiceAway
 from real_services import Certificates
@@ -134,7 +135,7 @@ def read_all(client: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("body, kind, rows", [
     (b'{"n": 1}', JSON, [{"n": 1}]),
-    (b' "text"', "application/vnd.cloud+json; charset=UTF-8", ["text"]),
+    (b' "text"', 'application/vnd.cloud+json; charset="UTF-8"; v=1', ["text"]),
     (b'[{"n": 1}, [2, 3], null]', JSON, [{"n": 1}, [2, 3], None]),
     (b'{"n": 1}\r\n\n{"n": 2}', LINES, [{"n": 1}, {"n": 2}]),
     (b"[1]\n[2]\n", "application/jsonl", [[1], [2]]),
@@ -180,6 +181,16 @@ def test_a_connection_serves_many_requests_and_asks_for_bodies_that_wait_for_tha
     client.close()
 
 
+@pytest.mark.parametrize("version, header", [(b"1.0", b"X: y"), (b"1.1", b"Connection: close")])
+def test_a_client_that_wants_one_answer_gets_it_and_the_end(
+    port: Port, version: bytes, header: bytes
+) -> None:
+    sent = request(header, b"Content-Length: 1", body=b"7").replace(b"HTTP/1.1", b"HTTP/" + version)
+    said = port.clients.submit(read_all, port.raw(sent))
+    until(lambda: port.turn() or said.done())
+    assert said.result().startswith(b"HTTP/1.1 202 ") and port.rows == [7]
+
+
 # ── Each key once ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -218,7 +229,7 @@ def test_keys_are_known_after_a_restart_on_the_same_disk(port: Port) -> None:
 def test_so_many_keys_are_remembered_and_the_oldest_forgotten(
     port_of: Callable[..., Port], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (intake, http_source.AnsweredRequests.add.__globals__):
+    for module in (posted_rows, http_source.AnsweredRequests.add.__globals__):
         target = module if isinstance(module, dict) else vars(module)
         monkeypatch.setitem(target, "KEYS_MOST", 3)
     port = port_of()
@@ -350,6 +361,13 @@ def test_github_signs_the_body_and_names_its_deliveries(port_of: Callable[..., P
     assert port.rows == [{"action": "opened"}]
 
 
+def test_the_example_of_githubs_manual_is_signed_right() -> None:
+    right = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
+    given = b"Hello, World!", "It's a Secret to Everybody", 0.0
+    assert is_signed("github", {"x-hub-signature-256": right}, *given)
+    assert not is_signed("github", {"x-hub-signature-256": right.upper()}, *given)
+
+
 def test_stripe_signs_the_time_and_the_body(port_of: Callable[..., Port]) -> None:
     port, body, now = port_of(signature="stripe", secret=SECRET), b'{"id": "evt_1"}', int(time.time())
 
@@ -400,7 +418,7 @@ def test_what_cannot_be_meant_is_refused_at_once(given: dict[str, Any], said: st
 
 def test_while_rows_are_not_taken_more_are_told_to_come_later(port: Port) -> None:
     first = port.ask(b"1\n" * 10_000, LINES, Idempotency_Key="a")
-    until(lambda: port.source._intake.rows == 10_000)
+    until(lambda: port.source.waiting.rows == 10_000)
     for given in ({}, {"Idempotency_Key": "b"}):
         said = port.ask([2], **given).result()
         assert said.status == 429 and int(said.headers["Retry-After"]) > 0
@@ -413,19 +431,19 @@ def test_while_rows_are_not_taken_more_are_told_to_come_later(port: Port) -> Non
 def test_bodies_that_wait_are_bounded_in_bytes(port: Port) -> None:
     body = json.dumps(["x" * 500_000] * 8).encode()
     asked = [port.ask(body) for _ in range(4)]
-    until(lambda: port.source._intake.rows == 32)
+    until(lambda: port.source.waiting.rows == 32)
     assert port.ask(body).result().status == 429
     assert port.answer(*asked).status == 202
 
 
 def test_rows_that_nobody_takes_in_time_are_taken_back(port: Port) -> None:
     port.source.answer_s = 0.01
-    said = port.ask([1]).result()
+    said = port.ask([1], Idempotency_Key="a").result()
     assert said.status == 503 and "none of these was" in said.body["error"]
     port.turn()
     assert port.rows == []
     port.source.answer_s = PATIENCE_S
-    assert port.post([1]).status == 202
+    assert port.post([1], Idempotency_Key="a").status == 202 and port.rows == [1]
 
 
 def test_rows_that_the_disk_has_not_taken_in_time_are_not_promised(port: Port) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
     from headgate.topology_runtime.connectors.http.http_sink import HttpSink as HttpSink
     from headgate.topology_runtime.connectors.http.http_source import HttpSource as HttpSource
+    from headgate.topology_runtime.connectors.http.tcp_lines_source import TcpLinesSource as TcpLinesSource
+    from headgate.topology_runtime.connectors.http.web_socket_source import WebSocketSource as WebSocketSource
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
     from headgate.topology_runtime.connectors.messaging.kafka_sink import KafkaSink as KafkaSink
     from headgate.topology_runtime.connectors.messaging.kafka_source import KafkaSource as KafkaSource
@@ -29,7 +31,15 @@ PLACES = (
         "connectors.databases",
         {"duckdb_sink": "DuckdbSink", "postgres_sink": "PostgresSink", "sqlite_sink": "SqliteSink"},
     )
-    | _places("connectors.http", {"http_sink": "HttpSink", "http_source": "HttpSource"})
+    | _places(
+        "connectors.http",
+        {
+            "http_sink": "HttpSink",
+            "http_source": "HttpSource",
+            "tcp_lines_source": "TcpLinesSource",
+            "web_socket_source": "WebSocketSource",
+        },
+    )
     | _places("connectors.lake", {"folder_sink": "FolderSink"})
     | _places(
         "connectors.messaging",

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from headgate.topology_runtime.connectors.http.intake import KEYS_MOST, Intake, Posted
+from headgate.topology_runtime.connectors.http.posted_rows import KEYS_MOST, Posted, PostedRows
 from headgate.topology_runtime.platform.disk import append_whole, write_whole
 
 
 class AnsweredRequests:
     """A line each: digest, number of rows, key. Raises OSError when the disk does not take one."""
 
-    def __init__(self, path: Path, intake: Intake) -> None:
-        """Reads what is there into `intake`."""
+    def __init__(self, path: Path, waiting: PostedRows) -> None:
+        """Reads what is there into `waiting`."""
         self._path, self._fd, self._lines = path, -1, 0
         found = path.read_bytes().split(b"\n")[:-1] if path.exists() else []  # half a line was never answered
         kept = []
@@ -23,7 +23,7 @@ class AnsweredRequests:
             match line.decode("latin-1").split(" ", 2):
                 case [digest, rows, key] if rows.isdecimal():
                     kept.append(Posted(key, digest, int(rows)))
-                    intake.remember(kept[-1])
+                    waiting.remember(kept[-1])
         self._write_anew(kept)
 
     def add(self, posted: Sequence[Posted]) -> None:

@@ -1,4 +1,4 @@
-"""Who may post: a bearer token, and the signatures of webhooks. Pure."""
+"""Who may post: a bearer token, and the signatures of webhooks."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from headgate.topology_runtime.connectors.http.bodies import Refused
+from headgate.topology_runtime.connectors.http.bodies import RequestRefused
 from headgate.topology_runtime.errors import InvalidInput
 
 CONNECTIONS_MOST = 256
@@ -36,7 +36,7 @@ def h11() -> Any:
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """headers: by names in small letters."""
 
     method: str
@@ -46,28 +46,28 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     status: int
     says: dict[str, Any]
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def refusal(refused: Refused) -> Answer:
-    return Answer(refused.status, {"error": refused.why}, refused.headers)
+def refusal(refused: RequestRefused) -> HttpAnswer:
+    return HttpAnswer(refused.status, {"error": refused.why}, refused.headers)
 
 
 class Site(Protocol):
-    """What the server serves; all is called in its thread. Refused may be raised by each."""
+    """What the server serves; all is called in its thread. RequestRefused may be raised by each."""
 
     body_most: int
 
-    def admit(self, request: Request) -> Answer | None:
+    def admit(self, request: HttpRequest) -> HttpAnswer | None:
         """Before the body is read: an answer that does not need it."""
 
     def reading(self, more: int) -> None:
-        """So many bytes of bodies more (or fewer) are held; Refused when that is too much."""
+        """So many bytes of bodies more (or fewer) are held; RequestRefused when that is too much."""
 
-    def answer(self, request: Request) -> Awaitable[Answer]:
+    def answer(self, request: HttpRequest) -> Awaitable[HttpAnswer]:
         """To a whole request."""
 
 
@@ -188,11 +188,11 @@ class _Connection:
             if answer is None:
                 answer = await self._server.site.answer(request)
         except TimeoutError:
-            answer = Answer(408, {"error": f"the request did not come whole in {REQUEST_S:g} s"})
-        except Refused as refused:
+            answer = HttpAnswer(408, {"error": f"the request did not come whole in {REQUEST_S:g} s"})
+        except RequestRefused as refused:
             answer = refusal(refused)
         except self._h11.RemoteProtocolError as error:
-            answer = Answer(error.error_status_hint, {"error": f"no HTTP: {error}"})
+            answer = HttpAnswer(error.error_status_hint, {"error": f"no HTTP: {error}"})
         return await self._send(answer, head)
 
     async def _event(self) -> Any:
@@ -203,7 +203,7 @@ class _Connection:
             self._wire.receive_data(await self._reader.read(READ_BYTES))
         return event
 
-    async def _head(self) -> Request:
+    async def _head(self) -> HttpRequest:
         event = await self._event()
         if not isinstance(event, self._h11.Request):
             raise ConnectionResetError
@@ -211,20 +211,20 @@ class _Connection:
         for name, value in event.headers:
             key, text = name.decode("latin-1"), value.decode("latin-1")
             if key in headers and key in ("authorization", "content-type", "idempotency-key"):
-                raise Refused(400, f"two headers {key}")
+                raise RequestRefused(400, f"two headers {key}")
             headers[key] = f"{headers[key]}, {text}" if key in headers else text
         try:
             path = urlsplit(event.target.decode("latin-1")).path
         except ValueError as error:
-            raise Refused(400, "the target of the request is no address") from error
-        return Request(event.method.decode("latin-1"), path, headers)
+            raise RequestRefused(400, "the target of the request is no address") from error
+        return HttpRequest(event.method.decode("latin-1"), path, headers)
 
     async def _body(self) -> bytes:
         site, body, held = self._server.site, bytearray(), 0
         try:
             while isinstance(event := await self._event(), self._h11.Data):
                 if len(body) + len(event.data) > site.body_most:
-                    raise Refused(413, f"the body has more than {site.body_most:,} bytes")
+                    raise RequestRefused(413, f"the body has more than {site.body_most:,} bytes")
                 site.reading(len(event.data))
                 held += len(event.data)
                 body += event.data
@@ -232,7 +232,7 @@ class _Connection:
             site.reading(-held)
         return bytes(body)
 
-    async def _send(self, answer: Answer, head: bool) -> bool:
+    async def _send(self, answer: HttpAnswer, head: bool) -> bool:
         data = json.dumps(answer.says, ensure_ascii=False).encode() + b"\n"
         headers = {"Content-Type": "application/json", "Content-Length": str(len(data)), **answer.headers}
         if not self._whole:
@@ -255,6 +255,7 @@ class _Connection:
                 await self._writer.wait_closed()
 
     async def _linger(self) -> None:
+        self._server.idle[self] = None
         if self._writer.can_write_eof():
             self._writer.write_eof()
         with suppress(TimeoutError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
-import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
@@ -15,13 +14,14 @@ from typing import Any
 from headgate.topology_runtime.api.logic import Context, LiveSource
 from headgate.topology_runtime.connectors.formats.format_factory import open_format
 from headgate.topology_runtime.connectors.http.answered_requests import AnsweredRequests
-from headgate.topology_runtime.connectors.http.bodies import Refused, kind_of, plain, rows_of
+from headgate.topology_runtime.connectors.http.bodies import RequestRefused, kind_of, plain, rows_of
 from headgate.topology_runtime.connectors.http.checks import GITHUB, STRIPE, has_token, is_signed
-from headgate.topology_runtime.connectors.http.http_server import Answer, HttpServer, Request, h11
-from headgate.topology_runtime.connectors.http.intake import Intake, Posted
+from headgate.topology_runtime.connectors.http.http_server import HttpAnswer, HttpRequest, HttpServer, h11
+from headgate.topology_runtime.connectors.http.ports import checked_port, listen, port_of
+from headgate.topology_runtime.connectors.http.posted_rows import Posted, PostedRows
 from headgate.topology_runtime.connectors.secrets import SecretText, text_of
 from headgate.topology_runtime.connectors.tls import Tls
-from headgate.topology_runtime.errors import InvalidInput, ServiceAway
+from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import hide, shown
 
 BODY_MOST = 4 << 20
@@ -51,9 +51,7 @@ class HttpSource(LiveSource[Any]):
     def __init__(self, port: int, *, host: str = "127.0.0.1", type: str | None = None,
                  token: str | SecretText | None = None, secret: str | SecretText | None = None,
                  signature: str | None = None, tls: Mapping[str, Any] | None = None) -> None:  # fmt: skip
-        faults = []
-        if isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-            faults.append(f"port is {shown(port)}, and should be 1 to 65535")
+        faults = checked_port(port)
         if signature is not None and signature not in SIGNATURES:
             faults.append(f"signature is {shown(signature)}: one of {', '.join(SIGNATURES)}")
         if (signature is None) != (secret is None):
@@ -76,38 +74,36 @@ class HttpSource(LiveSource[Any]):
                 hide(one)
         self._format = open_format("json", type=type)
         self.body_most, self.answer_s = BODY_MOST, ANSWER_S
-        self._intake = Intake(ROWS_MOST, BYTES_MOST)
+        self.waiting = PostedRows(ROWS_MOST, BYTES_MOST)
         self._server: HttpServer | None = None
         self._answered: AnsweredRequests | None = None
         self._reading = 0
 
     def open(self, context: Context) -> None:
-        self.port += context.partition
-        if self.port > 65535:
-            raise InvalidInput(f"partition {context.partition} would listen on port {self.port}")
+        self.port = port_of(self.port, context)
         for secret in (self._token, self._secret):
             if secret is not None and not text_of(secret):
                 raise InvalidInput("token= or secret= is empty")
         path = Path(context.directory, f"answered-{context.task}-{context.partition}")
-        self._answered = AnsweredRequests(path, self._intake)
+        self._answered = AnsweredRequests(path, self.waiting)
 
     # ── in the source's thread ──────────────────────────────────────────────────────────────────
 
     def poll(self, limit: int) -> Sequence[Any]:
+        if self._server is not None and (trouble := self._server.trouble) is not None:
+            self._server.trouble = None
+            raise trouble
         if self._server is None or not self._server.alive:
             self._server = self._listen()
-        trouble, self._server.trouble = self._server.trouble, None
-        if trouble is not None:
-            raise trouble
-        return self._intake.take(limit)
+        return self.waiting.take(limit)
 
     def durable(self, rows: int) -> None:
-        settled = self._intake.settled(rows)
+        settled = self.waiting.settled(rows)
         if not settled or self._server is None:
             return
         assert self._answered is not None
         self._answered.add(settled)
-        self._intake.settle(settled)
+        self.waiting.settle(settled)
         self._server.call(_tell, settled)
 
     def close(self) -> None:
@@ -117,15 +113,8 @@ class HttpSource(LiveSource[Any]):
             self._answered.close()
 
     def _listen(self) -> HttpServer:
-        """The port may be another worker's still, which is about to end: then the next poll tries again."""
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         tls = self._tls_context() if self._tls is not None else None
-        try:
-            listening = socket.create_server((self.host, self.port), family=family)
-        except OSError as error:
-            cause = error.strerror or str(error)
-            raise ServiceAway(f"cannot listen at {self.host}:{self.port}", cause=cause) from error
-        return HttpServer(listening, self, tls)
+        return HttpServer(listen(self.host, self.port), self, tls)
 
     def _tls_context(self) -> ssl.SSLContext:
         """Each handshake is made with the files of then."""
@@ -146,53 +135,53 @@ class HttpSource(LiveSource[Any]):
 
     # ── in the server's thread ──────────────────────────────────────────────────────────────────
 
-    def admit(self, request: Request) -> Answer | None:
+    def admit(self, request: HttpRequest) -> HttpAnswer | None:
         headers = request.headers
         if request.path == "/health":
             if request.method not in ("GET", "HEAD"):
-                raise Refused(405, "GET /health", {"Allow": "GET, HEAD"})
-            return Answer(200, {"status": "ok"})
+                raise RequestRefused(405, "GET /health", {"Allow": "GET, HEAD"})
+            return HttpAnswer(200, {"status": "ok"})
         if request.method != "POST":
-            raise Refused(405, "POST rows, or GET /health", {"Allow": "POST"})
+            raise RequestRefused(405, "POST rows, or GET /health", {"Allow": "POST"})
         if self._token is not None and not has_token(headers, self._now(self._token)):
-            raise Refused(401, "the token is wrong, or missing", {"WWW-Authenticate": "Bearer"})
+            raise RequestRefused(401, "the token is wrong, or missing", {"WWW-Authenticate": "Bearer"})
         kind_of(headers)
         size = int(headers.get("content-length", 0))
         if size > self.body_most:
-            raise Refused(413, f"the body has more than {self.body_most:,} bytes")
+            raise RequestRefused(413, f"the body has more than {self.body_most:,} bytes")
         key = self._key(headers)
-        if self._intake.known(key) is None and (
-            self._intake.full or self._reading + self._intake.bytes + size > self._intake.bytes_most
+        if self.waiting.known(key) is None and (
+            self.waiting.full or self._reading + self.waiting.bytes + size > self.waiting.bytes_most
         ):
             raise self._busy()
         return None
 
     def reading(self, more: int) -> None:
-        if more > 0 and self._reading + self._intake.bytes + more > self._intake.bytes_most:
+        if more > 0 and self._reading + self.waiting.bytes + more > self.waiting.bytes_most:
             raise self._busy()
         self._reading += more
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> HttpAnswer:
         headers, body = request.headers, request.body
         if self._signature is not None:
             assert self._secret is not None
             if not is_signed(self._signature, headers, body, self._now(self._secret), time.time()):
-                raise Refused(401, "the signature is wrong, or missing")
+                raise RequestRefused(401, "the signature is wrong, or missing")
         key, kind = self._key(headers), kind_of(headers)
         digest = hashlib.blake2b(body, digest_size=16).hexdigest()
-        posted = self._intake.known(key)
+        posted = self.waiting.known(key)
         if posted is None:
-            rows = rows_of(plain(body, headers, self.body_most), kind, self._format, self._intake.rows_most)
+            rows = rows_of(plain(body, headers, self.body_most), kind, self._format, self.waiting.rows_most)
             posted = Posted(key, digest, len(rows), len(body))
             if not rows:
-                return Answer(202, {"rows": 0})
-            if self._intake.offer(posted, rows) is None:
+                return HttpAnswer(202, {"rows": 0})
+            if self.waiting.offer(posted, rows) is None:
                 raise self._busy()
         elif posted.digest != digest:
-            raise Refused(422, "this Idempotency-Key came before, with another body")
+            raise RequestRefused(422, "this Idempotency-Key came before, with another body")
         if not posted.done:
             await self._settled(posted)
-        return Answer(202, {"rows": posted.rows})
+        return HttpAnswer(202, {"rows": posted.rows})
 
     async def _settled(self, posted: Posted) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -202,16 +191,16 @@ class HttpSource(LiveSource[Any]):
                 await waiter
         except TimeoutError:
             posted.waiters.remove(waiter)
-            if not posted.waiters and self._intake.withdraw(posted):
-                raise Refused(503, "rows are not taken now; none of these was", AGAIN) from None
-            raise Refused(503, "the disk has not taken these rows yet; it may", AGAIN) from None
+            if not posted.waiters and self.waiting.withdraw(posted):
+                raise RequestRefused(503, "rows are not taken now; none of these was", AGAIN) from None
+            raise RequestRefused(503, "the disk has not taken these rows yet; it may", AGAIN) from None
 
     def _key(self, headers: Mapping[str, str]) -> str:
         key = headers.get("idempotency-key", "")
         if not key and self._signature == GITHUB:
             key = headers.get("x-github-delivery", "")
         if len(key) > KEY_MOST:
-            raise Refused(400, f"Idempotency-Key has more than {KEY_MOST} characters")
+            raise RequestRefused(400, f"Idempotency-Key has more than {KEY_MOST} characters")
         return key
 
     def _now(self, secret: str | SecretText) -> str:
@@ -220,11 +209,11 @@ class HttpSource(LiveSource[Any]):
         except InvalidInput as error:
             assert self._server is not None
             self._server.trouble = error
-            raise Refused(503, "not ready: who may post cannot be checked now", AGAIN) from None
+            raise RequestRefused(503, "not ready: who may post cannot be checked now", AGAIN) from None
 
     @staticmethod
-    def _busy() -> Refused:
-        return Refused(429, "rows come faster than they are taken; none of these was", AGAIN)
+    def _busy() -> RequestRefused:
+        return RequestRefused(429, "rows come faster than they are taken; none of these was", AGAIN)
 
 
 def _tell(settled: Sequence[Posted]) -> None:

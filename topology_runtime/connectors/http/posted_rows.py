@@ -28,12 +28,12 @@ class Posted:
     waiters: list[Any] = field(default_factory=list)
 
 
-class Intake:
+class PostedRows:
     """rows_most, bytes_most: of all requests whose rows wait to be taken.
 
-    >>> intake = Intake(10, 100)
-    >>> posted = intake.offer(Posted("a", "", 2, 8), ["left", "right"])
-    >>> intake.take(5), intake.settled(2) == [posted]
+    >>> waiting = PostedRows(10, 100)
+    >>> posted = waiting.offer(Posted("a", "", 2, 8), ["left", "right"])
+    >>> waiting.take(5), waiting.settled(2) == [posted]
     (['left', 'right'], True)
     """
 
