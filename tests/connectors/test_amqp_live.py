@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import subprocess
 import threading
 import time
@@ -16,6 +17,7 @@ import pika
 import pytest
 
 from headgate.topology_runtime.api.logic import Context, RowId
+from headgate.topology_runtime.connectors.queues import amqp_link
 from headgate.topology_runtime.connectors.queues.amqp_sink import AmqpSink
 from headgate.topology_runtime.connectors.queues.amqp_source import AmqpSource
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
@@ -34,11 +36,11 @@ class Queue:
         self.opened: list[Any] = []
         self.bare: Any = None
         self.declare()
+        self.close_bare()  # a test may kill the broker
 
     def channel(self) -> Any:
-        """A new connection's: the broker may have been killed."""
-        if self.bare is not None and self.bare.is_open:
-            self.bare.close()
+        """Of a new connection."""
+        self.close_bare()
         self.bare = pika.BlockingConnection(pika.ConnectionParameters(self.broker.host, self.broker.port))
         return self.bare.channel()
 
@@ -70,6 +72,9 @@ class Queue:
     def close(self) -> None:
         for connector in self.opened:
             connector.close()
+        self.close_bare()
+
+    def close_bare(self) -> None:
         if self.bare is not None and self.bare.is_open:
             self.bare.close()
 
@@ -333,6 +338,16 @@ def test_a_broker_that_is_not_there_is_waited_for() -> None:
     with pytest.raises(ServiceAway, match="no connection") as away:
         sink.open(Context("rows", 1, 0, 1, ""))
     assert "refused" in (away.value.cause or "")
+
+
+def test_what_answers_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amqp_link, "CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        sink = AmqpSink(f"amqp://127.0.0.1:{silent.getsockname()[1]}", routing_key="rows")
+        for _ in range(2):
+            with pytest.raises(ServiceAway, match="no connection to"):
+                sink.open(Context("rows", 1, 0, 1, ""))
+        sink.close()
 
 
 @pytest.mark.parametrize("given", [

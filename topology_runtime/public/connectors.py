@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.databases.sqlite_sink import SqliteSink as SqliteSink
     from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
+    from headgate.topology_runtime.connectors.queues.amqp_sink import AmqpSink as AmqpSink
+    from headgate.topology_runtime.connectors.queues.amqp_source import AmqpSource as AmqpSource
     from headgate.topology_runtime.connectors.queues.redis_sink import RedisSink as RedisSink
     from headgate.topology_runtime.connectors.queues.redis_source import RedisSource as RedisSource
 
@@ -24,7 +26,15 @@ PLACES = (
         {"duckdb_sink": "DuckdbSink", "postgres_sink": "PostgresSink", "sqlite_sink": "SqliteSink"},
     )
     | _places("connectors.lake", {"folder_sink": "FolderSink"})
-    | _places("connectors.queues", {"redis_sink": "RedisSink", "redis_source": "RedisSource"})
+    | _places(
+        "connectors.queues",
+        {
+            "amqp_sink": "AmqpSink",
+            "amqp_source": "AmqpSource",
+            "redis_sink": "RedisSink",
+            "redis_source": "RedisSource",
+        },
+    )
 )
 __all__ = list(PLACES)
 

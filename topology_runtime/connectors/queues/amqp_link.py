@@ -17,7 +17,11 @@ from headgate.topology_runtime.connectors.queues.server_address import ServerAdd
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
 
 PORTS = {"amqp": 5672, "amqps": 5671}
-CONNECT_S, ANSWER_S, CLOSE_S = 4.0, 4.0, 2.0  # a call of a task has 10 s
+CONNECT_S, ANSWER_S, CLOSE_S = (
+    4.0,
+    6.0,
+    1.5,
+)  # to be there; to have answered all that is asked first; a call has 10 s
 HEARTBEAT_S = 60
 TCP = {"TCP_USER_TIMEOUT": 9000}
 HINTS = {
@@ -37,6 +41,7 @@ class AmqpLink:
         self.number = 0  # of this connection
         self.ended: BaseException | None = None  # why it is no longer up
         self.blocked: str | None = None  # why the broker takes nothing now
+        self._answered_until = 0.0
         self._loop: Any = None
         self._connection: Any = None
 
@@ -51,6 +56,7 @@ class AmqpLink:
         self._loop = pika.adapters.select_connection.IOLoop()
         self._loop.activate_poller()
         self.number += 1
+        self._answered_until = time.monotonic() + ANSWER_S
         opened: list[Any] = []
         connection = self._connection = pika.SelectConnection(
             self._parameters(pika),
@@ -61,7 +67,7 @@ class AmqpLink:
         )
         connection.add_on_connection_blocked_callback(self._on_blocked)
         connection.add_on_connection_unblocked_callback(self._on_unblocked)
-        self.wait(lambda: opened, "opens no connection", CONNECT_S)
+        self.wait(lambda: opened, "opens no connection")
         channels: list[Any] = []
         channel = connection.channel(on_open_callback=channels.append)
         channel.add_on_close_callback(self._on_end)
@@ -94,15 +100,14 @@ class AmqpLink:
         self._loop.remove_timeout(alarm)
         self._loop.process_timeouts()
 
-    def wait(self, what: Callable[[], object], lacking: str, seconds: float = ANSWER_S) -> None:
-        """Turn until `what` holds. Raises why it does not."""
-        end = time.monotonic() + seconds
+    def wait(self, what: Callable[[], object], lacking: str) -> None:
+        """Of a new connection: turn until `what` holds. Raises why it does not."""
         while not what():
             if self.ended is not None:
                 raise self.lost()
-            if time.monotonic() >= end:
+            if time.monotonic() >= self._answered_until:
                 self.drop()
-                raise ServiceAway(f"{self.address} {lacking}", cause=f"no answer in {seconds:g} s")
+                raise ServiceAway(f"{self.address} {lacking}", cause=f"no answer in {ANSWER_S:g} s")
             self.turn(0.1)
 
     def lost(self) -> HeadgateError:
@@ -140,11 +145,11 @@ class AmqpLink:
 def _end(connection: Any, loop: Any) -> None:
     from pika.exceptions import AMQPError
 
-    with suppress(AMQPError):  # it may be on its way
-        if not connection.is_closed:
+    if connection.is_open:  # closing one that opens is an AssertionError of pika; its own time-out ends that
+        with suppress(AMQPError):
             connection.close()
     end = time.monotonic() + CLOSE_S
-    while not connection.is_closed and time.monotonic() < end:
+    while connection.is_closing and time.monotonic() < end:
         alarm = loop.call_later(0.05, lambda: None)
         loop.poll()
         loop.remove_timeout(alarm)

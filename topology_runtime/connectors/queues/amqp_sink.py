@@ -89,10 +89,11 @@ class AmqpSink(Sink[Any]):
 
     def write(self, rows: Sequence[Any], ids: Sequence[RowId]) -> None:
         messages = [self._message(row, str(name)) for row, name in zip(rows, ids, strict=True)]
+        end = time.monotonic() + WRITE_S
         self._link.turn()  # was it closed meanwhile?
         if not self._link.up:
             self._connect()
-        self._send(messages)
+        self._send(messages, end)
         names = [one.name for one in messages]
         refused = [name for name in names if name in self._refused]
         self._refused.difference_update(refused)
@@ -115,12 +116,12 @@ class AmqpSink(Sink[Any]):
             raise BadRow(f"$: its routing key has more than {KEY_MOST_BYTES} bytes", cause=key[:100])
         return Message(name, key, body)
 
-    def _send(self, messages: Sequence[Message]) -> None:
+    def _send(self, messages: Sequence[Message], end: float) -> None:
         """Return when each is confirmed, refused or returned. What is under way from a call before is waited for."""
         under_way = {name for name, _ in self._sent.values()}
         waiting = deque(one for one in messages if one.name not in self._done and one.name not in under_way)
         missing = {one.name for one in messages} - self._done.keys()
-        end, blocked_since = time.monotonic() + WRITE_S, None
+        blocked_since: float | None = None
         while missing:
             while waiting and self._link.blocked is None and self._room():
                 self._publish(waiting.popleft())
