@@ -20,6 +20,7 @@ from headgate.topology_runtime.api.logic import Context, RowId
 from headgate.topology_runtime.connectors.queues import amqp_link
 from headgate.topology_runtime.connectors.queues.amqp_sink import AmqpSink
 from headgate.topology_runtime.connectors.queues.amqp_source import AmqpSource
+from headgate.topology_runtime.connectors.secrets import SecretText
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 from real_services import RabbitMQ
 
@@ -348,6 +349,14 @@ def test_what_answers_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
             with pytest.raises(ServiceAway, match="no connection to"):
                 sink.open(Context("rows", 1, 0, 1, ""))
         sink.close()
+
+
+@pytest.mark.parametrize(("path", "tls"), [("/nowhere", None), (None, {"ca": "/nowhere"})])
+def test_a_file_that_cannot_be_read_is_waited_for(path: str | None, tls: dict[str, str] | None) -> None:
+    lost = SecretText("${FILE:" + path + "}") if path else None
+    sink = AmqpSink("amqp://127.0.0.1:1", routing_key="rows", password=lost, tls=tls)
+    with pytest.raises(ServiceAway, match="/nowhere"):
+        sink.open(Context("rows", 1, 0, 1, ""))
 
 
 @pytest.mark.parametrize("given", [

@@ -15,6 +15,7 @@ from redis import Redis as Client
 from headgate.topology_runtime.api.logic import Context, RowId
 from headgate.topology_runtime.connectors.queues.redis_sink import RedisSink
 from headgate.topology_runtime.connectors.queues.redis_source import RedisSource
+from headgate.topology_runtime.connectors.secrets import SecretText
 from headgate.topology_runtime.errors import BadRow, HeadgateError, InvalidInput, ServiceAway
 from real_services import Certificates, Login, Redis
 
@@ -314,6 +315,14 @@ def test_tls_with_certificates_of_both_ends(service_folder: Path, certificates: 
         sink.close()
         with pytest.raises(HeadgateError):
             RedisSink(server.url, stream="rows", tls={"verify": "full"}).open(Context("rows", 1, 0, 1, ""))
+
+
+@pytest.mark.parametrize(("path", "tls"), [("/nowhere", None), (None, {"ca": "/nowhere"})])
+def test_a_file_that_cannot_be_read_is_waited_for(path: str | None, tls: dict[str, str] | None) -> None:
+    lost = SecretText("${FILE:" + path + "}") if path else None
+    sink = RedisSink("redis://127.0.0.1:1", stream="rows", password=lost, tls=tls)
+    with pytest.raises(ServiceAway, match="/nowhere"):
+        sink.open(Context("rows", 1, 0, 1, ""))
 
 
 @pytest.mark.parametrize("given", [

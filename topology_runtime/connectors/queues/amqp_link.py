@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from headgate.topology_runtime.connectors.queues.server_address import ServerAddress
+from headgate.topology_runtime.connectors.queues.server_address import ServerAddress, waited_for
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
 
 PORTS = {"amqp": 5672, "amqps": 5671}
@@ -50,16 +50,21 @@ class AmqpLink:
         return self.channel is not None and self.ended is None
 
     def connect(self) -> None:
-        """A new connection with an open channel. Raises ServiceAway, or InvalidInput for TLS files."""
+        """A new connection with an open channel. Raises ServiceAway."""
         self.drop()
+        with waited_for():
+            self._connect()
+
+    def _connect(self) -> None:
         pika = client_module()
+        parameters = self._parameters(pika)
         self._loop = pika.adapters.select_connection.IOLoop()
         self._loop.activate_poller()
         self.number += 1
         self._answered_until = time.monotonic() + ANSWER_S
         opened: list[Any] = []
         connection = self._connection = pika.SelectConnection(
-            self._parameters(pika),
+            parameters,
             on_open_callback=opened.append,
             on_open_error_callback=self._on_end,
             on_close_callback=self._on_end,

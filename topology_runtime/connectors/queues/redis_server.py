@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.topology_runtime.connectors.queues.server_address import ServerAddress
+from headgate.topology_runtime.connectors.queues.server_address import ServerAddress, waited_for
 from headgate.topology_runtime.connectors.tls import CA, FULL, NONE
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
 from headgate.topology_runtime.wording import one_line
@@ -50,7 +50,8 @@ class RedisServer:
         redis = client_module()
         try:
             if self._client is None:
-                self._client = self._connected(redis)
+                with waited_for():
+                    self._client = self._connected(redis)
             return self._client.execute_command(*words)
         except redis.RedisError as error:
             if not isinstance(error, redis.ResponseError):

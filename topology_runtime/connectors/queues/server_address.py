@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headgate.topology_runtime.connectors.secrets import SecretText, text_of
 from headgate.topology_runtime.connectors.tls import Tls
-from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.errors import InvalidInput, ServiceAway
 from headgate.topology_runtime.wording import one_line
 
 Password = str | SecretText | None
@@ -58,3 +59,12 @@ class ServerAddress:
         text = one_line(str(error)) or type(error).__name__
         secret = self.password() if self._password is not None else ""
         return text.replace(secret, "***") if secret else text
+
+
+@contextmanager
+def waited_for() -> Iterator[None]:
+    """What is wrong with a file of a password or of TLS is no row's fault: it comes out as ServiceAway."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise ServiceAway(error.what, cause=error.cause, hint=error.hint) from error
