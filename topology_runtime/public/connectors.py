@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.connectors.messaging.mqtt_source import MqttSource as MqttSource
     from headgate.topology_runtime.connectors.messaging.nats_sink import NatsSink as NatsSink
     from headgate.topology_runtime.connectors.messaging.nats_source import NatsSource as NatsSource
+    from headgate.topology_runtime.connectors.queues.amqp_sink import AmqpSink as AmqpSink
+    from headgate.topology_runtime.connectors.queues.amqp_source import AmqpSource as AmqpSource
+    from headgate.topology_runtime.connectors.queues.redis_sink import RedisSink as RedisSink
+    from headgate.topology_runtime.connectors.queues.redis_source import RedisSource as RedisSource
 
 PLACES = (
     _places("connectors", {"files": "FilesSource"})
@@ -50,6 +54,15 @@ PLACES = (
             "mqtt_source": "MqttSource",
             "nats_sink": "NatsSink",
             "nats_source": "NatsSource",
+        },
+    )
+    | _places(
+        "connectors.queues",
+        {
+            "amqp_sink": "AmqpSink",
+            "amqp_source": "AmqpSource",
+            "redis_sink": "RedisSink",
+            "redis_source": "RedisSource",
         },
     )
 )

@@ -1,0 +1,1 @@
+"""Streams and keys of Redis, and queues of AMQP."""
