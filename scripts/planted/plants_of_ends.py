@@ -91,7 +91,7 @@ OF_ENDS: tuple[Plant, ...] = (
     one(
         "half joins fire when a run is stopped",
         WINDOWS,
-        "return not whole and self.code.logic.max_age_s is None",
+        "return not whole and self.max_age_s is None",
         "return False",
         test=PANES,
     ),

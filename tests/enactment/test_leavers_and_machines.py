@@ -179,7 +179,9 @@ def test_only_threads_that_are_no_more_and_have_nothing_open_are_forgotten(world
     apart = k.counts.source("source", 0).apart
     done, some = Apart(9, 9, 9), Apart(9, 5, 5)
     apart.update({LOST: done, reader: done, 901: done, 902: some})
-    changed(world, hand_over)
+    number = k.durable.next_thread
+    assert changed(world, hand_over)
+    assert not k.durable.apart and number not in plan_of(k).by_number, "nobody reads again what is done"
     assert 901 not in apart and {reader, 902} <= set(apart), "one has a place, one has rows open"
 
 

@@ -424,7 +424,8 @@ class SourceWork(ThreadWork):
             self._tell_troubles()
 
     def _tell_troubles(self) -> None:
-        self.unreadable = next((f"{what}: {trouble}" for what, trouble in self._troubles.items()), "")
+        said = (f"{what}: {trouble}"[:SAID_MOST] for what, trouble in self._troubles.items())
+        self.unreadable = next(said, "")
         self.host.changed()
 
     def _forget(self, spool: Spool, acked: int) -> None:
