@@ -16,7 +16,7 @@ from headgate.topology_runtime.connectors.queues.amqp_link import (
     client_module,
     innermost,
 )
-from headgate.topology_runtime.connectors.queues.server_address import Password, ServerAddress
+from headgate.topology_runtime.connectors.queues.server_address import ServerAddress
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 WRITE_S, BLOCKED_S = 8.0, 3.0  # of a call of 10 s; while the broker takes nothing
@@ -39,7 +39,7 @@ class AmqpSink(Sink[Any]):
     url: amqp://host:5672/vhost or amqps://…. exchange: of the broker, there already; left out, routing_key is the name
     of a queue. routing_key: may have fields of the row in it (`plant.{machine}`). format: json, … or its options.
 
-    A message that no queue takes is an error of its row (a dead letter). Raises InvalidInput; ServiceAway while there
+    A message that no queue takes is an error of its row (a dead letter). server: user, password, tls. Raises InvalidInput; ServiceAway while there
     is no broker or exchange, a queue refuses (it is full), or memory or disk are short there; BadRow.
 
     >>> AmqpSink("amqp://localhost", routing_key="clicks").exchange
@@ -56,9 +56,7 @@ class AmqpSink(Sink[Any]):
         exchange: str = "",
         format: str | Mapping[str, Any] = "json",
         heartbeat_s: int = HEARTBEAT_S,
-        user: str | None = None,
-        password: Password = None,
-        tls: Mapping[str, Any] | bool | None = None,
+        **server: Any,
     ) -> None:
         faults = []
         for name, value in (("exchange", exchange), ("routing_key", routing_key)):
@@ -72,7 +70,7 @@ class AmqpSink(Sink[Any]):
             raise InvalidInput("invalid AmqpSink", faults=faults)
         self.exchange, self._key = exchange, PlaceOf(routing_key, lambda part: True)
         self._format = format_of(format)
-        self._link = AmqpLink(ServerAddress(url, PORTS, user, password, tls), heartbeat_s)
+        self._link = AmqpLink(ServerAddress.of(url, PORTS, server), heartbeat_s)
         self._sent: dict[int, tuple[str, int]] = {}  # name and size by tag, on this connection; not confirmed
         self._sent_bytes = self._tag = 0
         self._done: dict[str, None] = {}  # of calls that failed

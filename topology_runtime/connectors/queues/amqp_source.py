@@ -12,7 +12,7 @@ from headgate.topology_runtime.api.logic import Context, LiveSource
 from headgate.topology_runtime.connectors.formats.format import must_be_plain
 from headgate.topology_runtime.connectors.messaging.message_params import format_of
 from headgate.topology_runtime.connectors.queues.amqp_link import HEARTBEAT_S, PORTS, AmqpLink, client_module
-from headgate.topology_runtime.connectors.queues.server_address import Password, ServerAddress
+from headgate.topology_runtime.connectors.queues.server_address import ServerAddress
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 PREFETCH = 500
@@ -28,7 +28,7 @@ class AmqpSource(LiveSource[Any]):
     rows wait for longer than about twice that, the broker gives what was not acknowledged to others, and the next call
     connects again.
 
-    Raises InvalidInput, or ServiceAway while there is no broker or queue.
+    server: user, password, tls (see `Tls`). Raises InvalidInput, or ServiceAway while there is no broker or queue.
 
     >>> AmqpSource("amqp://localhost", "clicks").queue
     'clicks'
@@ -45,9 +45,7 @@ class AmqpSource(LiveSource[Any]):
         format: str | Mapping[str, Any] = "json",
         with_metadata: bool = False,
         heartbeat_s: int = HEARTBEAT_S,
-        user: str | None = None,
-        password: Password = None,
-        tls: Mapping[str, Any] | bool | None = None,
+        **server: Any,
     ) -> None:
         faults = []
         if not isinstance(queue, str) or not 1 <= len(queue.encode()) <= 255:
@@ -60,7 +58,7 @@ class AmqpSource(LiveSource[Any]):
             raise InvalidInput("invalid AmqpSource", faults=faults)
         self.queue, self._prefetch, self._with_metadata = queue, prefetch, with_metadata
         self._format = format_of(format)
-        self._link = AmqpLink(ServerAddress(url, PORTS, user, password, tls), heartbeat_s)
+        self._link = AmqpLink(ServerAddress.of(url, PORTS, server), heartbeat_s)
         self._came: deque[tuple[Any, Any, bytes]] = deque()
         self._given: deque[tuple[int, int]] = (
             deque()

@@ -8,7 +8,7 @@ from typing import Any
 from headgate.topology_runtime.api.logic import Context, RowId, Sink
 from headgate.topology_runtime.connectors.messaging.message_params import PlaceOf, format_of
 from headgate.topology_runtime.connectors.queues.redis_server import PORTS, RedisServer, explained
-from headgate.topology_runtime.connectors.queues.server_address import Password, ServerAddress
+from headgate.topology_runtime.connectors.queues.server_address import ServerAddress
 from headgate.topology_runtime.errors import BadRow, InvalidInput
 
 CALL_BYTES, CALL_ROWS = 2 << 20, 500  # of one script
@@ -47,13 +47,14 @@ class RedisSink(Sink[Any]):
     all threads, for seven days. What is confirmed outlives a crash of the server as its `appendfsync` says: with
     `everysec`, Redis's default, the last second may be lost, and the rows in it.
 
-    Raises InvalidInput; ServiceAway while there is no answer, memory, disk or primary; BadRow.
+    server: user, password, tls (see `Tls`). Raises InvalidInput; ServiceAway while there is no answer, memory, disk or primary; BadRow.
 
     >>> RedisSink("redis://localhost", stream="clicks", maxlen=100_000).stream
     'clicks'
     """
 
     reads_references = ("password",)
+    remembered = REMEMBERED
 
     def __init__(
         self,
@@ -65,10 +66,7 @@ class RedisSink(Sink[Any]):
         as_hash: bool = False,
         field: str | None = None,
         format: str | Mapping[str, Any] = "json",
-        remembered: int = REMEMBERED,
-        user: str | None = None,
-        password: Password = None,
-        tls: Mapping[str, Any] | bool | None = None,
+        **server: Any,
     ) -> None:
         given = {"stream": stream, "key": key, "field": field}
         faults = [f"{name}: a name is due" for name, value in given.items()
@@ -81,16 +79,14 @@ class RedisSink(Sink[Any]):
             faults.append("as_hash: true or false, with `key`")
         if maxlen is not None and (type(maxlen) is not int or maxlen < 1):
             faults.append("maxlen: a number of entries from 1 on")
-        if type(remembered) is not int or remembered < 1000:
-            faults.append("remembered: a number of names from 1,000 on, above the rows under way")
         if faults:
             raise InvalidInput("invalid RedisSink", faults=faults)
-        self.stream, self._hash, self._field, self._remembered = stream, as_hash, field, remembered
+        self.stream, self._hash, self._field = stream, as_hash, field
         self._key = PlaceOf(key, lambda part: True) if key is not None else None
         trim: list[Any] = ["MAXLEN", "~", maxlen] if maxlen is not None else []
         self._xadd = ["XADD", stream, *trim, "*"]
         self._format = format_of(format)
-        self._server = RedisServer(ServerAddress(url, PORTS, user, password, tls))
+        self._server = RedisServer(ServerAddress.of(url, PORTS, server))
 
     def open(self, context: Context) -> None:
         self._task = context.task
@@ -105,7 +101,7 @@ class RedisSink(Sink[Any]):
         refused: list[bytes] = []
         for words in _calls(commands):
             names = f"headgate:rows:{ids[0].run}:{self._task}"
-            refused += self._server.call(WRITE, [names], [self._remembered, KEPT_S, *words])
+            refused += self._server.call(WRITE, [names], [self.remembered, KEPT_S, *words])
         if refused:
             name, said = refused[0].decode(), refused[1].decode(errors="replace")
             raise explained(f"{self._server.address} refuses row {name}", "", said)

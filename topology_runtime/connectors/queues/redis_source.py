@@ -10,7 +10,7 @@ from headgate.topology_runtime.api.logic import Context, OffsetSource
 from headgate.topology_runtime.connectors.formats.format import MOST_BYTES, utf8
 from headgate.topology_runtime.connectors.messaging.message_params import format_of
 from headgate.topology_runtime.connectors.queues.redis_server import PORTS, RedisServer
-from headgate.topology_runtime.connectors.queues.server_address import Password, ServerAddress
+from headgate.topology_runtime.connectors.queues.server_address import ServerAddress
 from headgate.topology_runtime.connectors.queues.stream_place import (
     BEGIN,
     NO_STREAM,
@@ -41,7 +41,7 @@ class RedisSource(OffsetSource[Any]):
 
     url: redis://host:6379/0 or rediss://…. start: where to begin when the run has read nothing yet: `earliest`,
     `latest`, or the id of an entry: with what comes behind it. A row is a dict of the entry's fields as text; with
-    `field` what this one field holds, decoded by `format`. with_metadata: each row is a dict of value and id.
+    `field` what this one field holds, decoded by `format`.
     group: what is done is noted for this group, which is this source's own, for tools that show lag.
     on_gap: when entries were trimmed before they were read, or it cannot be told, `fail` until they are there again;
     `skip`: say it, count it (metric `gaps`) and go on.
@@ -65,10 +65,7 @@ class RedisSource(OffsetSource[Any]):
         field: str | None = None,
         format: str | Mapping[str, Any] = "json",
         on_gap: str = "fail",
-        with_metadata: bool = False,
-        user: str | None = None,
-        password: Password = None,
-        tls: Mapping[str, Any] | bool | None = None,
+        **server: Any,
     ) -> None:
         faults = [
             f"{name}: a name is due"
@@ -82,9 +79,9 @@ class RedisSource(OffsetSource[Any]):
         if faults:
             raise InvalidInput("invalid RedisSource", faults=faults)
         self.stream, self._start, self._group, self._field = stream, start, group, field
-        self._skips, self._with_metadata = on_gap == "skip", with_metadata
+        self._skips = on_gap == "skip"
         self._format = format_of(format)
-        self._server = RedisServer(ServerAddress(url, PORTS, user, password, tls))
+        self._server = RedisServer(ServerAddress.of(url, PORTS, server))
         self._place: StreamPlace | None = None  # none: another thread reads the stream
         self._begin: Id | None = None
         self._rows = FIRST_ROWS
@@ -132,7 +129,7 @@ class RedisSource(OffsetSource[Any]):
             at = id_of(name)
             try:
                 offset = offset_of(at)
-                row = self._row(name, fields)
+                row = self._row(fields)
             except (InvalidInput, ServiceAway):
                 if found:
                     break  # the next call says so
@@ -185,13 +182,12 @@ class RedisSource(OffsetSource[Any]):
             print(f"{what}: {why}; going on without them", file=sys.stderr, flush=True)
         place.accept(now)
 
-    def _row(self, name: bytes, fields: Sequence[bytes]) -> Any:
+    def _row(self, fields: Sequence[bytes]) -> Any:
         """A row, or why it is none."""
         try:
-            value = self._value(fields)
+            return self._value(fields)
         except BadRow as bad:
             return bad
-        return {"value": value, "id": name.decode()} if self._with_metadata else value
 
     def _value(self, fields: Sequence[bytes]) -> Any:
         if self._field is None:

@@ -47,6 +47,13 @@ class ServerAddress:
         self.tls = Tls.of(tls) or (Tls() if parts.scheme == safe else None)
         self._shown = f"{parts.scheme}://{parts.hostname}:{self.port}"
 
+    @classmethod
+    def of(cls, url: str, ports: Mapping[str, int], params: Mapping[str, Any]) -> ServerAddress:
+        """params: user, password, tls. Raises InvalidInput for others."""
+        if odd := sorted(params.keys() - {"user", "password", "tls"}):
+            raise InvalidInput(f"there is no param {odd[0]!r}", hint="of a server: user, password, tls")
+        return cls(url, ports, **params)
+
     def __str__(self) -> str:
         return self._shown
 
