@@ -39,8 +39,9 @@ class AmqpSink(Sink[Any]):
     url: amqp://host:5672/vhost or amqps://…. exchange: of the broker, there already; left out, routing_key is the name
     of a queue. routing_key: may have fields of the row in it (`plant.{machine}`). format: json, … or its options.
 
-    A message that no queue takes is an error of its row (a dead letter). server: user, password, tls. Raises InvalidInput; ServiceAway while there
-    is no broker or exchange, a queue refuses (it is full), or memory or disk are short there; BadRow.
+    A message that no queue takes is an error of its row (a dead letter). server: user, password, tls (see `Tls`).
+    Raises InvalidInput; BadRow; ServiceAway while there is no broker or exchange, a queue refuses (it is full), or
+    memory or disk are short there.
 
     >>> AmqpSink("amqp://localhost", routing_key="clicks").exchange
     ''

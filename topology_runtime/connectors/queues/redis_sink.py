@@ -47,7 +47,8 @@ class RedisSink(Sink[Any]):
     all threads, for seven days. What is confirmed outlives a crash of the server as its `appendfsync` says: with
     `everysec`, Redis's default, the last second may be lost, and the rows in it.
 
-    server: user, password, tls (see `Tls`). Raises InvalidInput; ServiceAway while there is no answer, memory, disk or primary; BadRow.
+    server: user, password, tls (see `Tls`). Raises InvalidInput; BadRow; ServiceAway while there is no answer, memory,
+    disk or primary.
 
     >>> RedisSink("redis://localhost", stream="clicks", maxlen=100_000).stream
     'clicks'
