@@ -259,7 +259,6 @@ def test_a_key_that_comes_with_another_body_is_refused(port: Port) -> None:
     (b'[1, {"a": "\xff"}]', JSON, 400, "UTF-8"),
     (b"[1, " + b"[" * 5000 + b"]" * 5000 + b"]", JSON, 400, "$"),
     (b"", JSON, 400, "$: no JSON"),
-    (b'1\n{"a": 1, "a": 2}', LINES, 400, "line 2: $: the key 'a' stands twice"),
     (b"1", "text/csv", 415, "application/json"),
     (b"1", "application/x-www-form-urlencoded", 415, "application/json"),
     (b"1", None, 415, "application/json"),
@@ -285,7 +284,7 @@ def test_a_field_that_is_not_of_the_type_is_named(port_of: Callable[..., Port]) 
 @pytest.mark.parametrize("body, encoding, status", [
     (gzip.compress(b"[1]", mtime=0)[:-9], "gzip", 400),
     (b"no gzip", "gzip", 400),
-    (gzip.compress(b'"' + bytes(5 << 20)), "gzip", 413),
+    (gzip.compress(b'"' + bytes(5 << 20), mtime=0), "gzip", 413),
     (b"[1]", "br", 415),
 ])  # fmt: skip
 def test_compressed_bodies_are_bounded_and_whole(port: Port, body: bytes, encoding: str, status: int) -> None:

@@ -195,14 +195,14 @@ def test_a_command_costs_little_memory_whatever_is_in_it(name: str, data: bytes,
 def largest() -> Iterator[tuple[str, m.FromAgent]]:
     """Messages near the longest that are taken."""
     yield "threads", m.Report("vm1", 3, 1, m.Token(), tuple([WORKER] * 5_500))
-    many = (m.ThreadStatus(1),) * 90_000
+    many = (m.ThreadStatus(1),) * 80_000
     yield (
         "threads of one",
         m.Report("vm1", 3, 1, m.Token(), (m.WorkerStatus(Slot("vm1", 0), 1, "running", threads=many),)),
     )
     yield (
         "sources",
-        m.Report("vm1", 3, 1, m.Token(), (), (m.SourceStatus("s", 0, 1, 1, 1, 0, 0, 0),) * 60_000),
+        m.Report("vm1", 3, 1, m.Token(), (), (m.SourceStatus("s", 0, 1, 1, 1, 0, 0, 0),) * 50_000),
     )
     yield (
         "spools",

@@ -106,8 +106,9 @@ def test_every_command_with_whatever_arguments_is_answered_and_ends_nothing(role
     assert said.reply.error is None and said.reply.data["stage"] == "starting"
 
 
-def test_what_a_command_fails_on_is_answered_and_said() -> None:
-    """Else a bug of ours would look like a fault of whoever asked, and nobody would see where it is."""
+def test_what_a_command_fails_on_is_answered_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a bug of ours would look like a fault of whoever asked, and nobody would see where."""
+    monkeypatch.setitem(COMMANDS, "deadletter_replay", lambda turn, arguments: [][arguments["task"]])
     out = a_loop_of()[1](t.Command(1, m.Request("deadletter_replay", {"to": 1, "task": 0})))
     (answer,) = [one for one in out if isinstance(one, t.Answer)]
     assert answer.reply.error is not None and answer.reply.error[0] == "HG-INVALID"

@@ -61,4 +61,4 @@ def test_a_task_that_leaves_in_open_fails_its_thread_with_its_place(
 def test_a_source_that_leaves_is_read_again_later(tmp_path: Path) -> None:
     numbers = line_of(tmp_path, {}, Unread)["numbers"]
     numbers.work.turn()
-    assert numbers.work.unreadable.startswith(f"SystemExit: 1 ({__file__}:")
+    assert numbers.work.unreadable.startswith(f"cannot be read: SystemExit: 1 ({__file__}:")
