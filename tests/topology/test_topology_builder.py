@@ -335,3 +335,12 @@ def test_windows_by_key_are_not_torn_apart_by_more_threads(window: Any, how: str
         flow.build()
     (told,) = refused.value.faults
     assert told.startswith("edges[0] a → pairs.grouping") and "has windows by its `key`" in told
+
+
+def test_a_source_may_have_several_threads() -> None:
+    flow = topology("t")
+    flow.source("three", Lines, path="x", threads=3) >> flow.task("split", split)
+    flow.source("own", Lines, path="y", threads=2, static=Static(1, 0.3, 0.2)) >> flow.task("again", split)
+    made = {task.name: task.static for task, _ in flow.tasks}
+    assert made["three"] == Static(threads=3) and made["own"] == Static(2, 0.3, 0.2)
+    assert {task.name: task.params for task, _ in flow.tasks}["three"] == {"path": "x"}

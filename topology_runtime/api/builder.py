@@ -192,12 +192,16 @@ class Builder:
         run: Run | None = None,
         /,
         *,
+        threads: int | None = None,
         static: Static | None = ONE_THREAD,
         model: str | None = None,
         exclusive: bool = False,
         **params: Any,
     ) -> Any:
-        """A task that rows come from: a `Source` or `LiveSource`, of one thread by default."""
+        """A task that rows come from: a `Source`, `LiveSource` or `OffsetSource`, of one thread by default; each of
+        `threads` reads a part."""
+        if threads is not None:
+            static = msgspec.structs.replace(static or ONE_THREAD, threads=threads)
         return self._add(Task(name, "source", None, params, model, static, exclusive=exclusive), run)
 
     @overload
