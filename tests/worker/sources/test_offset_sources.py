@@ -85,6 +85,16 @@ def test_what_cannot_be_read_keeps_its_place_and_what_is_held_is_bounded() -> No
     assert not ahead.full and ahead.read(ahead.acked, 10) == []
 
 
+@pytest.mark.parametrize(
+    "odd", [BadRow("torn"), object(), ValueError("no JSON"), 1 << 70, {"a": {1: object()}}]
+)
+def test_what_cannot_be_read_may_stand_anywhere(odd: Any) -> None:
+    """Also where a row is looked at for how large it is."""
+    ahead = ReadAhead(0)
+    ahead.append([(n, odd if n % 3 == 0 else n) for n in range(100)], [1] * 100)
+    assert ahead.read(0, 100) == [odd if n % 3 == 0 else n for n in range(100)]
+
+
 # ── What others are told of it ──────────────────────────────────────────────────────────────────────
 
 

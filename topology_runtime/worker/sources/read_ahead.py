@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.worker.rows import row_values as wire
 
 HELD_BYTES_MOST, HELD_ROWS_MOST = 64 << 20, 200_000  # beyond it nothing more is read
@@ -93,5 +94,5 @@ def _size(row: Any) -> int:
         return len(row)
     try:
         return len(wire.write([row], wire.NESTED))
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError, BadRow):
         return 0
