@@ -34,6 +34,9 @@ def found(cluster: Cluster) -> Any:
 
 def flows(cluster: Cluster, rows: int = 50) -> None:
     """So many more rows are through."""
+    cluster.wait(
+        lambda: bool(cluster.report.sources)
+    )  # an agent that has only now begun says nothing of them
     acked = cluster.report.sources[0].acked
 
     def through() -> bool:

@@ -112,8 +112,14 @@ class Hosts(RealRun):
 
 def control_groups_gone() -> bool:
     """Those of agents that were killed: their workers end a moment later."""
-    for path in sorted(Path("/sys/fs/cgroup").rglob(f"*headgate-ship-{os.getpid()}-*"), reverse=True):
+    for path in sorted(_groups(), reverse=True):
         for group in (*path.glob("*/"), path):
             with contextlib.suppress(OSError):
                 group.rmdir()
-    return not list(Path("/sys/fs/cgroup").rglob(f"*headgate-ship-{os.getpid()}-*"))
+    return not _groups()
+
+
+def _groups() -> list[Path]:
+    """Of this process's runs. Groups of others may vanish meanwhile."""
+    folders = (Path(folder, name) for folder, names, _ in os.walk("/sys/fs/cgroup") for name in names)
+    return [path for path in folders if f"headgate-ship-{os.getpid()}-" in path.name]

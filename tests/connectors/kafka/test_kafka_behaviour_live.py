@@ -205,11 +205,11 @@ def test_a_broker_that_hangs_is_away_and_nothing_is_sent_twice(
     sink: KafkaSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connections stay: nobody says that it is down."""
-    monkeypatch.setattr(kafka_sink, "WRITE_S", 0.5)
     rows = numbered(0, 40)
     with OpenedSink(sink) as one:
         one.open()
         one.write(rows[:10], 0)
+        monkeypatch.setattr(kafka_sink, "WRITE_S", 0.5)
         os.kill(sink.kafka.pid, signal.SIGSTOP)
         for _ in range(2):
             with pytest.raises(ServiceAway):
@@ -222,10 +222,10 @@ def test_a_broker_that_hangs_is_away_and_nothing_is_sent_twice(
 def test_rows_whose_answer_was_lost_are_there(sink: KafkaSink, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker has them, and goes away before it confirms. A real one knows them by the producer's numbers when they
     come again; the mock cluster keeps them twice."""
-    monkeypatch.setattr(kafka_sink, "WRITE_S", 0.5)
     with OpenedSink(sink) as one:
         one.open()
         one.write(numbered(0, 1), 0)
+        monkeypatch.setattr(kafka_sink, "WRITE_S", 0.5)
         sink.kafka.do("slow", PRODUCE, 60_000)
         with pytest.raises(ServiceAway):
             one.write(numbered(1, 50), 1)

@@ -20,6 +20,7 @@ from headgate.topology_runtime.connectors.queues.server_address import ServerAdd
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 WRITE_S, BLOCKED_S = 8.0, 3.0  # of a call of 10 s; while the broker takes nothing
+QUEUES_BACK_S = 10.0  # after it was away: its queues may come later than it does
 SENT_MOST, SENT_BYTES = 1000, 4 << 20  # that are not confirmed
 REMEMBERED = 10_000  # rows of calls that failed, which are not sent again
 KEY_MOST_BYTES = 255
@@ -74,6 +75,7 @@ class AmqpSink(Sink[Any]):
         self._link = AmqpLink(ServerAddress.of(url, PORTS, server), heartbeat_s)
         self._sent: dict[int, tuple[str, int]] = {}  # name and size by tag, on this connection; not confirmed
         self._sent_bytes = self._tag = 0
+        self._connects, self._since_s = 0, 0.0
         self._done: dict[str, None] = {}  # of calls that failed
         self._refused: set[str] = set()  # by a queue
         self._returned: dict[str, str] = {}  # no queue takes them; and why
@@ -104,6 +106,9 @@ class AmqpSink(Sink[Any]):
             for name in returned:
                 self._done.pop(name, None)  # it is sent again
             reasons = [self._returned.pop(name) for name in returned]
+            if self._connects > 1 and time.monotonic() - self._since_s < QUEUES_BACK_S:
+                what = f"{self._link.address} is back, and no queue takes {reasons[0]}"
+                raise ServiceAway(what, hint="a broker that starts may not have its queues yet")
             hint = "bind a queue to the exchange by that key"
             raise BadRow(f"no queue at {self._link.address} takes {reasons[0]}", hint=hint)
         for name in names:
@@ -148,6 +153,7 @@ class AmqpSink(Sink[Any]):
 
     def _connect(self) -> None:
         self._sent.clear()
+        self._connects, self._since_s = self._connects + 1, time.monotonic()
         self._sent_bytes = self._tag = 0
         self._link.connect()
         agreed: list[Any] = []
