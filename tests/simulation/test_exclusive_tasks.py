@@ -73,7 +73,7 @@ def planted_old_holders_keep_their_lease(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "plant,seed",
-    [(planted_always_leased, 1), (planted_nobody_waits, 1), (planted_old_holders_keep_their_lease, 437)],
+    [(planted_always_leased, 1), (planted_nobody_waits, 1), (planted_old_holders_keep_their_lease, 701)],
 )
 def test_without_a_rule_of_the_lease_two_work_at_once(
     plant: Callable[[pytest.MonkeyPatch], None], seed: int, monkeypatch: pytest.MonkeyPatch
