@@ -50,6 +50,7 @@ from headgate.topology_runtime.wire.messages import (
     DesiredState,
     FinishedKept,
     FromAgentToWorker,
+    FromWorker,
     Goodbye,
     Hello,
     PackageOffer,
@@ -59,6 +60,7 @@ from headgate.topology_runtime.wire.messages import (
     WorkerReport,
 )
 from headgate.topology_runtime.wire.report_messages import Profiled
+from headgate.topology_runtime.wire.state_questions import StateAnswer, StateQuestion
 from headgate.topology_runtime.wire.wire_version import WIRE
 
 NS = 1_000_000_000
@@ -247,6 +249,8 @@ class Agent:
             elif isinstance(message, DesiredState):
                 if (here := self.packages.local(message, data, monotonic_ns())) is not None:
                     self._obey(*here)
+            elif isinstance(message, StateQuestion):
+                self._send_worker(message.slot.number, message)
             elif isinstance(message, FinishedKept):
                 with self.disk.writing("the logs of finished rows", self.config.work):
                     self.sampler.trim(message)
@@ -283,10 +287,12 @@ class Agent:
             agent_files.keep_states_of(self.config.work, run)
         self.state.take_up(struck, left_before(self.config.work, run))
 
-    def _on_worker(self, peer: bytes, who: Who, message: WorkerHello | WorkerReport) -> None:
+    def _on_worker(self, peer: bytes, who: Who, message: FromWorker) -> None:
         worker = self.supervisor.speaking(who, message)
         if worker is None:
             return
+        if isinstance(message, StateAnswer):
+            return self.uplink.send(structs.replace(message, vm=self.config.vm))
         if isinstance(message, WorkerReport):
             self.sampler.user.add(message.metrics)
         if worker.slot in self.peers or isinstance(message, WorkerHello):

@@ -235,10 +235,12 @@ def start(options: dict[str, Any]) -> None:
     from headgate.controller.controller_process import Controller, ControllerPlace
     from headgate.controller.core.loop import Loop
     from headgate.controller.files.installed_schedulers import add_installed
+    from headgate.controller.files.run_checkpoints import begin
     from headgate.topology_runtime.keys.keyring import KEYS, Keyring
     from headgate.topology_runtime.platform.process_logs import hold_out
     from headgate.topology_runtime.platform.processes import die_with, hide_variables
     from headgate.topology_runtime.platform.run_ids import run_of
+    from headgate.topology_runtime.worker.keyed_state.far_snapshots import note_run
 
     hold_out()
     if options["owner"]:
@@ -254,9 +256,14 @@ def start(options: dict[str, Any]) -> None:
     submitted = submitted_of(options)
     if submitted is not None:
         hide_variables(submitted.topology.variables)
+    checkpoint = checkpoint_of(options, state, submitted)
     settings = settings_of(options, submitted, initial, grows)
     metrics = metrics_at(options)
     run = run_of(state, name)
+    if settings.state_to:
+        note_run(settings.state_to, run)
+    if checkpoint is not None:
+        begin(state, run, settings.state_to, checkpoint, submitted.topology)
     ring = Keyring.at(options["keys"] or state / KEYS)
     ports = options["port"], options["command_port"]
     place = ControllerPlace(
@@ -269,9 +276,30 @@ def start(options: dict[str, Any]) -> None:
         options["stream_port"],
         ring,
         at,
+        options["alarms_to"],
     )
     machines = machines_of({**options, "run_name": run}, state, ring, grows)
     Controller(Loop(msgspec.structs.replace(settings, run=run), submitted).step, place, machines).run()
+
+
+def checkpoint_of(options: dict[str, Any], state: Path, submitted: Any) -> Any:
+    """What the run begins with; None where nothing is given, or it has begun already. Its snapshots go where the
+    checkpoint is, unless it is said where. Raises InvalidInput, UsageError."""
+    url = options["from_checkpoint"]
+    if not url:
+        return None
+    from headgate.controller.files.run_checkpoints import has_begun
+    from headgate.controller.files.state_migration import migrated
+    from headgate.topology_runtime.worker.keyed_state import checkpoints
+
+    options["state_to"] = options["state_to"] or checkpoints.parts_of(url)[0]
+    if has_begun(state):
+        return None
+    if submitted is None:
+        raise UsageError("--set from-checkpoint needs --topology: the two must fit")
+    found = checkpoints.begin_with(url)
+    checkpoints.check_fits(found, submitted.topology, options["exactly_once"])
+    return migrated(found, submitted.topology, submitted.user_paths)
 
 
 def settings_of(
@@ -280,6 +308,7 @@ def settings_of(
     """What the run is to be like. Raises HeadgateError."""
     from headgate.controller.files.planning_inputs import read_plan
     from headgate.controller.knowledge.controller_config import ControllerSettings
+    from headgate.topology_runtime.connectors.object_folder import absolute
     from headgate.topology_runtime.wire.messages import DataPlaneSettings as DataPlane
     from headgate.topology_runtime.wire.run_options import FRAME_ROWS
 
@@ -304,6 +333,9 @@ def settings_of(
         stale=stale_of(submitted) if submitted is not None and options["profile_spare"] else {},
         data_plane=DataPlane(frame_rows=FRAME_ROWS, gap_s=options["gap"] / 1000, strict=options["strict"]),
         hide_keys=options["hide_keys"],
+        exactly_once=options["exactly_once"],
+        state_to=absolute(options["state_to"] or ""),
+        state_in_memory=int((options["state_in_memory_mb"] or 0) * 1e6),
         chaining=options["chaining"] == "auto",
         sure=options["sure"] or 0.0,
         margin=None if options["margin"] is None else 1 + options["margin"],

@@ -25,8 +25,9 @@ from headgate.controller.monitor.admission import (
     foreign,
     refused_to,
 )
+from headgate.controller.monitor.state_questions import StateQuestions
 from headgate.controller.package_shelf import PackageShelf
-from headgate.topology_runtime.errors import BadMessage
+from headgate.topology_runtime.errors import BadMessage, HeadgateError
 from headgate.topology_runtime.keys import curve
 from headgate.topology_runtime.keys.key_pairs import KeyGuard
 from headgate.topology_runtime.keys.keyring import Keyring, Trust
@@ -45,6 +46,7 @@ from headgate.topology_runtime.wire.messages import (
     refusal,
 )
 from headgate.topology_runtime.wire.output_messages import OutputLines
+from headgate.topology_runtime.wire.state_questions import StateAnswer
 from headgate.topology_runtime.wire.wire_version import VERSION, WIRE
 from headgate.topology_runtime.wording import utc_iso
 
@@ -88,6 +90,7 @@ class ControllerPorts:
         self._told = ""
         self._shelf, self._heard_ns = PackageShelf(packages, not at.off_loopback, self.send), dict[str, int]()
         self.output = OutputLog()
+        self._states = StateQuestions(wall_ns() // 1000)
         self._encoded: tuple[DesiredState | None, bytes] = (None, b"")
 
     def hear_agents(self, view: RunView | None) -> None:
@@ -109,6 +112,9 @@ class ControllerPorts:
             self._peers[message.vm], self._heard_ns[message.vm] = peer, monotonic_ns()
             if isinstance(message, OutputLines):
                 self.output.take(message)
+            elif isinstance(message, StateAnswer):
+                if (known := self._states.hear(message)) is not None:
+                    self.answer(*known)
             elif not isinstance(message, PackageAt):
                 self._do(t.FromVm(message))
             elif trouble := self._shelf.heard(message):
@@ -116,6 +122,8 @@ class ControllerPorts:
 
     def hear_clients(self, snapshot: Callable[[], Reply]) -> None:
         """snapshot: the picture whole; it is no matter of the core."""
+        for number, told in self._states.over(monotonic_ns()):
+            self.answer(number, told)
         for _ in range(MESSAGES_A_TURN):
             try:
                 received = self._commands.receive()
@@ -142,7 +150,17 @@ class ControllerPorts:
             else:
                 self._asked += 1
                 self._asked_by[self._asked] = client, line
-                self._do(t.Command(self._asked, request))
+                if request.command == "state":
+                    self._ask_for_state(self._asked, request)
+                else:
+                    self._do(t.Command(self._asked, request))
+
+    def _ask_for_state(self, number: int, request: Request) -> None:
+        try:
+            for vm, question in self._states.ask(number, request.arguments, monotonic_ns()):
+                self.send(vm, question)
+        except HeadgateError as error:
+            self.answer(number, refusal(error))
 
     def look_at_keys(self) -> bool:
         """True when somebody may come in no more: he is heard no more from here on, nor sent anything."""
@@ -182,6 +200,8 @@ class ControllerPorts:
 
     def send(self, vm: str, message: FromController) -> None:
         """To a VM that is not connected: nothing; it gets the newest state when it is back."""
+        if isinstance(message, DesiredState):
+            self._states.desired = message
         peer = self._peers.get(vm)
         if peer is None:
             return

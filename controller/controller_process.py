@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -55,6 +55,9 @@ from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.channels import Waker
 from headgate.topology_runtime.wire.run_options import Keep
 from headgate.topology_runtime.wording import visible
+
+if TYPE_CHECKING:
+    from headgate.controller.alarm_posts import AlarmPosts
 
 # ── Plans that take long, made beside the loop: a thread for each, which gives back what came of it as an
 # event
@@ -99,6 +102,15 @@ MACHINES_EVERY_NS = NS
 IMPORT_AHEAD_S = 3.0  # then what a re-plan needs and a first plan does not is imported (0.7 s)
 JOURNAL = "the journal"
 
+
+def _alarm_posts(url: str | None, home: Path) -> AlarmPosts | None:
+    if url is None:
+        return None
+    from headgate.controller.alarm_posts import AlarmPosts
+
+    return AlarmPosts(url, home)
+
+
 Step = Callable[[t.Event, t.Now], Sequence[t.Instruction]]
 
 
@@ -106,7 +118,7 @@ Step = Callable[[t.Event, t.Now], Sequence[t.Instruction]]
 class ControllerPlace:
     """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
     process it dies with (0: none), which older traces stay, where its metrics are served (None: nowhere), the
-    port of its picture's changes (0: any), its keys, its address."""
+    port of its picture's changes (0: any), its keys, its address, where alarms are posted."""
 
     state: Path
     trace: Path | None = None
@@ -118,6 +130,7 @@ class ControllerPlace:
     stream_port: int = 0
     keys: Keyring | None = None  # none: those in its state directory
     at: Listening = channels.HERE
+    alarms_to: str | None = None
 
 
 class Controller:
@@ -137,6 +150,7 @@ class Controller:
         ports = place.control_port, place.command_port
         self._ports = ControllerPorts(ring, place.at, *ports, place.state / FOLDER, self._do, self._audit)
         self._viewers = Viewers(self._wake, self._ports.clients, place.stream_port, place.metrics, place.at)
+        self._alarms = _alarm_posts(place.alarms_to, home)
         self._plans = BackgroundPlans(self._wake)
         self._waiter = channels.Waiter(self._ports.channels, [self._wake.fd])
         self._signals = self._signals_told = 0
@@ -224,6 +238,8 @@ class Controller:
     def shutdown(self) -> None:
         self._ports.close()
         self._viewers.close(over=self._finish is not None)
+        if self._alarms is not None:
+            self._alarms.close(over=self._finish is not None)
         if left := self._machines.close():
             hint = "a controller that is started on this state directory does it"
             _say("error", f"machines that are not given back yet: {', '.join(left)} ({hint})")
@@ -354,11 +370,12 @@ class Controller:
                 case t.Show(view):
                     self._ports.know(view)
                     self._viewers.show(view)
+                    if self._alarms is not None:
+                        self._alarms.show(view.run, view.alarms)
                 case t.Finish():
                     self._finish = instruction
-                case t.KeepTallies(tallies):
-                    with self._disk.writing("the tallies", self._store.path):
-                        self._store.keep(tallies)
+                case t.KeepTallies():
+                    self._keep_tallies(instruction)
                 case t.KeepDeadLetters(records):
                     self._keep_dead_letters(records)
                 case t.KeepModel(model, folder):
@@ -381,6 +398,12 @@ class Controller:
             yield
         except (OSError, HeadgateError) as error:
             self._events.append(t.Troubled(what, str(error)))
+
+    def _keep_tallies(self, order: t.KeepTallies) -> None:
+        with self._disk.writing("the tallies", self._store.path):
+            self._store.keep(order.tallies)
+            for send in order.told:
+                self._ports.send(send.vm, send.message)
 
     def _keep_dead_letters(self, records: tuple[DeadLetterRecord, ...]) -> None:
         with self._disk.writing("dead letters", self._letters.path):

@@ -38,6 +38,9 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         "top": ("top", "the same as a full-screen table: sort, filter, freeze"),
         "events": ("events", "what happened: plans, VMs that join and leave, dead letters"),
     },
+    "dashboards.terminal.state_commands": {
+        "state get": ("get", "the state of one key of a running task, and who has it"),
+    },
     "dashboards.terminal.logs_command": {
         "logs": ("logs", "what tasks print and log, with their task and thread; -f: as it comes"),
     },
@@ -144,6 +147,16 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "controller import": ("import_controller", "make the controller of such a file in another folder"),
     },
+    "controller.moving.checkpoint_commands": {
+        "checkpoint create": ("create", "keep state and positions of a run under a name, while it goes on"),
+        "checkpoint list": ("list_checkpoints", "the checkpoints there are, and which are whole"),
+        "checkpoint inspect": ("inspect", "what is in a checkpoint, and is it whole"),
+        "checkpoint export": (
+            "export",
+            "the state of a task in a checkpoint as a Parquet file, a row per key",
+        ),
+        "checkpoint delete": ("delete", "remove a checkpoint"),
+    },
     "agent.agent_cli": {
         "agent run": ("run", "the agent of one VM (`up` starts them for you)"),
     },
@@ -192,7 +205,17 @@ PREDICTIONS = {
 SHOWN = {
     "Run": ("up", "submit", "replace", "stop", "resume"),
     "Look": ("status", "top", "events", "explain", "history"),
-    "Operate": ("rate", "drain", "cordon", "apply", "rollback", "deadletter", "keys", "cluster"),
+    "Operate": (
+        "rate",
+        "drain",
+        "cordon",
+        "apply",
+        "rollback",
+        "deadletter",
+        "checkpoint",
+        "keys",
+        "cluster",
+    ),
     "Plan": ("plan", "diff", "topology", "model"),
     "Data": ("sql", "analyze", "replay"),
     "Lab": ("lab",),
@@ -201,6 +224,7 @@ SHOWN = {
 GROUPS = {
     "rate": "change the input rate of a running topology",
     "deadletter": "rows that a task failed on",
+    "checkpoint": "state and positions of a run under a name, for others",
     "keys": "who may use a controller",
     "cluster": "hosts of your own",
     "topology": "check and draw a topology",

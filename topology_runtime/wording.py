@@ -206,6 +206,19 @@ def utc_iso(wall_ns_: int) -> str:
     return stamp.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
+def utc_of_us(at_us: int) -> str:
+    """As `utc_iso`, of microseconds since 1970; the number where it is no date.
+
+    >>> utc_of_us(1_790_000_000_500_000)
+    '2026-09-21T14:13:20.500000Z'
+    """
+    try:
+        stamp = EPOCH + timedelta(microseconds=at_us)
+    except OverflowError:
+        return f"{at_us:,} µs since 1970"
+    return stamp.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
 def utc_ns(text: str) -> int:
     """Nanoseconds since 1970 of what `utc_iso` wrote, to a microsecond. Raises ValueError."""
     return (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1) * 1000

@@ -20,6 +20,7 @@ from headgate.topology_runtime.wire.messages import (
     Goodbye,
     Hello,
     LettersTaken,
+    OffsetsKept,
     Report,
     SendAgain,
     Shutdown,
@@ -120,6 +121,7 @@ Event = (
     | Welcome
     | LettersTaken
     | SendAgain
+    | OffsetsKept
     | WorkerHello
     | WorkerReport
     | SourcesRead

@@ -52,6 +52,7 @@ from headgate.topology_runtime.wire.messages import (
     Goodbye,
     Hello,
     Lease,
+    OffsetsKept,
     Quit,
     Report,
     SendAgain,
@@ -439,6 +440,12 @@ class AgentState:
                 self._letters.taken(event)
             case SendAgain(boot, slot, incarnation) if boot == self.controller_boot:
                 return [e.ToWorker(slot, incarnation, event)] if self._present(slot, incarnation) else []
+            case OffsetsKept(boot, offsets, positions) if boot == self.controller_boot:
+                named = {thread for thread, _ in offsets}
+                mine = [
+                    s for s in self._running() if positions or named & {thread.thread for thread in s.desired}
+                ]
+                return [e.ToWorker(state.slot, state.incarnation, event) for state in mine]
             case Shutdown(token, reason):
                 return self._on_shutdown(token, reason, now_ns)
             case WorkerHello():

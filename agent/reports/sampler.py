@@ -291,6 +291,7 @@ class Sampler:
         self._source_of: dict[int, str] = {}
         self._last_ns = now_ns
         self._sequence = 0
+        self._timers_ns: dict[str, int] = {}
         self._run = ""
         self._timed = True
 
@@ -341,6 +342,7 @@ class Sampler:
         latency: dict[int, list[int]] = {}
         in_task: TaskLatency = {}
         links: list[Row] = []
+        self._timers_ns = {}
         for slot in sorted({watched.slot for watched in self._watched}):
             self._slot(slot, epoch, rows, tasks, slots, latency, in_task)
         for watched in self._watched:
@@ -367,6 +369,7 @@ class Sampler:
             task_latency=columns(LATENCY_COLUMNS, [(*place, count) for place, count in in_task.items()]),
             user=self.user.take(),
             run=self._run,
+            timers_ns=self._timers_ns,
             cost_ns=time.thread_time_ns() - begin_ns,
         )
 
@@ -417,6 +420,9 @@ class Sampler:
             rows.append(
                 (delta.now[meter.THREAD] - 1, slot, delta.now[meter.EPOCH] or epoch, *times, *_counts(delta))
             )
+            if timers_ns := delta.now[meter.TIMERS_NS] - delta.before[meter.TIMERS_NS]:
+                name = self._names[task]
+                self._timers_ns[name] = self._timers_ns.get(name, 0) + timers_ns
             for bucket, count in delta.latency:
                 in_task[task, bucket] = in_task.get((task, bucket), 0) + count
             if delta.end_to_end and task in self._source_of:

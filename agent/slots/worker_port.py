@@ -64,7 +64,7 @@ class WorkerPort:
         bounded(type(message).__name__, message)
         if isinstance(message, WorkerHello):
             self._check_endpoint(who, message.endpoint)
-        else:
+        elif isinstance(message, WorkerReport):
             _check_report(message)
         return message
 

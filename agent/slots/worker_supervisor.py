@@ -35,7 +35,7 @@ from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.process_logs import open_log, trim
 from headgate.topology_runtime.platform.slot_binding import SlotBinding
 from headgate.topology_runtime.wire.dead_letter_spool import forget
-from headgate.topology_runtime.wire.messages import WorkerHello, WorkerReport
+from headgate.topology_runtime.wire.messages import FromWorker
 from headgate.topology_runtime.worker.meters import meter
 
 LAST_WORDS_BYTES = 256 * 1024  # of a worker's log are read at its end, for the stacks in them
@@ -141,6 +141,7 @@ class Supervisor:
             "--advertise": config.at.advertise,
             "--port": config.at.port and config.at.port + slot,
             "--owner": os.getpid(),
+            "--memory": config.slot_memory_bytes,
         }
         words = [str(word) for pair in options.items() for word in pair]
         return [sys.executable, "-P", "-m", "headgate.topology_runtime.worker", *words]
@@ -182,7 +183,7 @@ class Supervisor:
         worker = self.workers.get(slot)
         return worker if worker is not None and worker.incarnation == incarnation else None
 
-    def speaking(self, who: Who, message: WorkerHello | WorkerReport) -> WorkerProcess | None:
+    def speaking(self, who: Who, message: FromWorker) -> WorkerProcess | None:
         """Whose message it is; None of a worker that is no more, or that speaks for another."""
         if who.name != f"{message.slot}#{message.incarnation}":
             return None

@@ -210,7 +210,7 @@ class Offer(msgspec.Struct, frozen=True):
 def offer_of(window: MeasuredWindow, waits_tps: float | None = None, cap_tps: float = math.inf) -> Offer:
     """What a window says of it."""
     offered = np.array(window.progress.offered[-LEVEL_S * _S - 1 :])
-    rates = (offered[1:] - offered[:-1]) / SERIES_STEP_S
+    rates = np.maximum(0.0, offered[1:] - offered[:-1]) / SERIES_STEP_S  # who begins anew may know of less
     return Offer(tuple(rates[::-1].tolist()), waits_tps, cap_tps, window.backlog)
 
 
@@ -299,7 +299,8 @@ def _stepped(seconds: Floats, newest_tps: float) -> float:
     level_tps = 0.0
     for since in range(1, len(seconds)):
         recent, before = float(seconds[:since].mean()), float(seconds[since:].mean())
-        if recent - before > CHANCE * math.sqrt(recent / since + before / (len(seconds) - since)):
+        spread = max(0.0, recent / since + before / (len(seconds) - since))
+        if recent - before > CHANCE * math.sqrt(spread):  # what is behind may fall by itself
             level_tps = max(level_tps, newest_tps if since == 1 else recent)
     return level_tps
 

@@ -16,7 +16,8 @@ This is the only place that says what comes first:
 
 Where none of these calls for a plan, the findings of others are asked, in the order in which they are given: first
 code, first rows and unread events (`Findings.idle`), then models (`Findings.models`, which also take the place of
-4: so wrong models look), then the placement (`Findings.placement`, where nothing is worse than 4, 7, 8 or 9).
+4: so wrong models look), then the placement (`Findings.placement`, where nothing is worse than 4, 7, 8 or 9). But for
+the placement they are asked too where nothing comes of the plan that is called for (`Findings.besides`).
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class DiagnosisInput(msgspec.Struct, frozen=True):
 
 
 Finding = Callable[[], Diagnosis | None]
+BY_LINKS = ("link_cut", "link_slow")
 LEISURE = ("fine", "drift", "overloaded", "latency_violated")  # found, and nothing is to be done for it
 
 
@@ -86,6 +88,10 @@ class Findings:
     placement: Callable[[Diagnosis], Diagnosis] | None = None
     cut: Callable[[Diagnosis], Diagnosis] | None = None
 
+    def besides(self, found: Diagnosis) -> tuple[Finding, ...]:
+        """Those to ask where nothing comes of the plan that was called for."""
+        return self.idle if found.reason in BY_LINKS else (*self.idle, *self.models)
+
 
 def diagnose(given: DiagnosisInput, findings: Findings = Findings()) -> Diagnosis:
     """The first that applies; see the module's text for their order."""
@@ -94,7 +100,7 @@ def diagnose(given: DiagnosisInput, findings: Findings = Findings()) -> Diagnosi
         found = _held(given, findings.cut(found))
     if found.kind == "none":
         found = _first(findings.idle) or found
-    if found.reason in ("link_cut", "link_slow"):
+    if found.reason in BY_LINKS:
         return found  # models and placement are as good as they were
     if found.kind == "none" or found.reason == "overloaded":
         found = _first(findings.models) or found

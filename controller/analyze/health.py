@@ -11,6 +11,9 @@ call, do not wait: they count in the backlog and not in the level.
  unknown      samples are missing, or the plan has not settled and nothing waits
 
 Each is kept until it is surely over: a level is left at half of where it was entered, after `CALM` turns.
+
+The latency that stands beside it is of rows of the last seconds. Where that says more than the verdict (the last rows
+of an outage, or a few that take long while the others flow), the words name it.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ SURE, LEAST = 2.0, 0.01  # standard errors, and of the rate
 FEW = 0.1  # of the rows in a task wait before it
 MARKS = 4096
 EARLIER_S = 1800  # what came before is looked up so far back
+LATE_TIMES = 3.0  # what 99 of 100 rows usually take at most: they take long now
+USUAL_LEAST, USUAL_MOST = 5, 60  # looks that say what is usual; long for so many, it is the usual
 HALTED = "unstable, threads stand still"
 NS = 1_000_000_000
 
@@ -55,6 +60,11 @@ class HealthWatch:
         self._offered: list[tuple[int, float]] = []  # when, how many
         self._waiting: deque[float] = deque(maxlen=SPANS_S[-1] + 1)  # rows, of each turn
         self._calm = 0
+        self._usual: deque[float] = deque(
+            maxlen=USUAL_MOST
+        )  # p99 in s of each look at which nothing was late
+        self._late = 0  # looks in a row at which it was
+        self._behind_ns: int | None = None  # when rows waited last
 
     def look(
         self,
@@ -89,6 +99,7 @@ class HealthWatch:
         verdict = self._verdict(window, trend, waits_s, net_tps, halted)
         left_s = present / -net_tps if verdict == "catching_up" and net_tps < 0 else None
         words = HALTED if halted and verdict == "unstable" else _words(verdict, waits_s, left_s, trend)
+        words += self._said_of_latency(window, verdict, queued is not None)
         evidence = trend.text.removeprefix(f"{trend.verdict}: ")
         oldest_s = max(since_s - age_s, worst_s, 0.0) if rows else 0.0
         self.now = Health(verdict, rows, oldest_s, left_s, words, f"{words}; {evidence}")
@@ -110,6 +121,32 @@ class HealthWatch:
         if trend.verdict == "unstable" and net_tps < 0:
             return "stable"
         return trend.verdict
+
+    def _said_of_latency(self, window: MeasuredWindow, verdict: Verdict, keeps: bool) -> str:
+        """What rows took lately, where a verdict alone would hide it. keeps: rows may rest in tasks for long, so nobody
+        knows what is usual before it was seen."""
+        p99_s = window.latency.p99_ms / 1000
+        if verdict in ("catching_up", "unstable"):
+            self._behind_ns = window.now_ns
+        if verdict != "stable" or not window.latency.rows:
+            return ""
+        known = len(self._usual) >= USUAL_LEAST
+        usual_s = float(np.median(self._usual)) if known else np.inf if keeps else _work_s(window)
+        if p99_s < max(BEHIND_S, LATE_TIMES * usual_s):
+            self._usual.append(p99_s)
+            self._late = 0
+            return ""
+        self._late += 1
+        if self._late >= USUAL_MOST:
+            self._usual.clear()
+            self._usual.extend([p99_s] * USUAL_LEAST)
+        since_s = np.inf if self._behind_ns is None else (window.now_ns - self._behind_ns) / NS
+        waited = since_s <= p99_s + window.seconds
+        return (
+            f", p99 {span(p99_s)} of rows that had waited"
+            if waited
+            else f", but some rows take long: p99 {span(p99_s)}"
+        )
 
     def _note(self, window: MeasuredWindow, came: Callable[[float], float] | None) -> None:
         """Know when how many rows had been offered."""
@@ -134,8 +171,9 @@ class HealthWatch:
         place = bisect_right(self._offered, position, key=lambda mark: mark[1])
         if place == 0:  # before anything is known
             from_ns, before = self._offered[0]
-            older_s = (before - position) / max(window.offered_tps, 1e-9)
-            return float((window.now_ns - from_ns) / NS + min(older_s, EARLIER_S))
+            tps = window.offered_tps  # 0: nothing says that they came earlier
+            older_s = min((before - position) / tps, EARLIER_S) if tps > 0 else 0.0
+            return float((window.now_ns - from_ns) / NS + older_s)
         at = self._offered[place - 1], self._offered[min(place, len(self._offered) - 1)]
         (from_ns, before), (to_ns, after) = at
         share = (position - before) / (after - before) if after > before else 0.0

@@ -76,7 +76,7 @@ def not_ready(turn: Turn, need_tps: float = 0.0) -> Diagnosis | None:
 # ── threads that cannot be built ────────────────────────────────────────────────────────────────
 
 
-def unbuilt(turn: Turn, need: Demand) -> Diagnosis | None:
+def unbuilt(turn: Turn, need_tps: float = 0.0) -> Diagnosis | None:
     """A plan to be made without a slot where a thread cannot be built."""
     k, now_ns = turn.knowledge, turn.now.mono_ns
     rollout, failed = k.durable.rollout, k.members.failed
@@ -95,7 +95,7 @@ def unbuilt(turn: Turn, need: Demand) -> Diagnosis | None:
             until_ns = now_ns + int(LEFT_OUT_S * NS)
             k.left_out |= dict.fromkeys({thread.slot, *_free(k, thread.slot.vm)}, until_ns)
         text = f"thread {number} of {thread.task} cannot be built in {thread.slot}, another VM is tried"
-        rate_tps = k.plan.rate_tps if k.plan is not None else need.target_tps
+        rate_tps = k.plan.rate_tps if k.plan is not None else need_tps
         evidence = {"left_out": str(thread.slot), "failed": failed[number]}
         return Diagnosis("replan", "thread_failed", text, rate_tps, evidence, ())
     return None

@@ -43,6 +43,7 @@ from headgate.controller.plan.predict.slot_fit import fitted
 from headgate.controller.views.run_documents import explain, measuring_data, status, summary
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
+from headgate.topology_runtime.wire.dead_letter_messages import told_place
 from headgate.topology_runtime.wire.messages import Reply, refusal
 from headgate.topology_runtime.wording import counted, error_text, significant, utc_iso
 from headgate.topology_runtime.worker.rows import row_values
@@ -74,9 +75,7 @@ def _row(letters: DeadLetterQueue, letter: KeptDeadLetter) -> dict[str, Any]:
         "id": letter.number,
         "time": utc_iso(letter.wall_ns),
         "task": letter.task,
-        "source": letter.source,
-        "partition": letter.partition,
-        "position": letter.position,
+        **told_place(letter.source, letter.partition, letter.position, letter.row, letter.feeder),
         "n": letters.times.get(letter.number, 1),
         "error": letter.error,
     }

@@ -6,6 +6,7 @@ in, and when it must keep its hands still.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from headgate.controller.analyze import slot_troubles
+from headgate.controller.analyze.diagnosis import Finding
 from headgate.controller.analyze.model_bias import spread_of
 from headgate.controller.core import background_planning, rolling_upgrade
 from headgate.controller.core.alarms import what_is_barred
@@ -145,22 +147,43 @@ MUST_GO = (*FAULTS, *TROUBLES, "vm_drained", rolling_upgrade.REASON)  # what run
 # ── the decision ────────────────────────────────────────────────────────────────────────────────
 
 
-def decide(turn: Turn, diagnosis: Diagnosis) -> None:
-    """Do what the diagnosis asks for, as far as mode and enactment allow; record it in any case."""
+def decide_all(turn: Turn, diagnosis: Diagnosis, besides: Iterable[Finding]) -> None:
+    """Decide; where nothing comes of a plan that is called for, or it waits for approval, go on with what is found
+    besides: threads go elsewhere, events are read and models mended though no plan carries the rate."""
+    if not decide(turn, diagnosis):
+        _go_on(turn, besides, diagnosis.reason)
+
+
+def _go_on(turn: Turn, besides: Iterable[Finding], tried: str = "") -> None:
+    """With the first of these of which something comes, but for the reason that was tried."""
+    k = turn.knowledge
+    for finding in besides:
+        found = finding()
+        if found is None or found.reason == tried:
+            continue
+        if k.mode == "approve" and k.proposal is not None and found.reason not in MUST_GO:
+            continue  # it takes the place of none that waits
+        if decide(turn, found):
+            return
+
+
+def decide(turn: Turn, diagnosis: Diagnosis) -> bool:
+    """Do what the diagnosis asks for, as far as mode and enactment allow; record it in any case. False: a plan was
+    called for, and nothing comes of it by itself now."""
     k, given = turn.knowledge, diagnosis
     if diagnosis.kind == "none" or diagnosis.rate_tps is None:
         advise(turn, "")
         k.nothing_else = False
         turn.alarm("plan", "", "no other plan is needed any more")
         _record(turn, diagnosis, "none", diagnosis.text)
-        return
+        return True
     if why := why_held(k, diagnosis):
         _record(turn, diagnosis, "none", f"{diagnosis.text} – but {why}")
-        return
+        return False
     still = why_still(k, diagnosis, turn.now.mono_ns)
     if still:
         _record(turn, diagnosis, "none", f"{diagnosis.text} – not now: {still}")
-        return
+        return False
     if (held := k.durable.held_plan) is not None and k.mode != "advise":
         text = f"{diagnosis.text}; the plan that is held was for {held.rate_tps:,.1f} rows/s"
         diagnosis = replace(diagnosis, rate_tps=held.rate_tps, text=text)
@@ -169,33 +192,37 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> None:
         choice = _choice(turn, rate_tps, given)
     except background_planning.NotYet as why_not:
         _record(turn, diagnosis, "none", f"{diagnosis.text} – {why_not}")
-        return
+        return True
     except HeadgateError as error:
         k.memory_more.clear()  # what memory ran out for is not worth having no plan
         k.nothing_else = True  # nor is a slot that is barred
         turn.alarm("plan", f"no plan for {rate_tps:,.1f} rows/s: {error.what}{what_is_barred(k)}")
         _record(turn, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
-        return
+        return False
     turn.alarm("plan", "", "there is a plan")
     k.considered = frozenset(vm.vm for vm in present(k))
     if diagnosis.without and choice.plan is not None and k.mode != "advise":
         turn.record(HeldDead(tuple(sorted({*k.durable.held_dead, *diagnosis.without}))))
     act(turn, diagnosis, choice)
+    waits = k.mode == "approve" and diagnosis.reason not in MUST_GO
+    return choice.action != "none" and not (waits and choice.action == "enact")
 
 
 def mend(turn: Turn, held: str) -> None:
-    """A run that ends is planned anew only where something is lost: what was read is to be done."""
+    """A run that ends is planned anew only where something is lost or does not run: what was read is to be done."""
     k = turn.knowledge
     lost, slots = lost_vms(k), quarantined_now(k)
     if k.plan is None or held or k.members.frozen(turn.now):
         return
+    besides: list[Finding] = [lambda: slot_troubles.not_ready(turn)]
+    if turn.stage in ("ending", "draining"):
+        besides.append(lambda: slot_troubles.unbuilt(turn))
     if not (lost or slots):
-        if (found := slot_troubles.not_ready(turn)) is not None:
-            decide(turn, found)
+        _go_on(turn, besides)
         return
     text = f"the run ends, and {', '.join(map(str, lost or slots))} is lost"
     reason: Reason = "vm_lost" if lost else "slot_quarantined"
-    decide(turn, Diagnosis("replan", reason, text, k.plan.rate_tps, {}, ()))
+    decide_all(turn, Diagnosis("replan", reason, text, k.plan.rate_tps, {}, ()), besides)
 
 
 def _choice(turn: Turn, rate_tps: float, given: Diagnosis) -> PlanChoice:

@@ -22,7 +22,7 @@ from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
 from headgate.controller.knowledge.journal_records import Modelled
 from headgate.controller.knowledge.knowledge import Knowledge, RowsSeen, Turn
 from headgate.controller.knowledge.loop_events import KeepModel
-from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
+from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow, TaskWindow
 from headgate.controller.models.model_data import model_data
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point, memory, peak
@@ -152,22 +152,23 @@ def _look(k: Knowledge, topology: Topology, plan: Plan, window: MeasuredWindow) 
         edges = [window.edges.get((edge.source, task.name)) for _, edge in topology.in_edges(task.name)]
         frames = math.fsum(edge.frames_per_s for edge in edges if edge is not None)
         frames = min(now.rate_in_tps, frames) or now.rate_in_tps
-        busy_s, delay_s = now.busy_share * now.threads, now.run_delay_share * now.threads
-        disturbed = used.throttled_share > THROTTLED or delay_s > max(DELAYED_S, DELAYED * busy_s)
-        seen = k.learning.seen.setdefault(task.name, [])
-        seen.append(
-            RowsSeen(
-                now.rate_in_tps,
-                frames,
-                now.cpu_cores,
-                busy_s,
-                now.wait_share * now.threads,
-                delay_s,
-                max(0.0, used.cpu_cores - now.cpu_cores),
-                disturbed,
-            )
-        )
-        del seen[:-KEPT]
+        k.learning.seen.setdefault(task.name, []).append(row_seen(now, used, frames))
+        del k.learning.seen[task.name][:-KEPT]
+
+
+def row_seen(now: TaskWindow, used: SlotWindow, frames: float) -> RowsSeen:
+    """Of a second of a task that has this slot. frames: that its rows came in."""
+    busy_s, delay_s = now.busy_share * now.threads, now.run_delay_share * now.threads
+    return RowsSeen(
+        now.rate_in_tps,
+        frames,
+        now.row_cores,
+        busy_s,
+        now.wait_share * now.threads,
+        delay_s,
+        max(0.0, used.cpu_cores - now.cpu_cores),
+        used.throttled_share > THROTTLED or delay_s > max(DELAYED_S, DELAYED * busy_s),
+    )
 
 
 def _pace(k: Knowledge, limited: bool) -> None:

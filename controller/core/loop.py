@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from headgate.controller.analyze import slot_troubles
@@ -38,6 +38,7 @@ from headgate.controller.core.view_builder import view_of
 from headgate.controller.execute.dead_letter_replay import DeadLetterReplay
 from headgate.controller.execute.desired_state import publish
 from headgate.controller.execute.handover import keyed_vms
+from headgate.controller.execute.kept_counts import keep_tallies
 from headgate.controller.execute.plan_drift import (
     draining_vms,
     hand_over_waited,
@@ -109,12 +110,12 @@ def begin_life(turn: Turn, started: Started) -> bool:
     k.pid, k.started_ns = started.pid, now.mono_ns
     d = k.durable
     ended = bool(d.lives and d.lives[-1][1])
-    if ended and not d.left:
+    if ended and not d.left and not d.open_keys:
         turn.do(Finish(None, Conflict("the run in this state directory has ended", hint="start a new one")))
         return False
     crashes = crashes_in_a_row(d, now.wall_ns)
     if ended:
-        turn.event("reopened", f"the run goes on: {counted(d.left, 'row')} that were left are read again")
+        turn.event("reopened", _goes_on(d))
         turn.record(Reopened(now.wall_ns))
         d = k.durable
     turn.record(Booted(d.boot + 1, now.wall_ns))
@@ -142,6 +143,13 @@ def begin_life(turn: Turn, started: Started) -> bool:
     if d.draining:
         go_on_ending(turn)
     return True
+
+
+def _goes_on(d: Durable) -> str:
+    parts = [f"{counted(d.left, 'row')} that were left are read again"] * bool(d.left)
+    keys = f"{d.open_keys:,} keys go" if d.open_keys > 0 else "keys go"
+    parts += [f"the open windows and timers of {keys} on"] * bool(d.open_keys)
+    return f"the run goes on: {', '.join(parts)}"
 
 
 def rested(d: Durable) -> set[int]:
@@ -339,9 +347,9 @@ class Loop:
                 slow="; ".join(way.words for way in slow_pairs(k.ways)),
                 capped=capped is not window and trend.verdict != "unstable",
             ),
-            self._findings(turn, intake, window, verdict, need, off_models),
+            (findings := self._findings(turn, intake, window, verdict, need, off_models)),
         )
-        decisions.decide(turn, diagnosis)
+        decisions.decide_all(turn, diagnosis, findings.besides(diagnosis))
         self._watch.look(turn, need, health)
         profiling.consider(turn, off)
         near = nearness(window, plan, topology, k.models, slots)
@@ -382,21 +390,22 @@ class Loop:
         need: Demand,
         off_models: Sequence[ModelBias],
     ) -> Findings:
-        """What to ask when nothing is more urgent; `diagnosis.py` says when."""
+        """What to ask when nothing is more urgent; `diagnosis.py` says when. Each is asked once: who asks again has
+        the same answer."""
+        behind = verdict.verdict == "unstable"
+        seen = partial(window_of, intake, turn.now.mono_ns)
         return Findings(
             idle=(
-                lambda: slot_troubles.not_ready(turn, need.target_tps),
-                lambda: slot_troubles.unbuilt(turn, need),
-                lambda: slot_troubles.starved(turn, need),
-                lambda: rolling_upgrade.found(turn),
-                lambda: unread_spools_found(turn),
+                cache(lambda: slot_troubles.not_ready(turn, need.target_tps)),
+                cache(lambda: slot_troubles.unbuilt(turn, need.target_tps)),
+                cache(lambda: slot_troubles.starved(turn, need)),
+                cache(lambda: rolling_upgrade.found(turn)),
+                cache(lambda: unread_spools_found(turn)),
             ),
             models=(
-                lambda: learned_models.learned(
-                    turn, partial(window_of, intake, turn.now.mono_ns), need, verdict.verdict == "unstable"
-                ),
-                lambda: prediction_accounting.found(turn, off_models, need),
-                lambda: model_updates.found(turn, need),
+                cache(lambda: learned_models.learned(turn, seen, need, behind)),
+                cache(lambda: prediction_accounting.found(turn, off_models, need)),
+                cache(lambda: model_updates.found(turn, need)),
             ),
             placement=partial(plan_triggers.better_placement, turn, window, verdict),
             cut=partial(decisions.around_cut, turn, need),
@@ -594,7 +603,8 @@ class Loop:
     def _on_tick(self, turn: Turn, event: t.Tick) -> None:
         k, now = self.knowledge, turn.now
         if k.durable.rollout is not self._rollout:
-            self._rollout, k.members.keyed = k.durable.rollout, keyed_vms(k.durable)
+            self._rollout = k.durable.rollout
+            k.members.keyed = frozenset() if k.settings.state_to else keyed_vms(k.durable)
         self._look_at_once(vm_reports.note_changes(turn, self.knowledge.members.tick(now)))
         held = f"{self._held()}; no plan is made by itself (`headgate resume`)"
         turn.alarm("mass_loss", held if k.members.mass_loss else "", level="error")
@@ -606,7 +616,7 @@ class Loop:
             self.intake.add_progress(now.mono_ns - (now.wall_ns - progress[0]), *progress[1:])
         if now.mono_ns >= self._keep_ns:
             self._keep_ns = now.mono_ns + KEEP_NS
-            turn.do(t.KeepTallies(k.counts.tallies(now.wall_ns)))
+            keep_tallies(turn)
             vm_reports.keep_dead_letters(turn)
             self.settling.go_on(turn, self.finished)
         self.again.go_on(turn, turn.stage == "running")

@@ -19,6 +19,7 @@ from headgate.controller.models.task_models import unknown_tasks
 from headgate.controller.plan.plan_moves import relabel
 from headgate.controller.plan.plan_steps import allocated
 from headgate.controller.plan.planner import COUNTED, PlanRequest, best_plan, carrying_plan, make_plan
+from headgate.controller.plan.predict.prediction import predict
 from headgate.controller.plan.scaling import (
     BASELINE,
     Row,
@@ -85,7 +86,7 @@ def choose(
         return PlanChoice(
             "none", "the plan for this rate failed lately and is not tried again yet", degraded=degraded
         )
-    if degraded and not (question.forced or question.ordered) and not _better(plan, question.present):
+    if degraded and not (question.forced or question.ordered) and not _better(plan, question):
         return PlanChoice("none", f"nothing better fits: {degraded}", degraded=degraded)
     change = diff(question.threads, plan.placement, request.topology, question.next_thread)
     here = {vm.vm for vm in request.vms}
@@ -170,8 +171,21 @@ def _replaced(question: PlanQuestion) -> Plan | None:
     return present if all(bundle.slot in usable for bundle in present.placement.bundles) else None
 
 
-def _better(plan: Plan, present: Plan | None) -> bool:
-    return present is None or plan.prediction.rate_tps > BETTER * present.prediction.rate_tps
+def _better(plan: Plan, question: PlanQuestion) -> bool:
+    """Than what is there, by the models of now: it may have been planned before anything was known."""
+    present, request = question.present, question.request
+    if present is None:
+        return True
+    found = predict(
+        request.topology,
+        request.models,
+        present.placement,
+        present.vms,
+        request.rate_tps,
+        routing=request.routing,
+        interference=request.interference,
+    )
+    return plan.prediction.rate_tps > BETTER * found.rate_tps
 
 
 def describe(plan: Plan, change: ThreadChanges, back: int, asked: tuple[Vm, ...]) -> str:

@@ -115,7 +115,7 @@ class TaskShares:
             if used is None or slot in self._without or total <= 0:
                 continue
             modelled = [g for g in members if load.tasks[load.groups[g].task] in found]
-            cpu = {g: used.cpu * measured[g] / total for g in modelled}
+            cpu = {g: used.cpu * self._rows_cpu(g, window) / total for g in modelled}
             expected = {g: predicted[g] * self._taken(g, rates, window) for g in modelled}
             for g in modelled:
                 if max(cpu[g], expected[g]) >= USED_LEAST:
@@ -130,6 +130,11 @@ class TaskShares:
         """Cores of the group's threads: its part of what all threads of its task use."""
         now = window.tasks.get(self._load.tasks[self._load.groups[g].task])
         return now.cpu_cores * self._shares[g] if now is not None else 0.0
+
+    def _rows_cpu(self, g: int, window: MeasuredWindow) -> float:
+        """The same, with timers shared out evenly among all rows."""
+        now = window.tasks.get(self._load.tasks[self._load.groups[g].task])
+        return now.row_cores * self._shares[g] if now is not None else 0.0
 
     def _taken(self, g: int, rates: Sequence[float], window: MeasuredWindow) -> float:
         """What its task takes in, as a part of what it would at the rate that sources emit."""

@@ -45,6 +45,7 @@ def refuse_held(k: Knowledge) -> None:
 
 REASON: Literal["code_replaced"] = "code_replaced"
 CODES_WIRE = 3  # agents of this wire version know of more than one code
+MIGRATE = "stop, create a checkpoint, and begin from that: there they are migrated"
 NO_SLOT = "no slot is free for the other code"
 Arguments = dict[str, Any]
 
@@ -139,7 +140,10 @@ def differences(now: Topology, then: Topology) -> list[str]:
         same = replace(other, params=task.params, run=task.run)
         if task.name in sources:
             same = other
-        if same != task:
+        if task.state_version != other.state_version:
+            versions = f"version {task.state_version}, and the other code has version {other.state_version}"
+            faults.append(f"task {task.name!r}: its states are of {versions}: {MIGRATE}")
+        elif same != task:
             what = "params, code and settings of a source" if task.name in sources else "its settings"
             faults.append(f"task {task.name!r}: {what} have to stay as they are")
     if now.edges != then.edges:

@@ -13,6 +13,7 @@ from headgate.controller.execute.plan_drift import cordon_of, outdated_slots
 from headgate.controller.execute.rollout import stand_of
 from headgate.controller.execute.rollout_steps import waits_for
 from headgate.controller.execute.run_end import backlogs_of, offered_of
+from headgate.controller.knowledge.event_times_now import event_time_of
 from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Member, natural
@@ -36,6 +37,7 @@ from headgate.topology_runtime.wording import counted
 # ── Rows that a sink got more than once, sink by sink: how many, and why there may be more. Pure ────────
 
 BySink = Mapping[str, tuple[int, int]]  # sink → (rows, distinct)
+Judged = LoopResult | None  # by the last turn of the loop
 
 
 def copies_of(k: Knowledge, by_sink: BySink) -> dict[str, Any]:
@@ -89,10 +91,8 @@ NS = 1e9
 LETTERS_SHOWN = 5
 
 
-def view_of(
-    k: Knowledge, by_sink: BySink, intake: Intake | None, result: LoopResult | None, now: Now
-) -> RunView:
-    """Of all that is known. `result`: of the last turn of the loop. by_sink: rows that reached the sinks."""
+def view_of(k: Knowledge, by_sink: BySink, intake: Intake | None, result: Judged, now: Now) -> RunView:
+    """Of all that is known. by_sink: rows that reached the sinks."""
     d, topology, cap_tps = k.durable, k.topology, k.load.cap_tps(now.wall_ns)
     return RunView(
         mono_ns=now.mono_ns,
@@ -143,6 +143,8 @@ def view_of(
         user_metrics=intake.user.now(now.mono_ns) if intake is not None else (),
         alarms=_alarms(k, now),
         hot_keys=k.hot_keys,
+        event_time=k.ending.event_time or event_time_of(k, now.wall_ns),
+        end_step=(d.end.step, d.end.task) if d.end is not None else ("", ""),
         troubled="disk the controller" in k.alarms,
         troubles=dict(sorted(k.troubles.items())),
         events=tuple(k.events),
@@ -239,6 +241,7 @@ def _tuples(k: Knowledge, by_sink: BySink, until_ns: int) -> TupleCounts:
         left_on_vms=left_on_vms(k),
         dead_lettered=k.counts.letters.count,
         replayed=k.counts.replayed,
+        before=k.durable.begun.rows if k.durable.begun is not None else 0,
         **copies_of(k, by_sink),
     )
 

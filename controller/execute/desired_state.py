@@ -29,7 +29,14 @@ from headgate.controller.models.task_models import Model, cpu
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wire import messages as m
-from headgate.topology_runtime.wire.messages import DesiredState, Keepers, Route, ThreadSpec, Token
+from headgate.topology_runtime.wire.messages import (
+    ELSEWHERE,
+    DesiredState,
+    Keepers,
+    Route,
+    ThreadSpec,
+    Token,
+)
 from headgate.topology_runtime.wire.report_messages import ProfileSpec
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings
 
@@ -37,7 +44,8 @@ from headgate.topology_runtime.wire.run_options import DataPlaneSettings
 #
 # While a plan is in force its owners hold everything: a keyed thread says that it has switched only once its
 # ranges have come and gone. An enactment that is followed by another before that leaves several that may:
-# its owners, and whoever could hold a range before it. Before any routes were switched to, nobody has any.
+# its owners, and whoever could hold a range before it. Before any routes were switched to, nobody has any, or a
+# checkpoint has.
 
 
 def keepers_now(d: Durable, topology: Topology) -> tuple[Keepers, ...]:
@@ -54,7 +62,7 @@ def keepers_next(
 ) -> tuple[Keepers, ...]:
     """Of a plan decided now, until it is in force. Rows go by routes `patched` until it is SWITCHED."""
     if d.rollout is None:
-        return ()
+        return d.begun.keepers if d.begun is not None else ()
     found = [*keepers_now(d, topology)]
     if d.phase != "prepared":
         found += _layer(topology, d.rollout.routes_number, d.rollout.routes, d.rollout.threads)
@@ -109,12 +117,18 @@ def answering(
     return tuple(found[vm] for vm in sorted(found))
 
 
-def named_keepers(keepers: Iterable[Keepers], desired: set[int], vms: set[str]) -> tuple[Keepers, ...]:
-    """As agents get it: `homes` only of threads that are not desired any more, on VMs that can answer."""
-    return tuple(
-        replace(h, homes=tuple((t, vm) for t, vm in h.homes if t not in desired and vm in vms))
-        for h in keepers
-    )
+def named_keepers(
+    keepers: Iterable[Keepers], desired: set[int], vms: set[str], elsewhere: bool = False
+) -> tuple[Keepers, ...]:
+    """As agents get it: `homes` only of threads that are not desired any more, on VMs that can answer; elsewhere: of
+    all, since no VM is needed."""
+
+    def homes(h: Keepers) -> tuple[tuple[int, str], ...]:
+        if elsewhere:
+            return tuple((thread, ELSEWHERE) for thread in sorted({t for t, _ in h.ranges} - desired))
+        return tuple((thread, vm) for thread, vm in h.homes if thread not in desired and vm in vms)
+
+    return tuple(replace(h, homes=homes(h)) for h in keepers)
 
 
 # ── Which tasks may be chained: run by the one thread that sends to them
@@ -206,6 +220,10 @@ def compose(k: Knowledge) -> m.DesiredState | None:
         held_dead=d.held_dead,
         draining=bool(d.draining),
         end=end_now(d),
+        exactly_once=k.settings.exactly_once,
+        state_to=k.settings.state_to,
+        state_in_memory=k.settings.state_in_memory,
+        rows_of=d.begun.rows_of if d.begun is not None else "",
         settings=data_plane(k),
         hide_keys=k.settings.hide_keys,
         profile=k.profiles.desired,
@@ -257,7 +275,7 @@ def routes_now(d: Durable) -> tuple[int, tuple[m.Route, ...]]:
 
 def wire_phase(d: Durable) -> m.Phase:
     assert d.rollout is not None
-    if d.phase == "committed":
+    if d.lets_go:
         return "committed"
     if d.phase == "prepared" and not _were_leaving(d.rollout):
         return "prepared"
@@ -279,13 +297,15 @@ def _were_leaving(planned: RolloutStarted) -> frozenset[int]:
 
 
 def _keepers(k: Knowledge, threads: tuple[m.ThreadSpec, ...]) -> tuple[m.Keepers, ...]:
-    """A VM that is lost has no snapshots; one that is late still may."""
+    """A VM that is lost has no snapshots, unless they are elsewhere; one that is late still may."""
     d = k.durable
     assert k.topology is not None
     if not (keepers := keepers_now(d, k.topology)):
         return ()
     can_answer = {vm.vm for vm in d.joined} - set(d.held_dead) - {*k.members.gone()}
-    return named_keepers(keepers, {thread.thread for thread in threads}, can_answer)
+    return named_keepers(
+        keepers, {thread.thread for thread in threads}, can_answer, bool(k.settings.state_to)
+    )
 
 
 def _workers(k: Knowledge, threads: tuple[m.ThreadSpec, ...]) -> Iterator[m.WorkerAt]:

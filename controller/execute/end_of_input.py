@@ -1,13 +1,15 @@
 """The end of the input, task by task in topology order: panes fire, keyed tasks `finish`. Pure.
 
 A pane must fire whole, and what is lost is sent again. So the end is made of steps, each a state that is journaled,
-numbered and sent like any other, and done once every source thread has reported its number:
+numbered and sent like any other, and done once every source thread, and every thread of a task with event time (what
+timers give is kept in ledgers there, too), has reported its number:
 
     hold    a source whose ledger is at rest (all that is open waits in panes) sends nothing more
     fire    the panes of one window task fire, and their rows stay kept: no root is done by half of its panes
     over    what came of them is done: their rows are let go. What comes to that task from now on is a copy
     finish  sources send again what is lost; one of them tells each key range of one keyed task that the input has
-            ended, by rows with names of their own (worker/sources/source_task.py), which change a state once
+            ended, by rows with names of their own (worker/sources/source_task.py), which change a state once. Before
+            that all timers of a task with event time fire
     again   a worker was replaced or rows were lost meanwhile, or nothing moves: all that is open is sent again, panes
             fill anew
 
@@ -52,6 +54,12 @@ def source_threads(k: Knowledge) -> list[ThreadSpec]:
     return [t for t in k.durable.rollout.threads if t.task in sources and not t.leaving]
 
 
+def timed_threads(k: Knowledge) -> list[ThreadSpec]:
+    """Those of tasks with event time: what their timers gave is in ledgers of their own."""
+    assert k.durable.rollout is not None and k.topology is not None
+    return [t for t in k.durable.rollout.threads if k.topology.by_name[t.task].timed and not t.leaving]
+
+
 def go_on(turn: Turn, idle_ns: int) -> bool:
     """Begin the step that is due; True when there is none any more. idle_ns: for so long nothing has moved."""
     k = turn.knowledge
@@ -68,8 +76,11 @@ def go_on(turn: Turn, idle_ns: int) -> bool:
         _begin(turn, "hold")
         return False
     here = [(k.members.sources.get(t.thread), t.leaving) for t in [*source_threads(k), *leaving]]
+    timed = [k.members.threads.get(t.thread) for t in timed_threads(k)]
     still = end.step in ("hold", "fire", "over")
-    lost = end.workers != _workers(k) or any(now is not None and now.rests == -end.number for now, _ in here)
+    lost = end.workers != _workers(k) or any(
+        now is not None and now.rests == -end.number for now in [*(one for one, _ in here), *timed]
+    )
     stuck = end.step != "hold" and idle_ns >= STUCK_NS
     if still and (lost or stuck):
         k.ending.stuck += stuck and not lost
@@ -78,7 +89,9 @@ def go_on(turn: Turn, idle_ns: int) -> bool:
     for now, leaves in here:
         if now is None or not (now.rests == end.number or (leaves and now.stopped)):
             return False
-    return _next(turn, end, all(now is not None and now.stopped for now, _ in here))
+    if any(now is None or now.rests != end.number for now in timed):
+        return False
+    return _next(turn, end, not timed and all(now is not None and now.stopped for now, _ in here))
 
 
 def _next(turn: Turn, end: EndOfInput, empty: bool) -> bool:

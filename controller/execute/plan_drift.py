@@ -56,7 +56,8 @@ def cordon_of(k: Knowledge, member: Member) -> str:
     rollout, waiting = k.durable.rollout, k.durable.waiting
     slots = {*(rollout.slots if rollout is not None else ()), *(waiting.slots if waiting is not None else ())}
     held = member.up and any(slot.vm == member.vm.vm for slot in slots)
-    over = not held and k.durable.phase in ("none", "committed") and (not member.up or is_empty(member))
+    quiet = k.durable.lets_go or k.durable.phase == "none"
+    over = not held and quiet and (not member.up or is_empty(member))
     return ("drained" if over else "draining") if drains else "cordoned"
 
 

@@ -197,7 +197,7 @@ def _past_return(k: Knowledge, thread: ThreadSpec) -> bool:
     now = k.members.thread(thread)
     source = not topology.in_edges(thread.task)
     ended = now is not None and now.ended
-    return k.durable.phase == "committed" or source or topology.by_name[thread.task].exclusive or ended
+    return k.durable.lets_go or source or topology.by_name[thread.task].exclusive or ended
 
 
 # ── beginning ───────────────────────────────────────────────────────────────────────────────────
@@ -353,8 +353,8 @@ def enact(turn: Turn) -> None:
 
 
 def _is_at_rest(d: Durable) -> bool:
-    """Committed, nothing leaves, and no VM could be given back: no report changes anything."""
-    over = d.rollout is not None and d.phase == "committed" and not d.rollout.leaving
+    """Nothing waits, nothing leaves, and no VM could be given back: no report changes anything."""
+    over = d.rollout is not None and d.lets_go and not d.rollout.leaving
     return over and d.waiting is None and not d.machines
 
 
@@ -381,7 +381,7 @@ def _advance(turn: Turn) -> bool:
         return False
     if handover.hand_over(turn) or handover.appoint(turn) or _leavers_over(turn):
         return True
-    if d.phase == "committed" and d.waiting is None:
+    if d.lets_go and d.waiting is None:
         return _let_go(turn, stand)
     failed = [] if stand.planned.undoes else _fresh_failures(stand)
     if failed:
@@ -404,9 +404,7 @@ def stand_of(k: Knowledge, now_ns: int) -> rollout_steps.RolloutProgress | None:
         return None
     phase: Phase = "machines" if d.waiting is not None else d.phase
     token = k.desired.token if k.desired is not None else Token(d.boot)
-    passed = PROBATION_WINDOWS if k.durable.draining else k.windows_passed  # a run that ends judges no plan
-    unproved = "" if k.durable.draining else k.unproved
-    more = passed, unproved, round(k.settings.machines_wait_s * NS)
+    more = k.windows_passed, k.unproved, round(k.settings.machines_wait_s * NS)
     since_ns, topology = k.phase_since_ns, d.run.topology
     return rollout_steps.RolloutProgress(planned, phase, since_ns, now_ns, token, topology, k.members, *more)
 
@@ -421,10 +419,11 @@ def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> No
     if phase == "switched":
         k.switched_ns = turn.now.mono_ns
     if phase == "probation":
-        k.in_force_ns = turn.now.mono_ns
+        k.in_force_ns, k.done_before = turn.now.mono_ns, k.counts.done
     if phase == "switched" and k.durable.schedule is None and run is not None:
         start_ns = turn.now.wall_ns + START_DELAY_NS
-        turn.record(Scheduled(Schedule(start_ns, run.steps, run.period_s, uncapped=run.uncapped)))
+        base = k.durable.begun.base if k.durable.begun is not None else 0.0
+        turn.record(Scheduled(Schedule(start_ns, run.steps, run.period_s, base, uncapped=run.uncapped)))
     words = {
         "prepared": f"plan {epoch}: its machines are there",
         "switched": f"plan {epoch}: all workers are ready, switching",
@@ -560,7 +559,7 @@ def _leavers_over(turn: Turn) -> bool:
 
 
 def _let_go(turn: Turn, stand: rollout_steps.RolloutProgress) -> bool:
-    """COMMITTED: leaving threads that ended are no longer desired; VMs without use are given back."""
+    """COMMITTED, or the run ends: leaving threads that ended are no longer desired; VMs without use are given back."""
     k = turn.knowledge
     over = set(rollout_steps.ended_leavers(stand))
     ended = tuple(
@@ -610,6 +609,20 @@ def judge_probation(turn: Turn, stability: Stability, window: MeasuredWindow) ->
         roll_back(turn, why)
     elif windows >= PROBATION_WINDOWS and k.unproved:
         turn.alarm("enactment", f"plan {d.rollout.epoch} is in force and not committed: {k.unproved}")
+
+
+def say_uncommitted(turn: Turn) -> None:
+    """The run is over: its last plan, when that never was committed."""
+    k = turn.knowledge
+    d = k.durable
+    if d.rollout is None or d.phase == "committed":
+        return
+    idle = ", and nothing was processed" if k.counts.done <= k.done_before else ""
+    if not idle:
+        turn.alarm("enactment", "")
+    stood = f"it was on probation{idle}" if d.phase == "probation" else "it came into force"
+    text = f"plan {d.rollout.epoch} was not committed: the run ended while {stood}"
+    turn.event("uncommitted", text, level="warning" if idle else "info")
 
 
 def unproved(turn: Turn, window: MeasuredWindow) -> str:

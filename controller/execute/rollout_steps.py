@@ -7,6 +7,7 @@
     probation   three windows without strong evidence against,    –
                 at the end of the last rows are processed
     committed   leaving threads end when they are empty           –
+    A run that ends judges no plan: one on probation stays there, and threads that leave end.
 
 Rules (protocol: Plans):
  1. What counts is what was reported last; no phase remembers what it saw.

@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import math
 
-from headgate.controller.execute.end_of_input import every_source_ended, go_on, replayed
-from headgate.controller.execute.rollout import give_up
+from headgate.controller.execute.end_of_input import every_source_ended, go_on, replayed, timed_threads
+from headgate.controller.execute.kept_counts import keep_tallies
+from headgate.controller.execute.rollout import give_up, say_uncommitted
+from headgate.controller.knowledge.event_times_now import event_time_of
 from headgate.controller.knowledge.journal_records import Draining, Ended, Scheduled
 from headgate.controller.knowledge.knowledge import Knowledge, Stage, Turn
 from headgate.controller.knowledge.loop_events import Now, ReleaseMachine, Send
 from headgate.controller.knowledge.rows_left import left_of, lost_of
+from headgate.controller.knowledge.run_view import NOT_COUNTED, open_keys_of
 from headgate.controller.knowledge.spooled_events import held_on
 from headgate.topology_runtime.wire.messages import SampleBlock, Shutdown, Token
 from headgate.topology_runtime.wire.run_options import EVERY_SOURCE
@@ -78,6 +81,12 @@ def last_samples(k: Knowledge, block: SampleBlock) -> None:
         k.ending.blocks.add(block.vm)
 
 
+def _none_pending(k: Knowledge) -> bool:
+    """Is all done that timers gave?"""
+    found = [k.members.threads.get(thread.thread) for thread in timed_threads(k)] if k.durable.rollout else []
+    return all(now is not None and now.empty for now in found)
+
+
 def advance(turn: Turn) -> None:
     """Go on when a stage is done or has had its time."""
     k, ending = turn.knowledge, turn.knowledge.ending
@@ -97,7 +106,7 @@ def advance(turn: Turn) -> None:
         if not k.durable.draining:  # the journal did not take it
             turn.record(Draining(ending.reason, turn.now.wall_ns, ending.timeout_s))
         idle_ns = _idle_ns(turn)
-        empty = k.durable.draining != EVERY_SOURCE and all_stopped(k)
+        empty = k.durable.draining != EVERY_SOURCE and all_stopped(k) and _none_pending(k)
         drained = empty or go_on(turn, idle_ns)
         over = idle_ns >= IDLE_NS or 0 < drain_timeout_s(k) * NS <= waited_ns
         if not drained and over:
@@ -119,7 +128,20 @@ def advance(turn: Turn) -> None:
                 turn.event("alarm", what, level="warning")
             else:
                 turn.do(ReleaseMachine(vm.vm))
-        turn.record(Ended(turn.now.wall_ns, left_of(k) + _unread(turn)))
+        turn.record(Ended(turn.now.wall_ns, left_of(k) + _unread(turn), _open_keys(k)))
+
+
+def _open_keys(k: Knowledge) -> int:
+    """Of windows and timers. Where all input has ended, none is open but those that are counted."""
+    return max(open_keys_of(k.ending.event_time), 0 if k.durable.draining == EVERY_SOURCE else NOT_COUNTED)
+
+
+def _say_what_is_open(turn: Turn) -> None:
+    k = turn.knowledge
+    named = [f"{counted(now.open_keys, 'key')} of {now.task}" for now in k.ending.event_time if now.open_keys]
+    if named and k.durable.draining != EVERY_SOURCE:
+        text = f"windows or timers are open of {', '.join(named)}: `headgate up --resume`, or a checkpoint, goes on"
+        turn.event("open", text, level="warning")
 
 
 def drain_timeout_s(k: Knowledge) -> float:
@@ -149,11 +171,17 @@ def order_end(turn: Turn) -> None:
     """While leaving, every VM still there is ordered to shut down with every turn that has the time."""
     k = turn.knowledge
     token = Token(k.durable.boot, k.epoch, k.counter + 1)
-    for member in k.members.up():
-        told, sent_ns = k.sent.get(member.vm.vm, (Token(), 0))
-        if told != token or turn.now.mono_ns - sent_ns >= NS:
-            k.sent[member.vm.vm] = (token, turn.now.mono_ns)
-            turn.do(Send(member.vm.vm, Shutdown(token, k.ending.reason)))
+    due = [member.vm.vm for member in k.members.up() if _is_due(turn, member.vm.vm, token)]
+    if due:
+        keep_tallies(turn)  # sources with offsets let go all that is done
+    for vm in due:
+        k.sent[vm] = (token, turn.now.mono_ns)
+        turn.do(Send(vm, Shutdown(token, k.ending.reason)))
+
+
+def _is_due(turn: Turn, vm: str, token: Token) -> bool:
+    told, sent_ns = turn.knowledge.sent.get(vm, (Token(), 0))
+    return told != token or turn.now.mono_ns - sent_ns >= NS
 
 
 def _idle_ns(turn: Turn) -> int:
@@ -178,6 +206,9 @@ def _leave(turn: Turn, reason: str) -> None:
     ending = turn.knowledge.ending
     ending.reason, ending.intake_ended_ns = reason, ending.intake_ended_ns or turn.now.wall_ns
     ending.lost = lost_of(turn.knowledge)
+    ending.event_time = event_time_of(turn.knowledge, turn.now.wall_ns)
+    _say_what_is_open(turn)
+    say_uncommitted(turn)
     _go(turn, "leaving")
 
 

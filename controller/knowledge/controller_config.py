@@ -43,7 +43,8 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     with this probability plans shall carry what they are for (0: as models say).
     margin: plans are for so many times the rate (None: as their allocator has it).
     profile_spare_min: minutes of each hour for profiles in spare slots. stale: model → why it may no longer
-    hold; looked for only where there are such profiles."""
+    hold; looked for only where there are such profiles. state_to: where snapshots of keyed state are kept (empty: on
+    the VMs' disks)."""
 
     run: str
     version: str = ""  # of headgate
@@ -70,6 +71,9 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     data_plane: DataPlane = DataPlane(frame_rows=FRAME_ROWS)
     chaining: bool = False
     hide_keys: bool = False
+    state_to: str = ""
+    state_in_memory: int = 0  # bytes of each slot for keyed state; 0: half of the slot's memory
+    exactly_once: bool = False  # of keyed state
     season: LearnedSeason | None = None
     ledger: tuple[LedgerEntry, ...] = ()
     ledger_trouble: str = ""

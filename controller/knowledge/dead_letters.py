@@ -124,9 +124,9 @@ DeadLetterRecord = KeptDeadLetter | Dead | Dropped | ReplayAsked | DeadLetterDon
 
 @dataclass
 class DeadLetterQueue:
-    """count: distinct source positions; keys: keys whose `finish` failed. dropped: dead letters that operators deleted;
-    replayed: that were sent again and are done; mended: how many of this run's own rows that died are done after all;
-    asked: that are to be sent again, in this order, each with the serial of this sending."""
+    """count: distinct source positions; keys: calls of `on_timer` or `finish`. dropped: dead letters that operators
+    deleted; replayed: that were sent again and are done; mended: how many of this run's own rows that died are done
+    after all; asked: that are to be sent again, in this order, each with the serial of this sending."""
 
     count: int = 0
     keys: int = 0
@@ -294,7 +294,8 @@ class DeadLetterQueue:
                 self._numbers[record.key] = number
                 self._resize(record, 1, record.size_bytes)
                 self.mended -= bool(record.of and not record.run)  # what came of a row that is done is not
-                self.keys += record.partition >= END_PARTITION and not record.run
+                of_key = record.partition >= END_PARTITION and not record.feeder  # rows came from some task
+                self.keys += of_key and not record.run
             case Dead(task, source, partition, begin, end):
                 fresh = self._of[task, source, partition].add(begin, end)
                 self._counts[task] += sum(e - b for b, e in fresh)

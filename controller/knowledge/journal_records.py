@@ -52,6 +52,24 @@ class Moved(msgspec.Struct, frozen=True, tag="moved"):
         return replace(d, boot=self.boot if d.boot else 0, moved_epoch=d.next_epoch)
 
 
+class BegunFrom(msgspec.Struct, frozen=True, tag="begun_from"):
+    """The first record of a run that begins from a checkpoint (files/run_checkpoints.py): the state of keyed tasks is
+    with `keepers`, of another run whose numbers go on. rows_of: the run that rows have in their names. base: positions
+    that were offered before; rows: that were done before, of all sources."""
+
+    checkpoint: str
+    rows_of: str
+    keepers: tuple[Keepers, ...]
+    next_thread: int
+    next_routes: int
+    base: float
+    wall_ns: int
+    rows: int = 0
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, begun=self, next_thread=self.next_thread, next_routes=self.next_routes)
+
+
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     """What this controller runs. `steps` and `period_s`: the offered load, before it has a start; to sources whose
     rows are taken as they come a cap, or, `uncapped`, only what the first plan is made for."""
@@ -486,19 +504,23 @@ class Recoded(msgspec.Struct, frozen=True, tag="recoded"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """This life ended as it should. left: rows that were read and are not done."""
+    """This life ended as it should. left: rows that were read and are not done. open_keys: with windows or timers that
+    are open (below 0: not counted)."""
 
     wall_ns: int
     left: int = 0
+    open_keys: int = 0
 
     def after(self, d: Durable) -> Durable:
         if not d.lives:
             return d
-        return replace(d, lives=(*d.lives[:-1], (d.lives[-1][0], self.wall_ns)), left=self.left)
+        lives = (*d.lives[:-1], (d.lives[-1][0], self.wall_ns))
+        return replace(d, lives=lives, left=self.left, open_keys=self.open_keys)
 
 
 class Reopened(msgspec.Struct, frozen=True, tag="reopened"):
-    """A run that had ended with rows left goes on: what was offered begins where it stopped."""
+    """A run that had ended with rows left, or with open windows or timers, goes on: what was offered begins where it
+    stopped."""
 
     wall_ns: int
 
@@ -509,7 +531,7 @@ class Reopened(msgspec.Struct, frozen=True, tag="reopened"):
             schedule = replace(schedule, start_ns=schedule.start_ns + gap_ns, end_ns=0)
             started_ns += gap_ns
         return replace(
-            d, left=0, draining="", draining_ns=0, drain_timeout_s=0.0, end=None, schedule=schedule,
+            d, left=0, open_keys=0, draining="", draining_ns=0, drain_timeout_s=0.0, end=None, schedule=schedule,
             started_ns=started_ns,
         )  # fmt: skip
 
@@ -545,7 +567,7 @@ class Durable(msgspec.Struct, frozen=True):
     state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
     its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once.
     refit_s: model → of how many seconds it was refitted last; refits: what changed in those that no plan was made with
-    yet. season: learned from this run, for the forecast.
+    yet. season: learned from this run, for the forecast. begun: from this checkpoint, if from one.
     moved_epoch: the next epoch when the journal came out of an archive: agents that know it know of newer plans.
     code: the number of the code that all threads shall run, `run` has it; codes: others, that some run or that may
     come back. codes_made: how many there were. recoded_ns: when that was decided (UTC); given_up_code: by itself."""
@@ -568,6 +590,7 @@ class Durable(msgspec.Struct, frozen=True):
     draining_ns: int = 0
     drain_timeout_s: float = 0.0
     left: int = 0
+    open_keys: int = 0
     end: EndOfInput | None = None
     held_dead: tuple[str, ...] = ()
     holders: tuple[Holds, ...] = ()
@@ -596,6 +619,13 @@ class Durable(msgspec.Struct, frozen=True):
     refit_s: dict[str, float] = {}
     refits: dict[str, str] = {}
     season: LearnedSeason | None = None
+    begun: BegunFrom | None = None
+
+    @property
+    def lets_go(self) -> bool:
+        """May threads that leave end? Once the plan is committed; or in force under a run that ends, which judges no
+        plan and goes back to none."""
+        return self.phase == "committed" or (self.phase == "probation" and bool(self.draining))
 
     @property
     def unsure(self) -> bool:
@@ -615,6 +645,7 @@ class SoFar(msgspec.Struct, frozen=True, tag="so_far"):
 Record = (
     Booted
     | Moved
+    | BegunFrom
     | Submitted
     | SubmissionTaken
     | TaskMeasured

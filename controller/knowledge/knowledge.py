@@ -20,7 +20,7 @@ from headgate.controller.knowledge.loop_events import Command, Instruction, Now,
 from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.offered_load import PartitionArrivals, SourceLoad
 from headgate.controller.knowledge.run_tallies import FinishedTally, SourceTally, Tallies
-from headgate.controller.knowledge.run_view import HotKey, PlanProposal, RunView
+from headgate.controller.knowledge.run_view import EventTimeNow, HotKey, PlanProposal, RunView
 from headgate.controller.knowledge.vm_ways import VmWay
 from headgate.controller.models.plans import MeasuredTraffic, Plan
 from headgate.controller.models.task_models import Model
@@ -395,7 +395,7 @@ class RunEnd:
     """Where the end of the run stands (`execute/run_end.py`), since when. intake_ended_ns: UTC, when the offer ended.
     blocks: VMs whose last samples are in. done: rows and steps, and since when it is so many. stuck: steps in which
     nothing moved, since one was done. replays: rows sent again that count as a move, at most. timeout_s: of who stopped
-    it. lost: once it leaves."""
+    it. lost, event_time: as of when it leaves."""
 
     stage: Stage = "running"
     since_ns: int = 0
@@ -408,6 +408,7 @@ class RunEnd:
     reason: str = ""
     timeout_s: float = 0.0
     lost: int | None = None
+    event_time: tuple[EventTimeNow, ...] = ()
 
 
 @dataclass
@@ -461,6 +462,9 @@ class Knowledge:
     hot_since: dict[str, tuple[int, HotKey]] = field(
         default_factory=dict
     )  # task → since when, as it was reported last
+    watermarks: dict[str, tuple[int | None, int, int]] = field(
+        default_factory=dict
+    )  # task → its watermark, since when it has that, and how many rows were done then
     foreign: dict[str, tuple[int, str]] = field(
         default_factory=dict
     )  # VM → when and why its version was refused
@@ -474,6 +478,7 @@ class Knowledge:
     windows_passed: int = 0
     unproved: str = ""  # why it is not known that rows are processed under the plan on probation
     probation_done: int | None = None  # rows done when it began
+    done_before: int = 0  # rows done when the plan came into force
     crashes_before: dict[Slot, int] = field(default_factory=dict)  # of workers, when its last window began
     unbuilt_since: dict[int, int] = field(default_factory=dict)  # thread → since when it cannot be built
     left_out: dict[Slot, int] = field(default_factory=dict)  # slots that plans do without, until then

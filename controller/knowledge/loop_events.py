@@ -156,9 +156,10 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class KeepTallies:
-    """Keep these tallies, best effort."""
+    """Keep these tallies, best effort; once they are kept, say this."""
 
     tallies: Tallies
+    told: tuple[Send, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

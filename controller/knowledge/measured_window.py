@@ -21,7 +21,8 @@ class TaskWindow(msgspec.Struct, frozen=True):
 
     Latency: mean, from arrival in the thread's queue to completion, weighted by rows. Shares are fractions
     of the threads' time: in the task's logic, of that off the CPU, waiting for a CPU. `work_cores`: the CPU, each
-    core × the speed of its VM, so that what unlike VMs do adds up."""
+    core × the speed of its VM, so that what unlike VMs do adds up. `timer_cores`: of the CPU, what timers took.
+    `timer_s_of_row`: the CPU of all timers of the run so far, for each of its rows so far."""
 
     threads: float
     rate_in_tps: float
@@ -36,6 +37,13 @@ class TaskWindow(msgspec.Struct, frozen=True):
     bytes_in_per_s: float
     bytes_out_per_s: float
     work_cores: float = 0.0
+    timer_cores: float = 0.0
+    timer_s_of_row: float = 0.0
+
+    @property
+    def row_cores(self) -> float:
+        """CPU of its rows, each with its part of what all timers took, whenever they fire (decision 102)."""
+        return max(0.0, self.cpu_cores - self.timer_cores) + self.rate_in_tps * self.timer_s_of_row
 
 
 class SlotWindow(msgspec.Struct, frozen=True):

@@ -57,6 +57,34 @@ class UserMetricNow:
         return percentile(dict(self.buckets), share)
 
 
+# ── How far event time has come in a task ───────────────────────────────────────────────────────────────
+
+
+class EventTimeNow(msgspec.Struct, frozen=True):
+    """Of a task with event time. state: is there a watermark, or why not? watermark_us: of its slowest thread. lag_s:
+    how far that is behind now. held_by: the source partition that holds it back; "": none, or a task before it. late:
+    rows from before the watermark; timeless: (source, its rows without a time); both as threads have seen them which
+    run now. open_keys: keys with windows or timers that are open, counted once the run is to end; None: not counted."""
+
+    task: str
+    state: Literal["none yet", "known", "ended", "no timestamps"]
+    watermark_us: int | None
+    lag_s: float | None
+    held_by: str
+    late: int
+    timeless: tuple[tuple[str, int], ...] = ()
+    open_keys: int | None = None
+
+
+NOT_COUNTED = -1
+
+
+def open_keys_of(times: Iterable[EventTimeNow]) -> int:
+    """Keys with windows or timers that are open, of all tasks; NOT_COUNTED: where it is not known of all."""
+    found = [now.open_keys for now in times]
+    return sum(keys or 0 for keys in found) if None not in found else NOT_COUNTED
+
+
 # ── Keys that many rows of a task have: what the threads that send to it report, put together. Pure ───────
 
 SHOWN_LEAST = 0.2  # of a task's rows
@@ -207,7 +235,8 @@ class RolloutUnderWay(msgspec.Struct, frozen=True):
 
 class TupleCounts(msgspec.Struct, frozen=True):
     """Since the run began. lost, left: `rows_left.py`. left_on_vms: events that were accepted and lie where
-    nothing reads them, `spooled_events.py`. The last five: `view_builder.py`."""
+    nothing reads them, `spooled_events.py`. duplicates and what follows: `view_builder.py`. before: rows of those acked
+    that were done before the checkpoint that it began from."""
 
     offered: int
     emitted: int
@@ -223,11 +252,12 @@ class TupleCounts(msgspec.Struct, frozen=True):
     duplicates_why: list[str]
     finished_dropped: int
     sinks: dict[str, dict[str, Any]]
+    before: int = 0
 
 
 class DeadLettersNow(msgspec.Struct, frozen=True):
-    """Dead letters: the newest, rows by task, how many were sent again and are done after all, how many are of a key
-    whose `finish` failed."""
+    """Dead letters: the newest, rows by task, how many were sent again and are done after all, how many are
+    calls of `on_timer` or `finish`."""
 
     newest: tuple[KeptDeadLetter, ...]
     by_task: dict[str, int]
@@ -300,6 +330,8 @@ class RunView:
     user_metrics: tuple[UserMetricNow, ...]  # tasks' own
     alarms: tuple[AlarmNow, ...]
     hot_keys: tuple[HotKey, ...]
+    event_time: tuple[EventTimeNow, ...]
+    end_step: tuple[str, str]  # of a run that ends: the step that is under way, and of which task
     troubled: bool
     troubles: dict[str, int]
     events: tuple[dict[str, Any], ...]

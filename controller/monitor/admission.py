@@ -27,6 +27,7 @@ from headgate.topology_runtime.wire.message_bounds import (
 )
 from headgate.topology_runtime.wire.messages import FromAgent, Request
 from headgate.topology_runtime.wire.output_messages import OutputLines
+from headgate.topology_runtime.wire.state_questions import StateAnswer
 from headgate.topology_runtime.wire.wire_version import REMEDY, client_fault
 
 NS = 1_000_000_000
@@ -37,7 +38,9 @@ BANNED_NS = 60 * NS  # … that are too many, and for how long it is not heard t
 BYTES_A_SECOND, BYTES_AT_ONCE = 4 << 20, 8 << 20  # of an agent's key; a busy VM sends a tenth
 ASKED_A_SECOND, ASKED_AT_ONCE = 64 << 20, 32 << 20  # of a client's: it may bring packages
 MESSAGE_COSTS, ASKING_COSTS = 4096, 128 << 10  # bytes that every message counts besides, and every question
-LINKS_APART_NS = 2 * NS  # what was on its way over the link before has come by then
+# what was on its way over the link before has come by then, if the controller is quick
+LINKS_APART_NS = 2 * NS
+CAME_BACK = 3  # times, so long apart, that both links are heard: two processes
 PEERS_MOST = 4096 + 1024  # whose conduct is remembered: as many VMs as there may be, and clients
 REASONS_MOST = 64
 VMS_MOST = 4096  # that are known; more are not let in
@@ -62,6 +65,9 @@ def check(message: m.FromAgent) -> None:
         case OutputLines():
             if any(line.slot >= SLOTS_MOST for line in message.lines):
                 raise BadMessage("a line of a slot that cannot be")
+        case StateAnswer():
+            if message.slot.vm != message.vm or message.slot.number >= SLOTS_MOST:
+                raise BadMessage("a state in a slot that cannot be")
         case m.DeadLetters():
             if message.waiting > message.first:
                 cause = f"{message.waiting} waiting of {message.first}"
@@ -101,8 +107,9 @@ def _check_worker(report: m.Report, worker: m.WorkerStatus) -> None:
 
 @dataclass(slots=True)
 class KeyConduct:
-    """How whoever holds one key behaves, over whatever links. links: the newest two, by when the newest was heard
-    first. left: bytes that it may still send."""
+    """How whoever holds one key behaves, by any links. link, before: the newest two; link_ns: when the newest was
+    heard first, or it was seen last that both are heard; came_back: how often it was seen. left: bytes that it may
+    still send."""
 
     bad: deque[int] = field(default_factory=deque)
     banned_until: int = 0
@@ -112,8 +119,23 @@ class KeyConduct:
     link: bytes = b""
     before: bytes = b""
     link_ns: int = 0
+    came_back: int = 0
+    newest_spoke: bool = False
     trouble: str = ""
     trouble_ns: int = 0
+
+    def both_speak(self, link: bytes, now_ns: int) -> bool:
+        """Are two links heard by turns? One process that came again sends nothing more over the link before: what was
+        under way there comes late, but once."""
+        if link == self.link:
+            self.newest_spoke = True
+        elif link != self.before:
+            self.before, self.link, self.link_ns, self.came_back = self.link, link, now_ns, 0
+            self.newest_spoke = True
+        elif self.newest_spoke and now_ns - self.link_ns > LINKS_APART_NS:
+            self.link_ns, self.came_back, self.newest_spoke = now_ns, self.came_back + 1, False
+            return self.came_back >= CAME_BACK
+        return False
 
 
 @dataclass(slots=True)
@@ -142,11 +164,8 @@ class Conduct:
                 )
             return False
         of.left -= costs
-        if self.alone and link != of.link:
-            if link == of.before and now_ns - of.link_ns > LINKS_APART_NS:
-                self._trouble(of, f"two processes have the key of {who}", now_ns)
-            elif link != of.before:
-                of.before, of.link, of.link_ns = of.link, link, now_ns
+        if self.alone and of.both_speak(link, now_ns):
+            self._trouble(of, f"two processes have the key of {who}", now_ns)
         return True
 
     def blame(self, who: str, why: str, now_ns: int) -> bool:
@@ -252,6 +271,7 @@ LOOKING = frozenset(
         "snapshot",
         "deadletters",
         "deadletter",
+        "state",
     ]
 )
 CLIENTS = ("operator", "viewer")

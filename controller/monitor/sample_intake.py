@@ -124,7 +124,8 @@ TASK_COUNTS = (
 IN, OUT, CPU, DELAY, BUSY, WAIT, BYTES_IN, BYTES_OUT = range(8)
 MEAN, QUEUE, THREADS = range(8, 11)  # latency × rows, then gauges × seconds
 WORK = 11  # CPU × the speed of its VM
-TASK_COLUMNS = 12
+TIMERS = 12  # of the CPU, what timers took
+TASK_COLUMNS = 13
 SLOT_CPU, SLOT_THROTTLED, SLOT_MEMORY, SLOT_KILLS, SLOT_TIME, SLOT_HELD_TIME = range(
     6
 )  # the last: memory known
@@ -254,6 +255,7 @@ class TaskLatency:
 
 OFFSETS_KEPT = 10  # blocks among which the quickest says how far a VM's clock is off
 CLOCK_STEP_NS = 1_000_000_000  # a VM's clock that jumps this far makes its window unusable
+TIMERS_MOST_NS = 1 << 50  # in a block
 GAPS_KEPT = 1024  # numbers of lost blocks that may still arrive late
 PROGRESS_STEP_NS = 200_000_000
 PROGRESS_KEPT = (HISTORY_S + 10) * NS // PROGRESS_STEP_NS
@@ -286,6 +288,7 @@ class Intake:
         self.arriving = bool(topology.arriving)
         self.timeline = Timeline()
         self.tasks = self.timeline.ring(TASK_COLUMNS, len(self.map.tasks))
+        self.ever = np.zeros((len(self.map.tasks), 2))  # rows, and CPU of timers in ns
         self.edges = self.timeline.ring(EDGE_COLUMNS, len(self.map.edges))
         self.slots = self.timeline.ring(SLOT_COLUMNS)
         self.coverage = self.timeline.ring(1)
@@ -328,6 +331,7 @@ class Intake:
         self.epoch = max(self.epoch, epoch)
         end_ns = self._end_ns(sender, block, now_ns)
         sums = self._sums(sender, block, arrays)
+        self.ever[: len(sums.tasks)] += sums.tasks[:, [IN, TIMERS]]
         for row, part in self.timeline.spread(end_ns, block.window_ns):
             sums.add_to(self, sender, row, part)
         self.in_task.add(block, now_ns)
@@ -354,6 +358,9 @@ class Intake:
         for sink, source, _ in arrays.latency:
             if sink not in self._ends or source not in self._ends:
                 raise BadMessage(f"latency of a task that is not in the topology: {source} → {sink}")
+        for task, timers_ns in block.timers_ns.items():
+            if task not in self._ends or not 0 <= timers_ns <= TIMERS_MOST_NS:
+                raise BadMessage(f"timers of {block.vm} cannot be used: {timers_ns} ns of {task}")
         if (known := (block.threads.get("thread", b""), block.tasks)) != sender.known:
             slots = sender.first_slot + arrays.threads[_ROW["slot"]]
             numbers = self.map.learn(arrays.threads[0], block.tasks, slots, sender.number)
@@ -395,6 +402,10 @@ class Intake:
         tasks[QUEUE] = threads[_ROW["queue"]] * window_s
         tasks[THREADS] = window_s
         tasks[WORK] = tasks[CPU] * sender.vm.speed
+        tasks[TIMERS] = 0.0
+        by_task = (tasks @ sender.by_task).T
+        if block.timers_ns:
+            by_task[:, TIMERS] = [block.timers_ns.get(name, 0) for name in self.map.tasks[: len(by_task)]]
         slots = arrays.slots.astype(np.float64)
         held_s = (slots[3] > 0) * window_s  # of a process that ends nothing is known
         slots[3] *= window_s  # memory is a gauge
@@ -404,7 +415,7 @@ class Intake:
         slots_apart, vms_apart = self.map.apart(arrays.links[0], arrays.links[1])
         summed = np.concatenate((links[2:], links[2:3] * slots_apart, links[2:4] * vms_apart))
         return _Sums(
-            (tasks @ sender.by_task).T,
+            by_task,
             sender.first_slot + arrays.slots[0],
             np.concatenate((slots[1:], np.full((1, slots.shape[1]), window_s), held_s[None])).T,
             _by_edge(summed, edges, len(self.map.edges)),

@@ -130,6 +130,7 @@ def _tasks(intake: Intake, rows: Ints, cover_s: float) -> dict[str, w.TaskWindow
     sums = each.sum(axis=0)
     per_s = sums / max(cover_s, 1e-9)
     latency = sums[:, x.MEAN] / np.maximum(sums[:, x.IN], 1.0) / 1e6
+    each_ns = intake.ever[:, 1] / np.maximum(intake.ever[:, 0], 1.0)
     shares = sums[:, [x.BUSY, x.WAIT, x.DELAY]] / np.maximum(sums[:, x.THREADS : x.THREADS + 1] * NS, 1.0)
     return {
         name: w.TaskWindow(
@@ -146,9 +147,11 @@ def _tasks(intake: Intake, rows: Ints, cover_s: float) -> dict[str, w.TaskWindow
             bytes_in_per_s=per_s_of[x.BYTES_IN],
             bytes_out_per_s=per_s_of[x.BYTES_OUT],
             work_cores=per_s_of[x.WORK] / NS,
+            timer_cores=per_s_of[x.TIMERS] / NS,
+            timer_s_of_row=timers / NS,
         )
-        for name, per_s_of, growth_of, mean, (busy, wait, delay) in zip(
-            intake.map.tasks, *(a.tolist() for a in (per_s, growth, latency, shares)), strict=True
+        for name, per_s_of, growth_of, mean, (busy, wait, delay), timers in zip(
+            intake.map.tasks, *(a.tolist() for a in (per_s, growth, latency, shares, each_ns)), strict=True
         )
     }
 

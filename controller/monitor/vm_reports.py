@@ -12,6 +12,7 @@ from headgate.controller.knowledge.loop_events import Distrust, KeepDeadLetters,
 from headgate.controller.knowledge.membership import Member, MembershipChange
 from headgate.controller.knowledge.run_view import hot_keys
 from headgate.controller.knowledge.spooled_events import is_of, unread
+from headgate.controller.monitor import event_times
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION, VmStrikes
@@ -27,7 +28,8 @@ from headgate.topology_runtime.worker.keyed_state.key_ranges import of_runs, run
 # may be ahead: so `LEAD_S` at the highest rate of this offer and those before it are allowed for, and what is
 # known already. (A thread that does not know yet from where to read has emitted nothing, and says what its
 # predecessor had acked.) Of a source that cannot be read twice: also what it has accepted, and of that no
-# more waits than a spool holds. (Where rows are taken as they come: only that.)
+# more waits than a spool holds. (Where rows are taken as they come: only that, and what it says of its
+# predecessor; a controller that was started again may not have heard of it.)
 # 3. What a spool says is believed of the thread that reads, from its VM.
 #
 # What rules 1 and 3 leave out is out of date, what rule 2 forbids is impossible: whoever says it is blamed.
@@ -57,7 +59,8 @@ def claim_fault(k: Knowledge, now: SourceStatus, wall_ns: int) -> str:
     known = k.counts.sources.get(place)
     before = max(known.emitted, known.acked) if known is not None else 0
     offered = 0 if task is not None and task.arriving else _offered(k.durable.schedule, wall_ns)
-    most = max(before, accepted, offered)
+    inherited = now.acked if task is not None and task.arriving and not now.emitted else 0
+    most = max(before, accepted, offered, inherited)
     highest = max(now.emitted, now.acked + now.acked_above)
     return f"{highest} emitted or acked, offered at most {most}" if highest > most else ""
 
@@ -326,6 +329,7 @@ def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
         k.failures[message.vm] = message.strikes
     k.counts.unlogged[message.vm, message.boot] = message.unlogged
     hear_hot_keys(turn, message)
+    event_times.look(turn)
     return note_changes(turn, changes)
 
 

@@ -514,8 +514,9 @@ def _waits(thread: m.ThreadSpec, threads: Sequence[m.ThreadSpec], desired: m.Des
 
 def _worker(slot: Slot, desired: m.DesiredState, mine: Sequence[m.ThreadSpec]) -> m.WorkerStatus:
     number, over = desired.routes_number, desired.phase == "committed"
+    rests = desired.end.number if desired.end is not None else 0
     threads = tuple(
-        m.ThreadStatus(thread.thread, number, number, True, thread.leaving and over)
+        m.ThreadStatus(thread.thread, number, number, True, thread.leaving and over, rests=rests)
         for thread in mine
         if thread.slot == slot
     )

@@ -158,6 +158,11 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     yield "headgate_model_error_ratio", "Measured input rate of a task / predicted one, minus 1.", "task", off
     yield "headgate_slots", "Slots of the VMs that are there, by state.", "state", _slot_states(view)
     yield "headgate_disk_trouble", full, "vm", troubled
+    times = {now.task: now for now in view.event_time}
+    marks = {task: now.watermark_us / 1e6 for task, now in times.items() if now.watermark_us is not None}
+    lags = {task: now.lag_s for task, now in times.items() if now.lag_s is not None}
+    yield "headgate_watermark_seconds", "Event time below which no rows are expected, UTC.", "task", marks
+    yield "headgate_watermark_lag_seconds", "How far that is behind now.", "task", lags
     yield "headgate_alarms", "Alarms that there are now, by what they are of.", "what", _alarms(view)
 
 
@@ -192,6 +197,16 @@ def _counters(view: RunView) -> Iterable[Metric]:
     yield CounterMetricFamily(
         "headgate_tuples_replayed", "Rows sent again, or read again.", view.tuples.replayed
     )
+    late = CounterMetricFamily("headgate_late_rows", "Rows from before the watermark.", labels=["task"])
+    for now in view.event_time:
+        late.add_metric([now.task], now.late)
+    yield late
+    without = CounterMetricFamily(
+        "headgate_rows_without_time", "Rows of a source whose event time cannot be got.", labels=["task"]
+    )
+    for source, rows in dict(one for now in view.event_time for one in now.timeless).items():
+        without.add_metric([source], rows)
+    yield without
     dead = CounterMetricFamily("headgate_dead_letters", "Rows that a task failed on.", labels=["task"])
     for task, count in _dead(view).items():
         dead.add_metric([task], count)

@@ -12,6 +12,7 @@ from headgate.controller.knowledge.journal_records import Rollout
 from headgate.controller.knowledge.run_view import (
     MS,
     NS,
+    EventTimeNow,
     LoopResult,
     Measuring,
     RunView,
@@ -21,6 +22,7 @@ from headgate.controller.knowledge.run_view import (
 )
 from headgate.controller.views.sentences import measuring_words, rounded
 from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.wire.dead_letter_messages import told_place
 from headgate.topology_runtime.wire.wire_version import WIRE
 from headgate.topology_runtime.wording import counted, utc_iso
 
@@ -38,6 +40,9 @@ def status(view: RunView) -> dict[str, Any]:
         "package": view.package or None,
         "code": {"number": view.code[0], "slots_before": view.code[1]},
         "stage": view.stage,
+        "end_step": {"step": view.end_step[0], "task": view.end_step[1] or None}
+        if view.end_step[0]
+        else None,
         "seconds": round(view.seconds, 3),
         "mode": view.mode,
         "held": view.held or None,
@@ -68,11 +73,17 @@ def status(view: RunView) -> dict[str, Any]:
         "residuals": [rounded(asdict(residual)) for residual in result.residuals] if result else [],
         "last_decision": view.decision,
         "dead_letters": [
-            {"task": x.task, "source": x.source, "position": x.position, "error": x.error, "row": x.row}
+            {
+                "task": x.task,
+                **told_place(x.source, x.partition, x.position, x.row, x.feeder),
+                "error": x.error,
+                "row": x.row,
+            }
             for x in view.letters.newest
         ],
         "alarms": [{"what": x.what, "since": utc_iso(x.since_ns), "text": x.text} for x in view.alarms],
         "hot_keys": [rounded(msgspec.to_builtins(key)) for key in view.hot_keys],
+        "event_time": [_event_time(one) for one in view.event_time],
         "advice": view.advice or None,
         "learning": learning_of(view),
         "troubles": view.troubles,
@@ -152,6 +163,18 @@ def measuring_data(found: Measuring | None) -> dict[str, Any] | None:
             }
             for one in found.tasks
         ],
+    }
+
+
+def _event_time(now: EventTimeNow) -> dict[str, Any]:
+    watermark = None if now.watermark_us is None else now.watermark_us / 1e6
+    told = {"task": now.task, "state": now.state, "watermark": watermark, "lag_s": now.lag_s}
+    return {
+        **rounded(told),
+        "held_by": now.held_by or None,
+        "late_rows": now.late,
+        "rows_without_time": dict(now.timeless),
+        "open_keys": now.open_keys,
     }
 
 
@@ -273,7 +296,8 @@ def _task(result: LoopResult, name: str) -> dict[str, Any]:
 # ── The run in numbers: `headgate/run/v1` of the contract. Pure ───
 #
 # Definitions. offered: positions due by the schedule, or arrived, over all sources. emitted, acked,
-# dead_lettered: distinct source positions, however often replayed; acked ones were processed whole. left,
+# dead_lettered: distinct source positions, however often replayed; acked ones were processed whole. before: of
+# those acked, what was done before the checkpoint that this run began from; rates are without them. left,
 # lost: read and not done when the run ended; a run that is resumed reads what is left again, and never what
 # is lost (knowledge/rows_left.py). seconds: until the end of intake, and of a bounded input until it is done.
 # duplicates: rows that reached sinks − distinct ones, "at least" so many unless duplicates_exact: see
@@ -308,9 +332,10 @@ def summary(view: RunView) -> dict[str, Any]:
         "plans": plans_of(view),
         "plans_dropped": sum(view.rollouts_dropped.values()),
         "latency_ms": view.latency_ms,
-        "offered_tps": round(tuples.offered / seconds, 3) if seconds else 0.0,
-        "achieved_tps": round(tuples.acked / view.done_s, 3) if view.done_s else 0.0,
+        "offered_tps": round((tuples.offered - tuples.before) / seconds, 3) if seconds else 0.0,
+        "achieved_tps": round((tuples.acked - tuples.before) / view.done_s, 3) if view.done_s else 0.0,
         "ended": view.ended,
+        "event_time": [_event_time(one) for one in view.event_time],
     }
 
 

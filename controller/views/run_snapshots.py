@@ -20,6 +20,7 @@ from headgate.controller.knowledge.measured_window import MeasuredWindow, TaskWi
 from headgate.controller.knowledge.run_view import (
     MS,
     NS,
+    EventTimeNow,
     Percentiles,
     RunView,
     SlotStatus,
@@ -168,6 +169,7 @@ def topology_now(view: RunView) -> s.TopologyNow | None:
     measured = window.tasks if window else {}
     busy = {name: now.busy_share for name, now in measured.items() if topology.by_name[name].kind != "source"}
     unknown = set(view.unknown)
+    event_time = {one.task: _event_time(one) for one in view.event_time}
     tasks = {
         name: _task(
             topology.by_name[name],
@@ -180,6 +182,7 @@ def topology_now(view: RunView) -> s.TopologyNow | None:
             predicted_tps=figure(expected.get(name)) if name in measured else None,
             busy=share(busy.get(name)),
             metrics={one.name: _metric(one) for one in view.user_metrics if one.task == name},
+            event_time=event_time.get(name),
         )
         for name in topology.by_name
     }
@@ -222,6 +225,19 @@ def _metric(one: UserMetricNow) -> s.MetricNow:
         count=one.count if one.kind == "histogram" else None,
         p50=figure(one.percentile(0.5)),
         p99=figure(one.percentile(0.99)),
+    )
+
+
+def _event_time(now: EventTimeNow) -> s.TaskEventTime:
+    at_us = now.watermark_us
+    return s.TaskEventTime(
+        state=now.state,
+        rows_without_time=dict(now.timeless),
+        open_keys=now.open_keys,
+        watermark=None if at_us is None else round(at_us / 1e6, 3),
+        lag_s=None if now.lag_s is None else round(now.lag_s, 1),
+        held_by=now.held_by or None,
+        late_rows=now.late,
     )
 
 

@@ -64,7 +64,7 @@ def header_of(now: Snapshot, slots_total: int, measuring: Measuring | None = Non
     """`stable, slope +0.2 ms/s, plan #17, 13 of 20 slots, 212 rows/s in, headroom 31 rows/s, next bottleneck parse
     on vm2/3`. What is not known is left out."""
     plan, rates = now.plan, now.rates
-    told = plan is not None and now.stable.verdict in ("catching_up", "unstable")
+    told = plan is not None and now.stable.verdict != "unknown"
     if measuring is not None:
         return f"measuring {measuring_words(measuring)}"
     parts = [(now.stable.text or now.stable.verdict) if told else now.stable.verdict if plan else now.stage]

@@ -5,9 +5,11 @@ Functions only: a controller's `headgate/status/v1` and the rates seen so far in
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from headgate.topology_runtime.commands.output import console
@@ -85,7 +87,7 @@ SAME_NS = 10 * NS  # a line that says what the last one said is shown so often
 
 
 def tick_line(status: Status) -> str:
-    stage = "draining, " if value_at(status, "stage") == "draining" else ""
+    stage = _draining_words(status)
     p50, p99 = (figure(status, f"latency_ms.window.{p}", " ms", 1) for p in ("p50", "p99"))
     return (
         f"{clock(value_at(status, 'seconds') or 0.0)} plan {plan_words(status)} | "
@@ -96,6 +98,32 @@ def tick_line(status: Status) -> str:
         f"acked {count(status, 'tuples.acked')} dead {count(status, 'tuples.dead_lettered')} "
         f"lost {count(status, 'tuples.lost')}"
     )
+
+
+END_STEPS = {
+    "hold": "rows on their way come to rest",
+    "fire": "windows of {task} are given",
+    "over": "what windows of {task} gave is finished",
+    "finish": "{task} finishes",
+    "again": "what is not done is sent again",
+}
+
+
+def _draining_words(status: Status) -> str:
+    """`draining (minutes finishes; 3,402 keys with open windows or timers), `; nothing of a run that goes on."""
+    if value_at(status, "stage") != "draining":
+        return ""
+    parts = []
+    if step := value_at(status, "end_step"):
+        parts.append(END_STEPS.get(step["step"], step["step"]).format(task=step["task"]))
+    if keys := sum(one.get("open_keys") or 0 for one in value_at(status, "event_time") or ()):
+        parts.append(open_words(keys))
+    return f"draining ({'; '.join(parts)}), " if parts else "draining, "
+
+
+def open_words(keys: int, task: str = "") -> str:
+    """`3,402 keys of minutes with open windows or timers`."""
+    return f"{counted(keys, 'key')}{f' of {task}' if task else ''} with open windows or timers"
 
 
 class NewLines:
@@ -177,7 +205,7 @@ def lag_words(status: Status) -> str:
 def verdict(status: Status) -> str:
     """`stable, slope 0.2 ms/s`, `catching up, 41 s behind, caught up in about 2 min`; and how many alarms there are."""
     word, slope = value_at(status, "verdict.verdict") or "unknown", value_at(status, "verdict.slope")
-    words = value_at(status, "verdict.words") if word in ("unstable", "catching_up") else None
+    words = value_at(status, "verdict.words") if word != "unknown" else None
     parts = [words or word]
     if slope is not None and word in ("stable", "unstable"):
         parts.append(f"slope {slope * 1000:+.1f} ms/s")
@@ -199,6 +227,59 @@ def backlog_words(status: Status) -> str:
     """`1,200 rows not done, the oldest for 3.4 s`."""
     seconds = figure(status, "verdict.backlog_s", " s", 1)
     return f"{count(status, 'verdict.backlog_rows')} rows not done, the oldest for {seconds}"
+
+
+YEAR_1_S, YEAR_10000_S = -62_135_596_800, 253_402_300_800  # what can be written as a date
+
+
+def moment(seconds: float) -> str:
+    """Seconds since 1970 as a date and a time; the number where it is no date.
+
+    >>> moment(1790000000.25), moment(1.79e12)
+    ('2026-09-21 14:13:20 UTC', '1,790,000,000,000 s since 1970')
+    """
+    if not YEAR_1_S <= seconds < YEAR_10000_S:
+        return f"{seconds:,.0f} s since 1970"
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=math.floor(seconds))
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC".rjust(len("2026-09-21 14:13:20 UTC"), "0")
+
+
+def event_times(status: Status, most: int | None = None) -> list[str]:
+    """A line for each task with event time, at most so many, those furthest behind first; nothing where there is
+    none."""
+    found = sorted(value_at(status, "event_time") or (), key=_furthest_behind)
+    left_out = len(found) - len(found[:most])
+    more = [f"event time of {counted(left_out, 'more task')}: headgate status"] if left_out else []
+    return [_event_time_words(one) for one in found[:most]] + more
+
+
+def _furthest_behind(one: Status) -> float:
+    return math.inf if one["lag_s"] is None else -one["lag_s"]
+
+
+NO_WATERMARK = {
+    "none yet": "no watermark yet",
+    "ended": "its input has ended",
+    "no timestamps": "no watermark: no source before it has timestamps",
+}
+
+
+def _event_time_words(one: Status) -> str:
+    """`event time of minutes: watermark 2026-09-21 14:13:20 UTC, 12.3 s behind now; requests partition 0 holds it back;
+    3 rows late`."""
+    parts = [NO_WATERMARK.get(one.get("state", ""), "no watermark")]
+    if one["watermark"] is not None and one["lag_s"] is not None:
+        size_s, side = abs(one["lag_s"]), "behind" if one["lag_s"] >= 0 else "ahead of"
+        parts = [
+            f"watermark {moment(one['watermark'])}, {number(size_s, ' s', int(size_s < 100))} {side} now"
+        ]
+    if one["held_by"]:
+        parts.append(f"{one['held_by']} holds it back")
+    parts.append(f"{counted(one['late_rows'], 'row')} late")
+    for source, rows in (one.get("rows_without_time") or {}).items():
+        parts += [f"{counted(rows, 'row')} of {source} without a time"] * bool(rows)
+    parts += [open_words(keys)] if (keys := one.get("open_keys")) else []
+    return f"event time of {one['task']}: {'; '.join(parts)}"
 
 
 def notes(status: Status) -> list[str]:
@@ -228,8 +309,9 @@ def picture(status: Status, rates: Sequence[float], seconds: float | None) -> Gr
         ("headgate up", "bold"),
         f"  {topology_of(status)}  {now}{of}  {_stage(status)}",
     )
+    times = (Text(line) for line in event_times(status))
     noted = (Text(note, "yellow") for note in notes(status))
-    return Group(head, _facts(status, rates), _slot_map(status), *noted)
+    return Group(head, _facts(status, rates), _slot_map(status), *times, *noted)
 
 
 def _facts(status: Status, rates: Sequence[float]) -> Table:

@@ -57,6 +57,11 @@ class UpSettings:
     drain_timeout: float = 0.0  # s; 0: as long as rows get done
     state_dir: Path | None = None
     trace_dir: Path = Path("traces")
+    alarms_to: str | None = None  # where they are posted
+    exactly_once: bool = False  # keyed state counts no row twice
+    state_to: str | None = None  # where snapshots of keyed state are kept; None: on the VMs' disks
+    state_in_memory_mb: float | None = None  # of each slot; None: half of its memory
+    from_checkpoint: str | None = None  # begin with its state, at its positions
     trace_keep: str = DEFAULT_KEEP
     port: int = 0
     dashboard: bool = False

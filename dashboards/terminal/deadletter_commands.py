@@ -17,6 +17,7 @@ from headgate.topology_runtime.commands.output import FILE, Format, answer, emit
 from headgate.topology_runtime.errors import CheckFailed, InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.traces.trace_tables import DEAD_LETTERS, RUN_FILE
+from headgate.topology_runtime.wire.dead_letter_messages import told_place
 from headgate.topology_runtime.wording import utc_iso
 
 # ── The dead letters of a run that is over, from `dead_letters.jsonl` of its trace ──────────────────────
@@ -104,7 +105,14 @@ def _letter(record: Found) -> Found:
     return {
         "id": record["number"],
         "time": utc_iso(record["wall_ns"]),
-        **{name: record[name] for name in ("task", "source", "partition", "position")},
+        "task": record["task"],
+        **told_place(
+            record["source"],
+            record["partition"],
+            record["position"],
+            record["row"],
+            record.get("feeder", ""),
+        ),
         "n": 1,
         **{name: record[name] for name in ("error", "thread", "row", "traceback")},
     }
@@ -112,6 +120,7 @@ def _letter(record: Found) -> Found:
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+PLACE = ("source", "partition", "position")  # in the table `of` says it
 WIDE = ("thread", "row", "traceback")  # of `show` only
 ERROR_MOST = 80  # letters of an error in the table
 
@@ -140,7 +149,8 @@ def list_letters(controller: str | None, trace: Path | None, task: str | None, o
         emit(output, {"schema": "headgate/deadletters/v1", **found, "letters": letters}, letters)
         return
     if letters:
-        emit(output, found, [{**one, "error": _short(one["error"])} for one in letters])
+        rows = [{n: v for n, v in one.items() if n not in PLACE} for one in letters]
+        emit(output, found, [{**one, "error": _short(one["error"])} for one in rows])
         click.echo()
     click.echo(words_of(found))
 
@@ -179,8 +189,7 @@ def show(number: int, controller: str | None, trace: Path | None, output: Format
     """Show dead letter ID of the list: its row as the task got it, and the traceback."""
     letter = _of_trace(trace, number) if trace else asked(controller, "deadletter", {"id": number})
     lines = (
-        f"dead letter {letter['id']}: {letter['task']} failed on row {letter['position']} of "
-        f"{letter['source']}, partition {letter['partition']}, at {letter['time']}",
+        f"dead letter {letter['id']}: {letter['task']} failed on {letter.get('of', 'a row')}, at {letter['time']}",
         f"error: {letter['error']}",
         f"row:   {letter['row'] or 'not kept: too many died at once'}",
         f"\n{letter['traceback']}".rstrip(),

@@ -40,7 +40,7 @@ def stop(drain_timeout: float | None, controller: str | None, output: Format) ->
     """Stop a run: no more is read, what is in flight is finished, then everything ends.
 
     A second `headgate stop` ends it at once, one with --drain-timeout by then. Rows that are left are read again by
-    `headgate up --resume`.
+    `headgate up --resume`, and windows that are open go on.
     """
     done = asked(controller, "stop", {"drain_timeout_s": drain_timeout} if drain_timeout else {})
     answer(output, "headgate/stop/v1", done, f"run {done['run']} is {done['stage']}")

@@ -60,13 +60,24 @@ def status(
         return
     if every_s is not None or seconds is not None:
         raise UsageError("--every and --seconds need --watch", hint="headgate status --watch")
-    found: dict[str, Any] = asked(controller, "status")
+    found = status_of(controller)
     if output == "table":
         print_status(found)
     else:
         emit(output, found, slot_rows(found))
     if check:
         check_stable(found)
+
+
+def status_of(controller: str | None) -> dict[str, Any]:
+    """Raises Unreachable, of a run that has ended with what is left of it and open."""
+    try:
+        found: dict[str, Any] = asked(controller, "status")
+    except Unreachable as error:
+        from headgate.dashboards.up.ended_run import has_ended
+
+        raise has_ended(controller) or error from error
+    return found
 
 
 def check_stable(found: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from headgate.dashboards.runs.up_settings import parse_rate_scale
 from headgate.dashboards.terminal.operate_commands import wait_option
 from headgate.dashboards.terminal.package_commands import packed_of, packing_options, read
 from headgate.dashboards.up.up_preparation import say_learning, say_side_effects
+from headgate.topology_runtime.api.event_time_rules import time_warnings
 from headgate.topology_runtime.api.loading import Loaded, check_runs, load
 from headgate.topology_runtime.api.references import module_of_file
 from headgate.topology_runtime.api.topology import Topology
@@ -203,6 +204,7 @@ def _left(now: Mapping[str, Any], before: str = "") -> str:
 
 STANDING_S = 30.0  # a host that has taken nothing for so long is not waited for
 SHIP_POLL_S = 0.1
+FIRST_HOST_S = 5.0  # a busy host may be silent for a moment
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -217,6 +219,26 @@ def code_options(command: F) -> F:
     )(command)
 
 
+class PackageHosts:
+    """How a package stands on the hosts. One that is not heard for a moment counts as it stood last.
+
+    >>> hosts = PackageHosts()
+    >>> _ = hosts.now([{"vm": "vm1", "whole": False, "busy": True}])
+    >>> hosts.now([{"vm": "vm2", "whole": True, "busy": False}])[1]
+    {'vm': 'vm1', 'whole': False, 'busy': False}
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, dict[str, Any]] = {}
+
+    def now(self, heard: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """All of them. heard: those that are connected now."""
+        found = {vm["vm"]: vm for vm in heard}
+        silent = {name: {**vm, "busy": False} for name, vm in self._last.items() if name not in found}
+        self._last = found | silent
+        return list(self._last.values())
+
+
 class Shipment:
     """A topology and the package with its code, on this machine's disk until it is closed."""
 
@@ -225,6 +247,7 @@ class Shipment:
         self.file = Path(self._folder.name) / "made.package"
         self.digest = ""  # none: nothing is shipped
         self.code = ""  # where it is unpacked on this machine
+        self._hosts = PackageHosts()
 
     def __enter__(self) -> Shipment:
         return self
@@ -238,6 +261,8 @@ class Shipment:
             return Loaded(self.take(options["package"]), ())
         assert topology is not None
         found = load(topology, runs=True)
+        for text in time_warnings(found.topology):
+            say(f"warning: {text}")
         near = is_loopback(parted(contact.endpoint)[0]) and not contact.forwarded
         if options["ship"] or not near:  # else its agents are here too, and so are their folders
             found = Loaded(self.pack(topology, found.topology, options), ())
@@ -297,6 +322,11 @@ class Shipment:
         """Wait for all hosts, also those that install what it needs: an agent limits how long that takes."""
         moved_s, before, size = time.monotonic(), -1, self.file.stat().st_size
         vms, lacking = self._stands(ask)
+        while not vms and time.monotonic() - moved_s < FIRST_HOST_S:
+            time.sleep(SHIP_POLL_S)
+            vms, lacking = self._stands(ask)
+        if not vms:
+            print("no host is connected: each gets the package when it comes", file=sys.stderr)
         with bar("hosts with the package", len(vms)) as step:
             ready = 0
             while lacking:
@@ -314,7 +344,7 @@ class Shipment:
 
     def _stands(self, ask: Ask) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """All hosts, and those that have not said how it ended. Raises BadPackage when all have and some refuse it."""
-        vms = ask("package_at", {"digest": self.digest})["vms"]
+        vms = self._hosts.now(ask("package_at", {"digest": self.digest})["vms"])
         lacking = [vm for vm in vms if not vm["whole"] and not vm["refused"]]
         refused = [vm["refused"] for vm in vms if vm["refused"]]
         if refused and not lacking:

@@ -13,10 +13,11 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, Tab, Tabs
 
-from headgate.dashboards.runs.live_view import headline
+from headgate.dashboards.runs.live_view import event_times, headline
 from headgate.dashboards.runs.run_tables import VIEWS, SortOrder, StatusReading, table
 
 EVERY_S = 1.0
+TIMES_MOST = 3  # tasks with event time that have a line above the tables
 STALE_S = 2.0  # without an answer for so long, what is shown may not be so any more
 
 HELP = """\
@@ -35,6 +36,7 @@ Times are UTC. N/A: not known (yet).
 off model: measured rate against the predicted one.
 load: how near to its limit a task is by the models, in the slot where it is
 nearest: the peak of its threads there, or that slot's CPU.
+watermark: no rows from before it are expected; those that come are late.
 """
 
 
@@ -136,7 +138,7 @@ class Top(App[None]):
         reading, found = self.shown, self._table
         if reading is None or not found.is_attached:
             return
-        self._head.update(headline(reading.status))
+        self._head.update("\n".join([headline(reading.status), *event_times(reading.status, TIMES_MOST)]))
         view, order = VIEWS[self.view], self.orders[self.view]
         at, x, y = found.cursor_row, found.scroll_x, found.scroll_y
         found.clear(columns=True)

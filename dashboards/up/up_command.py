@@ -24,9 +24,13 @@ from headgate.topology_runtime.wire.run_options import parse_keep, parse_trigger
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
     "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models", "measure",
-    "mode", "drain_timeout", "state_dir", "resume", "dashboard", "metrics_port", "quiet_tasks", "output", SET,
+    "mode", "exactly_once", "state_to", "from_checkpoint", "drain_timeout", "state_dir", "resume",
+    "dashboard", "metrics_port", "quiet_tasks", "output", SET,
 )  # fmt: skip
-PLAIN = ("mode", "allocator", "mapper", "routing", "plan", "drain_timeout")  # no settings here
+PLAIN = (  # no settings here
+    "mode", "allocator", "mapper", "routing", "plan", "drain_timeout", "exactly_once", "state_to",
+    "from_checkpoint",
+)  # fmt: skip
 
 
 @click.command(cls=SettingsCommand, usual=USUAL)

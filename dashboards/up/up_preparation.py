@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headgate.dashboards.runs.open_windows import open_tasks
 from headgate.dashboards.runs.run_places import HOST, RUNS, Places, fault_of, free_ports
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import Child, owner_option
 from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.api.topology import Task, Topology, document_of
 from headgate.topology_runtime.commands.output import Bars
+from headgate.topology_runtime.commands.rare_settings import setting_words
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
 from headgate.topology_runtime.platform.processes import hide_variables
 from headgate.topology_runtime.rates import offered_rates as rates
@@ -301,6 +303,7 @@ OTHERS = (
     "dashboard_port",
     "metrics_port",
     "drain_timeout",
+    "seconds",
 )  # options that may be others than before
 ALLOWED = ("state_dir", "resume", "output", "json_output")
 PORTS = {"--port": "control_port", "--command-port": "command_port"}
@@ -374,9 +377,10 @@ def resumable(state_dir: Path | None) -> KeptRun:
 
 
 def over(state: Path) -> bool:
-    """Has the run ended with nothing left?"""
+    """Has the run ended with nothing left, and nothing open?"""
     try:
-        return not rows_left(json.loads((state / SUMMARY).read_bytes()))
+        summary = json.loads((state / SUMMARY).read_bytes())
+        return not rows_left(summary) and not open_tasks(summary)
     except FileNotFoundError:
         return False
     except (OSError, ValueError):
@@ -390,8 +394,8 @@ def rows_left(summary: dict[str, Any]) -> int:
 
 
 def latest() -> Path:
-    """The newest state directory below the present folder of a run that did not end, or left rows. Raises
-    InvalidInput."""
+    """The newest state directory below the present folder of a run that did not end, or left rows, or windows or timers
+    open. Raises InvalidInput."""
     found = [path.parent for path in RUNS.glob(f"*/{KEPT}") if not over(path.parent)]
     if not found:
         raise InvalidInput(
@@ -445,7 +449,14 @@ def options_again(kept: KeptRun, places: Places, settings: UpSettings) -> list[s
     ]
     for option, name in PORTS.items():
         words[words.index(option) + 1] = str(getattr(places, name))
-    return words
+    return options_of_seconds(words, settings.ends_after_s)
+
+
+def options_of_seconds(words: list[str], ends_after_s: float | None) -> list[str]:
+    """The same command line, of a run that ends after so many seconds (None: not by itself)."""
+    settings = [place for place, word in enumerate(words) if word.startswith("seconds=")]
+    rest = [word for place, word in enumerate(words) if not {place, place + 1} & set(settings)]
+    return rest + setting_words({"seconds": ends_after_s})
 
 
 def work_again(kept: KeptRun, settings: UpSettings, places: Places) -> Work:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.dashboards.runs.live_view import Screen, screen
+from headgate.dashboards.runs.open_windows import going_on, open_line, open_steps, open_tasks, timeless_lines
 from headgate.dashboards.runs.run_places import Places, places_of
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import ChildRefused, Prestarted, headgate_command, stop_all
@@ -40,10 +41,12 @@ from headgate.dashboards.up.up_preparation import (
     write_work,
 )
 from headgate.dashboards.up.up_session import AT_ONCE_S, CONTROLLER, Interrupts, Session
+from headgate.topology_runtime.api.event_time_rules import time_warnings
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.commands.output import Format, emit, write_table
 from headgate.topology_runtime.commands.rare_settings import setting_words
 from headgate.topology_runtime.commands.run_settings import RUN_SETTINGS
+from headgate.topology_runtime.connectors.object_folder import absolute
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError, UsageError
 from headgate.topology_runtime.rates.offered_rates import without_rates, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
@@ -113,6 +116,7 @@ def lines_of(summary: Summary) -> list[str]:
         f"{summary['topology']} ran {summary['seconds']:.1f} s",
         f"offered   {t['offered']:,} rows ({summary['offered_tps']:.1f} rows/s)",
         f"acked     {t['acked']:,} ({achieved})",
+        *([f"          {before:,} of them before the checkpoint"] if (before := t.get("before", 0)) else []),
         f"lost      {t['lost']:,}; dead letters {t['dead_lettered']:,}; "
         f"replayed {t['replayed']:,}; duplicates "
         f"{'at least ' * (not t['duplicates_exact'])}{t['duplicates']:,}",
@@ -120,6 +124,8 @@ def lines_of(summary: Summary) -> list[str]:
         *([f"left      {left:,}: not done, `headgate up --resume` reads them again"] if left else []),
         *([f"left      about {on_vms:,} events on VMs that are lost, or have no slot"] if on_vms else []),
         f"latency   {ms} ms",
+        *(f"no time   {line}" for line in timeless_lines(summary)),
+        *(f"open      {open_line(one)}" for one in open_tasks(summary)),
     ]
 
 
@@ -143,7 +149,7 @@ def plan_rows(summary: Summary) -> list[dict[str, Any]]:
 def next_steps(trace: Path, summary: Summary) -> list[str]:
     dead, keys = summary["tuples"]["dead_lettered"], summary["letters"]["keys"]
     found = [f"{counted(dead, 'row')}"] * bool(dead) + [
-        f"{counted(keys, 'key')} whose `finish` failed"
+        f"{counted(keys, 'call')} of `on_timer` or `finish`"
     ] * bool(keys)
     letters = (
         [f"dead letters of {' and '.join(found)}: headgate deadletter list --trace {trace}"] if found else []
@@ -283,6 +289,9 @@ def run_to_its_end(session: Session, work: Work, output: Format) -> None:
     try:
         session.run()
         summary = read_summary(places.summary)
+        commands = going_on(settings, places.state) if open_tasks(summary) else []
+        if commands:
+            summary["go_on"] = commands
         print_summary(summary, output)
         if settings.topology is None:
             shown.say(demo_sentence(summary, session.demo_kill.killed if session.demo_kill else ""))
@@ -297,10 +306,12 @@ def run_to_its_end(session: Session, work: Work, output: Format) -> None:
             shown.say(f"{LINGER} {places.state}")
         raise
     keep_measured(settings, work, places, shown.say)
-    if rows_left(summary):
+    if rows_left(summary) or commands:
         shown.say(f"{LINGER} {places.state}")
     elif settings.state_dir is None:
         places.remove()
+    for line in open_steps(commands) if commands else ():
+        shown.say(line)
     for line in next_steps(places.trace(work.topology.name), summary):
         shown.say(line)
 
@@ -311,6 +322,13 @@ def prepared(settings: UpSettings, places: Places, shown: Screen) -> tuple[Work,
     work = work_of(settings, places)
     if settings.topology is not None and settings.rates is None:
         without_rates(work.topology)
+    for text in time_warnings(work.topology):
+        shown.say(f"warning: {text}")
+    if settings.from_checkpoint is not None:
+        from headgate.topology_runtime.worker.keyed_state import checkpoints
+
+        found = checkpoints.begin_with(settings.from_checkpoint)
+        checkpoints.check_fits(found, work.topology, settings.exactly_once)
     try:
         for service in work.services:
             service.start()
@@ -370,5 +388,7 @@ def controller_options(
     ]
     rare = {"schedule": write_rates(places, rates), "seconds": settings.ends_after_s}
     words += setting_words({**rare, "slot-memory": settings.slot_memory_bytes})
-    words += setting_words({name.replace("_", "-"): getattr(settings, name) for name in RUN_SETTINGS})
+    run = {name: getattr(settings, name) for name in RUN_SETTINGS}
+    run["from_checkpoint"] = settings.from_checkpoint and absolute(settings.from_checkpoint)
+    words += setting_words({name.replace("_", "-"): value for name, value in run.items()})
     return words + [word for path in work.user_paths for word in ("--path", path)]

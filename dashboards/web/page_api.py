@@ -123,6 +123,16 @@ async def snapshot(request: Request) -> Response:
 
 
 @guarded
+async def state(request: Request) -> Response:
+    """The state of one key: `?task=TASK&key=KEY`, as `headgate state get` takes them."""
+    given = request.query_params
+    if set(given) != {"task", "key"}:
+        raise Refusal(400, "HG-INVALID", "give task=TASK and key=KEY, and nothing else")
+    async with request.app.state.looking:
+        return answered(await asked(request, "state", {"task": given["task"], "key": given["key"]}))
+
+
+@guarded
 async def whatif(request: Request) -> Response:
     """Rows of slots, VMs, cost and prediction for each rate, by the controller's own planner."""
     body = await body_of(request, RatesAsked)

@@ -36,6 +36,7 @@ WEEK = "public, max-age=604800"
 END_S = 1
 CONNECTIONS_MOST = 1024  # and requests under way; those that say nothing are far fewer (http_connections.py)
 THINKING_MOST = 2  # what-if questions at once
+LOOKING_MOST = 8  # questions for a state at once; the controller takes twice as many
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ def application(web: Web) -> Any:
         Route("/", _file(web.static / "index.html", "no-cache")),
         Route("/plotly.min.js", _file(plotly_js(), WEEK)),
         Route("/api/snapshot", api.snapshot),
+        Route("/api/state", api.state),
         *(Route(f"/api/{handler.__name__}", handler, methods=["POST"]) for handler in posted),
         WebSocketRoute("/api/stream", stream),
         Mount("/static", StaticFiles(directory=web.static, check_dir=False)),
@@ -74,6 +76,7 @@ def application(web: Web) -> Any:
     app.state.ask, app.state.token = web.ask, web.token
     app.state.proposals = Proposals()
     app.state.thinking = asyncio.Semaphore(THINKING_MOST)
+    app.state.looking = asyncio.Semaphore(LOOKING_MOST)
     inside: ASGIApp = app
     if web.closed:
         if web.token is None:

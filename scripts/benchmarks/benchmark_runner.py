@@ -3,7 +3,7 @@
 A file bench_*.py names its benchmarks in a line `# bench: NAME… – what they measure`; its `BENCHMARKS` says which
 function each of them is. The function's parameters are the command's options, `repeats` as `-n` too; `*more` takes
 what is left. It returns figures by name, or several such dicts; a list of dicts among them is a table. Where `whole`
-is false, the command ends with 1.
+is false, the command ends with 1. SIGTERM ends what a benchmark has started, too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import signal
 import statistics
 import sys
 import typing
@@ -147,4 +148,5 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

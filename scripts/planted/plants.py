@@ -5,6 +5,7 @@ from __future__ import annotations
 from planted.planting import Plant
 from planted.plants_of_analysis import OF_ANALYSIS, OF_SUMS
 from planted.plants_of_ends import OF_ENDS
+from planted.plants_of_event_time import OF_EVENT_TIME
 from planted.plants_of_failing import OF_FAILING
 from planted.plants_of_health import OF_HEALTH
 from planted.plants_of_hosts import OF_HOSTS
@@ -17,6 +18,7 @@ from planted.plants_of_plans import OF_MOVES, OF_PACKAGES, OF_PLANS
 from planted.plants_of_rows import OF_BOUNDS, OF_ROWS
 from planted.plants_of_state import OF_KEYS, OF_STATE
 from planted.plants_of_threads import OF_THREADS
+from planted.plants_of_windows import OF_WINDOWS
 
 PLANTS: tuple[Plant, ...] = (
     *OF_ROWS,
@@ -32,6 +34,7 @@ PLANTS: tuple[Plant, ...] = (
     *OF_TRAFFIC,
     *OF_LATENCY,
     *OF_ENDS,
+    *OF_EVENT_TIME,
     *OF_PARTITIONS,
     *OF_OPERATORS,
     *OF_PEERS,
@@ -40,4 +43,5 @@ PLANTS: tuple[Plant, ...] = (
     *OF_HOSTS,
     *OF_LINKS,
     *OF_THREADS,
+    *OF_WINDOWS,
 )

@@ -154,8 +154,8 @@ OF_LINKS: tuple[Plant, ...] = (
     one(
         "machines are given back while a plan waits for others",
         EXECUTOR,
-        'if d.phase == "committed" and d.waiting is None:\n        return _let_go',
-        'if d.phase == "committed":\n        return _let_go',
+        "if d.lets_go and d.waiting is None:\n        return _let_go",
+        "if d.lets_go:\n        return _let_go",
         test=LEAVERS,
     ),
     one(

@@ -20,8 +20,8 @@ OF_PEERS: tuple[Plant, ...] = (
     one(
         "what was on its way over an old link is another process",
         ADMISSION,
-        "link == of.before and now_ns - of.link_ns > LINKS_APART_NS",
-        "link == of.before",
+        "self.newest_spoke and now_ns - self.link_ns > LINKS_APART_NS",
+        "self.newest_spoke",
         test=CONDUCT_TEST,
     ),
     one(
@@ -155,8 +155,8 @@ OF_PEERS: tuple[Plant, ...] = (
     one(
         "Ctrl-C of a key function ends a worker",
         f"{WORKER}/process/task_thread.py",
-        "random64, key_function, ends=())",
-        "random64, key_function)",
+        "            ends=(),\n            exactly",
+        "            exactly",
         test=RAISED_TEST,
     ),
     one(

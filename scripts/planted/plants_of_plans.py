@@ -119,14 +119,21 @@ PLANS = (
     one(
         "a leaver ends unmarked",
         STATE,
-        " or not thread.leaving or not now.empty or now.marked < self.desired.routes_number:",
-        " or not thread.leaving or not now.empty:",
+        "if not thread.leaving or not now.empty or now.marked < self.desired.routes_number:",
+        "if not thread.leaving or not now.empty:",
+        test="tests/worker/process/test_worker_state.py",
+    ),
+    one(
+        "who is to answer stays what it was",
+        STATE,
+        "return thread.thread not in self.answering",
+        "return False",
         test="tests/worker/process/test_worker_state.py",
     ),
     one(
         "a worker without threads stays",
         STATE,
-        "return [Leave()] if idle else []",
+        "return [Leave()] if all(t.answers and t.thread in self.ended for t in self._mine) else []",
         "return []",
         test="tests/worker/process/test_worker_state.py",
     ),
@@ -312,7 +319,7 @@ LEDGER = (
     one(
         "a slot's CPU is all of the first task's",
         "controller/core/prediction_accounting.py",
-        "cpu = {g: used.cpu * measured[g] / total for g in modelled}",
+        "cpu = {g: used.cpu * self._rows_cpu(g, window) / total for g in modelled}",
         "cpu = {g: used.cpu for g in modelled}",
         test="tests/decisions/test_prediction_accounting.py",
     ),
@@ -399,7 +406,7 @@ OF_MOVES: tuple[Plant, ...] = (
     one(
         "a VM is said to be drained while its workers live",
         WATCHING,
-        'over = not held and k.durable.phase in ("none", "committed") and (not member.up or is_empty(member))',
+        "over = not held and quiet and (not member.up or is_empty(member))",
         "over = not held",
         test="tests/simulation/test_found_by_seeds.py",
     ),

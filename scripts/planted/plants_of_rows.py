@@ -329,8 +329,8 @@ LEAVING = (
     one(
         "a small frame overtakes what waits",
         OUTBOX,
-        "if not self._items and (channel",
-        "if (channel",
+        "channel = None if self._items else self.peers.get(slot)",
+        "channel = self.peers.get(slot)",
         test="tests/worker/process/test_peer_links.py",
     ),
     one(
@@ -422,6 +422,20 @@ OF_ROWS: tuple[Plant, ...] = (*LEDGERS, *TUPLES, *SOURCES, *STATES, *LEAVING, *L
 
 OF_BOUNDS: tuple[Plant, ...] = (
     one(
+        "what is suddenly large is sent as if it were not",
+        SOURCE,
+        "        rows = rows[:count] if count < len(rows) else rows\n",
+        "        rows = rows[:]\n",
+        test="tests/worker/sources/test_bytes_in_flight.py",
+    ),
+    one(
+        "all that stands still is sent again",
+        LEDGER,
+        "        if self._tried != root.sequence and self._tried in self._open:\n",
+        "        if self._tried == -2:\n",
+        test="tests/worker/sources/test_ledger.py",
+    ),
+    one(
         "what stands still is sent again and again",
         LEDGER,
         "        moves = now_ns - self._last_done_ns < STUCK_NS\n",
@@ -445,8 +459,8 @@ OF_BOUNDS: tuple[Plant, ...] = (
     one(
         "rows that grow while they are kept count as if they were not",
         LEDGER,
-        "            if not root.kept:\n                self.in_flight_bytes += made",
-        "            if root:\n                self.in_flight_bytes += made",
+        "            if not root.kept:\n                self.in_flight_bytes += size",
+        "            if root:\n                self.in_flight_bytes += size",
         test="tests/worker/sources/test_bytes_in_flight.py",
     ),
     one(
@@ -508,8 +522,8 @@ OF_BOUNDS: tuple[Plant, ...] = (
     one(
         "large rows that came of a state are not told to the source",
         KEYED_ROWS,
-        "                acks.made = self.results.around.number, acks.made[1] + made_bytes\n",
-        "                acks.made = 0, 0\n",
+        "            acks.made = self.results.around.number, acks.made[1] + made_bytes\n",
+        "            acks.made = 0, 0\n",
         test="tests/worker/keyed_state/test_applied_rows.py",
     ),
     one(

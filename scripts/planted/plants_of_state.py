@@ -75,8 +75,8 @@ MOVING = (
     one(
         "rows are let go before the snapshot is there",
         KEYED,
-        "            self.saves_failed += 1\n            return\n",
-        "            self.saves_failed += 1\n",
+        "            self._not_saved(str(error))\n            return\n        ranges",
+        "            self._not_saved(str(error))\n        ranges",
         (*COUNTED, *LATE),
         shape="keyed",
         kinds=("fill_disk", "kill_worker"),
@@ -292,6 +292,34 @@ BY_FRAME = (
         test=FRAMES,
     ),
     one(
+        "what comes of a state is seen before it is durable",
+        KEYED_ROWS,
+        "            if self.exactly_once:\n",
+        "            if False:\n",
+        test="tests/worker/keyed_state/test_counting_exactly_once.py",
+    ),
+    one(
+        "a late copy of a row that is forgotten counts again",
+        APPLIED,
+        "in groups if self.exact else ():",
+        "in ():",
+        test="tests/worker/keyed_state/test_counting_exactly_once.py",
+    ),
+    one(
+        "who lost its ranges to another lets rows go",
+        f"{WORKER}/keyed_state/far_snapshots.py",
+        'if self._store.there(f"{self._folder}/{TAKEN_OVER}"):',
+        "if False:",
+        test="tests/worker/keyed_state/test_snapshots_elsewhere.py",
+    ),
+    one(
+        "a place without its note is taken for empty",
+        f"{WORKER}/keyed_state/far_snapshots.py",
+        "if not names and not place.there(RUN_NOTE):",
+        "if False:",
+        test="tests/worker/keyed_state/test_snapshots_elsewhere.py",
+    ),
+    one(
         "two attempts of a row in a frame count twice",
         KEYED_ROWS,
         "        if twice_in(groups):\n",
@@ -339,8 +367,8 @@ SAVED_KEYS = (
     one(
         "states are saved without the rows that made them",
         KEYED_ROWS,
-        "self.states.pack_new(), applied.pack_new(), applied",
-        "self.states.pack_new(), Applied().pack_new(), applied",
+        "self.states.pack_new(), applied.pack_new(), self",
+        "self.states.pack_new(), Applied().pack_new(), self",
         test=FILES,
     ),
     one(

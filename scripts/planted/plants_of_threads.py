@@ -24,6 +24,8 @@ SUPERVISOR_TEST, HANDOVER_TEST = (
     "tests/simulation/test_impatient_hand_over.py",
 )
 
+LEAVERS_TEST = "tests/enactment/test_leavers_and_machines.py"
+
 OF_THREADS: tuple[Plant, ...] = (
     one(
         "the first row that was not forgotten may count again",
@@ -154,8 +156,8 @@ OF_THREADS: tuple[Plant, ...] = (
     one(
         "the room of a peer stays what it was",
         BOARD,
-        "            self._waiting_most = self._most()  # there",
-        "            pass  # there",
+        "        self.room = each * max(",
+        "        self.room = WAITING_BYTES or each * max(",
         test=FLOOD_TEST,
     ),
     one(
@@ -276,5 +278,19 @@ OF_THREADS: tuple[Plant, ...] = (
         "(abs(value) if name in SIGNED else value)",
         "value",
         test=ADMISSION_TEST,
+    ),
+    one(
+        "a leaver that cannot be built is over though rows of it are open",
+        f"{EXECUTE}/rollout.py",
+        " and tasks[t.task].movable and not handover.still_open(turn.knowledge, t))",
+        " and tasks[t.task].movable)",
+        test=LEAVERS_TEST,
+    ),
+    one(
+        "a leaver that cannot be built is over though its spool is on its VM",
+        f"{EXECUTE}/rollout.py",
+        "t.thread in unbuilt and tasks[t.task].movable and",
+        "t.thread in unbuilt and",
+        test=LEAVERS_TEST,
     ),
 )

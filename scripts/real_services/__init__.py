@@ -13,13 +13,14 @@ from real_services.kafka import Kafka
 from real_services.mosquitto import Mosquitto
 from real_services.nats import Nats
 from real_services.postgres import Postgres
+from real_services.prometheus import Prometheus
 from real_services.rabbitmq import RabbitMQ
 from real_services.redis import Redis
 from real_services.s3 import S3
 from real_services.service import Login, Service
 
 SERVICES: dict[str, type[Service]] = {
-    kind.name: kind for kind in (Kafka, Mosquitto, Nats, Postgres, RabbitMQ, Redis, S3)
+    kind.name: kind for kind in (Kafka, Mosquitto, Nats, Postgres, Prometheus, RabbitMQ, Redis, S3)
 }
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Mosquitto",
     "Nats",
     "Postgres",
+    "Prometheus",
     "RabbitMQ",
     "Redis",
     "Service",

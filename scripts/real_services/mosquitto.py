@@ -12,8 +12,12 @@ CONNACK = 0x20
 
 class Mosquitto(Service):
     """Keeps sessions, queues and retained rows on disk after every change: without `autosave_on_changes` a
-    `kill -9` loses all of the last 30 minutes. Without `max_queued_messages` it drops what waits above 1,000 rows."""
+    `kill -9` loses all of the last 30 minutes. Without `max_queued_messages` it drops what waits above 1,000 rows.
 
+    saves_each_change: each time all that it has, so with 4,000 rows that wait it takes 110 rows/s and not 3,700. Where
+    it is only asked to stop it need not."""
+
+    saves_each_change = True
     name = "mosquitto"
     debian = "mosquitto"
 
@@ -30,8 +34,7 @@ class Mosquitto(Service):
             f"listener {self.port} {self.host}",
             "persistence true",
             f"persistence_location {self.folder}/",
-            "autosave_on_changes true",
-            "autosave_interval 1",
+            *(["autosave_on_changes true", "autosave_interval 1"] if self.saves_each_change else []),
             "max_queued_messages 0",
             "user root",  # do not change to Debian's user when started by root
             f"allow_anonymous {'true' if self.login is None and not self.client_certificates else 'false'}",

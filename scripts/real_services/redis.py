@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 
 from real_services.service import Service
@@ -32,7 +33,9 @@ class Redis(Service):
         ]
         if self.login is not None:
             name, password = self.login
-            lines += ["user default off", f"user {name} on >{password} ~* &* +@all"]
+            lines += [f"user {name} on >{password} ~* &* +@all"]
+            # on: as that user the server reads its own file (findings/redis-default-user-off.sh)
+            lines += [f"user default on >{secrets.token_hex()} ~* &* +@all"]
         if self.tls is not None:
             certificate, key, authority = self.certificate_files(self.tls)
             lines += [f"tls-port {self.port}", f"tls-cert-file {certificate}", f"tls-key-file {key}"]

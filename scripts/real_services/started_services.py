@@ -24,7 +24,7 @@ def start(names: Iterable[str], directory: Path) -> None:
             service = SERVICES[name](directory / name)
             if service.alive():
                 continue
-            _install(service)
+            install(service)
             with bar(f"{name} started"):
                 service.start()
             started.append(service)
@@ -63,7 +63,7 @@ def status(names: Iterable[str], directory: Path) -> list[Mapping[str, Any]]:
     ]
 
 
-def _install(service: Service) -> None:
+def install(service: Service) -> None:
     """Debian's package when it is missing and we are root; what cannot be had says so when it starts."""
     if service.missing() is None or service.debian is None or os.geteuid() != 0:
         return

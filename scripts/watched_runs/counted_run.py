@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,13 +133,21 @@ class CountedRun(Trial):
     """`rate_tps` is what it is offered and what its models are made for; twice as much needs more slots."""
 
     def __init__(
-        self, folder: Path, rate_tps: float, seconds: float, vms: str = "4,4,4", slot_cores: float = 0.12
+        self,
+        folder: Path,
+        rate_tps: float,
+        seconds: float,
+        vms: str = "4,4,4",
+        slot_cores: float = 0.12,
+        more: Sequence[str] = (),
     ) -> None:
         self.rate_tps, self.slot_cores = rate_tps, slot_cores
         self.checker = Checker()
         (folder / "rows").mkdir(parents=True, exist_ok=True)
         self.segments = Segments(folder / "rows", self.checker)
-        super().__init__(folder, f"{rate_tps:g}", seconds, ["--vms", vms, "--slot-cores", f"{slot_cores:g}"])
+        super().__init__(
+            folder, f"{rate_tps:g}", seconds, ["--vms", vms, "--slot-cores", f"{slot_cores:g}", *more]
+        )
 
     def _write_topology(self) -> None:
         (self.folder / "counted_tasks.py").write_text(OWN.read_text())

@@ -111,7 +111,7 @@ class Batch(Window):
 
 class Log(OffsetSource):
     """0, 1, 2 … as they come, so many a second from when the file at `begun` was made, each at three times its offset.
-    What is done is said in `begun`.done-PARTITION."""
+    What is done is said in `begun`.done-PARTITION, and forgotten."""
 
     def __init__(self, begun: str, rate_tps: float) -> None:
         self._begun, self._rate_tps, self._next = Path(begun), rate_tps, 0
@@ -120,6 +120,9 @@ class Log(OffsetSource):
         self._done = self._begun.with_suffix(f".done-{context.partition}")
 
     def seek(self, offset: int | None) -> None:
+        done = int(self._done.read_text()) if self._done.exists() else 0
+        if (offset or 0) < done:
+            raise LookupError(f"what is at {offset} is forgotten: all below {done} was done")
         self._next = -(-(offset or 0) // 3)
 
     def _there(self) -> int:
@@ -132,7 +135,9 @@ class Log(OffsetSource):
         return [(3 * number, number) for number in range(first, self._next)]
 
     def done(self, offset: int) -> None:
-        self._done.write_text(str(offset))
+        written = self._done.with_suffix(".written")  # whole, whoever reads it or is killed
+        written.write_text(str(offset))
+        written.replace(self._done)
 
     def lag(self) -> int:
         return self._there() - self._next

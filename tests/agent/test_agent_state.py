@@ -19,6 +19,7 @@ from headgate.topology_runtime.wire.messages import (
     LEASE_NS,
     MARGIN_NS,
     OVER_NS,
+    OffsetsKept,
     is_over,
     may_begin,
 )
@@ -712,3 +713,13 @@ def test_a_slot_that_was_given_up_and_is_in_no_plan_may_be_used_again_later_each
         assert "plans may use it" in only(mind.tick(6.0), e.Note)[0].text
         assert mind.told().workers[0].state == "exited" and not only(mind.tick(1.0), e.SpawnWorker)
         mind.want(thread(1, 0), epoch=2 * minutes + 1)
+
+
+def test_what_sources_go_on_from_goes_to_the_workers_that_read_them() -> None:
+    mind = begun(thread(1, 0, "source"), thread(2, 1))
+    said = OffsetsKept(mind.state.controller_boot, ((1, 70), (9, 5)))
+    assert sent(mind.tell(said), OffsetsKept) == [e.ToWorker(slot(0), mind.incarnation(), said)]
+    counted = OffsetsKept(mind.state.controller_boot, (), ((0, 0, 70),))
+    assert len(sent(mind.tell(counted), OffsetsKept)) == 2, "any may count keyed state"
+    older = OffsetsKept(mind.state.controller_boot - 1, ((1, 70),))
+    assert not sent(mind.tell(older), OffsetsKept)

@@ -110,6 +110,17 @@ def test_counts_are_those_since_the_last_block(stand: Stand) -> None:
     assert second.window_ns == int(1.5 * NS) and second.sequence == 2
 
 
+def test_what_timers_took_is_told_by_task(stand: Stand) -> None:
+    first, second = stand.record(7, WORK), stand.record(8, WORK)
+    stand.record(9, STORE)
+    stand.add(first, TIMERS_NS=5)
+    stand.add(second, TIMERS_NS=6)
+    assert stand.block().timers_ns == {"work": 11}
+    stand.add(second, TIMERS_NS=2)
+    assert stand.block().timers_ns == {"work": 2}
+    assert stand.block().timers_ns == {}
+
+
 def test_what_a_profile_used_in_a_slot_is_not_the_next_workers(stand: Stand) -> None:
     stand.sampler.over(1, INCARNATION)
     stand.block()

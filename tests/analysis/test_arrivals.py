@@ -111,6 +111,14 @@ def follow(times: list[float], seconds: float, first_tps: float) -> list[tuple[f
     return plans
 
 
+def test_what_is_behind_may_fall_by_itself_and_ends_no_controller() -> None:
+    """A source says less than before, as its service counts again or lost rows: that is no rate."""
+    following = RateFollower(line_topology())
+    offer = offer_of(window_of(history(lambda at: 1e6 - 500 * at, 30)), 0.0)
+    following.hear(offer, 30 * S)
+    assert demand(offer, following.forecast, 100.0, OLD).target_tps >= 0
+
+
 @pytest.mark.parametrize("rate_tps", [5.0, 20.0, 100.0, 400.0])
 def test_chance_is_not_followed(rate_tps: float) -> None:
     """A stream of one rate, without memory: a few plans at most in four times two minutes."""
@@ -156,6 +164,14 @@ def test_a_step_by_chance_is_planned_for_within_five_seconds(low_tps: float, hig
 def steady(rate_tps: float, planned_tps: float, waits_tps: float | None) -> Demand:
     given = {} if waits_tps is None else {"waits_tps": waits_tps}
     return needed_for(history(lambda s: rate_tps * s, 60.0), planned_tps, OLD, **given)
+
+
+@pytest.mark.parametrize("fall_s", [57.2, 58.0, 59.0, 59.4])
+def test_a_count_that_falls_is_no_negative_rate(fall_s: float) -> None:
+    """A source that begins anew does not know at once what waits outside; the controller ended with an error."""
+    came = history(lambda s: 50.0 * s - (3000 if s >= fall_s else 0), 60.0)
+    fallen = needed_for(came, 100.0, OLD, waits_tps=0.0)
+    assert 0 <= fallen.rate_tps <= 50 and fallen.target_tps >= 0
 
 
 def test_what_waits_is_planned_for_besides() -> None:

@@ -22,6 +22,7 @@ from headgate.controller.knowledge.diagnoses import Health
 from headgate.controller.knowledge.measured_window import (
     HISTORY_S,
     SERIES_STEP_S,
+    Latency,
     LatencySeries,
     MeasuredWindow,
     ProgressSeries,
@@ -109,7 +110,10 @@ class Flow:
         )
         task = replace(IDLE, rate_in_tps=(b - a) / 10, queue=queue, latency_mean_ms=1000 * in_task_s)
         made = window_of(series, latency, tasks={"work": task}, **rates)
-        return replace(made, now_ns=START_NS + round(now_s * S)), queue
+        took = np.array(self.sunk[a:b]) - self.came[a:b] if b > a else np.zeros(1)
+        shares = (1000 * float(np.quantile(took, share)) for share in (0.5, 0.95, 0.99))
+        told = Latency(float(b - a), 1000 * float(took.mean()), *shares)
+        return replace(made, now_ns=START_NS + round(now_s * S), latency=told), queue
 
     def verdicts(self) -> list[Health]:
         watch, found = HealthWatch(), []
@@ -190,6 +194,37 @@ def test_the_verdict_is_right_in_98_of_100_looks(name: str) -> None:
     assert len(wrong) <= 0.02 * len(found), wrong
 
 
+def test_latencies_of_rows_that_were_behind_are_named_as_such_once_none_waits() -> None:
+    """The rows of the last ten seconds are shown beside the verdict, and the last of an outage are among them."""
+    flow = SHAPES["an outage"]
+    found = list(enumerate(flow.verdicts(), 2))
+    late = [
+        (s, one) for s, one in found if one.verdict == "stable" and flow.window(s)[0].latency.p99_ms > 2000
+    ]
+    assert late
+    for s, one in late:
+        p99_s = flow.window(s)[0].latency.p99_ms / 1000
+        assert one.words == f"stable, p99 {p99_s:.0f} s of rows that had waited"
+    assert found[-1][1].words == "stable"
+
+
+@pytest.mark.parametrize("name", ["rows that a window keeps", "calls of three seconds", "steady below"])
+def test_latencies_that_are_usual_are_not_named(name: str) -> None:
+    assert {one.words for one in SHAPES[name].verdicts() if one.verdict == "stable"} == {"stable"}
+
+
+def test_few_rows_that_take_long_are_named_though_nothing_waits() -> None:
+    """One row in fifty takes twelve seconds: no backlog shows it."""
+    flow, watch, words = SHAPES["steady below"], HealthWatch(), []
+    for now_s in range(2, 150):
+        window, _ = flow.window(float(now_s))
+        latency = replace(window.latency, p99_ms=12_000.0) if 60 <= now_s < 70 else window.latency
+        window = replace(window, latency=latency)
+        words.append(watch.look(window, stability(window, now_s + 1.0), Waiting(8)).words)
+    assert set(words[58:68]) == {"stable, but some rows take long: p99 12 s"}
+    assert set(words[68:]) == {"stable"}
+
+
 def test_a_controller_that_begins_anew_knows_since_when_rows_wait_by_what_was_due() -> None:
     """100 rows/s for 40 s, then 1: what is left is as old as the burst, not as the present rate says."""
 
@@ -202,6 +237,14 @@ def test_a_controller_that_begins_anew_knows_since_when_rows_wait_by_what_was_du
     window = window_of(ProgressSeries(at, positions, (done,) * 3, (done,) * 3), offered_tps=1.0)
     found = HealthWatch().look(window, stability(window, 100.0), Waiting(1060), lambda ago: came(now_s - ago))
     assert found.backlog_s == pytest.approx(70.0, abs=1.0)
+
+
+def test_rows_that_all_came_before_the_first_look_have_waited_since_then_and_not_for_half_an_hour() -> None:
+    """A source gave all that it has at once, and a sink stands still."""
+    at = (-1.0, -0.5, 0.0)
+    window = window_of(ProgressSeries(at, (100.0,) * 3, (40.0,) * 3, (40.0,) * 3), offered_tps=0.0)
+    found = HealthWatch().look(window, stability(window, 100.0), Waiting(60))
+    assert 0 < found.backlog_s <= 2.0
 
 
 def test_queues_are_plain_numbers_that_every_message_can_hold() -> None:

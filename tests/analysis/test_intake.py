@@ -74,6 +74,28 @@ def test_rates_do_not_depend_on_when_in_the_second_agents_sample(phase_ms: int) 
     assert set(window.slots) == {Slot("vm1", 2)}
 
 
+def test_what_timers_took_is_shared_out_among_all_rows_so_far() -> None:
+    made = intake()
+    for k in range(100):
+        end = START_NS + k * NS
+        one = scored("vm1", k, end, rows=1000 if k < 90 else 10)
+        bursts = msgspec.structs.replace(one, timers_ns={"score": NS // 20 if k >= 90 else 0})
+        assert made.add_block(bursts, end + 3_000_000, 1)
+    score = window_of(made, START_NS + 100 * NS, 5.0).tasks["score"]
+    assert (score.cpu_cores, score.timer_cores) == pytest.approx((0.1, 0.05), rel=0.01)
+    assert score.timer_s_of_row == pytest.approx(0.5 / 90_100)
+    assert score.row_cores == pytest.approx(0.05 + 10 * 0.5 / 90_100, rel=0.01)
+
+
+@pytest.mark.parametrize("timers_ns", [{"nothing": 1}, {"score": -1}, {"score": 1 << 62}])
+def test_timers_that_make_no_sense_are_refused(timers_ns: dict[str, int]) -> None:
+    made = intake()
+    one = msgspec.structs.replace(scored("vm1", 0, START_NS), timers_ns=timers_ns)
+    with pytest.raises(BadMessage):
+        made.add_block(one, START_NS, 1)
+    assert not made.ever.any()
+
+
 def test_uneven_sampling_is_split_between_the_seconds_it_covers() -> None:
     made, at = intake(), START_NS
     for k, window_ns in enumerate([NS, 1_300_000_000, 700_000_000, 900_000_000, 1_100_000_000] * 3):

@@ -23,11 +23,13 @@ Series = Mapping[str, Sequence[Samples]]  # metric → samples of each of its se
 
 class MadeServer:
     """Answers `query_range` for a metric's name with the samples whose times are on the grid. answer: instead of
-    that, all that goes out on the connection. asked: bodies of requests."""
+    that, all that goes out on the connection. asked: bodies of requests. taken: of a metric, when the sample behind the
+    value of a time was taken; without it a time is its own, as of an expression."""
 
     def __init__(self, series: Series) -> None:
         self.series = dict(series)
         self.answer: Callable[[Any], None] | None = None
+        self.taken: dict[str, Callable[[float], float]] = {}
         self.asked: list[dict[str, list[str]]] = []
         made = self
 
@@ -62,6 +64,8 @@ class MadeServer:
 
     def found(self, asked: dict[str, list[str]]) -> tuple[int, Any]:
         query, start, end = asked["query"][0], float(asked["start"][0]), float(asked["end"][0])
+        of_times = query.startswith("timestamp(")
+        query = query.removeprefix("timestamp(").removesuffix(")") if of_times else query
         if not query.isidentifier():
             return 400, {
                 "status": "error",
@@ -71,6 +75,9 @@ class MadeServer:
         result = []
         for number, samples in enumerate(self.series.get(query, ())):
             values = [[at_s, value] for at_s, value in samples if start <= at_s <= end]
+            if of_times:
+                taken = self.taken.get(query, float)
+                values = [[at_s, repr(taken(at_s))] for at_s, _ in values]
             if values:
                 result.append({"metric": {"__name__": query, "job": f"j{number}"}, "values": values})
         return 200, {"status": "success", "data": {"resultType": "matrix", "result": result}}

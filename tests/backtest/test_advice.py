@@ -179,6 +179,31 @@ def test_values_that_stop_are_named_and_taken_up_again(told: Told) -> None:
     assert told.advisor.offer.until_s == LONG_S and all(one.at_s > 300 for one in found)
 
 
+def test_a_value_that_the_server_repeats_is_not_acted_on(told: Told) -> None:
+    """It repeats the last sample for five minutes; when that was taken it says."""
+    told.know(0, 100)
+    last = [(T0 + n, str(rate_at(told.series, 99))) for n in range(101, 400)]
+    told.server.series["rate"] = [[*told.server.series["rate"][0], *last]]
+    told.server.taken["rate"] = lambda at_s: min(at_s, T0 + 100)
+    told.follower.ask(T0 + 100)
+    quiet = [told.follower.go_on(T0 + now_s) for now_s in range(105, 400, 5)]
+    assert not any(quiet) and told.advisor.offer.until_s > 100
+    assert "repeats a sample" in told.said[0] and told.follower.stale(T0 + 200)
+    assert told.follower.age_s(T0 + 399) >= 290
+
+
+def test_a_value_is_as_old_as_its_sample_and_no_older_than_samples_come(told: Told) -> None:
+    """One every fifteen seconds is repeated for fourteen; that is no reason to stop."""
+    told.know(0, LONG_S)
+    told.server.taken["rate"] = lambda at_s: T0 + (at_s - T0) // 15 * 15
+    told.follower.ask(T0 + 300)
+    found = [told.follower.go_on(T0 + now_s) for now_s in range(305, LONG_S, 5)]
+    assert any(found) and not told.said
+    assert told.follower.age_s(T0 + LONG_S) == pytest.approx(10 + 5, abs=1.0) and not told.follower.stale(
+        T0 + LONG_S
+    )
+
+
 def test_a_deployment_that_begins_later(told: Told) -> None:
     assert told.follower.ask(T0 + 100) == [] and told.advisor.plan is None
     told.server.series["rate"] = [[(T0 + 140 + n, "50") for n in range(20)]]
@@ -228,10 +253,40 @@ def test_the_age_of_the_value_is_told_and_an_old_one_is_not_acted_on() -> None:
     assert isinstance(refused, InvalidInput) and "the last value is 1" in refused.what
 
 
-@pytest.mark.live
-@pytest.mark.skipif(
+def test_of_an_expression_it_is_told_for_how_long_its_value_is_the_same() -> None:
+    now_s = int(time.time())
+    same: Any = {"rate": [[(now_s - 200 + n, "50" if n > 80 else str(n)) for n in range(500)]]}
+    with made_server(same) as server:
+        words = ["linear", "--prometheus", server.url, "--query", "rate", "--set", "past=250", "--once"]
+        told = json.loads(asked(*words, "-o", "json").stdout)
+        assert 115 <= told["value_unchanged_s"] <= 125 and not told["sample_times_known"]
+        assert "the same for 1" in asked(*words).stdout
+        server.taken["rate"] = lambda at_s: at_s - 0.5
+        told = json.loads(asked(*words, "-o", "json").stdout)
+        assert told["sample_times_known"] and told["value_age_s"] >= 0.5
+        assert "the same for" not in asked(*words).stdout
+
+
+REAL = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")), reason="Debian's package prometheus has it"
 )
+
+
+@pytest.mark.live
+@REAL
+def test_a_real_server_says_of_a_gauge_when_its_sample_was_taken_and_not_of_a_sum(tmp_path: Path) -> None:
+    ended_s = int(time.time()) - 120
+    samples = [(float(ended_s - 300 + n), str(50 + n % 7)) for n in range(301)]
+    with real_server({"requests": [samples]}, tmp_path) as url:
+        words = ["linear", "--prometheus", url, "--set", "past=300", "--once", "-o", "json", "--query"]
+        refused = asked(*words, "requests").exception
+        told = json.loads(asked(*words, "sum(requests)").stdout)
+    assert isinstance(refused, InvalidInput) and "s old: nothing is advised" in refused.what
+    assert told["value_unchanged_s"] >= 100 and told["value_age_s"] < 60 and not told["sample_times_known"]
+
+
+@pytest.mark.live
+@REAL
 def test_a_real_server_gives_what_a_backtest_plans(tmp_path: Path) -> None:
     """After the last value the server repeats it for five minutes: what is advised then is nobody's series."""
     series, began_s = short("sine-120s"), int(time.time()) - LONG_S

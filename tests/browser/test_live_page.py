@@ -29,6 +29,8 @@ name = "size"
 slots = {slots}
 usd_per_hour = {usd}
 """
+TIMED = {"watermark": 1_790_000_123.25, "lag_s": 116.7, "held_by": "source partition 0", "late_rows": 1_200,
+         "state": "known", "rows_without_time": {"source": 7, "other": 0}}  # fmt: skip
 OVERVIEW = ("topology", "charts", "slots")
 TABS = ("history", "figures", "whatif", "fidelity", "models", "timeline", "tasks", "vms", "events")
 REPLAY = {"at_s": 30.0, "length_s": 120.0, "speed": 2.0}
@@ -122,7 +124,18 @@ def test_every_view_is_drawn_without_an_error_or_a_request_elsewhere(page):
         assert page.locator("#history tbody tr").count() == 121
 
 
-@pytest.mark.parametrize("more", [{}, REPLAYED, NOTICED], ids=["live", "over a trace", "with notices"])
+def timed(**tasks):
+    document = plain(example())
+    for name, now in tasks.items():
+        document["topology"]["tasks"][name]["event_time"] = now
+    return document
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, REPLAYED, NOTICED, {"topology": timed(score=TIMED)["topology"]}],
+    ids=["live", "over a trace", "with notices", "with event time"],
+)
 def test_the_overview_is_one_screen(page, more):
     with opened(page, asks=False, document={**plain(example()), **more}):
         open_overview(page)
@@ -179,6 +192,15 @@ def test_red_is_where_somebody_must_act(page):
         several = findings(page, {**falls, "alarms": {"lost": "3 rows are lost"}, "held": "mass loss"})
         assert [level for level, *_ in several] == ["act", "act", "watch"]
         assert several[0][1:] == ["▲ Act:", "3 rows are lost."]
+
+
+def test_latencies_of_rows_that_had_waited_stand_in_the_sentence(page):
+    late = {"verdict": "stable", "text": "stable, p99 12 s of rows that had waited"}
+    with opened(page):
+        ((level, word, text),) = findings(page, {**plain(example()), "stable": late})
+    assert (level, word) == ("watch", "✓ Keeps up:") and text.startswith(
+        "p99 12 s of rows that had waited, 212"
+    )
 
 
 def test_a_run_that_cannot_be_judged_says_why(page):
@@ -531,6 +553,28 @@ def test_a_task_is_near_its_limit_by_its_models_or_where_rows_pile_up(page):
         assert "its queue grows, on vm1/3" in row and "7\u00a0%" in row and "41 ms" in row
 
 
+def test_event_time_is_shown_of_the_tasks_that_have_it(page):
+    with opened(page) as (_, feed):
+        open_tab(page, "tasks")
+        assert page.locator("[data-event-time]").count() == 0
+        assert "event time" not in page.inner_text("main").lower()
+        document = timed(score=TIMED, lookup={"state": "ended", "late_rows": 0})
+        feed.whole({**document, "number": document["number"] + 1})
+        page.wait_for_selector("[data-event-time=score]")
+        rows = [row.inner_text().split("\t") for row in page.locator("[data-event-time]").all()]
+        assert rows == [
+            ["score", "2026-09-21 14:15:23 UTC", "117", "source partition 0", "1,200", "7 of source"],
+            ["lookup", "ended", "N/A", "N/A", "0", "0"],
+        ]
+        open_overview(page)
+        assert page.inner_text("#topology .event-time") == (
+            "Event time of score: watermark 2026-09-21 14:15:23 UTC, 117 s behind now; source partition 0 holds it "
+            "back; 1,200 rows late; 7 rows of source without a time. 1 task more with event time."
+        )
+        feed.whole({**plain(example()), "number": document["number"] + 2})
+        page.wait_for_selector("#topology .event-time", state="hidden")
+
+
 def test_a_planner_that_does_not_answer_is_asked_again_but_not_at_every_tick(browser):
     """In a context of its own: a clock that a test moves is that of all pages of a context, also of later ones."""
     asked = []
@@ -576,3 +620,16 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(page):
     with opened(page):
         look_at_everything(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_tab_that_could_not_be_loaded_says_so_and_is_loaded_when_it_is_opened_again(page):
+    page.route("**/tabs/timeline.js", lambda route: route.abort("connectionrefused"))
+    with opened(page):
+        page.click("#tabs a[href='#timeline']")
+        page.wait_for_function(
+            "document.querySelector('#timeline .view').textContent.includes('reload the page')"
+        )
+        page.unroute("**/tabs/timeline.js")
+        open_overview(page)
+        open_tab(page, "timeline")
+        assert "reload the page" not in page.inner_text("#timeline")

@@ -9,6 +9,7 @@ from feed_made import NOW_S, example, models, plain
 from pages import Asked, MadeFeed, question, served
 
 from headgate.controller.models.task_models import peak_rate
+from headgate.dashboards.runs.live_view import moment
 from headgate.topology_runtime.wire.run_snapshot import advanced, patched
 
 pytestmark = pytest.mark.live
@@ -68,3 +69,19 @@ def test_the_peak_of_a_bundle(reading):
         for threads in range(1, 40):
             found = reading("core/levels", "peakOf", points, threads)
             assert found == pytest.approx(peak_rate(known[task], threads)), (task, threads)
+
+
+def test_event_time_is_written_as_a_terminal_has_it(reading):
+    years = -62_135_596_800, 253_402_300_800  # the first moments of 1 and of 10000
+    for seconds in (
+        0,
+        -0.5,
+        7_200.25,
+        1_790_000_000.999,
+        1.79e12,
+        years[0],
+        years[0] - 1,
+        years[1] - 1,
+        years[1],
+    ):
+        assert reading("core/numbers", "moment", seconds).replace("\u2212", "-") == moment(seconds)

@@ -15,6 +15,8 @@ from headgate.dashboards.runs.live_view import (
     Lines,
     NewLines,
     clock,
+    event_times,
+    moment,
     picture,
     sparkline,
     tick_line,
@@ -52,6 +54,75 @@ def test_everything_people_want_to_know_is_in_the_picture():
                   "8,812 acked", "1 dead letters, 0 lost", "0 parse×2 join×1 71%", "1 –", "vm2 (silent)",
                   "1 quarantined", "the journal cannot be written"):  # fmt: skip
         assert words in text, words
+
+
+def timed(task, watermark, lag_s, held_by=None, late=0):
+    return {"task": task, "watermark": watermark, "lag_s": lag_s, "held_by": held_by, "late_rows": late}
+
+
+SLOW = timed("pairs", 1_789_990_000.0, 12_345.6, "clicks partition 3", 1)
+QUICK = timed("minutes", 1_790_000_000.25, 12.34, "requests partition 0", 1_200)
+UNKNOWN = timed("joined", None, None) | {"state": "none yet"}
+
+
+def test_event_time_is_told_of_each_task_that_has_it_those_furthest_behind_first():
+    lines = event_times({**BUSY, "event_time": [UNKNOWN, QUICK, SLOW]})
+    assert lines == [
+        "event time of pairs: watermark 2026-09-21 11:26:40 UTC, 12,346 s behind now; clicks partition 3 holds it "
+        "back; 1 row late",
+        "event time of minutes: watermark 2026-09-21 14:13:20 UTC, 12.3 s behind now; requests partition 0 holds it "
+        "back; 1,200 rows late",
+        "event time of joined: no watermark yet; 0 rows late",
+    ]
+    assert "5.0 s ahead of now; 0 rows late" in event_times({"event_time": [timed("odd", 1.79e9, -5.0)]})[0]
+    few = event_times({"event_time": [UNKNOWN, QUICK, SLOW]}, 1)
+    assert few == [lines[0], "event time of 2 more tasks: headgate status"]
+
+
+def test_why_there_is_no_watermark_rows_without_a_time_and_what_is_open_are_told():
+    ended, never = (UNKNOWN | {"state": state} for state in ("ended", "no timestamps"))
+    assert event_times({"event_time": [ended, never]}) == [
+        "event time of joined: its input has ended; 0 rows late",
+        "event time of joined: no watermark: no source before it has timestamps; 0 rows late",
+    ]
+    more = QUICK | {"rows_without_time": {"requests": 1, "orders": 0, "clicks": 1_200}, "open_keys": 3_400}
+    assert event_times({"event_time": [more]})[0].endswith(
+        "; 1,200 rows late; 1 row of requests without a time; 1,200 rows of clicks without a time; "
+        "3,400 keys with open windows or timers"
+    )
+
+
+def test_a_run_that_drains_says_what_is_left():
+    draining = {**BUSY, "stage": "draining", "end_step": None}
+    assert "| draining, " in tick_line(draining)
+    open_now = [QUICK | {"open_keys": 3_400}, UNKNOWN | {"open_keys": 2}, UNKNOWN | {"open_keys": None}]
+    line = tick_line({**draining, "event_time": open_now, "end_step": {"step": "finish", "task": "minutes"}})
+    assert "| draining (minutes finishes; 3,402 keys with open windows or timers), " in line
+    steps = {
+        "hold": "rows on their way come to rest",
+        "fire": "windows of minutes are given",
+        "over": "what windows of minutes gave is finished",
+        "again": "what is not done is sent again",
+    }
+    for step, words in steps.items():
+        told = tick_line({**draining, "end_step": {"step": step, "task": "minutes"}})
+        assert f"| draining ({words}), " in told
+    assert "(" not in tick_line({**BUSY, "end_step": {"step": "hold", "task": None}}).partition("| p50")[0]
+
+
+def test_the_picture_has_event_time_only_where_there_is_any():
+    text = " ".join(drawn({**BUSY, "event_time": [QUICK]}).split())
+    assert "event time of minutes: watermark 2026-09-21 14:13:20 UTC" in text and "1,200 rows late" in text
+    for status in (BUSY, EMPTY, {**BUSY, "event_time": []}):
+        assert event_times(status) == [] and "event time" not in drawn(status)
+
+
+def test_a_time_that_is_no_date_is_told_as_a_number():
+    """Milliseconds that a source took for seconds."""
+    assert moment(1.79e12) == "1,790,000,000,000 s since 1970"
+    assert [moment(s) for s in (-0.5, 0, 59.999)] == [
+        "1969-12-31 23:59:59 UTC", "1970-01-01 00:00:00 UTC", "1970-01-01 00:00:59 UTC"
+    ]  # fmt: skip
 
 
 def test_what_is_not_known_is_na():

@@ -17,9 +17,11 @@ import pytest
 pytestmark = pytest.mark.live
 
 HEADGATE = [sys.executable, "-P", "-m", "headgate"]
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 FLOW = """
+import time
+
 from headgate.topology_runtime.api.builder import topology
 from headgate.topology_runtime.api.logic import Source
 
@@ -28,6 +30,7 @@ class Count(Source):
         return list(range(position, position + limit))
 
 def same(row):
+    time.sleep(0.01)  # what the model says: a thread carries 100 rows/s, and no more
     return row
 
 flow = topology("count")
@@ -116,7 +119,8 @@ def test_a_run_is_brought_back_held_and_let_go(run: Running) -> None:
     said = run.ask("explain", first["id"][:6], "--controller", "state").stdout
     assert "rollback → plan" in said and "start → plan" in said
     reasons = [row["reason"] for row in run.data("history")["plans"]]
-    assert reasons == ["start", "rate_changed", "rollback", "rate_changed"]
+    assert reasons[:4] == ["start", "rate_changed", "rollback", "rate_changed"]
+    assert set(reasons[4:]) <= {"overloaded"}, "for the rows that waited"
     run.ask("stop", "--controller", "state")
     assert run.up.wait(60) == 0, run.log()
     assert json.loads((run.folder / "up.json").read_text())["tuples"]["lost"] == 0

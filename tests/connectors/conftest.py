@@ -10,23 +10,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from http_target import Target
 
-from real_services import (
-    S3,
-    Certificates,
-    Kafka,
-    Mosquitto,
-    Nats,
-    Postgres,
-    RabbitMQ,
-    Redis,
-    Service,
-)
+import real_services
+from real_services import Certificates, Service
 
 T = TypeVar("T", bound=Service)
 Running = Callable[[type[T]], T]
@@ -74,35 +66,46 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 @pytest.fixture
-def kafka(running_services: Running[Kafka]) -> Kafka:
-    return running_services(Kafka)
+def kafka(running_services: Running[real_services.Kafka]) -> real_services.Kafka:
+    return running_services(real_services.Kafka)
 
 
 @pytest.fixture
-def mosquitto(running_services: Running[Mosquitto]) -> Mosquitto:
-    return running_services(Mosquitto)
+def mosquitto(running_services: Running[real_services.Mosquitto]) -> real_services.Mosquitto:
+    return running_services(real_services.Mosquitto)
 
 
 @pytest.fixture
-def nats(running_services: Running[Nats]) -> Nats:
-    return running_services(Nats)
+def nats(running_services: Running[real_services.Nats]) -> real_services.Nats:
+    return running_services(real_services.Nats)
 
 
 @pytest.fixture
-def postgres(running_services: Running[Postgres]) -> Postgres:
-    return running_services(Postgres)
+def postgres(running_services: Running[real_services.Postgres]) -> real_services.Postgres:
+    return running_services(real_services.Postgres)
 
 
 @pytest.fixture
-def rabbitmq(running_services: Running[RabbitMQ]) -> RabbitMQ:
-    return running_services(RabbitMQ)
+def prometheus(running_services: Running[real_services.Prometheus]) -> real_services.Prometheus:
+    return running_services(real_services.Prometheus)
 
 
 @pytest.fixture
-def redis(running_services: Running[Redis]) -> Redis:
-    return running_services(Redis)
+def rabbitmq(running_services: Running[real_services.RabbitMQ]) -> real_services.RabbitMQ:
+    return running_services(real_services.RabbitMQ)
 
 
 @pytest.fixture
-def s3(running_services: Running[S3]) -> S3:
-    return running_services(S3)
+def redis(running_services: Running[real_services.Redis]) -> real_services.Redis:
+    return running_services(real_services.Redis)
+
+
+@pytest.fixture
+def s3(running_services: Running[real_services.S3]) -> real_services.S3:
+    return running_services(real_services.S3)
+
+
+@pytest.fixture
+def target() -> Iterator[Target]:
+    with closing(Target()) as found:
+        yield found

@@ -8,83 +8,24 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from http_target import Target
 
 from headgate.connectors import HttpSink
 from headgate.topology_runtime.api.logic import RowId
-from headgate.topology_runtime.connectors.http import http_sink
+from headgate.topology_runtime.connectors.http import http_sink, post_address
 from headgate.topology_runtime.connectors.secrets import SecretText
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 from real_services import Certificates
 
 TOKEN = "t0ken-of-ours"
-
-
-class Target:
-    """A server that notes what comes, and answers as `answers` says: (status, headers, body) of a request."""
-
-    def __init__(self) -> None:
-        self.answers: Callable[[Any, bytes], tuple[int, dict[str, str], bytes]] = lambda *_: (200, {}, b"ok")
-        self.came: list[tuple[dict[str, str], bytes]] = []
-        self.connections = self.now = self.most = 0
-        self.lock = threading.Lock()
-        target = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def setup(self) -> None:
-                super().setup()
-                target.connections += 1
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                with target.lock:
-                    target.came.append(({k.lower(): v for k, v in self.headers.items()}, body))
-                    target.now += 1
-                    target.most = max(target.most, target.now)
-                status, headers, said = target.answers(self, body)
-                with target.lock:
-                    target.now -= 1
-                self.send_response(status)
-                for name, value in (headers | {"Content-Length": str(len(said))}).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(said)
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/rows?to=a"
-        self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-
-    @property
-    def keys(self) -> list[str]:
-        return [headers["idempotency-key"] for headers, _ in self.came]
-
-    @property
-    def rows(self) -> list[Any]:
-        return [json.loads(body) for _, body in self.came]
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join()
-
-
-@pytest.fixture
-def target() -> Iterator[Target]:
-    with closing(Target()) as found:
-        yield found
+PHRASES = {401: " (Unauthorized)", 403: " (Forbidden)", 404: " (Not Found)", 408: " (Request Timeout)",
+           425: " (Too Early)", 429: " (Too Many Requests)", 500: " (Internal Server Error)",
+           503: " (Service Unavailable)", 301: " (Moved Permanently)", 307: " (Temporary Redirect)"}  # fmt: skip
 
 
 @pytest.fixture
@@ -170,7 +111,7 @@ def test_a_row_that_is_refused_is_to_blame_and_those_that_were_done_are_not_sent
     sink = sink_of(send="row", concurrency=1)
     with pytest.raises(BadRow, match="does not take this") as refused:
         sink.write(list(range(6)), ids(*range(6)))
-    assert "422 no" in (refused.value.cause or "")
+    assert "422 (Unprocessable Entity) no" in (refused.value.cause or "")
     sink.write([0, 1, 2], ids(0, 1, 2))  # the halves
     with pytest.raises(BadRow):
         sink.write([3], ids(3))
@@ -197,7 +138,7 @@ def test_what_is_no_rows_fault_is_waited_for_and_no_redirect_followed(
     for send in ("array", "row"):
         with pytest.raises(ServiceAway, match="does not take rows") as away:
             sink_of(send=send).write([1], ids(1))
-        assert away.value.cause == f"it answers {status} <b>not\\nnow</b>"
+        assert away.value.cause == f"it answers {status}{PHRASES.get(status, '')} <b>not\\nnow</b>"
     assert len(target.came) == 2
 
 
@@ -212,7 +153,7 @@ def test_it_waits_as_long_as_it_is_asked_to_within_two_seconds(
     pause_s: float,
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(http_sink.time, "sleep", slept.append)
+    monkeypatch.setattr(post_address.time, "sleep", slept.append)
     target.answers = lambda *_: (503, {"Retry-After": asked.encode("utf-8").decode("latin-1")}, b"")
     with pytest.raises(ServiceAway):
         sink_of().write([1], ids(1))
@@ -222,7 +163,7 @@ def test_it_waits_as_long_as_it_is_asked_to_within_two_seconds(
 def test_nobody_there_silence_and_no_http_are_waited_for(
     sink_of: Callable[..., HttpSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_sink, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(post_address, "TIMEOUT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         for send in ("array", "row"):
@@ -269,7 +210,9 @@ def test_the_token_is_that_of_now_and_no_error_shows_it(
         with pytest.raises(ServiceAway) as away:
             sink.write([1], ids(1))
         assert target.came[-1][0]["authorization"] == f"Bearer {token}"
-        assert token not in str(away.value.lines()) and "401 Bearer ***" in str(away.value.lines())
+        assert token not in str(away.value.lines()) and "401 (Unauthorized) Bearer ***" in str(
+            away.value.lines()
+        )
 
 
 def test_rows_that_json_has_not_are_to_blame(target: Target, sink_of: Callable[..., HttpSink]) -> None:

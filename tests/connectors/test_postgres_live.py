@@ -101,6 +101,54 @@ def test_a_missing_table_column_or_right_is_waited_for(orders: Orders) -> None:
     assert orders.query("select count(*) from TABLE_") == [(1,)]
 
 
+@pytest.mark.parametrize(
+    ("make", "bad"),
+    [
+        ("create table TABLE_ (id bigint, ok boolean)", {"ok": 7}),
+        (
+            "create function F_() returns trigger language plpgsql as "
+            "$$ begin if not new.ok then raise exception 'never'; end if; return new; end $$;"
+            "create table TABLE_ (id bigint, ok boolean);"
+            "create trigger F_ before insert on TABLE_ for each row execute function F_()",
+            {"ok": False},
+        ),
+        (
+            "create table T_ (id bigint, ok boolean); "
+            "create view TABLE_ as select * from T_ where ok with check option",
+            {"ok": False},
+        ),
+    ],
+    ids=["type", "trigger", "view"],
+)
+def test_a_row_of_another_type_or_that_a_rule_of_the_database_refuses_is_bad(
+    orders: Orders, make: str, bad: dict[str, Any]
+) -> None:
+    """Waiting for it would hold all others up."""
+    orders.query(make.replace("F_", f"f_{orders.table}").replace(" T_", f" t_{orders.table}"))
+    sink = orders.sink()
+    with pytest.raises(psycopg.Error):
+        sink.write([{"id": 1, "ok": True}, {"id": 2, **bad}], ids(0, 2))
+    sink.write([{"id": 1, "ok": True}], ids(0, 1))
+    assert orders.query("select count(*) from TABLE_") == [(1,)]
+
+
+def test_a_server_that_became_a_standby_is_connected_to_anew(orders: Orders) -> None:
+    """Its connections may outlive it; behind the same address there is another one now."""
+    orders.query("create table TABLE_ (id bigint)")
+    user = orders.query("create user TABLE_ superuser password 'p'") or orders.table
+    orders.query("alter user TABLE_ set default_transaction_read_only = on")
+    server = orders.server.url.replace("//headgate@", f"//{user}@")
+    sink = PostgresSink(server, table=orders.table, password="p")
+    orders.sinks.append(sink)
+    sink.open(Context(orders.table, 1, 0, 1, ""))
+    with pytest.raises(ServiceAway) as away:
+        sink.write([{"id": 1}], ids(0, 1))
+    assert "read-only" in (away.value.cause or "")
+    orders.query("alter user TABLE_ reset default_transaction_read_only")
+    sink.write([{"id": 1}], ids(0, 1))
+    assert orders.query("select count(*) from TABLE_") == [(1,)]
+
+
 def test_a_wrong_password_is_named_and_not_shown(orders: Orders) -> None:
     with pytest.raises(ServiceAway) as away:
         orders.sink(password="wr0ng-secret")
@@ -108,7 +156,17 @@ def test_a_wrong_password_is_named_and_not_shown(orders: Orders) -> None:
     assert "password authentication failed" in said and "wr0ng-secret" not in said
 
 
-@pytest.mark.parametrize("url", ["http://x/y", "postgresql://h:1", "postgresql://u:s3cret@h/d"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://x/y",
+        "postgresql://h:1",
+        "postgresql://u:s3cret@h/d",
+        "postgresql://u@h/d?password=s3cret",
+        "postgresql://h?password=s3cret",
+        "host=h dbname=d password=s3cret",
+    ],
+)
 def test_addresses_that_cannot_be_are_refused_without_their_password(url: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         PostgresSink(url, table="t")

@@ -111,3 +111,11 @@ def test_a_group_hears_how_many_were_done() -> None:
     assert place.done(offset_of((3, 0)) + 1) == 3
     assert place.done(offset_of((7, 0)) + 1) == 7
     assert place.done(offset_of((7, 0)) + 1) is None
+
+
+@pytest.mark.parametrize(("begins", "lacks"), [((7, 0), False), ((7, 1), True)])
+def test_where_no_id_lies_between_nothing_was_removed(begins: Id, lacks: bool) -> None:
+    """Sought is the offset of the first row that is there, and nothing is known of what was before."""
+    place, now = StreamPlace(id_at(offset_of((7, 0)) - 1)), StreamState(3, 5, (9, 0), (0, 0), begins)
+    assert bool(place.missing(now)) == lacks
+    assert place.left(now) == 3 or lacks

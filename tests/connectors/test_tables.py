@@ -108,6 +108,42 @@ def test_with_a_key_the_newest_row_stands_and_a_replay_of_an_older_one_does_not_
     assert store.query("select id, value from t order by id") == [(1, 20), (2, 5)]
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 4, 300])
+def test_of_many_rows_with_one_key_the_last_stands(store: Store, at_once: int) -> None:
+    sink = store.sink(key=["id"])
+    for first in range(0, 300, at_once):
+        rows = [{"id": n % 3, "of": n} for n in range(first, min(first + at_once, 300))]
+        sink.write(rows, ids(first, len(rows)))
+    assert store.query("select id, of from t order by id") == [(0, 297), (1, 298), (2, 299)]
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4, 300])
+def test_a_row_that_others_overtook_replaces_none_of_them(store: Store, at_once: int) -> None:
+    sink = store.sink(key=["id"], newest="version")
+    rows = [{"id": n % 3, "version": n * 7 % 300, "of": n} for n in range(300)]
+    for first in range(0, 300, at_once):
+        sink.write(rows[first : first + at_once], ids(first, min(at_once, 300 - first)))
+    wanted = [max((row["version"], row["of"]) for row in rows if row["id"] == key) for key in range(3)]
+    assert store.query("select version, of from t order by id") == wanted
+
+
+def test_of_two_rows_with_one_version_the_later_stands_and_one_without_replaces_none(store: Store) -> None:
+    sink = store.sink(key=["id"], newest="version")
+    for n, (version, of) in enumerate([(None, "a"), (1, "b"), (1, "c"), (None, "d"), (0, "e")]):
+        sink.write([{"id": 1, "of": of, "version": version}], ids(n, 1))
+    assert store.query("select of from t") == [("c",)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"newest": "v"}, {"newest": "v", "key": ["v"]}, {"newest": "v", "key": ["k"], "columns": ["k"]},
+     {"newest": 3, "key": ["k"]}],
+)  # fmt: skip
+def test_a_column_that_cannot_say_which_row_is_newest_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        SqliteSink("x.db", table="t", **given)
+
+
 def test_rows_are_written_whole_or_not_at_all(store: Store) -> None:
     sink = store.sink(key=["id"])
     sink.write([{"id": 1, "value": 1}], ids(0, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -152,3 +153,21 @@ def test_a_port_that_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidInput, match="65536"):
         source.open(Context("in", 1, 1, 2, ""))
     source.close()
+
+
+def test_no_more_is_taken_at_once_than_a_worker_has_room_for(port_of: Callable[..., Port]) -> None:
+    port = port_of()
+    line = b'"' + b"x" * 700_000 + b'"\n'
+    with socket.create_connection(("127.0.0.1", port.port), PATIENCE_S) as client:
+        sender = threading.Thread(target=lambda: [client.sendall(line) for _ in range(60)])
+        sender.start()
+        rows: list[Any] = []
+
+        def come() -> bool:
+            found = port.source.poll(1024)
+            assert len(found) <= 7
+            rows.extend(found)
+            return len(rows) == 60
+
+        until(come)
+        sender.join()

@@ -127,3 +127,18 @@ def test_several_threads_would_read_everything_more_than_once() -> None:
     with pytest.raises(InvalidInput, match="2 threads"):
         source.open(Context("in", 1, 0, 2, ""))
     source.close()
+
+
+def test_no_more_is_taken_at_once_than_a_worker_has_room_for(
+    server: Server, source_of: Callable[..., WebSocketSource]
+) -> None:
+    server.messages = [['"' + "x" * 700_000 + '"'] * 60]
+    source, rows = source_of(), list[Any]()
+
+    def come() -> bool:
+        found = source.poll(1024)
+        assert len(found) <= 7
+        rows.extend(found)
+        return len(rows) == 60
+
+    until(come)

@@ -240,13 +240,25 @@ def test_two_processes_with_one_key_are_told_and_one_that_comes_again_is_not() -
     heard(conduct, "agent a", 100 * S, b"new")
     heard(conduct, "agent a", 101 * S, b"link 14")
     assert conduct.troubles(101 * S) == (), "that was still on its way"
-    for n in range(8):
+    for n in range(16):
         heard(conduct, "agent b", n * S, b"one" if n % 2 else b"other")
-    assert conduct.troubles(9 * S) == ("two processes have the key of agent b",)
+    assert conduct.troubles(16 * S) == ("two processes have the key of agent b",)
     clients = Conduct(alone=False)
-    for n in range(8):
+    for n in range(16):
         heard(clients, "operator b", n * S, b"one" if n % 2 else b"other")
-    assert clients.troubles(9 * S) == (), "a person may give two commands at once"
+    assert clients.troubles(16 * S) == (), "a person may give two commands at once"
+
+
+def test_what_waited_for_a_busy_controller_makes_no_second_process() -> None:
+    """It looks at the messages of two links by turns, long after they were sent."""
+    conduct = Conduct()
+    heard(conduct, "agent a", S, b"before")
+    heard(conduct, "agent a", 2 * S, b"now")
+    for n in range(40):
+        heard(conduct, "agent a", 9 * S + n * S // 1000, b"now" if n % 2 else b"before")
+    for n in range(20):
+        heard(conduct, "agent a", (10 + n) * S, b"now")
+    assert conduct.troubles(30 * S) == ()
 
 
 def test_peers_that_change_their_names_fill_no_memory() -> None:

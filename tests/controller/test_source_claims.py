@@ -161,6 +161,14 @@ def behind() -> ArrivingWorld:
     return world
 
 
+def test_a_thread_that_begins_anew_may_have_acked_what_a_controller_that_does_too_has_not_heard() -> None:
+    """It has emitted nothing, so nothing came, and it says what the thread before it had acked."""
+    world = behind()
+    acked = known(world).emitted + 500
+    assert not distrusted(claim(world, owner(world), emitted=0, acked=acked))
+    assert known(world).acked == acked
+
+
 def told(world: ArrivingWorld) -> dict[str, Any]:
     return summary(world.loop.view(world.now))
 

@@ -22,7 +22,13 @@ from headgate.dashboards.terminal.deadletter_commands import (
 )
 from headgate.dashboards.up.up_run import check_dead, next_steps
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError
-from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION, DeadLetter
+from headgate.topology_runtime.wire.dead_letter_messages import (
+    AGAIN_PARTITION,
+    END_PARTITION,
+    DeadLetter,
+    timed_partition,
+)
+from headgate.topology_runtime.wording import utc_of_us
 
 
 @pytest.fixture
@@ -61,12 +67,12 @@ def test_list_in_every_form(trace: Path) -> None:
     document = json.loads(run(list_letters, *where, "-o", "json").stdout)
     assert document["schema"] == "headgate/deadletters/v1" and document["dead_lettered"] == 3
     assert set(document["letters"][0]) == {
-        "id", "time", "task", "source", "partition", "position", "n", "error",
+        "id", "time", "task", "of", "source", "partition", "position", "n", "error",
     }  # fmt: skip
     lines = run(list_letters, *where, "-o", "jsonl", "--task", "score").stdout.splitlines()
     assert [json.loads(line)["id"] for line in lines] == [3]
     csv = run(list_letters, *where, "-o", "csv").stdout.splitlines()
-    assert csv[0] == "id,time,task,source,partition,position,n,error" and len(csv) == 4
+    assert csv[0] == "id,time,task,of,source,partition,position,n,error" and len(csv) == 4
     table = run(list_letters, *where).stdout
     assert "3 rows are dead letters: score 1 (1 kept); work 3 (2 kept); 1 dropped" in table
 
@@ -163,5 +169,43 @@ def test_a_run_of_dead_rows_alone_fails_its_check() -> None:
         return next_steps(Path("x"), {"tuples": {"dead_lettered": dead}, "letters": {"keys": keys}})[0]
 
     assert first(4, 0) == "dead letters of 4 rows: headgate deadletter list --trace x"
-    assert first(0, 1).startswith("dead letters of 1 key whose `finish` failed: ")
-    assert first(1, 2).startswith("dead letters of 1 row and 2 keys whose `finish` failed: ")
+    assert first(0, 1).startswith("dead letters of 1 call of `on_timer` or `finish`: ")
+    assert first(1, 2).startswith("dead letters of 1 row and 2 calls of `on_timer` or `finish`: ")
+
+
+def test_what_timers_and_ends_are_of_is_told_by_task_key_and_time_and_not_by_numbers(tmp_path: Path) -> None:
+    found = DeadLetterQueue()
+    timer = "timer at 2026-09-21T14:13:20.000000Z of key 'cart'"
+    at = timed_partition(3, 500)
+    found.add(DeadLetter("minutes", 1, "in", at, 1 << 32, timer, "ValueError: no", "T"), 0)
+    found.add(DeadLetter("sums", 1, "in", END_PARTITION + 2, 7, "finish of key 'k'", "E: no", "T", 1), 0)
+    given = DeadLetter("store", 1, "in", at, 5 << 32, "{'n': 1}", "E: no", "T", 0, "minutes", 0, b"x")
+    found.add(given, 0)
+    found.add(DeadLetter("parse", 1, "in", 0, 17, "x", "E: no", "T", 0, "in"), 0)
+    (tmp_path / "dead_letters.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, found.news())))
+    where = ("--trace", str(tmp_path))
+    letters = json.loads(run(list_letters, *where, "-o", "json").stdout)["letters"]
+    assert [one["of"] for one in letters] == [
+        timer,
+        "finish of key 'k'",
+        "a row of minutes that came of a timer",
+        "row 17 of in, partition 0",
+    ]
+    places = [(one["source"], one["partition"], one["position"]) for one in letters]
+    assert places == [(None, None, None)] * 3 + [("in", 0, 17)]
+    table = run(list_letters, *where).stdout
+    assert str(at) not in table and str(1 << 32) not in table and "'cart'" in table
+    said = run(show, "1", *where).stdout
+    assert said.startswith(f"dead letter 1: minutes failed on {timer}, at ")
+
+
+@pytest.mark.parametrize(
+    ("at_us", "text"),
+    [
+        (1_790_000_000_500_000, "2026-09-21T14:13:20.500000Z"),
+        (-1, "1969-12-31T23:59:59.999999Z"),
+        (1 << 60, "1,152,921,504,606,846,976 µs since 1970"),
+    ],
+)
+def test_the_time_of_a_timer_is_a_date_where_it_is_one(at_us: int, text: str) -> None:
+    assert utc_of_us(at_us) == text

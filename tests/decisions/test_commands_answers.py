@@ -293,7 +293,15 @@ def test_dead_letters_are_counted_once_and_shown() -> None:
     status = world.ask("status").data
     assert status["tuples"]["dead_lettered"] == 1
     assert status["dead_letters"] == [
-        {"task": "work", "source": "source", "position": 7, "error": "ValueError: bad", "row": "row"}
+        {
+            "task": "work",
+            "of": "row 7 of source, partition 0",
+            "source": "source",
+            "partition": 0,
+            "position": 7,
+            "error": "ValueError: bad",
+            "row": "row",
+        }
     ]
     assert status["tuples"]["acked"] == world.loop.knowledge.counts.done - 1
 

@@ -9,7 +9,7 @@ from enactment_world import MODELS, TOPOLOGY, S, World
 from msgspec.structs import replace
 
 from headgate.controller.core.learned_models import row_cost
-from headgate.controller.core.plan_choice import planned
+from headgate.controller.core.plan_choice import PlanQuestion, choose, planned
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.knowledge import RowsSeen
 from headgate.controller.models.model_data import model_of
@@ -226,6 +226,19 @@ def test_what_is_not_known_yet_is_said_so_and_no_figure_stands_in_for_it() -> No
     world.run(20)
     status = world.ask("status").data
     assert status["rates"]["predicted_tps"] > 100 and status["learning"] is None
+
+
+@pytest.mark.parametrize("asked_tps", [100.0, 100_000.0])
+def test_what_a_plan_that_knew_nothing_promised_holds_up_no_other(asked_tps: float) -> None:
+    """It was for all that may come, more than fits; by what rows say since then it carries little."""
+    request = replace(all_unknown(1, 4), rate_tps=asked_tps)
+    before, _ = planned(request)
+    known = replace(request, models={"t0": MODELS[0]})
+    choice = choose(PlanQuestion(known, (), before, False, frozenset()))
+    assert choice.plan is not None and bool(choice.degraded) == (asked_tps > 1000), choice.text
+    assert choice.plan.prediction.rate_tps >= 100
+    there = choose(PlanQuestion(known, (), choice.plan, False, frozenset()))
+    assert choice.degraded == "" or "nothing better fits" in there.text
 
 
 # ── the plan before anything is known ───────────────────────────────────────────────────────────

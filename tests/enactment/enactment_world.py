@@ -401,8 +401,10 @@ class World(IdealWorld):
                 self.journal += msgspec.msgpack.decode(
                     msgspec.msgpack.encode(records), type=tuple[Record, ...]
                 )
-            case t.KeepTallies(tallies):
+            case t.KeepTallies(tallies, told):
                 self.tallies = tallies
+                for send in told:
+                    super().perform(send)
             case t.KeepDeadLetters(letters):
                 self.letters += letters
             case t.Answer(number, reply):

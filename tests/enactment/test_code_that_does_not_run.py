@@ -175,3 +175,75 @@ def test_of_a_task_that_may_not_be_moved_the_alarm_says_why(monkeypatch: pytest.
     world.run(3 * UNBUILT_S)
     assert where(world, "source") == {bad}
     assert "no other VM is tried: events that it accepted" in world.loop.knowledge.alarms[f"code {bad}"]
+
+
+def test_another_vm_is_tried_though_a_plan_waits_for_approval() -> None:
+    """What is offered calls for a plan at every look."""
+    world = World(rate_tps=100.0, mode="approve").start().until("committed")
+    world.ask("rate_set", rate_tps=300.0)
+    world.run(10)
+    assert world.loop.knowledge.proposal is not None and world.rollout.epoch == 1
+    (bad,) = where(world, "work")
+    world.vms[bad].failing.add("work")
+    world.run(2 * UNBUILT_S)
+    assert where(world, "work").isdisjoint({bad}) and world.rollout.reason == "thread_failed"
+
+
+def test_another_vm_is_tried_though_the_plan_for_the_rate_failed_lately() -> None:
+    """It is called for at every look, and not made."""
+    world = running()
+    used = {thread.slot for thread in world.rollout.threads}
+    for one in world.vms.values():
+        one.hung.update(slot for slot in one.shape.all_slots() if slot not in used)
+    world.ask("rate_set", rate_tps=300.0)
+    world.run(20)
+    assert world.rollout.reason == "rolled_back" and "failed lately" in world.traces[-1]["text"]
+    for one in world.vms.values():
+        one.hung.clear()
+    (bad,) = where(world, "work")
+    world.vms[bad].failing.add("work")
+    world.run(2 * UNBUILT_S)
+    assert world.loop.knowledge.open_circuits, "it is not tried again yet"
+    assert where(world, "work").isdisjoint({bad}) and world.rollout.reason == "thread_failed"
+
+
+def test_another_vm_is_tried_though_the_rate_falls_while_a_plan_is_on_probation() -> None:
+    """A plan for less is called for at every look, and not made yet."""
+    world = World(rate_tps=100.0, probation_window_s=20.0).start().until("committed", 90.0)
+    world.ask("rate_set", rate_tps=300.0)
+    world.until("probation")
+    world.ask("rate_set", rate_tps=60.0)
+    for _ in range(50):
+        if "not now: plan 2 is on probation" in str(world.traces[-1]["text"]):
+            break
+        world.run(1)
+    assert world.traces[-1]["trigger"] == "rate_changed"
+    (bad,) = where(world, "sink")
+    world.vms[bad].failing.add("sink")
+    world.run(2 * UNBUILT_S)
+    assert where(world, "sink").isdisjoint({bad}) and world.rollout.reason == "thread_failed"
+
+
+def test_under_a_plan_that_was_given_it_is_decided_once_a_second_that_no_other_is_made() -> None:
+    world = World(rate_tps=100.0, plan=running().rollout.plan).start().until("committed")
+    (bad,) = where(world, "work")
+    world.vms[bad].failing.add("work")
+    world.run(2 * UNBUILT_S)
+    decided = [one["time"] for one in world.traces if one["trigger"] == "thread_failed"]
+    assert decided and len(decided) == len(set(decided)) and where(world, "work") == {bad}
+
+
+def test_another_vm_is_tried_though_the_run_ends_meanwhile() -> None:
+    """What was read is to be done."""
+    world = running()
+    world.hold_acks = True
+    world.run(1.0)
+    (bad,) = where(world, "work")
+    world.vms[bad].failing.add("work")
+    world.ask("stop")
+    world.run(2 * UNBUILT_S)
+    assert where(world, "work").isdisjoint({bad}) and world.rollout.reason == "thread_failed"
+    world.hold_acks = False
+    world.run(20)
+    assert world.finish is not None and world.finish.summary is not None
+    assert world.finish.summary["tuples"]["left"] == 0

@@ -16,7 +16,7 @@ from headgate.controller.knowledge.journal_records import HandedOver, Phase, Rol
 from headgate.controller.knowledge.knowledge import Apart, Knowledge, Turn
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Task
-from headgate.topology_runtime.wire.messages import SourceStart, SpoolLeft, ThreadSpec
+from headgate.topology_runtime.wire.messages import SourceStart, SpoolLeft, ThreadSpec, ThreadStatus
 
 LOST = 900  # a leaving source thread that was lost with its VM
 
@@ -215,6 +215,98 @@ def recorded(world: World, do: Callable[[Turn], object]) -> list[object]:
     turn.record = kept  # type: ignore[method-assign]
     do(turn)
     return found
+
+
+def leaving_source(world: World, slot: Slot) -> ThreadSpec:
+    """A source thread that leaves, in this slot, whose worker is no more."""
+    k = known(world)
+    leaver = ThreadSpec(LOST, "source", slot, leaving=True)
+    k.durable = replace(k.durable, rollout=replace(plan_of(k), threads=(*plan_of(k).threads, leaver)))
+    return leaver
+
+
+def test_a_leaver_that_died_reads_its_spool_to_the_end_whatever_is_known_to_be_read(world: World) -> None:
+    k = known(world)
+    slot = Slot(world.source_thread().slot.vm, 3)
+    leaving_source(world, slot)
+    end = k.counts.source("source", 0).emitted + 90
+    k.spools = {slot.vm: (SpoolLeft("source", 0, 0, end, k.settings.run, LOST),)}
+    (parted,) = [one for one in recorded(world, hand_over) if isinstance(one, HandedOver)]
+    assert (parted.thread, parted.emitted) == (LOST, end)
+
+
+@pytest.mark.parametrize("phase", ["switched", "committed"])
+def test_a_leaver_that_says_it_has_ended_is_not_over_until_its_rows_are_known_to_be_done(
+    phase: Phase, world: World
+) -> None:
+    k = known(world)
+    slot = Slot(world.source_thread().slot.vm, 3)
+    leaving_source(world, slot)
+    k.durable = replace(k.durable, phase=phase, apart=(HandedOver("source", 0, LOST, 5, 9),))
+    k.counts.source("source", 0).apart[LOST] = Apart(9, 5, 5)
+    of_another = next(iter(k.members.workers.values()))
+    k.members.workers[slot] = replace(of_another, slot=slot, threads=(ThreadStatus(LOST, ended=True),))
+    for done, there in ((5, True), (9, False)):
+        k.counts.source("source", 0).apart[LOST] = Apart(9, done, done)
+        enact(Turn(k, world.now, world.loop))
+        assert (LOST in plan_of(k).by_number) == there
+
+
+def cannot_be_built(world: World, phase: Phase) -> Knowledge:
+    """A leaving source thread."""
+    k = known(world)
+    slot = Slot(world.source_thread().slot.vm, 3)
+    leaving_source(world, slot)
+    k.durable = replace(k.durable, phase=phase)
+    of_another = next(iter(k.members.workers.values()))
+    threads = (ThreadStatus(LOST, failed="ValueError: no"),)
+    k.members.failed[LOST] = "ValueError: no"
+    k.members.workers[slot] = replace(of_another, slot=slot, threads=threads)
+    return k
+
+
+@pytest.mark.parametrize("phase", ["switched", "probation", "committed"])
+def test_a_leaver_that_cannot_be_built_is_not_over_until_its_rows_are_known_to_be_done(
+    phase: Phase, world: World
+) -> None:
+    k = cannot_be_built(world, phase)
+    k.durable = replace(k.durable, apart=(HandedOver("source", 0, LOST, 5, 9),))
+    for done, there in ((5, True), (9, False)):
+        k.counts.source("source", 0).apart[LOST] = Apart(9, done, done)
+        enact(Turn(k, world.now, world.loop))
+        assert (LOST in plan_of(k).by_number) == there
+
+
+@pytest.mark.parametrize("phase", ["switched", "probation", "committed"])
+def test_a_leaver_whose_spool_is_on_its_vm_is_waited_for_though_it_cannot_be_built(
+    phase: Phase, world: World
+) -> None:
+    k = cannot_be_built(world, phase)
+    assert k.durable.run is not None
+    topology = k.durable.run.topology
+    tasks = tuple(replace(task, arriving=True if task.name == "source" else None) for task in topology.tasks)
+    k.durable = replace(k.durable, run=replace(k.durable.run, topology=replace(topology, tasks=tasks)))
+    enact(Turn(k, world.now, world.loop))
+    assert LOST in plan_of(k).by_number
+
+
+def test_threads_that_a_prepared_plan_began_stay_until_they_are_empty_where_rows_go_to_them(
+    world: World,
+) -> None:
+    """Those before them were dead. Of what never got a row nobody waits for an end."""
+    k, unused = known(world), LOST + 1
+    (spare,) = {"vm1", "vm2"} - {slot.vm for slot in plan_of(k).staying_slots}
+    fresh = tuple(ThreadSpec(number, "work", Slot(spare, 3)) for number in (LOST, unused))
+    edge, *others = plan_of(k).routes
+    rollout = replace(
+        plan_of(k),
+        threads=(*plan_of(k).threads, *fresh),
+        fresh=(LOST, unused),
+        before_routes=(replace(edge, targets=((LOST, 1.0),)), *others),
+    )
+    k.durable = replace(k.durable, phase="prepared", rollout=rollout)
+    begin(Turn(k, world.now, world.loop), Enactment(rollout.plan, "scaled", "as it was"))
+    assert plan_of(k).by_number[LOST].leaving and unused not in plan_of(k).by_number
 
 
 # ── Machines ────────────────────────────────────────────────────────────────────────────────────

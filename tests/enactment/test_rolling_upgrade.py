@@ -210,6 +210,10 @@ def wrong() -> list[tuple[str, Topology]]:
         ("its tasks are", replace(TOPOLOGY, tasks=(source, replace(work, name="w"), sink))),
         ("of a source", replace(TOPOLOGY, tasks=(replace(source, params={"x": 1}), work, sink))),
         ("its settings", replace(TOPOLOGY, tasks=(source, replace(work, state="keyed"), sink))),
+        (
+            "task 'work': its states are of version 1, and the other code has version 2: stop, create a checkpoint",
+            replace(TOPOLOGY, tasks=(source, replace(work, state_version=2), sink)),
+        ),
         ("edges", replace(TOPOLOGY, edges=(Edge("source", "work", 2.0), TOPOLOGY.edges[1]))),
     ]
 

@@ -134,3 +134,42 @@ def test_sources_know_before_the_first_step_that_they_are_to_read_to_their_end()
     until_stage(world, "draining")
     said = [one for _, one in world.sent if getattr(one, "draining", False)]
     assert said and all(one.end is not None and one.end.whole for one in said)  # type: ignore[union-attr]
+
+
+def test_a_plan_under_which_nothing_was_processed_is_not_committed_because_the_input_ends() -> None:
+    world = World()
+    world.rows = 200
+    world.hold_acks = True
+    world.start().until("probation").run(5)
+    world.hold_acks = True
+    until_stage(world, "draining")
+    world.run(60)
+    assert world.finish is not None
+    assert not world.texts("committed") and not world.durable.rollouts[-1].committed_ns
+    (said,) = world.texts("uncommitted")
+    assert (
+        said == "plan 1 was not committed: the run ended while it was on probation, and nothing was processed"
+    )
+
+
+def test_a_plan_that_the_end_of_the_input_finds_on_probation_is_not_committed_for_it() -> None:
+    world = World()
+    world.rows = 200
+    world.start().until("probation").run(40)
+    ended_well(world)
+    assert not world.texts("committed")
+    assert world.texts("uncommitted") == ["plan 1 was not committed: the run ended while it was on probation"]
+
+
+def test_who_leaves_under_a_plan_on_probation_ends_with_the_input() -> None:
+    world = World(rate_tps=100.0)
+    world.rows = 3000
+    world.start().until("committed")
+    world.ask("rate_set", rate_tps=900.0)
+    world.until("switched").until("probation")
+    assert world.rollout.leaving or world.rollout.fresh
+    world.run(60)
+    ended_well(world)
+    assert world.rollout.epoch == 2 and not world.rollout.leaving
+    assert world.texts("committed") == ["plan 1 is committed"]
+    world.check_decisions()

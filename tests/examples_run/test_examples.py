@@ -12,13 +12,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from headgate import Exhausted
+from headgate import Exhausted, testing
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 FILES = sorted(FOLDER.glob("*.py"))
 SOURCES = {
     "chain": "Frames", "clicks": "Clicks", "dedup": "Events", "enrich": "Orders", "fraud": "Payments",
-    "alerts": "Readings", "latency": "Frames", "lookup": "Orders",
+    "alerts": "Readings", "latency": "Frames", "lookup": "Orders", "minutes": "Requests",
     "orders": "Orders", "sensors": "Packs", "smooth": "Positions",
     "topk": "Sales",
 }  # fmt: skip
@@ -141,3 +141,20 @@ def test_the_service_of_the_enrichment_knows_every_customer() -> None:
         '{"order": 1, "customer": 3}',
     }
     assert len(enrich.SEGMENTS) == 3
+
+
+def test_minutes_are_whole_and_those_with_a_late_request_are_given_again(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    minutes = example("minutes")
+    testing.run(minutes.flow)
+    last: dict[tuple[str, float], dict[str, object]] = {}
+    for line in (tmp_path / "minutes.jsonl").read_text("utf-8").splitlines():
+        row = json.loads(line)
+        last[row["key"], row["start"]] = row
+    asked: dict[tuple[str, float], list[int]] = {}
+    for row in map(minutes.request, range(minutes.REQUESTS)):
+        asked.setdefault((row["service"], row["made_s"] // 60 * 60), []).append(row["ms"])
+    assert {place: (row["value"]["requests"], row["value"]["slowest"]) for place, row in last.items()} == {
+        place: (len(each), max(each)) for place, each in asked.items()
+    }
+    assert {row["timing"] for row in last.values()} == {"on time", "late"}

@@ -35,6 +35,7 @@ FLOWS = {  # example: flow, rate, tasks that need a model
     "smooth": ("flow", 800, ("smooth",)),
     "chain": ("flow", 200, ("unpack", "brief", "count")),
     "latency": ("flow", 600, ("decode", "level")),
+    "minutes": ("flow", 800, ("minutes",)),
     "micro": ("diamond", 100, ("blob", "table", "pi", "xml")),
 }
 EXTRA = {"chain": ("--mapper", "traffic", "--vms", "2,2")}
@@ -141,6 +142,17 @@ def check_clicks(folder: Path) -> None:
             expected.append((user, of_user[first], of_user[end - 1], end - first))
     found = [(r["user"], r["start_s"], r["end_s"], r["clicks"]) for r in rows_of(folder, "clicks")]
     assert len(expected) > 100 and sorted(found) == sorted(expected)
+
+
+def check_minutes(folder: Path) -> None:
+    asked: dict[tuple[str, float], list[int]] = defaultdict(list)
+    for n in range(3000):
+        at = 7200 + n / 2 - (3600 if n % 500 == 499 else n * 7 % 15)
+        asked[("cart", "login", "search")[n % 3], at // 60 * 60].append(n * 37 % 211 + 1)
+    rows = sorted(rows_of(folder, "minutes"), key=lambda row: row["pane"])  # the highest one counts
+    last = {(row["key"], row["start"]): row for row in rows}
+    found = {place: (row["value"]["requests"], row["value"]["slowest"]) for place, row in last.items()}
+    assert found == {place: (len(each), max(each)) for place, each in asked.items()}
 
 
 def check_fraud(folder: Path) -> None:

@@ -58,7 +58,7 @@ def example(at_s: float = NOW_S, number: int = 481) -> s.Snapshot:
         rates=s.RatesNow(offered_tps=212.0, emitted_tps=211.4, acked_tps=211.1, planned_tps=240.0,
                          predicted_tps=243.0, headroom_tps=31.0),
         latency_ms=s.LatencyNow(p50=12.4, p95=41.0, p99=88.5),
-        stable=s.StableNow(verdict="stable", text="over 10 s latency grows +0.0002 s/s", slope=0.0002,
+        stable=s.StableNow(verdict="stable", slope=0.0002,
                            slope_low=-0.004, slope_high=0.005, queue_growth=0.001, out_in=0.998, confidence=0.97),
         slope=0.0002,
         next_bottleneck=s.Bottleneck(task="parse", slot="vm1/3", at_tps=243.0),

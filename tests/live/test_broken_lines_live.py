@@ -130,3 +130,22 @@ def test_a_worker_that_stops_for_four_seconds_is_not_dead_and_loses_nothing(tmp_
     assert sorted(stored(tmp_path)) == list(range(emitted))
     assert sent_again <= 3 * RATE_TPS * 5
     assert Counter(stored(tmp_path)).total() < 2 * emitted
+
+
+@pytest.mark.parametrize("stopped", [(1,), (0, 1, 2)], ids=["one worker", "all workers"])
+def test_workers_that_stand_still_for_three_seconds_cost_no_row_a_second_time(
+    stopped: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Their kernel takes what comes meanwhile: no link breaks, so nothing is lost on its way."""
+    with joined(tmp_path) as (rig, _):
+        rig.offer([(0.0, RATE_TPS)])
+        rig.pump(1.0)
+        for slot in stopped:
+            os.kill(rig.pid_of(slot), signal.SIGSTOP)
+        rig.pump(3.0)
+        for slot in stopped:
+            os.kill(rig.pid_of(slot), signal.SIGCONT)
+        resumes_in_s(rig)
+        rig.drain()
+        emitted, sent_again = (rig.count("source", what) for what in (mt.SOURCE_EMITTED, mt.SOURCE_REPLAYED))
+    assert sent_again == 0 and stored(tmp_path) == Counter(range(emitted))

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.live
 
 VMS = ("vm1", "vm2", "vm3")
 STANDS_STILL_S = 4.0  # besides what it takes to be noticed
+BLINKS_S = 2.0  # less than a VM rests after, without contact
 
 
 @pytest.fixture
@@ -84,6 +85,18 @@ def test_a_host_that_stands_still_for_seconds_keeps_its_key_ranges(hosts: Counte
     found = summary["found"]
     assert found["whole"] and found["applied_again"] == 0
     assert summary["state"]["lost_ranges"] == 0 and plans(summary) == ["start"]
+
+
+def test_a_host_that_stands_still_for_two_seconds_costs_no_row_a_second_time(hosts: CountedHosts) -> None:
+    """Nobody is read or processed elsewhere yet, and its kernel takes what comes: no link breaks."""
+    for vm in (of(hosts, "tally"), of(hosts, "source")):
+        with hosts.stopped(vm):
+            time.sleep(BLINKS_S)
+        hosts.rows_come(400)
+    summary = hosts.summary()
+    sinks = summary["found"]["sinks"].values()
+    assert summary["found"]["whole"] and {sink["duplicates"] for sink in sinks} == {0}, summary
+    assert plans(summary) == ["start"]
 
 
 def test_keys_are_rotated_under_load_and_no_row_is_lost_or_comes_twice(hosts: CountedHosts) -> None:

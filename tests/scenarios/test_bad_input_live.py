@@ -110,7 +110,7 @@ def test_files_that_are_cut_or_odd_a_source_that_raises_and_a_finish_that_raises
         f"a line of {LONG_BYTES:,} bytes",
         "source meter cannot be read: ValueError: the meter is unplugged (",
         "finish of key 'b' became a dead letter: RuntimeError: no answer",
-        "dead letters of 2 rows and 1 key whose `finish` failed: headgate deadletter list",
+        "dead letters of 2 rows and 1 call of `on_timer` or `finish`: headgate deadletter list",
     ):
         assert told in done.stderr, told
     assert not (tmp_path / ".headgate").exists() or not list((tmp_path / ".headgate").iterdir())

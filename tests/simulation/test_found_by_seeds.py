@@ -77,6 +77,11 @@ def test_the_only_slot_is_tried_again_after_it_was_given_up() -> None:
     SimWorld(34169).run()
 
 
+def test_a_thread_that_ended_in_a_worker_answers_in_the_next_one() -> None:
+    """All of a VM's threads went, one after the other, before others had what they kept."""
+    SimWorld(912000, Options(shape="times")).run()
+
+
 @pytest.mark.parametrize("seed", [301733, 302160])
 def test_a_slot_that_was_given_up_and_is_in_no_plan_is_tried_again_as_the_last_one(seed: int) -> None:
     """Its threads had gone to a VM that was lost then, and all stood still for twice as long each time."""
@@ -101,6 +106,16 @@ def test_a_paced_source_reads_all_that_it_accepted_before_the_run_ends() -> None
 def test_events_that_nobody_could_read_are_told_though_their_vm_leaves_in_order() -> None:
     """The only slot of the VM was given up, and the run ended: what it had of them was forgotten with the goodbye."""
     SimWorld(500187, Options(shape="live")).run()
+
+
+def test_rows_for_a_thread_that_was_never_built_are_sent_again_when_its_plan_is_taken_back() -> None:
+    """They came when it had been ended, were dropped, and waited for their deadline."""
+    SimWorld(400079).run()
+
+
+def test_events_are_read_though_the_plan_for_the_rate_offered_failed_lately() -> None:
+    """Each second it was called for and not made, and nothing else was thought of."""
+    SimWorld(400809).run()
 
 
 def test_a_worker_that_is_to_go_hears_nothing_of_what_takes_its_place() -> None:

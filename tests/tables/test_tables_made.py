@@ -179,6 +179,21 @@ def test_only_threads_of_the_plan_in_force_are_bottlenecks(made: Made, tmp_path:
     assert len([row for row in found if row["epoch"] == 2]) == len([r for r in there if r["epoch"] == 2]) > 1
 
 
+def test_a_slots_cpu_counts_for_as_long_as_its_window_lasts(made: Made, tmp_path: Path) -> None:
+    shutil.copytree(made.folder, tmp_path / "traces")
+    for file in (tmp_path / "traces" / "made" / "run-1" / "slots").glob("*.parquet"):
+        table = pq.read_table(file)
+        short = pc.equal(pc.bit_wise_and(pc.cast(table["time"], pa.int64()), 1 << 20), 0)
+        for name, value in {"window_s": 0.1, "cpu": 1.0, "predicted_cpu": 1.0}.items():
+            column = pc.if_else(short, value, 1.0 if name == "window_s" else 0.5)
+            table = table.set_column(table.column_names.index(name), name, column)
+        pq.write_table(table, file)
+    query = "select cpu_share, load from mart_bottlenecks where load > 0"
+    loads = [row["load"] for row in asked(tmp_path / "traces", query)]
+    assert loads and all(row["cpu_share"] < 0.6 for row in asked(tmp_path / "traces", query))
+    assert min(loads) < 0.6, "half a slot, but for a tenth of the time at most"
+
+
 def test_a_thread_with_three_times_the_rows_is_named(made: Made, ask: Ask) -> None:
     found = ask(
         "select epoch, thread, skew, threads from mart_skew where task = 'score' order by epoch, skew desc"

@@ -176,6 +176,28 @@ async def test_it_begins_with_the_tasks_and_a_sentence(app: Top, pilot: Pilot[No
     assert app.query_one(Footer).region.y == app.size.height - 1
 
 
+def test_event_time_stands_above_the_tables_where_there_is_any():
+    tasks = [
+        {"task": f"task{n}", "watermark": 1.79e9 - n, "lag_s": n + 0.5, "held_by": None, "late_rows": 0}
+        for n in range(5)
+    ]
+    stand = Stand()
+
+    async def act(app: Top, pilot: Pilot[None]) -> None:
+        head = app.query_one("#head", Static)
+        assert "event time" not in str(head.render())
+        stand.reading = StatusReading({**STABLE.status, "event_time": tasks})
+        await asked(app, pilot)
+        lines = str(head.render()).splitlines()[1:]
+        assert lines[0] == (
+            "event time of task4: watermark 2026-09-21 14:13:16 UTC, 4.5 s behind now; 0 rows late"
+        )
+        assert len(lines) == 4 and "2 more tasks" in lines[3]
+        assert first(app) == ["source", "work", "wait", "store"]
+
+    stand.run(act)
+
+
 @on_screen
 async def test_each_number_shows_its_view_and_tab_the_next_one(app: Top, pilot: Pilot[None]) -> None:
     for n, view in enumerate(VIEWS, 1):

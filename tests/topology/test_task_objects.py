@@ -107,6 +107,21 @@ class Tally(Keyed):
         return state + 1, []
 
 
+class TallyOfNow(Tally):
+    state_version = 2
+
+
+class Unsure(Tally):
+    state_version = "2"  # type: ignore[assignment]
+
+
+class Unwilling(Tally):
+    state_version = 2
+
+    def migrate(self, old: Any) -> Any:  # type: ignore[override]
+        return old
+
+
 class Batch(Window):
     def ready(self, key: Any, rows: Sequence[Any]) -> bool:
         return len(rows) > 9
@@ -504,3 +519,25 @@ def chained_again() -> Topology:
     flow = topology("flow")
     flow.source("numbers") >> flow.task("work") >> flow.task("sink")
     return flow.build()
+
+
+def test_a_task_has_the_state_version_of_its_code() -> None:
+    tasks = [{"name": name, "run": f"{HERE}:{name}"} for name in ("TallyOfNow", "Tally")]
+    draft, faults = filled(draft_of({"name": "t", "tasks": tasks})[0])
+    assert ([task and task.state_version for task in draft.tasks], faults) == ([2, 1], [])
+    wrong = {"name": "it", "run": f"{HERE}:TallyOfNow", "state_version": 3}
+    assert filled(draft_of({"name": "t", "tasks": [wrong]})[0])[1] == [
+        f"tasks[0].state_version 3: {HERE}:TallyOfNow says 2"
+    ]
+
+
+def test_a_run_never_gets_code_of_another_state_version() -> None:
+    """A worker that starts again may find other code in its folder."""
+    build(Task("it", run=f"{HERE}:TallyOfNow", kind="keyed", state="keyed", state_version=2))
+    with pytest.raises(InvalidInput, match="has states of version 1, and its code is of version 2"):
+        build(Task("it", run=f"{HERE}:TallyOfNow", kind="keyed", state="keyed"))
+
+
+def test_a_state_version_is_a_whole_number_and_migrate_takes_two_arguments() -> None:
+    assert list(call_faults(Unsure, {})) == ["Unsure.state_version is '2': it is a whole number from 1 on"]
+    assert list(call_faults(Unwilling, {})) == ["Unwilling.migrate cannot be called as migrate(old, version)"]

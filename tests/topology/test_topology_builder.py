@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from headgate.topology_runtime.api.builder import End, topology
-from headgate.topology_runtime.api.logic import Keyed, LiveSource, Source, Window, flat_map, keep_if
+from headgate.topology_runtime.api.logic import (
+    Keyed,
+    LiveSource,
+    RowId,
+    Sink,
+    Source,
+    Window,
+    flat_map,
+    keep_if,
+)
 from headgate.topology_runtime.api.topology import Edge, LatencyConstraint, Static, Task
 from headgate.topology_runtime.errors import InvalidInput
 
@@ -335,6 +344,29 @@ def test_windows_by_key_are_not_torn_apart_by_more_threads(window: Any, how: str
         flow.build()
     (told,) = refused.value.faults
     assert told.startswith("edges[0] a → pairs.grouping") and "has windows by its `key`" in told
+
+
+class OneFile(Sink[int]):
+    """Another process could not open it."""
+
+    one_thread = True
+
+    def write(self, rows: Sequence[int], ids: Sequence[RowId]) -> None:
+        raise AssertionError("it is not run")
+
+
+@pytest.mark.parametrize("to_one", [True, False])
+def test_a_sink_of_one_thread_is_led_to_by_edges_to_one(to_one: bool) -> None:
+    flow = topology("t")
+    store = flow.task("store", OneFile)
+    flow.source("a") >> (store.to_one() if to_one else store)
+    if to_one:
+        flow.build()
+        return
+    with pytest.raises(InvalidInput) as refused:
+        flow.build()
+    (told,) = refused.value.faults
+    assert told.startswith("edges[0] a → store.grouping") and "`.to_one()`" in told
 
 
 def test_a_source_may_have_several_threads() -> None:

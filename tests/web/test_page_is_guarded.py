@@ -100,3 +100,13 @@ def test_what_is_served_says_what_the_page_may_do_and_other_methods_are_refused(
     for method, path in (("GET", "/api/stop"), ("POST", "/api/snapshot"), ("DELETE", "/")):
         assert shown.client.request(method, path).status_code == 405
     assert "script-src" in policy_of(()) and "unsafe" not in policy_of(()).split("style-src")[0]
+
+
+def test_a_state_is_read_without_the_token_and_asked_for_by_task_and_key_alone(shown: Page) -> None:
+    answer = shown.get("/api/state?task=count&key=%5B%22a%22%2C1%5D")
+    assert answer.status_code == 200 and answer.headers["cache-control"] == "no-store"
+    assert shown.asked == [("state", {"task": "count", "key": '["a",1]'})]
+    for path in ("", "?task=count", "?key=a", "?task=count&key=a&more=1"):
+        refused = shown.get(f"/api/state{path}")
+        assert refused.status_code == 400 and refused.json()["error"]["code"] == "HG-INVALID"
+    assert shown.client.post("/api/state?task=count&key=a").status_code == 405 and len(shown.asked) == 1

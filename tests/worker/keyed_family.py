@@ -17,6 +17,7 @@ from headgate.topology_runtime.api.logic import Keyed
 from headgate.topology_runtime.api.task_functions import key_function
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Static, Task, Topology
 from headgate.topology_runtime.wire.messages import (
+    ELSEWHERE,
     DesiredState,
     Frame,
     Keepers,
@@ -26,12 +27,18 @@ from headgate.topology_runtime.wire.messages import (
     ThreadSpec,
     Token,
 )
-from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.wire.state_moves import Barrier, StateTaken, StateWord
 from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.calls.user_code import ToRecord
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, StateChange
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
+    KeyedSnapshot,
+    NotRead,
+    StateChange,
+    StreamedSnapshot,
+    Whole,
+)
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
 from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
@@ -84,12 +91,21 @@ class Member:
     inbox: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        ports = Ports(self, self, self.store, self.family.random64, key_function)
+        ports = Ports(
+            self,
+            self,
+            self.store,
+            self.family.random64,
+            key_function,
+            lambda: 0,
+            (),
+            self.family.exactly_once,
+        )
         self.core = ThreadCore(ThreadSpec(self.thread, "tally", self.slot), TOPOLOGY, ports)
         self.core.behaviour = behaviour_of(self.core, Tally(), lambda _: None)
 
     def store(self, task: str, thread: int) -> Store:
-        return Store(self.family, self, thread)
+        return (FarStore if self.family.far else Store)(self.family, self, thread)
 
     @property
     def keyed(self) -> KeyedTask:
@@ -110,7 +126,7 @@ class Member:
         for _, ack in acks:
             self.family.ack(ack.key, ack.value)
 
-    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
+    def send_word(self, word: StateWord) -> None:
         if self.alive:
             self.family.put(word.target, word)
 
@@ -133,28 +149,37 @@ class Store:
     member: Member
     thread: int
     changes: int = CHANGES_MOST
+    under_way = False
 
     @property
     def whole_due(self) -> bool:
         return self.changes >= CHANGES_MOST
 
+    def look(self) -> None: ...
+    def close(self) -> None: ...
+    def remove(self) -> None: ...
+
+    @property
+    def disk(self) -> dict[int, bytes]:
+        return self.family.disks.setdefault(self.member.slot.vm, {})
+
     def load(self) -> KeyedSnapshot | None:
         return self.of(self.thread)
 
-    def save(self, snapshot: KeyedSnapshot) -> None:
+    def save(self, snapshot: Whole) -> None:
         self.changes = CHANGES_MOST
         self._write(b"", form.whole(snapshot))
         self.changes = 0
 
     def add(self, change: StateChange) -> None:
-        before = self.family.disks[self.member.slot.vm][self.member.thread]
+        before = self.disk[self.member.thread]
         self.changes += CHANGES_MOST
         self._write(before, form.added(change))
         self.changes += 1 - CHANGES_MOST
 
     def _write(self, before: bytes, data: bytes) -> None:
         """On a full disk half of what is added is written."""
-        disk = self.family.disks.setdefault(self.member.slot.vm, {})
+        disk = self.disk
         if self.family.disk_full:
             if before:
                 disk[self.member.thread] = before + data[: len(data) // 2]
@@ -163,17 +188,67 @@ class Store:
         disk[self.member.thread] = before + data
 
     def of(self, thread: int) -> KeyedSnapshot | None:
-        data = self.family.disks.get(self.member.slot.vm, {}).get(thread)
+        data = self.disk.get(thread)
         try:
             return None if data is None else form.read(data)
         except msgspec.DecodeError as error:
             raise OSError(str(error)) from error
 
 
-class Family:
-    """`places`: thread → VM of all threads that may ever be."""
+@dataclass
+class FarStore(Store):
+    """Elsewhere: what is given is there FAR_NS later, if the place answers; what others had is read as slowly."""
 
-    def __init__(self, places: dict[int, str]) -> None:
+    given: Any = None
+    due_ns: int = 0
+    error: str = ""
+    asked_ns: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def disk(self) -> dict[int, bytes]:
+        return self.family.disks.setdefault(ELSEWHERE, {})
+
+    @property
+    def under_way(self) -> bool:
+        if self.given is not None and self.family.now_ns >= self.due_ns:
+            (write, what), self.given, self.error = self.given, None, ""
+            if self.member.thread in self.family.taken_over:
+                self.error = "others have taken it over"
+                return False
+            try:
+                write(what)
+            except OSError as error:
+                self.error = str(error)
+        return self.given is not None
+
+    def look(self) -> None:
+        if self.error:
+            raise OSError(self.error)
+
+    def save(self, snapshot: Whole) -> None:
+        if isinstance(snapshot, StreamedSnapshot):
+            snapshot = msgspec.structs.replace(snapshot.rest, copies=tuple(snapshot.copies))
+        self.given, self.due_ns = (super().save, snapshot), self.family.now_ns + self.family.far_ns
+
+    def add(self, change: StateChange) -> None:
+        self.given, self.due_ns = (super().add, change), self.family.now_ns + self.family.far_ns
+
+    def of(self, thread: int) -> KeyedSnapshot | None:
+        if thread != self.thread:
+            if self.family.now_ns < self.asked_ns.setdefault(thread, self.family.now_ns) + self.family.far_ns:
+                raise NotRead("")
+            if self.family.disk_full:
+                raise NotRead("it does not answer")
+            self.family.taken_over.add(thread)
+        return super().of(thread)
+
+
+class Family:
+    """`places`: thread → VM of all threads that may ever be. far: snapshots are on no VM."""
+
+    def __init__(self, places: dict[int, str], far: bool = False, exactly_once: bool = False) -> None:
+        self.exactly_once = exactly_once
+        self.far, self.far_ns, self.taken_over = far, 300 * MS, set[int]()
         numbers = random.Random(1)
         self.random64 = lambda: numbers.getrandbits(64)
         self.places = {thread: Slot(vm, thread) for thread, vm in places.items()}
@@ -219,9 +294,9 @@ class Family:
         """The desired state to all, and the source's barriers."""
         self._counter += 1
         homes = tuple(
-            (thread, slot.vm)
+            (thread, ELSEWHERE if self.far else slot.vm)
             for thread, slot in self.places.items()
-            if thread not in self.threads and slot.vm not in self.dead_vms
+            if thread not in self.threads and (self.far or slot.vm not in self.dead_vms)
         )
         threads = tuple(
             ThreadSpec(t, "tally", self.places[t], leaving=t not in self.table) for t in sorted(self.threads)

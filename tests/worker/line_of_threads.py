@@ -72,7 +72,7 @@ def host_of(board: Switchboard, folder: Path, threads: dict[int, TaskThread] | N
 
 
 def line_of(
-    tmp_path: Path, modelled_tps: dict[int, float], source: type[Source] = Numbers
+    tmp_path: Path, modelled_tps: dict[int, float], source: type[Source] = Numbers, offset: int = 0
 ) -> dict[str, TaskThread]:
     """The threads by task, all in one slot and chained; their objects are built and their orders are there."""
     held.clear()
@@ -102,7 +102,7 @@ def line_of(
         routes=tuple(m.Route(number, ((number + 2, 1.0),)) for number in range(len(topology.edges))),
         workers=(m.WorkerAt(SLOT, INCARNATION, "tcp://x:1"),),
         schedule=Schedule(wall_ns() - 10**12, ((0.0, 1e6),)),
-        starts=(m.SourceStart("numbers", 0, 0),),
+        starts=(m.SourceStart("numbers", 0, 0, offset=offset),),
         settings=m.DataPlaneSettings(frame_rows=ROWS),
         chained=NAMES,
         modelled_tps=modelled_tps,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from functools import partial
 from itertools import count
@@ -22,9 +23,14 @@ SLOT = Slot("vm1", 0)
 class SilentPost:
     slot, incarnation = SLOT, 1
 
-    def ports(self, folder: Path | str = "") -> Ports:
+    def ports(self, folder: Path | str = "", exactly_once: bool = False) -> Ports:
         """Numbers are drawn one after the other."""
-        return Ports(self, self, partial(SnapshotFiles, str(folder)), count(1).__next__, key_function)
+        snapshots = partial(SnapshotFiles, str(folder))
+        numbers = count(1).__next__
+        return Ports(self, self, snapshots, numbers, key_function, self.wall_ns, exactly_once=exactly_once)
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
 
     def deliver(self, frames: Iterable[Frame]) -> None: ...
     def send_word(self, word: Any) -> None: ...

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import msgspec
 
 from headgate.topology_runtime.api.drafts import draft_of, topology_from
+from headgate.topology_runtime.api.event_time_rules import time_faults
 from headgate.topology_runtime.api.logic import (
     Keyed,
     LiveSource,
@@ -37,7 +38,16 @@ from headgate.topology_runtime.api.logic import (
 from headgate.topology_runtime.api.plugins import reference_of_plugin
 from headgate.topology_runtime.api.references import being_imported, reference_of
 from headgate.topology_runtime.api.task_functions import as_coded, call_faults, edge_faults
-from headgate.topology_runtime.api.topology import Edge, Grouping, LatencyConstraint, Static, Task, Topology
+from headgate.topology_runtime.api.timed import Timed
+from headgate.topology_runtime.api.topology import (
+    Edge,
+    Grouping,
+    LatencyConstraint,
+    Static,
+    Task,
+    Timestamps,
+    Topology,
+)
 from headgate.topology_runtime.api.validate import raise_if_any, rule_faults
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import shown
@@ -130,6 +140,16 @@ class End(Path):
         self.builder.mark(self.name, felt)
         return self
 
+    def timestamps(self, at: Key, *, unit: str = "s", lateness: float = 0.0, idle: float = 30.0) -> End:
+        """Of a source: how to get the event time of its rows, which tasks with event time wait for (`Timed`).
+
+        at: a field's name, a position or a function of the row; it gives a number in `unit` ("s", "ms", "us", "ns")
+        since 1970, a datetime, or its text ("2026-11-29T20:15:00Z"; UTC where it has no zone). lateness: a row may be
+        older than the newest so far by so many seconds, and is still expected. idle: a partition without new rows for
+        so many seconds is waited for no more. A row whose time cannot be got goes on and moves no watermark."""
+        self.builder.times[self.name] = at, Timestamps("", unit, lateness, idle)  # type: ignore[arg-type]
+        return self
+
     def __repr__(self) -> str:
         return f"<task {self.name!r} of topology {self.builder.name!r}>"
 
@@ -174,6 +194,7 @@ class Builder:
         self.tasks: list[tuple[Task, Any]] = []
         self.edges: list[tuple[End, End]] = []
         self.latency_constraints: list[LatencyConstraint] = []
+        self.times: dict[str, tuple[Any, Timestamps]] = {}  # of sources
 
     # A class that lacks a method is told by mypy where it is given: it matches none of the first overloads.
     @overload
@@ -207,9 +228,13 @@ class Builder:
     @overload
     def task(self, name: str, run: type[Keyed], /, **options: Any) -> End: ...
     @overload
+    def task(self, name: str, run: type[Timed], /, **options: Any) -> End: ...
+    @overload
     def task(self, name: str, run: type[Window], /, **options: Any) -> End: ...
     @overload
-    def task(self, name: str, run: Callable[..., Keyed | Window], /, **options: Any) -> ClassLacksMethods: ...
+    def task(
+        self, name: str, run: Callable[..., Keyed | Timed | Window], /, **options: Any
+    ) -> ClassLacksMethods: ...
     @overload
     def task(self, name: str, run: Run | None = None, /, **options: Any) -> End: ...
     def task(
@@ -251,7 +276,8 @@ class Builder:
         topology = Topology(
             name=self.name,
             tasks=tuple(
-                _named(f"tasks[{i}].run", *made, faults, objects) for i, made in enumerate(self.tasks)
+                self._timed(f"tasks[{i}]", _named(f"tasks[{i}].run", *made, faults, objects), faults, objects)
+                for i, made in enumerate(self.tasks)
             ),
             edges=tuple(
                 _edge(f"edges[{i}].key", *ends, faults, objects) for i, ends in enumerate(self.edges)
@@ -261,6 +287,7 @@ class Builder:
         draft, wrong_types = draft_of(topology)
         runs = {task.name: (kind_of(run), _function(run)) for task, run in self.tasks if run is not None}
         faults += edge_faults(enumerate(topology.edges), runs)
+        faults += time_faults(list(enumerate(topology.tasks)), topology.edges, runs)
         faults += wrong_types + rule_faults(draft)
         raise_if_any([self._with_names(fault) for fault in faults], f"topology {self.name!r}")
         return topology_from(draft)
@@ -286,6 +313,16 @@ class Builder:
             task, run = msgspec.structs.replace(task, run=run), None
         self.tasks.append((task, run))
         return End(self, task.name)
+
+    def _timed(self, place: str, task: Task, faults: list[str], objects: Objects) -> Task:
+        """The task with its timestamps, if it has any."""
+        if task.name not in self.times:
+            return task
+        at, times = self.times[task.name]
+        if callable(at):
+            faults += [f"{place}.timestamps.at {_said(at)}: {fault}" for fault in call_faults(at, {})]
+            at = _reference(f"{place}.timestamps.at", at, faults, objects)
+        return msgspec.structs.replace(task, timestamps=msgspec.structs.replace(times, at=at))
 
     def _with_names(self, fault: str) -> str:
         """Python has no edge numbers to look at, so each edge is named by its ends too."""

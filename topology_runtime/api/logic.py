@@ -174,8 +174,8 @@ class OffsetSource(ABC, Generic[Given]):
         return None
 
     def done(self, offset: int) -> None:
-        """All rows below this offset are done: commit it to whoever keeps them. At most twice a second, and at the
-        end."""
+        """All rows below this offset are done, and the run's files say so: no `seek` goes below it. Commit it to
+        whoever keeps them. At most twice a second, a second late, and before the end."""
 
     def lag(self) -> int | None:
         """How many rows whoever keeps them has behind those that `poll` gave; None: it does not say. At most twice a
@@ -207,7 +207,8 @@ class Sink(ABC, Generic[In]):
     the source. After a fault rows may come again, under the same names.
 
     Rows come as they arrive, a frame at a time; of a class that sets `batch_rows`, so many together, or fewer once the
-    oldest has waited for `batch_age_s`.
+    oldest has waited for `batch_age_s`. A class that sets `one_thread` runs in one thread of one process: edges to it
+    are `to_one()`, and others refused.
 
     >>> class Table(Sink[int]):
     ...     def __init__(self) -> None:
@@ -218,6 +219,7 @@ class Sink(ABC, Generic[In]):
 
     batch_rows = 0
     batch_age_s = 1.0
+    one_thread = False
 
     @abstractmethod
     def write(self, rows: Sequence[In], ids: Sequence[RowId]) -> None:
@@ -271,7 +273,11 @@ class Keyed(ABC, Generic[Key, State, In, Out]):
     ...         return longest, [longest] if longest > state else []
     >>> Longest().process("a", "apple", 3)
     (5, [5])
+
+    state_version: of what `snapshot` gives, counted up whenever older states do not fit any more.
     """
+
+    state_version = 1
 
     @abstractmethod
     def new(self, key: Key) -> State:
@@ -295,6 +301,11 @@ class Keyed(ABC, Generic[Key, State, In, Out]):
         """The last rows of a key, once for each: every source has ended, and all rows are processed. What it gives
         goes on like any row. When it raises, the key becomes a dead letter."""
         return ()
+
+    def migrate(self, old: Row, version: int) -> Row:
+        """What `snapshot` gave while the class had this other `state_version`, as it gives it now: called once for each
+        key when a run begins from a checkpoint of that version, before `open`."""
+        raise NotImplementedError
 
     def snapshot(self, state: State) -> Row:
         """The state as a plain value (see the top of this module)."""

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from headgate.topology_runtime.api.drafts import Draft
+from headgate.topology_runtime.api.event_time_rules import time_faults
 from headgate.topology_runtime.api.logic import (
     BATCHED_COLUMNS,
     CALL,
@@ -36,6 +37,7 @@ from headgate.topology_runtime.api.logic import (
     side_effects_of,
 )
 from headgate.topology_runtime.api.references import last_lines, resolve
+from headgate.topology_runtime.api.timed import Timed, is_timed, time_of_rows
 from headgate.topology_runtime.api.topology import Edge, Task
 from headgate.topology_runtime.connectors.secrets import with_secrets
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput
@@ -47,7 +49,7 @@ from headgate.topology_runtime.wording import REFERENCE, did_you_mean, shown
 # Annotations are believed when they are plain classes; whatever else they are says nothing here.
 
 PLAIN = (type(None), bool, int, float, str, bytes, datetime, list, tuple, dict)  # what rows are made of
-BASES: tuple[type[object], ...] = (Source, LiveSource, OffsetSource, Sink, Window, Keyed)
+BASES: tuple[type[object], ...] = (Source, LiveSource, OffsetSource, Sink, Window, Keyed, Timed)
 MUST_DEFINE: dict[type[object], tuple[str, ...]] = {
     Source: ("read",),
     LiveSource: ("poll",),
@@ -55,6 +57,7 @@ MUST_DEFINE: dict[type[object], tuple[str, ...]] = {
     Sink: ("write",),
     Window: ("ready", "finish"),
     Keyed: ("new", "process"),
+    Timed: ("new", "process"),
 }
 
 Parameter = inspect.Parameter
@@ -75,7 +78,8 @@ def call_faults(run: Any, params: Mapping[str, Any], kind: str = "map", state: s
         yield from _class_faults(run)
         yield from _form_faults(run)
         yield from _async_faults(run)
-        yield from _params_faults(run, params, rows=0)
+        faults = list(_params_faults(run, params, rows=0))
+        yield from faults or _made_faults(run, params)
     elif isinstance(run, BASES):
         yield f"is an instance of {type(run).__name__}; name the class, each thread makes its own"
     elif not callable(run):
@@ -96,6 +100,9 @@ def _class_faults(kind: type) -> Iterator[str]:
         if not any("__call__" in vars(parent) for parent in kind.__mro__):
             yield f"class {kind.__name__} has no __call__(self, row)"
         return
+    version = getattr(kind, "state_version", 1)
+    if type(version) is not int or version < 1:
+        yield f"{kind.__name__}.state_version is {shown(version)}: it is a whole number from 1 on"
     for name in MUST_DEFINE[base]:
         if getattr(kind, name) is getattr(base, name):
             yield f"{base.__name__} {kind.__name__} does not define {name}{_arguments(base, name)}"
@@ -186,6 +193,18 @@ def _params_faults(run: Any, params: Mapping[str, Any], rows: int) -> Iterator[s
             yield f"needs the param {parameter.name!r}"
 
 
+def _made_faults(cls: type, params: Mapping[str, Any]) -> Iterator[str]:
+    """What a class that says so (`made_to_check`) has to say of these params: making one does nothing else."""
+    if not getattr(cls, "made_to_check", False):
+        return
+    try:
+        made = cls(**params)
+        if isinstance(made, Timed):
+            time_of_rows(made, lambda place: itemgetter(0))
+    except HeadgateError as error:
+        yield error.what + (f": {error.cause}" if error.cause else "")
+
+
 def _signature(run: Any) -> inspect.Signature | None:
     """None for built-ins that do not tell."""
     try:
@@ -205,6 +224,11 @@ def edge_faults(edges: Iterable[tuple[int, Edge]], runs: Mapping[str, tuple[str,
             yield (
                 f"edges[{number}].grouping {edge.grouping!r}: {edge.target} has windows by its `key`, and with more "
                 "threads each would have a part of a window; `.by(…)` sends the rows of a key to one thread"
+            )
+        if edge.grouping != "global" and getattr(runs.get(edge.target, ("", None))[1], "one_thread", False):
+            yield (
+                f"edges[{number}].grouping {edge.grouping!r}: {edge.target} may have one thread only; `.to_one()` "
+                "(grouping: global) sends all rows to one"
             )
         if edge.source not in runs:
             continue
@@ -342,6 +366,12 @@ def build(task: Task, find: Callable[[str], Any] = resolve) -> Any:
     faults = list(call_faults(run, task.params, task.kind, task.state))
     if faults:
         raise InvalidInput(f"task {task.name!r}: {task.run!r} does not fit", faults=faults)
+    if (version := state_version_of(run)) != task.state_version:
+        raise InvalidInput(
+            f"task {task.name!r} has states of version {task.state_version}, and its code is of version {version}",
+            cause="a run keeps the version with which it began; states are migrated where another begins",
+            hint="`headgate checkpoint create`, and `headgate up --from-checkpoint` with this code",
+        )
     try:
         params = with_secrets(task.params, getattr(run, "reads_references", ()))
     except HeadgateError as error:
@@ -397,6 +427,8 @@ def filled(draft: Draft) -> tuple[Draft, list[str]]:
             if function is not None:
                 faults += [f"{place}: {fault}" for fault in call_faults(function, {})]
     faults += edge_faults(edges, runs)
+    there = [(number, task) for number, task in enumerate(tasks) if task is not None]
+    faults += time_faults(there, [edge for _, edge in edges], runs)
     return replace(draft, tasks=tuple(tasks)), faults
 
 
@@ -426,9 +458,19 @@ def _with_kind(number: int, task: Task, run: Any, draft: Draft, faults: list[str
         faults.append(
             f"tasks[{number}].arriving: {task.run} is an OffsetSource: its rows are taken as they come"
         )
+    if task.timed and not is_timed(run):
+        faults.append(f"tasks[{number}].timed: {task.run} is no Timed")
+    if task.state_version not in (1, version := state_version_of(run)):
+        faults.append(f"tasks[{number}].state_version {task.state_version}: {task.run} says {version}")
     if task.batched and not batched_of(run):
         faults.append(f"tasks[{number}].batched: {task.run} is not @batched: it takes one row at a time")
     return as_coded(task, run, kind)
+
+
+def state_version_of(run: Any) -> int:
+    """Of the states that its code keeps."""
+    is_keyed = isinstance(run, type) and issubclass(run, Keyed | Timed)
+    return int(run.state_version) if is_keyed else 1
 
 
 def as_coded(task: Task, run: Any, kind: str) -> Task:
@@ -442,4 +484,6 @@ def as_coded(task: Task, run: Any, kind: str) -> Task:
         arriving=own if own is None or task.arriving is None else task.arriving,
         batched=bool(batched_of(run)),
         offsets=has_offsets(run),
+        timed=is_timed(run),
+        state_version=state_version_of(run),
     )

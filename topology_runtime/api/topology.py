@@ -39,12 +39,24 @@ class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return 0.0 if self.cpu_per_tps is msgspec.UNSET else float(self.cpu_per_tps)
 
 
+class Timestamps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The event time of a source's rows: `at`: a field's name, a position or `module:function`; it gives a number in
+    `unit` since 1970, a datetime or its text. lateness: how much older than the newest row so far one may be that is
+    still expected, s. idle: a partition without new rows for so long is waited for no more, s."""
+
+    at: str | int
+    unit: Literal["s", "ms", "us", "ns"] = "s"
+    lateness: float = 0.0
+    idle: float = 30.0
+
+
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One task tᵢ. `run` is `module:attribute`; absent when the topology is only planned. side_effects: is what it
     does felt outside (None: as its code says, else only a sink's is)? Then it is not run on sample rows. arriving: of a
     source that cannot be read twice, whether its rows are taken as they come (None: as its code says); the others are
     paced by the offered rates. offsets: they come, and can be read again from an offset, as its code says. batched: its
-    code takes the rows of a call together, as it says itself."""
+    code takes the rows of a call together, as it says itself. timed: it has event time and timers, as its code says.
+    timestamps: of a source whose rows have an event time. state_version: of its states, as its code says."""
 
     name: str
     kind: Kind = "map"
@@ -59,6 +71,9 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     arriving: bool | None = None
     batched: bool = False
     offsets: bool = False
+    timed: bool = False
+    timestamps: Timestamps | None = None
+    state_version: int = 1
 
     @property
     def spooled(self) -> bool:
@@ -153,6 +168,31 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return tuple(found)
 
     @cached_property
+    def timed(self) -> tuple[str, ...]:
+        """Tasks with event time, each behind those that it is downstream of."""
+        return tuple(task.name for task in self.breadth_first if task.timed)
+
+    @cached_property
+    def _upstream(self) -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for task in self.breadth_first:
+            before = {edge.source for _, edge in self.in_edges(task.name)}
+            found[task.name] = frozenset(before.union(*(found[name] for name in before)))
+        return found
+
+    def upstream(self, task: str) -> frozenset[str]:
+        """All tasks from which rows come to this one, by whatever way."""
+        return self._upstream[task]
+
+    def sources_with_times(self, task: str) -> tuple[Task, ...]:
+        """Sources with timestamps from which rows come to this task: its watermark is of them."""
+        return tuple(one for one in self.sources if one.timestamps and one.name in self.upstream(task))
+
+    def timed_below(self, task: str) -> tuple[str, ...]:
+        """Tasks with event time that rows of this one come to, by whatever way."""
+        return tuple(name for name in self.timed if task in self.upstream(name))
+
+    @cached_property
     def exclusive(self) -> tuple[str, ...]:
         """Tasks of which never two threads may work at once."""
         return tuple(task.name for task in self.tasks if task.exclusive)
@@ -208,7 +248,9 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             for t in self.tasks
         ]
         edges = [[e.source, e.target, float(e.selectivity), e.grouping, e.key] for e in self.edges]
-        return digest_of(msgspec.json.encode([self.name, plain, edges], order="deterministic"))
+        times = [[t.name, t.timestamps] for t in self.tasks if t.timestamps is not None]
+        said = [self.name, plain, edges, *([times] if times else [])]
+        return digest_of(msgspec.json.encode(said, order="deterministic"))
 
 
 def digest_of(*parts: bytes) -> str:

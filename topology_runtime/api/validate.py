@@ -13,7 +13,15 @@ from typing import Any
 import msgspec
 
 from headgate.topology_runtime.api.drafts import Draft, draft_of, topology_from
-from headgate.topology_runtime.api.topology import SCHEMA, Edge, LatencyConstraint, Static, Task, Topology
+from headgate.topology_runtime.api.topology import (
+    SCHEMA,
+    Edge,
+    LatencyConstraint,
+    Static,
+    Task,
+    Timestamps,
+    Topology,
+)
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import (
     REFERENCE,
@@ -113,6 +121,7 @@ def _cut(words: list[str]) -> list[str]:
 # ── What can be wrong with a task by itself: its names, numbers, state and params. Pure ─────────────────
 
 MAX_STATIC_THREADS = 10_000  # more threads than any cluster of this version runs
+MAX_LATENESS_S = 1e9  # 30 years
 MAX_PARAMS_DEPTH = 32  # lists in lists in `params`
 
 
@@ -141,6 +150,8 @@ def _one_task_faults(place: str, task: Task) -> Iterator[str]:
             yield f"{place}.static.threads: {task.static.threads}, but an exclusive task has one thread"
     if is_keyed(task) and task.kind in ("source", "filter"):
         yield f"{place}.state: a {task.kind} has no state per key"
+    if task.timestamps is not None:
+        yield from _timestamps_faults(f"{place}.timestamps", task, task.timestamps)
     for key, value in task.params.items():
         yield from _plain_faults(f"{place}.params.{key}", value, MAX_PARAMS_DEPTH)
 
@@ -155,6 +166,18 @@ def _static_faults(place: str, static: Static) -> Iterator[str]:
     yield from number_faults(f"{place}.cpu", static.cpu, 0.0, 1.0)
     yield from number_faults(f"{place}.memory", static.memory, 0.0, 1.0)
     yield from number_faults(f"{place}.cpu_per_tps", static.cpu_each, 0.0, 1.0)
+
+
+def _timestamps_faults(place: str, task: Task, times: Timestamps) -> Iterator[str]:
+    if task.kind != "source":
+        yield f"{place}: only a source has them, and this is a {task.kind}"
+    if isinstance(times.at, int):
+        if times.at < 0:
+            yield f"{place}.at: {times.at} is not a position, which counts from 0"
+    elif not times.at or (":" in times.at and not REFERENCE.fullmatch(times.at)):
+        yield f"{place}.at {shown(times.at)}: neither a field's name nor 'module:function'"
+    yield from number_faults(f"{place}.lateness", times.lateness, 0.0, MAX_LATENESS_S)
+    yield from number_faults(f"{place}.idle", times.idle, 0.0, MAX_LATENESS_S, open_low=True)
 
 
 def _plain_faults(place: str, value: Any, depth: int) -> Iterator[str]:

@@ -66,6 +66,23 @@ RUN_SETTINGS: dict[str, dict[str, Any]] = {
         "type": Number(0, 7 * 86400), "default": 0.0, "metavar": "S",
         "help": "A run that ends waits so long at most; rows not done are left [as long as rows get done].",
     },
+    "alarms_to": {
+        "metavar": "URL", "help": "Post alarms there when they begin and end; ${FILE:/path} is a secret address.",
+    },
+    "exactly_once": {
+        "is_flag": True,
+        "help": "Keyed state counts each row once, and what comes of it goes on once a snapshot has it.",
+    },
+    "state_to": {
+        "metavar": "URL", "help": "Keep snapshots of keyed state there (s3://…, a shared folder), not on VMs.",
+    },
+    "state_in_memory_mb": {
+        "type": Number(0, 1 << 20, min_open=True), "metavar": "MB",
+        "help": "Of each slot, for keyed state; what is more goes to a scratch file [half of the slot's memory].",
+    },
+    "from_checkpoint": {
+        "metavar": "URL/NAME", "help": "Begin with the state and at the positions of `headgate checkpoint create`.",
+    },
     "trace_keep": {
         "default": DEFAULT_KEEP, "show_default": True, "help": "Traces that stay: runs=N,gb=N,days=N; or: all.",
     },

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--runs", is_flag=True, help="Can it be run? Import every task's `run` and check it.")
 def validate(topology: str, output: Format, runs: bool) -> None:
     """List every fault of a topology (exit code 3), or say that there is none."""
+    from headgate.topology_runtime.api.event_time_rules import time_warnings
     from headgate.topology_runtime.api.loading import load
     from headgate.topology_runtime.connectors.secrets import unreadable_here
 
@@ -34,9 +35,12 @@ def validate(topology: str, output: Format, runs: bool) -> None:
         "sources": [task.name for task in found.sources],
         "sinks": [task.name for task in found.sinks],
         "digest": found.digest,
+        "warnings": time_warnings(found),
         "unreadable_here": list(unreadable_here([task.params for task in found.tasks])),
     }
     words = f"{found.name}: valid, {counted(len(found.tasks), 'task')}, {counted(len(found.edges), 'edge')}"
+    for text in row["warnings"]:
+        words += f"\nwarning: {text}"
     for text in row["unreadable_here"]:
         words += f"\nhere, {text}; what counts is the VM where the task runs"
     answer(output, "headgate/validation/v1", row, words)

@@ -23,15 +23,14 @@ import msgspec
 from headgate.topology_runtime.api.logic import Context, Exhausted, Source
 from headgate.topology_runtime.connectors.record_formats import (
     FORMATS,
-    CsvRecords,
     JsonRecords,
-    ParquetRecords,
     RecordReader,
     TextRecords,
     format_of,
+    reader_of,
 )
 from headgate.topology_runtime.connectors.remote_files import found_at, is_remote, opened_at, version_of
-from headgate.topology_runtime.errors import BadRow, InvalidInput
+from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 from headgate.topology_runtime.platform.disk import write_whole
 
 EMPTIED = "it was emptied, or written anew"
@@ -116,7 +115,11 @@ class FilesSource(Source[Any]):
     def read(self, position: int, limit: int) -> Sequence[Any]:
         if not self._files:
             self._files = [_seen(path) for path in self._found()]
-        records = self._from(self.number_of(position), limit * self._stride)
+        try:
+            records = self._from(self.number_of(position), limit * self._stride)
+        except ServiceAway:
+            self._close_file()  # it is read again from a place that is known
+            raise
         if not records and not self._follow:
             raise Exhausted
         if self._follow:
@@ -244,13 +247,8 @@ class FilesSource(Source[Any]):
             raise
 
     def _made(self, seen: FileSeen, file: BinaryIO, byte: int) -> RecordReader:
-        kind = self._format or format_of(seen.path)
-        if kind == "csv":
-            return CsvRecords(file, seen.path, self._types, self._delimiter)
-        if kind == "parquet":
-            return ParquetRecords(file, seen.path, byte)
-        by_line = JsonRecords if kind == "json" else TextRecords
-        return by_line(file, seen.path, byte, self._follow and not seen.over)
+        kind, growing = self._format or format_of(seen.path), self._follow and not seen.over
+        return reader_of(kind, file, seen.path, byte, growing, self._types, self._delimiter)
 
     def _next(self) -> bool:
         """The file is at its end: is there more in another? What is followed may have another file by now."""

@@ -249,7 +249,7 @@ class ParquetRecords:
         self._batches = iter(
             table.iter_batches(BATCH_ROWS, row_groups=left, use_threads=False) if left else ()
         )
-        self._skip = at
+        self._skip, self.rows = at, table.metadata.num_rows
         self._ready: list[Record] = []
 
     def read(self, most: int) -> list[Record]:
@@ -310,3 +310,20 @@ def format_of(name: str) -> str:
     while parts and parts[-1] in PACKED:
         parts.pop()
     return ENDINGS.get(parts[-1], "text") if parts else "text"
+
+
+def reader_of(
+    kind: str,
+    file: BinaryIO,
+    name: str,
+    at: int = 0,
+    growing: bool = False,
+    types: Mapping[str, str] | None = None,
+    delimiter: str | None = None,
+) -> RecordReader:
+    """Of an open file. at: a place that a reader of it gave; of CSV its begin. Raises InvalidInput."""
+    if kind == "csv":
+        return CsvRecords(file, name, types, delimiter)
+    if kind == "parquet":
+        return ParquetRecords(file, name, at)
+    return (JsonRecords if kind == "json" else TextRecords)(file, name, at, growing)

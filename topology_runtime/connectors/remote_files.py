@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 from zlib import crc32
 
-from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.errors import InvalidInput, ServiceAway
 
+BLOCK_BYTES, BUFFER_BYTES = 8 << 20, 1 << 18  # asked of the store, and of fsspec, at once
+S3_CONFIG = {"connect_timeout": 2, "read_timeout": 5, "retries": {"max_attempts": 0}}
 TOLD_BY = ("ETag", "etag", "md5Hash", "ino", "mtime", "LastModified", "last_modified", "updated", "created")
 
 
@@ -41,8 +45,71 @@ def opened_at(path: str) -> BinaryIO:
     """Raises InvalidInput."""
     with _Told(path):
         system, inside = _system(path)
-        file: BinaryIO = system.open(inside, "rb")
-    return file
+        return remote_file(system, inside, path)
+
+
+def remote_file(system: Any, inside: str, name: str) -> BinaryIO:
+    return io.BufferedReader(_Remote(system.open(inside, "rb", block_size=BLOCK_BYTES), name), BUFFER_BYTES)
+
+
+def details_of(file: BinaryIO | None) -> Mapping[str, Any] | None:
+    """What was told of it when it was opened, if that was asked."""
+    under = getattr(file, "raw", None)
+    return under.details if isinstance(under, _Remote) else None
+
+
+class _Remote(io.RawIOBase):
+    """An open file elsewhere. What fails there is no fault of its content: it comes out as ServiceAway."""
+
+    def __init__(self, file: Any, name: str) -> None:
+        self._file, self._name = file, name
+        self.details: Mapping[str, Any] | None = getattr(file, "details", None)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._file.read(len(buffer))
+        except Exception as error:  # each package has its own
+            cause = f"{type(error).__name__}: {error}"
+            raise ServiceAway(f"{self._name} cannot be read", cause=cause) from error
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+def system_of(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """fsspec's object for a URL, which no other thread has, and the path there. Raises InvalidInput, and what its
+    package raises."""
+    try:
+        import fsspec
+
+        more = {"skip_instance_cache": True, "use_listings_cache": False, **options}
+        if url.startswith(("s3://", "s3a://")):
+            more["config_kwargs"] = S3_CONFIG | dict(options.get("config_kwargs") or {})
+        system, inside = fsspec.core.url_to_fs(url, **more)
+    except (ImportError, TypeError, ValueError) as error:
+        hint = "pip install 'headgate[files,s3]', or what the cause names"
+        raise InvalidInput(
+            f"cannot read {url}", cause=f"{type(error).__name__}: {error}", hint=hint
+        ) from error
+    if hasattr(system, "retries"):
+        system.retries = 1  # of s3fs: the call comes again, and says meanwhile that it waits
+    return system, str(inside)
 
 
 def _system(path: str) -> tuple[Any, str]:

@@ -21,6 +21,7 @@ import msgspec
 
 from headgate.topology_runtime.api.logic import Exhausted
 from headgate.topology_runtime.api.references import last_lines, resolve
+from headgate.topology_runtime.api.timed import END_US
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.collected_rows import Speaker
@@ -32,6 +33,7 @@ from headgate.topology_runtime.wire.messages import DeadLetter, Frame
 from headgate.topology_runtime.worker.calls.user_code import ToRecord
 from headgate.topology_runtime.worker.meters import sample_rows
 from headgate.topology_runtime.worker.meters.sample_rows import Sample
+from headgate.topology_runtime.worker.operators.timed_task import TimedTask
 from headgate.topology_runtime.worker.operators.window_task import WindowTask
 from headgate.topology_runtime.worker.process.called_thread import (
     INCARNATION,
@@ -137,6 +139,9 @@ class _Kept:
 
     def send_word(self, word: Any) -> None:
         """Barriers, of a plan that never changes."""
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
 
     def write(self, done: ToRecord, holding: int) -> None:
         self.letters += done.letters
@@ -244,7 +249,10 @@ class _Work:
         called.take(edge, batch, monotonic_ns())
 
     def _end(self, called: CalledThread, kept: _Kept) -> None:
-        """Which rows a Window has not fired; they are, if it gave nothing and fires by time."""
+        """Which rows a Window has not fired; they are, if it gave nothing and fires by time. So do all timers."""
+        if isinstance(timed := called.core.behaviour, TimedTask):
+            timed.at_once(END_US, monotonic_ns())
+            called.core.flush(monotonic_ns(), everything=True)
         if isinstance(window := called.core.behaviour, WindowTask):
             panes = window.windows.panes.by_key.values()
             self._left = {row.root.position + row.offset for pane in panes for row in pane.kept()}

@@ -26,16 +26,14 @@ def is_run_id(name: str) -> bool:
 
 
 def run_of(state: Path, name: str) -> str:
-    """The id of the run in this state directory, made with it; `name` where that is one. A run that began under
-    a version without ids keeps its name. Raises OSError."""
-    if is_run_id(name):
-        return name
-    file = state / FILE
+    """The id of the run in this state directory, made and kept with it; `name` where that is one. A run that began
+    under a version without ids keeps its name. Raises OSError."""
+    file, given = state / FILE, is_run_id(name)
     if file.exists():
-        return file.read_text("ascii").strip()
-    if (state / "controller").exists():
+        return name if given else file.read_text("ascii").strip()
+    if not given and (state / "controller").exists():
         return name
     state.mkdir(parents=True, exist_ok=True)
-    made = new_run_id()
+    made = name if given else new_run_id()
     write_whole(file, made.encode() + b"\n")
     return made

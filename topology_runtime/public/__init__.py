@@ -16,6 +16,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as `typing` has it, whose import takes longer than all of this
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from headgate.topology_runtime.api.builder import topology as topology
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.logic import keep_if as keep_if
     from headgate.topology_runtime.api.logic import no_side_effects as no_side_effects
     from headgate.topology_runtime.api.logic import side_effects as side_effects
+    from headgate.topology_runtime.api.timed import Time as Time
+    from headgate.topology_runtime.api.timed import Timed as Timed
     from headgate.topology_runtime.api.topology import Static as Static
     from headgate.topology_runtime.errors import ServiceAway as ServiceAway
 
@@ -53,8 +56,18 @@ def _imported(of: str, places: dict[str, str], name: str) -> Any:
     if of == "headgate" and name in MODULES:
         return import_module(f"headgate.{name}")
     if name not in places:
-        raise AttributeError(f"module {of!r} has no attribute {name!r}")
+        raise AttributeError(f"module {of!r} has no attribute {name!r}{_meant(name, places)}")
     return getattr(import_module(places[name]), name)
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    """What may have been meant, or all that there is."""
+    if name.startswith("_"):
+        return ""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, names, 1)
+    return f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(sorted(names))}"
 
 
 PLACES = _places(
@@ -63,10 +76,11 @@ PLACES = _places(
         "builder": "topology",
         "logic": "Context Exhausted Keyed LiveSource OffsetSource RowId Sink Source To Window any_thread batched "
         "concurrent flat_map keep_if no_side_effects side_effects",
+        "timed": "Time Timed",
         "topology": "Static",
     },
 ) | {"ServiceAway": "headgate.topology_runtime.errors"}
-MODULES = ("connectors", "tasks", "testing")
+MODULES = ("connectors", "tasks", "testing", "windows")
 __all__ = list(PLACES)
 
 

@@ -10,14 +10,23 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headgate.topology_runtime.connectors.databases.duckdb_sink import DuckdbSink as DuckdbSink
+    from headgate.topology_runtime.connectors.databases.postgres_changes import (
+        PostgresChanges as PostgresChanges,
+    )
     from headgate.topology_runtime.connectors.databases.postgres_sink import PostgresSink as PostgresSink
+    from headgate.topology_runtime.connectors.databases.postgres_source import (
+        PostgresSource as PostgresSource,
+    )
     from headgate.topology_runtime.connectors.databases.sqlite_sink import SqliteSink as SqliteSink
     from headgate.topology_runtime.connectors.files import FilesSource as FilesSource
     from headgate.topology_runtime.connectors.http.http_sink import HttpSink as HttpSink
     from headgate.topology_runtime.connectors.http.http_source import HttpSource as HttpSource
+    from headgate.topology_runtime.connectors.http.prometheus_sink import PrometheusSink as PrometheusSink
     from headgate.topology_runtime.connectors.http.tcp_lines_source import TcpLinesSource as TcpLinesSource
     from headgate.topology_runtime.connectors.http.web_socket_source import WebSocketSource as WebSocketSource
+    from headgate.topology_runtime.connectors.lake.delta_sink import DeltaSink as DeltaSink
     from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink as FolderSink
+    from headgate.topology_runtime.connectors.lake.folder_source import FolderSource as FolderSource
     from headgate.topology_runtime.connectors.messaging.kafka_sink import KafkaSink as KafkaSink
     from headgate.topology_runtime.connectors.messaging.kafka_source import KafkaSource as KafkaSource
     from headgate.topology_runtime.connectors.messaging.mqtt_sink import MqttSink as MqttSink
@@ -33,18 +42,28 @@ PLACES = (
     _places("connectors", {"files": "FilesSource"})
     | _places(
         "connectors.databases",
-        {"duckdb_sink": "DuckdbSink", "postgres_sink": "PostgresSink", "sqlite_sink": "SqliteSink"},
+        {
+            "duckdb_sink": "DuckdbSink",
+            "postgres_changes": "PostgresChanges",
+            "postgres_sink": "PostgresSink",
+            "postgres_source": "PostgresSource",
+            "sqlite_sink": "SqliteSink",
+        },
     )
     | _places(
         "connectors.http",
         {
             "http_sink": "HttpSink",
             "http_source": "HttpSource",
+            "prometheus_sink": "PrometheusSink",
             "tcp_lines_source": "TcpLinesSource",
             "web_socket_source": "WebSocketSource",
         },
     )
-    | _places("connectors.lake", {"folder_sink": "FolderSink"})
+    | _places(
+        "connectors.lake",
+        {"delta_sink": "DeltaSink", "folder_sink": "FolderSink", "folder_source": "FolderSource"},
+    )
     | _places(
         "connectors.messaging",
         {

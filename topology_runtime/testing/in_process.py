@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +22,8 @@ from typing import Any
 
 from headgate.topology_runtime.api.builder import Builder
 from headgate.topology_runtime.api.references import last_lines, resolve
-from headgate.topology_runtime.api.task_functions import gave_none
+from headgate.topology_runtime.api.task_functions import gave_none, key_function
+from headgate.topology_runtime.api.timed import END_US, IDLE_US
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.api.validate import raise_if_any, run_faults
 from headgate.topology_runtime.errors import BadRow, HeadgateError, InvalidInput
@@ -31,8 +33,10 @@ from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import ToRecord
+from headgate.topology_runtime.worker.keyed_state.timed_states import Held
 from headgate.topology_runtime.worker.operators.keyed_task import SNAPSHOT_EVERY_NS, KeyedTask
 from headgate.topology_runtime.worker.operators.thread_core import ThreadCore
+from headgate.topology_runtime.worker.operators.timed_task import TimedTask
 from headgate.topology_runtime.worker.operators.window_task import WindowTask
 from headgate.topology_runtime.worker.process.called_thread import (
     INCARNATION,
@@ -45,6 +49,7 @@ from headgate.topology_runtime.worker.process.called_thread import (
 from headgate.topology_runtime.worker.rows import row_runs as r
 from headgate.topology_runtime.worker.rows import row_values
 from headgate.topology_runtime.worker.rows.acks import Addressed
+from headgate.topology_runtime.worker.sources.source_watermark import watermark_of
 
 START_NS = 1 << 50  # the virtual clock at the beginning
 Inputs = Mapping[str, Iterable[Any]]
@@ -65,6 +70,12 @@ class InProcessRun:
         self.letters: list[FailedRow] = []
         self.logics: dict[str, Any] = {}
         self._find, self._shown = find, shown
+        self._began_ns = time.time_ns() - START_NS  # what timers by the clock are set from
+        self._watermarks = {
+            task.name: watermark_of(task, partial(key_function, find=find))
+            for task in topology.sources
+            if topology.timed_below(task.name)
+        }
         self._frames: deque[m.Frame] = deque()
         self._sequences = count(1)
         ports = ports_in(self, find)
@@ -125,6 +136,9 @@ class InProcessRun:
     def send_word(self, word: Any) -> None:
         """Barriers, of a plan that never changes."""
 
+    def wall_ns(self) -> int:
+        return self._began_ns + self.now_ns
+
     def write(self, done: ToRecord, holding: int) -> None:
         for letter in done.letters:
             failed = failed_row(letter)
@@ -140,7 +154,40 @@ class InProcessRun:
         if getattr(self.logics.get(source), "gives_errors", False):
             bad = [attempts.failure(n, row) for n, row in enumerate(rows) if isinstance(row, Exception)]
             batch = core.results.bury(batch, bad) if bad else batch
-        self._emit(core, batch)
+        if self.topology.timed_below(source):
+            self._emit_each(core, batch)
+        else:
+            self._emit(core, batch)
+
+    def _emit_each(self, core: ThreadCore, batch: r.Batch) -> None:
+        """Row by row: the watermark rises between them."""
+        times = self._watermarks[core.task.name]
+        for row in range(len(batch.rows)):
+            one = batch.part(row, row + 1)
+            self._emit(core, one)
+            if times is not None:
+                times.begin(row, one.rows, self.now_ns)
+                times.done_below(row + 1)
+            self.fire()
+
+    def fire(self) -> None:
+        """Timers of tasks with event time, up to the watermark that each has by now."""
+        for task in self.topology.timed:
+            core = self._cores[task]
+            timed = core.behaviour
+            assert isinstance(timed, TimedTask)
+            if timed.at_once(self._lowest_us(task), self.now_ns):
+                self._run_empty(core)
+
+    def _lowest_us(self, task: str) -> int | None:
+        upstream, lowest_us = self.topology.upstream(task), END_US
+        for source, times in self._watermarks.items():
+            if times is None or source not in upstream or (told_us := times.told_us(self.now_ns)) == IDLE_US:
+                continue
+            if told_us is None:
+                return None
+            lowest_us = min(lowest_us, told_us)
+        return lowest_us if lowest_us < END_US else None
 
     def _batch(
         self, core: ThreadCore, source: str, partition: int, position: int, rows: Any, runs: list[r.Run]
@@ -170,7 +217,7 @@ class InProcessRun:
     def go_on_to(self, until_ns: int | None) -> None:
         """Time goes on, from one pane that is due to the next; None: until none is."""
         while True:
-            due = [core.behaviour.due_ns for core in self._cores.values()]
+            due = [core.behaviour.due_ns for core in self._cores.values() if self._waits_for(core, until_ns)]
             next_ns = min((due_ns for due_ns in due if due_ns is not None), default=until_ns)
             if next_ns is None or (until_ns is not None and next_ns > until_ns):
                 break
@@ -179,17 +226,23 @@ class InProcessRun:
             if next_ns == until_ns:
                 break
         self.now_ns = max(self.now_ns, until_ns or 0)
+        self.fire()
+
+    def _waits_for(self, core: ThreadCore, until_ns: int | None) -> bool:
+        """Timers by the clock that are not due at the end of the input never are."""
+        return until_ns is not None or not isinstance(core.behaviour, TimedTask)
 
     def _look_round(self) -> None:
         for core in self._cores.values():
-            if core.behaviour.by_the_clock:
+            if core.behaviour.by_the_clock and not isinstance(core.behaviour, TimedTask):  # these: `fire`
                 core.on_time(self.now_ns)
                 self._run_empty(core)
+        self.fire()
 
     def _check_states(self, task: str, core: ThreadCore) -> None:
         """Can all be saved as they are? Raises InvalidInput."""
         if isinstance(core.behaviour, KeyedTask):
-            logic = self.logics[task]
+            logic = core.behaviour.rows.code.logic
             for key, state in self._states(core):
                 try:
                     row_values.check([[key, logic.snapshot(state)]])
@@ -209,7 +262,9 @@ class InProcessRun:
                 core.settle(core.behaviour.windows.fire_all(self.now_ns))
                 self._run_empty(core)
             elif isinstance(core.behaviour, KeyedTask):
-                self._finish(core, self.logics[task.name])
+                if isinstance(core.behaviour, TimedTask) and core.behaviour.at_once(END_US, self.now_ns):
+                    self._run_empty(core)
+                self._finish(core, core.behaviour.rows.code.logic)
         for name, core in self._cores.items():
             self._check_states(name, core)
         self.now_ns += SNAPSHOT_EVERY_NS
@@ -240,7 +295,12 @@ class InProcessRun:
 
     def result(self) -> Result:
         keyed = {task: core for task, core in self._cores.items() if isinstance(core.behaviour, KeyedTask)}
-        states = {task: dict(self._states(core)) for task, core in keyed.items()}
+        states = {
+            task: {
+                key: state.state if isinstance(state, Held) else state for key, state in self._states(core)
+            }
+            for task, core in keyed.items()
+        }
         return Result(self.rows, self.letters, states)
 
 

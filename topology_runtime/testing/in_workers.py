@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from headgate.topology_runtime.api.builder import Builder
 from headgate.topology_runtime.api.logic import Exhausted, Keyed, Source, Window
 from headgate.topology_runtime.api.task_functions import build
+from headgate.topology_runtime.api.timed import is_timed
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.connectors.secrets import as_text
 from headgate.topology_runtime.errors import InvalidInput
@@ -101,7 +102,11 @@ def _check(topology: Topology) -> None:
     for task in topology.tasks:
         logic = build(task) if task.kind in ("hold", "keyed") else None
         open_panes = isinstance(logic, Window) and logic.max_age_s is None
-        if open_panes or (isinstance(logic, Keyed) and type(logic).finish is not Keyed.finish):
+        if (
+            open_panes
+            or is_timed(logic)
+            or (isinstance(logic, Keyed) and type(logic).finish is not Keyed.finish)
+        ):
             raise InvalidInput(
                 f"task {task.name!r} needs the end of the input",
                 cause="workers alone are not told of it: `headgate up` tells them, and `workers=0` does",

@@ -19,6 +19,7 @@ from headgate.topology_runtime.api.logic import (
 )
 from headgate.topology_runtime.api.references import HERE
 from headgate.topology_runtime.api.task_functions import is_async
+from headgate.topology_runtime.api.timed import Timed
 from headgate.topology_runtime.wording import counted
 
 if TYPE_CHECKING:
@@ -86,6 +87,10 @@ def watched(logic: Any, see: See) -> Any:
         _watch(logic, "process", see, lambda answer: answer[1])
         _watch(logic, "process_all", see, lambda answer: answer[0])
         _watch(logic, "finish", see, list)
+    elif isinstance(logic, Timed):
+        _watch(logic, "process", see, lambda answer: answer[1])
+        _watch(logic, "on_timer", see, lambda answer: answer[1])
+        _watch(logic, "finish", see, list)
     else:
         return _watched_call(logic, see)
     return logic
@@ -99,7 +104,7 @@ def _watch(logic: Any, name: str, see: See, seen: Callable[[Any], Any]) -> None:
     @wraps(method)
     def call(*arguments: Any) -> Any:
         answer = method(*arguments)
-        if name == "process":
+        if name in ("process", "on_timer"):
             answer = answer[0], rows_of(answer[1])
         elif name == "finish":
             answer = rows_of(answer)

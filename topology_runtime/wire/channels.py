@@ -45,7 +45,7 @@ PASSED_OVER_MOST = 1000  # messages that are not looked at, in one go
 FROM_AGENT_MAX_BYTES = REQUEST_MAX_BYTES = 1024 * 1024
 CONTAINERS_MOST = 150_000  # bytes that may begin a list or a map of a command: each becomes 230 bytes
 TUPLES_MAX_BYTES = 16 * 1024 * 1024
-TUPLES_UNREAD_MOST = 48 * 1024 * 1024  # of one peer; one has 32 MiB in flight at most
+TUPLES_UNREAD_MOST = 64 * 1024 * 1024  # of one peer, until it is known how many sources there are
 BEHIND_MOST = 64  # messages that a slow peer may be behind; what comes after them it does not get
 BEHIND_BYTES = 32 * 1024 * 1024
 UNSENT_MOST = 1000  # messages to a peer that does not take them
@@ -53,6 +53,9 @@ HERE = Listening()  # loopback
 LINGER_MS = 1000
 FREED_TRIES, FREED_S = 200, 0.001
 HEARTBEAT_MS, HEARTBEAT_TIMEOUT_MS = 500, 1500  # by ZeroMQ's own threads, whatever Python does
+# What is on its way between two workers is lost when their link breaks, and all that is open is sent again. So a
+# process that stands still breaks none while its kernel takes what comes, and a cut none that is over soon.
+ROWS_HEARTBEAT_TIMEOUT_MS, ROWS_UNACKED_MS = 12_000, 4000
 CONNECT_TIMEOUT_MS, HANDSHAKE_MS = 500, 1000  # then it is tried afresh: else a cut would outlast itself
 LINK_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | zmq.EVENT_MONITOR_STOPPED
 REFUSAL_EVENTS = zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -103,9 +106,12 @@ OPTIONS = {
 }
 
 
+OF_ROWS = {zmq.HEARTBEAT_TIMEOUT: ROWS_HEARTBEAT_TIMEOUT_MS, zmq.TCP_MAXRT: ROWS_UNACKED_MS}
+
+
 def _socket(kind: int, max_bytes: int) -> zmq.Socket[bytes]:
     socket = context().socket(kind)
-    for option, value in OPTIONS.items():
+    for option, value in (OPTIONS | (OF_ROWS if kind in (zmq.PUSH, zmq.PULL) else {})).items():
         socket.setsockopt(option, value)
     socket.setsockopt(zmq.MAXMSGSIZE, max_bytes)
     return socket
@@ -413,8 +419,13 @@ class PushChannel(_Channel):
         self.watch.end()
         super().close(linger_ms)
 
-    def send_bytes(self, data: bytes) -> None:
-        self._socket.send(data, zmq.DONTWAIT, copy=len(data) < 4096)
+    def send_bytes(self, data: bytes) -> bool:
+        """False: it is not on its way, since the peer has refused this key: ZeroMQ does not try again then."""
+        try:
+            self._socket.send(data, zmq.DONTWAIT, copy=len(data) < 4096)
+        except zmq.Again:
+            return False
+        return True
 
 
 class PublisherChannel(_Served):

@@ -5,21 +5,48 @@ A row that is sent again has a name of its own in place of (partition, position)
 source has, AGAIN_PARTITION + the number of the letter's task in the topology, and in it the letter's number as the
 position. So nothing that is known of the source's positions is touched (what is acked, counted, kept, applied), and
 copies of it are copies of one another alone. What keyed tasks give at the end of the input has such a partition too:
-END_PARTITION + the number of the task, and as position the key range.
+END_PARTITION + the number of the task, and as position the key range. So has what timers give: TIMED_PARTITION, and
+from there so many places on as the key range has, KEY_RANGES for each task before it (`timed_partition`); as position
+the running number of the rows that timers of this range gave.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.topology import KEY_RANGES
 
-AGAIN_PARTITION, END_PARTITION = 1 << 20, 1 << 21
+AGAIN_PARTITION, END_PARTITION, TIMED_PARTITION = 1 << 20, 1 << 21, 1 << 22
 ROW_BYTES_MOST = 16 * 1024  # of a larger row there is the text alone
 MESSAGE_BYTES = 512 * 1024  # dead letters of one message together, as `weight` has it
 AGAIN_MOST = 512  # dead letters that a source thread has at a time
+
+
+def timed_partition(task: int, key_range: int) -> int:
+    """The partition of what timers of this key range give; the number of the task in the topology."""
+    return TIMED_PARTITION + task * KEY_RANGES + key_range
+
+
+def told_place(source: str, partition: int, position: int, row: str, feeder: str) -> dict[str, Any]:
+    """What a dead letter is of, in words, and its place where that is one of a source: `of`, `source`, `partition`,
+    `position`."""
+    if 0 <= partition < AGAIN_PARTITION:
+        of = f"row {position} of {source}, partition {partition}"
+        return {"of": of, "source": source, "partition": partition, "position": position}
+    if partition >= END_PARTITION and not feeder:
+        of = row  # a timer or a `finish`, and of which key
+    elif partition >= TIMED_PARTITION:
+        of = f"a row of {feeder} that came of a timer"
+    else:
+        of = (
+            f"a row of {feeder} that came of the end of the input"
+            if feeder
+            else f"a row that came of {source}"
+        )
+    return {"of": of, "source": None, "partition": None, "position": None}
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True):

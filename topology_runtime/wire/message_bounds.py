@@ -10,6 +10,7 @@ from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadMessage
 from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_MOST, ROW_BYTES_MOST, DeadLetter
 from headgate.topology_runtime.wire.messages import ThreadStatus
+from headgate.topology_runtime.wire.state_questions import STATE_MOST
 
 SLOTS_MOST = 1024
 THREADS_MOST = 4096  # in one message; so many sources, spools and logs too
@@ -28,9 +29,9 @@ NAMES = frozenset({
 MOST = {"letters": LETTERS_MOST, "top": KEYS_TOLD_MOST, "troubles": TROUBLES_MOST, "struck": STRUCK_MOST,
         "workers": SLOTS_MOST, "heard": SLOTS_MOST,
         "profiles": SLOTS_MOST, "open": AGAIN_MOST, "done": AGAIN_MOST, "lost": KEY_RANGES,
-        "data": ROW_BYTES_MOST, "metrics": METRICS_MOST}  # fmt: skip
+        "data": ROW_BYTES_MOST, "saved": STATE_MOST, "metrics": METRICS_MOST}  # fmt: skip
 UNBOUND = frozenset({"model", "runs"})  # read later
-SIGNED = frozenset({"rests"})  # may be below 0
+SIGNED = frozenset({"rests", "watermark_us", "held_by", "open_keys"})  # may be below 0
 
 
 def bounded(name: str, value: object) -> None:

@@ -40,7 +40,9 @@ from headgate.topology_runtime.wire.report_messages import (
 )
 from headgate.topology_runtime.wire.report_messages import SampleBlock as SampleBlock
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings as DataPlaneSettings
-from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.wire.state_moves import MoveWord, TimeWord
+from headgate.topology_runtime.wire.state_questions import StateAnswer as StateAnswer
+from headgate.topology_runtime.wire.state_questions import StateQuestion as StateQuestion
 from headgate.topology_runtime.wire.wire_version import UNTOLD, VERSION, WIRE
 
 # ── What clients ask a controller, and what it answers: a part of `messages` ────────────────────────────
@@ -186,6 +188,19 @@ class FinishedKept(msgspec.Struct, frozen=True, tag="finished_kept"):
     logs: tuple[tuple[str, int, int, int], ...] = ()
 
 
+# ── What a controller says of sources with offsets: where it would have each begin again ────────────────
+
+
+class OffsetsKept(msgspec.Struct, frozen=True, tag="offsets_kept"):
+    """(source thread, offset): what an heir of the thread goes on from, even under a later controller. Rows below it
+    may be forgotten where they are kept. For agents, and through them for workers. positions: (number of a source,
+    partition, position) where keyed state counts exactly once: rows below never come again, nor does a controller."""
+
+    boot: int
+    offsets: tuple[tuple[int, int], ...]
+    positions: tuple[tuple[int, int, int], ...] = ()
+
+
 # ── What an agent tells its workers of their machine's clock ────────────────────────────────────────────
 
 
@@ -235,10 +250,13 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
     ranges: tuple[tuple[int, int], ...] = ()
 
 
+ELSEWHERE = ""  # the home of snapshots that are on no VM's disk
+
+
 class Keepers(msgspec.Struct, frozen=True, array_like=True):
     """Threads of a keyed task that may hold the state of its 1,024 key ranges, as it was theirs by routes `number`:
-    run-length coded as (thread, how many). `sure`: those routes were in force. `homes`: (thread, VM) where a thread
-    that is no longer desired had its snapshots, if they can be had."""
+    run-length coded as (thread, how many). `sure`: those routes were in force. `homes`: (thread, VM or ELSEWHERE)
+    where a thread that is no longer desired had its snapshots, if they can be had."""
 
     task: str
     number: int
@@ -327,6 +345,10 @@ class DesiredState(msgspec.Struct, frozen=True, tag="desired", omit_defaults=Tru
     chained: tuple[str, ...] = ()  # tasks whose threads may be run by the one that sends to them
     hide_keys: bool = False  # of a hot key only its range is told
     end: EndOfInput | None = None
+    exactly_once: bool = False  # keyed state is told of no row twice, and tells of none twice
+    state_to: str = ""  # where snapshots of keyed state are kept; empty: on the VMs' disks
+    state_in_memory: int = 0  # bytes of each slot for keyed state; 0: half of the slot's memory
+    rows_of: str = ""  # the run that rows have in their names at sinks; empty: this one
 
 
 class Shutdown(msgspec.Struct, frozen=True, tag="shutdown"):
@@ -354,7 +376,16 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
 
 
 FromController = (
-    DesiredState | Shutdown | Welcome | LettersTaken | SendAgain | FinishedKept | PackageOffer | PackagePart
+    DesiredState
+    | Shutdown
+    | Welcome
+    | LettersTaken
+    | SendAgain
+    | FinishedKept
+    | OffsetsKept
+    | PackageOffer
+    | PackagePart
+    | StateQuestion
 )
 
 
@@ -399,7 +430,11 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     from all its upstream threads are in (leavers). empty: queue, output and side buffers are empty. ended: it has
     finished for good. Of a keyed task: switched only when its ranges have moved; `lost`: ranges whose state was lost,
     as (first, how many); `applied_again`: rows that may have been counted twice, at most; `unsaved`: why no snapshot
-    is written. Of a source: `unreadable`: why no rows are had of it. `away`: the service that its rows wait for."""
+    is written. Of a source: `unreadable`: why no rows are had of it. `away`: the service that its rows wait for. Of a
+    task with event time: `rests`: as of a source (`SourceStatus`); `watermark_us`: its watermark (none: not known yet);
+    `held_by`: the thread of a source that holds it back, −1: none or one of a task; `late`: rows from before it;
+    `open_keys`: keys with windows or timers that are open, −1: not counted (it is, once the run is to end). Of a source
+    with timestamps: `timeless`: rows without one. Of both: `times_wrong`: what is wrong with the times of all rows."""
 
     thread: int
     switched: int = 0
@@ -412,6 +447,13 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     unsaved: str = ""
     unreadable: str = ""
     away: str = ""
+    rests: int = 0
+    watermark_us: int | None = None
+    held_by: int = -1
+    late: int = 0
+    open_keys: int = -1
+    timeless: int = 0
+    times_wrong: str = ""
 
 
 class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
@@ -500,7 +542,9 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):
     boot: int
 
 
-FromAgent = Hello | Report | SampleBlock | DeadLetters | Profiled | Goodbye | PackageAt | OutputLines
+FromAgent = (
+    Hello | Report | SampleBlock | DeadLetters | Profiled | Goodbye | PackageAt | OutputLines | StateAnswer
+)
 
 
 # ── agent ⇄ worker ──────────────────────────────────────────────────────────────────────────────
@@ -512,7 +556,9 @@ class Quit(msgspec.Struct, frozen=True, tag="quit"):
     reason: str = ""
 
 
-FromAgentToWorker = DesiredState | Poisoned | Quit | Lease | SendAgain | ClockOff
+FromAgentToWorker = (
+    DesiredState | Poisoned | Quit | Lease | SendAgain | OffsetsKept | ClockOff | StateQuestion
+)
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag="worker_hello"):
@@ -544,7 +590,7 @@ class WorkerReport(msgspec.Struct, frozen=True, tag="worker_report"):
     heard: tuple[VmHeard, ...] = ()
 
 
-FromWorker = WorkerHello | WorkerReport
+FromWorker = WorkerHello | WorkerReport | StateAnswer
 
 
 # ── worker ⇄ worker: tuples ─────────────────────────────────────────────────────────────────────
@@ -629,7 +675,16 @@ class Word(msgspec.Struct, frozen=True, tag="w", array_like=True):
 
     slot: Slot
     incarnation: int
-    word: Barrier | StateMove | StateTaken | StateAsked
+    word: MoveWord
+
+
+class TimeTold(msgspec.Struct, frozen=True, tag="c", array_like=True):
+    """As `Word`: how far event time has come. Only said where a topology has event time; whoever cannot read it has no
+    such task."""
+
+    slot: Slot
+    incarnation: int
+    word: TimeWord
 
 
 class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
@@ -651,4 +706,4 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     contact_ms: int = -1
 
 
-Tuples = WireFrame | Acks | Word | Ping | LatencyReport | Paces
+Tuples = WireFrame | Acks | Word | Ping | LatencyReport | Paces | TimeTold

@@ -37,7 +37,7 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
 
     Threads: `SAMPLE_COLUMNS`, `tasks` names each row's task. `latency`: (sink, source, buckets of the meter),
     `task_latency`: `latency_buckets.LATENCY_COLUMNS`. Link latencies: means per frame.
-    `finished`: how sinks' logs grew. `user`: metrics of tasks' own."""
+    `finished`: how sinks' logs grew. `user`: metrics of tasks' own. `timers_ns`: CPU that timers took, by task."""
 
     vm: str
     boot: int
@@ -55,6 +55,7 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     task_latency: dict[str, bytes] = {}
     user: tuple[UserMetric, ...] = ()
     run: str = ""
+    timers_ns: dict[str, int] = {}
 
 
 SAMPLE_COLUMNS = (

@@ -38,12 +38,28 @@ class MetricNow(SnapshotPart, frozen=True, kw_only=True):
     p99: float | None = None
 
 
+class TaskEventTime(SnapshotPart, frozen=True, kw_only=True):
+    """How far event time has come in a task. state: "none yet", "known", "ended" or "no timestamps": no source before
+    it has any. watermark, of its slowest thread, in s since 1970, and lag_s, how far that is behind now, are there
+    when it is known. held_by: the source partition that holds it back; missing: none, or a task before it. late_rows:
+    rows that came from before it. rows_without_time: of each source with timestamps before it. open_keys: keys with
+    windows or timers that are open, of a run that is to end."""
+
+    state: str = ""
+    watermark: float | None = None
+    lag_s: float | None = None
+    held_by: str | None = None
+    late_rows: int
+    rows_without_time: dict[str, int] = {}
+    open_keys: int | None = None
+
+
 class TaskNow(SnapshotPart, frozen=True, kw_only=True):
     """A task, all its threads together. busy: share of their time in the task's logic (not of a source).
     load: how near to its limit by the models, in load_slot: the peak of its threads there, or the slot's CPU.
     queue: rows waiting; grows: they pile up. Latency: from arrival in the task's queue to completion.
     predicted_tps: its rate if every row that the sources emit arrives. static: its size is fixed.
-    unmeasured: what its rows cost is not known yet. metrics: its own, by name."""
+    unmeasured: what its rows cost is not known yet. metrics: its own, by name. event_time: of one that has it."""
 
     kind: str
     static: bool
@@ -61,6 +77,7 @@ class TaskNow(SnapshotPart, frozen=True, kw_only=True):
     p95_ms: float | None = None
     p99_ms: float | None = None
     metrics: dict[str, MetricNow] = {}
+    event_time: TaskEventTime | None = None
 
 
 class EdgeNow(SnapshotPart, frozen=True, kw_only=True, rename={"source": "from", "target": "to"}):

@@ -1,4 +1,5 @@
-"""What threads tell each other when routes change: barriers, and keyed state on its way to a new owner."""
+"""What threads tell each other beside rows: barriers when routes change, keyed state on its way to a new owner, and how
+far event time has come."""
 
 from __future__ import annotations
 
@@ -51,3 +52,30 @@ class StateAsked(msgspec.Struct, frozen=True, tag="q", array_like=True):
     number: int
     task: str
     thread: int
+
+
+class Watermark(msgspec.Struct, frozen=True, tag="e", array_like=True):
+    """No rows of source thread `sender` from before `at_us` (event time, µs) are expected: those that it read are done.
+    Later than any time: it is not waited for now (`timed.IDLE_US`). Said when it changes, and every second; the last
+    one counts."""
+
+    sender: int
+    target: int
+    at_us: int
+
+
+class RangeWatermarks(msgspec.Struct, frozen=True, tag="r", array_like=True):
+    """The same of key ranges of task number `task`, as far as they are the sender's: (first, how many, version of the
+    range there, µs). Of a range the highest version counts, and of that the last one said. kept: (range, number) where
+    rows are counted exactly once: what its timers gave below that number never comes again."""
+
+    sender: int
+    target: int
+    task: int
+    ranges: tuple[tuple[int, int, int, int], ...]
+    kept: tuple[tuple[int, int], ...] = ()
+
+
+MoveWord = Barrier | StateMove | StateTaken | StateAsked
+TimeWord = Watermark | RangeWatermarks
+StateWord = MoveWord | TimeWord

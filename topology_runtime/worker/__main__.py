@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--owner", type=int, default=os.getppid())
     parser.add_argument("--user", default="")
+    parser.add_argument("--memory", type=int, default=0)
     a = parser.parse_args()
     user = read(a.user) if a.user else None
     try:
@@ -56,6 +57,7 @@ def main() -> int:
             a.directory,
             Listening(a.listen, a.advertise, a.port),
             a.owner,
+            a.memory,
         )
     )
 

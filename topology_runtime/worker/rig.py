@@ -213,12 +213,15 @@ class Rig:
             chained=self.chained,
             holders=tuple(t.thread for t in self.threads if t.task in self.topology.exclusive),
         )
-        words = [channels.encode(self.desired)]
-        if self.desired.holders:
-            words.append(channels.encode(m.Lease(LEASED_UNTIL_NS)))
         for worker in self._workers.values():
-            for word in words:
-                self._channel.send(worker.peer, word)
+            self._tell(worker.peer)
+
+    def _tell(self, peer: bytes) -> None:
+        if self.desired is None:
+            return
+        self._channel.send(peer, channels.encode(self.desired))
+        if self.desired.holders:
+            self._channel.send(peer, channels.encode(m.Lease(LEASED_UNTIL_NS)))
 
     def _routes(self) -> tuple[m.Route, ...]:
         routes = []
@@ -312,11 +315,13 @@ class Rig:
             worker = self._workers.get(message.slot.number)
             if worker is None or message.incarnation != worker.incarnation:
                 continue
-            worker.peer = peer
+            before, worker.peer = worker.peer, peer
+            if before not in (b"", peer):  # over a new link: what was sent over the old one may be lost
+                self._tell(peer)
             if isinstance(message, m.WorkerHello):
                 self._channel.send(peer, m.ClockOff(0, clock.HERE.ahead_ns))
                 worker.endpoint = worker.endpoint or self.through(message.slot.number, message.endpoint)
-            else:
+            elif isinstance(message, m.WorkerReport):
                 worker.report = message
                 self._letters.extend(message.letters)
 

@@ -53,6 +53,21 @@ def groups(bundles: DataFrame) -> DataFrame:
     )
 
 
+def slots_of_groups(bundles: DataFrame, slots: DataFrame) -> DataFrame:
+    """Threads of a task in a slot in an epoch: the CPU of that slot while they were there, measured and predicted, by
+    the seconds that they were there in each window."""
+    there = bundles.join(slots, ["run", "epoch", "vm", "slot", "w"])
+
+    def weighted(name: str) -> Column:
+        return f.sum(f.col(name) * f.col("seconds")) / f.sum(
+            f.when(f.col(name).isNotNull(), f.col("seconds"))
+        )
+
+    return there.groupBy("run", "epoch", "task", "vm", "slot").agg(
+        weighted("cpu").alias("cpu_share"), weighted("cpu_predicted").alias("predicted_share")
+    )
+
+
 def beside(bundles: DataFrame) -> DataFrame:
     """With `beside`: the other tasks in their slot in that window."""
     inside = f.collect_set("task").over(Window.partitionBy("run", "vm", "slot", "w"))

@@ -28,6 +28,7 @@ from headgate.dashboards.analytics.aggregation.analysis_input import (
     over,
     thinned,
 )
+from headgate.dashboards.analytics.aggregation.time_sums import slots_of_groups
 from headgate.dashboards.analytics.analyses.latency_analyses import spread_of
 from headgate.dashboards.analytics.storage.result_tables import (
     POINTS_MOST,
@@ -288,30 +289,30 @@ def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
 # ── The threads of each epoch that saturate first: task, slot, and how their queue grows ───
 #
 # A load is the present rate as a part of the one at which they saturate: of what the run's model lets them do, or of
-# the slot's CPU as the models predict it, less what tasks of fixed size reserve. Where there is no model, the share of
-# the time that they are busy, or of the slot's CPU. A queue that grows comes first. What does nothing, and has nothing
-# waiting, limits nothing, however full its slot is.
+# the slot's CPU as the models predict it while they are there, less what tasks of fixed size reserve. Where there is no
+# model, the share of the time that they are busy, or of the slot's CPU. A queue that grows comes first. What does
+# nothing, and has nothing waiting, limits nothing, however full its slot is.
 
 RANKS = 3
+GROUP = ("run", "epoch", "task", "vm", "slot")
+USES_OF_SLOT = ("cpu_share", "predicted_share")
 GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
 LEAST_GROWTH_TPS = 1e-6  # less is what rounding makes of a queue that stands
 LEAST_EPOCH_SHARE = 0.2  # of the time of the group that was there for longest: one with less came or left
 
 
 def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
-    slots = {
-        (row["run"], row["epoch"], row["vm"], row["slot"]): row
-        for row in asked.sums("slot_sums", "run", "epoch", "vm", "slot")
-    }
+    windows = asked.frames["bundles"](), asked.frames["slot_windows"]()
+    slots = {tuple(row[key] for key in GROUP): row for row in slots_of_groups(*windows).collect()}
     able = _able(asked, even=True)
     found: list[BottleneckAnswer] = []
-    rows = asked.sums("groups", "run", "epoch", "task", "vm", "slot")
+    rows = asked.sums("groups", *GROUP)
     for (run, epoch), mine in groupby(rows, key=lambda row: (row["run"], row["epoch"])):
         reserved, groups = asked.runs[run].reserved, []
         for row in mine:
-            slot = slots.get((run, epoch, row["vm"], row["slot"])) or {}
-            cpu_share = over(slot.get("cpu_means", 0.0), slot.get("cpu_windows", 0))
-            groups.append(_group(row, cpu_share, asked.window_s) | {"slot_sums": slot})
+            slot = slots.get(tuple(row[key] for key in GROUP))
+            use = {name: number(slot[name]) if slot is not None else None for name in USES_OF_SLOT}
+            groups.append(_group(row, asked.window_s) | use)
         for group in groups:
             group["load"] = _load(group, groups, able, reserved)
         there = [
@@ -335,7 +336,7 @@ def there_for_long(groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [group for group in groups if group["seconds"] >= LEAST_EPOCH_SHARE * longest_s]
 
 
-def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[str, Any]:
+def _group(row: dict[str, Any], window_s: int) -> dict[str, Any]:
     """How busy these threads are, their queue, and how much they take in."""
     seconds = row["seconds"]
     taken_tps = max(row["tuples_in"], row["tuples_out"]) / seconds
@@ -351,7 +352,6 @@ def _group(row: dict[str, Any], cpu_share: float | None, window_s: int) -> dict[
         "threads": threads,
         "queue_mean": row["queue"] / row["n"] * threads,
         "queue_growth_tps": growth_tps,
-        "cpu_share": cpu_share,
         "grows": growth_tps is not None and growth_tps > max(LEAST_GROWTH_TPS, limit),
     }
 
@@ -360,7 +360,7 @@ def _load(
     of: dict[str, Any], groups: Sequence[dict[str, Any]], able: Able, reserved: dict[str, float]
 ) -> float:
     """How near to saturation; 0 of what only reserves."""
-    task, sums, many = of["task"], of["slot_sums"], max(1, round(of["threads"]))
+    task, many = of["task"], max(1, round(of["threads"]))
     if task in reserved:
         return 0.0
     known = [n for run, name, n in able if (run, name) == (of["run"], task) and n <= many]
@@ -370,9 +370,7 @@ def _load(
     part = float(of["taken_tps"]) / (able[of["run"], task, most] * most)
     here = [one for one in groups if (one["vm"], one["slot"]) == (of["vm"], of["slot"])]
     fixed = sum(reserved.get(one["task"], 0.0) * round(one["threads"]) for one in here)
-    predicted = (
-        over((sums.get("cpu_sum") or 0.0) - (sums.get("cpu_residual") or 0.0), sums.get("cpu_n")) or 0.0
-    )
+    predicted = of["predicted_share"] or 0.0
     return max(part, (predicted - fixed) / (1 - fixed) if fixed < 1 else 0.0)
 
 

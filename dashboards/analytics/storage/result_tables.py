@@ -325,7 +325,7 @@ class BottleneckAnswer(msgspec.Struct, frozen=True):
     slot: int
     threads: float
     busy_share: float | None
-    cpu_share: float | None  # of the slot, by all tasks in it
+    cpu_share: float | None  # of the slot while they were there, by all tasks in it
     queue_mean: float | None
     queue_growth_tps: float | None
     load: float | None = None

@@ -81,9 +81,15 @@ function openTab(id) {
 async function load(id) {
   if (!(id in TABS) || loaded.has(id)) return;
   loaded.add(id);
-  const create = await TABS[id]();
-  drawing.add(part(id), create(part(id), again));
-  mark(part(id), "data-loaded", true);
+  try {
+    const create = await TABS[id]();
+    part(id).querySelector(".view").replaceChildren();
+    drawing.add(part(id), create(part(id), again));
+    mark(part(id), "data-loaded", true);
+  } catch (error) {
+    loaded.delete(id); // tried again when it is opened again
+    say(part(id).querySelector(".view"), `This could not be loaded: ${error.message}. Try: reload the page.`);
+  }
 }
 
 // A print and the browser's search get all of the page as it is now.

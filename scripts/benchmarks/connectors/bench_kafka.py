@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -139,7 +140,10 @@ def rig(flow: Any) -> Iterator[Rig]:
     built = flow.build()
     with tempfile.TemporaryDirectory() as folder:
         places = {task.name: [0] for task in built.tasks}
-        running = Rig(built, places, folder, modelled_tps=dict.fromkeys(places, MODELLED_TPS))
+        here = (str(Path(__file__).parents[2]),)
+        running = Rig(
+            built, places, folder, modelled_tps=dict.fromkeys(places, MODELLED_TPS), user_paths=here
+        )
         try:
             running.start()
             yield running

@@ -45,8 +45,8 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 
 
 COLUMNS = (
-    "placements", "n", "rates, rows/s", "highest: R²", "error, median", "95th percentile", "likely: R²",
-    "error, median", "95th percentile", "CPU R²", "mean error, points", "memory R²", "mean error, MB",
+    "placements", "n", "rates, rows/s", "highest: R²", "error, %: median", "95th percentile", "likely: R²",
+    "error, %: median", "95th percentile", "CPU R²", "mean error, points", "memory R²", "mean error, MB",
 )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def _row(name: str, trials: Sequence[Scored]) -> str:
     cells = [
         name,
         str(len(trials)),
-        f"{min(measured):.3g} … {max(measured):.3g}",
+        f"{min(measured):.3g}…{max(measured):.3g}",
         *_fit(highest),
         *_fit(likely),
         _r2(cpu),
@@ -170,7 +170,7 @@ def _row(name: str, trials: Sequence[Scored]) -> str:
 def _fit(rates: Sequence[tuple[float, float]]) -> tuple[str, str, str]:
     """R², median and 95th percentile of the error."""
     errors = [abs(predicted - measured) / measured for predicted, measured in rates]
-    return _r2(rates), f"{100 * median(errors):.1f} %", f"{100 * (quantile(errors, 0.95) or 0.0):.1f} %"
+    return _r2(rates), f"{100 * median(errors):.1f}", f"{100 * (quantile(errors, 0.95) or 0.0):.1f}"
 
 
 def _r2(pairs: Sequence[tuple[float, float]]) -> str:

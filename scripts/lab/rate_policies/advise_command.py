@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SCHEMA, LINE_SCHEMA = "headgate/advised/v1", "headgate/advice/v1"
 PAST_S, VALUES_MOST = 1800.0, 11_000
+SAME_LEAST_S = 30.0  # a value that is the same for less is none to wonder about
 NS = 1e9
 
 
@@ -175,6 +176,8 @@ def of_prometheus(options: dict[str, Any], output: Format) -> None:
                 hint="--past S, or another --query",
             )
         source["value_age_s"] = age_s = round(follower.age_s(now_s), 3)
+        source["sample_times_known"] = follower.taken_s is not None
+        source["value_unchanged_s"] = round(follower.unchanged_s(), 3)
         if follower.stale(now_s):
             raise InvalidInput(
                 f"the last value is {age_s:,.0f} s old: nothing is advised",
@@ -182,12 +185,13 @@ def of_prometheus(options: dict[str, Any], output: Format) -> None:
                 hint="see why the query gives nothing newer, or a larger --step",
             )
         return tell_all(output, source, advisor, said, follower.began_s)
-    tell(output, said, follower.began_s, now_s)
+    tell(output, said, follower.began_s, now_s + follower.lag_s)
     began_s = time.monotonic()
     while options["seconds"] is None or time.monotonic() - began_s < options["seconds"]:
         time.sleep(follower.wait_s)
         now_s = time.time()
-        tell(output, follower.go_on(now_s), follower.began_s, now_s)
+        said = follower.go_on(now_s)
+        tell(output, said, follower.began_s, now_s + follower.lag_s)
 
 
 # ── what is printed ─────────────────────────────────────────────────────────────────────────────
@@ -257,9 +261,20 @@ def tell_all(
     click.echo(
         f"\nnow: plan {plan.id} for {significant(facts['rate_tps'], 6)} rows/s, "
         f"{counted(facts['slots'], 'slot')} on {counted(facts['vms'], 'VM')}, ${facts['usd_per_hour']:g} per hour"
-        + (f"; by a value of {source['value_age_s']:.0f} s ago" if "value_age_s" in source else "")
+        + value_words(source)
     )
     write_table(task_rows(plan))
+
+
+def value_words(source: dict[str, Any]) -> str:
+    """What is known of the value that it goes by; of a trace nothing has to be."""
+    if "value_age_s" not in source:
+        return ""
+    found = f"; by a value of {source['value_age_s']:.0f} s ago"
+    if source["sample_times_known"] or source["value_unchanged_s"] < SAME_LEAST_S:
+        return found
+    same = f"the same for {source['value_unchanged_s']:.0f} s"
+    return f"{found}, {same}: of an expression the server does not say how old its samples are"
 
 
 def task_rows(plan: Plan) -> list[dict[str, Any]]:

@@ -11,9 +11,11 @@ import http.client
 import math
 import socket
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import pairwise
+from statistics import median
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
 
@@ -83,6 +85,20 @@ class PrometheusServer:
     def rates(self, query: str, from_s: float, to_s: float, step_s: float) -> RatePoints:
         """The values from `from_s` to `to_s`, each second step. Raises Unreachable (it may be better next time),
         InvalidInput (it will not: the query is none, or gives no single series)."""
+        return _points(self._series(query, from_s, to_s, step_s), from_s, to_s, step_s)
+
+    def sample_times(self, query: str, from_s: float, to_s: float, step_s: float) -> dict[float, float]:
+        """Time of a value → when the sample that it repeats was taken; empty where the server does not say: of an
+        expression it has the time at which it was worked out. Raises Unreachable."""
+        try:
+            series = self._series(f"timestamp({query})", from_s, to_s, step_s)
+        except InvalidInput:
+            return {}
+        pairs = ((at_s, _seconds(text)) for at_s, text in series.values[: 2 * POINTS_MOST])
+        found = {at_s: taken_s for at_s, taken_s in pairs if 0 <= taken_s <= at_s}
+        return found if any(at_s - taken_s > SAME_S for at_s, taken_s in found.items()) else {}
+
+    def _series(self, query: str, from_s: float, to_s: float, step_s: float) -> _Series:
         asked = {"query": query, "start": f"{from_s:.3f}", "end": f"{to_s:.3f}", "step": f"{step_s:g}"}
         status, body = self._asked(urlencode(asked))
         if 300 <= status < 400:
@@ -98,7 +114,7 @@ class PrometheusServer:
             if status >= 500:
                 raise Unreachable(what, cause=answer.error[:500] or f"status {status}")
             raise InvalidInput(what, cause=answer.error[:500] or f"status {status}", hint="--query 'PROMQL'")
-        return _points(self._one(answer.data, query), from_s, to_s, step_s)
+        return self._one(answer.data, query)
 
     def _asked(self, body: str) -> tuple[int, bytes]:
         kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
@@ -192,6 +208,14 @@ def _points(series: _Series, from_s: float, to_s: float, step_s: float) -> RateP
     return RatePoints(sorted(found.items()), said)
 
 
+def _seconds(text: str) -> float:
+    """NaN where it is no number."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def _rate(text: str) -> tuple[str, float]:
     """(why it is no rate or "", rows/s)."""
     try:
@@ -211,6 +235,8 @@ def _rate(text: str) -> tuple[str, float]:
 # less often while it does not answer.
 
 GAP_STEPS = 3.0  # so many values may come late
+GAP_SAMPLES = 2.5  # a sample may be as old as so many of them are apart
+GAPS_KEPT = 20
 RETRY_MOST_S = 60.0
 SAME_S = 1e-3
 
@@ -225,7 +251,8 @@ class RateAsked(NamedTuple):
 
 
 class ServerFollower:
-    """began_s: UTC of the advisor's second 0, a step before the first value. trouble: what is wrong now, in words."""
+    """began_s: UTC of the advisor's second 0, a step before the first value. trouble: what is wrong now, in words.
+    taken_s: when the sample behind the newest value was taken, where the server says so."""
 
     def __init__(
         self,
@@ -239,6 +266,9 @@ class ServerFollower:
         self._known_s = self._value_s = self.began_s = self._grid(from_s)
         self._failed = 0
         self.trouble = ""
+        self.taken_s: float | None = None
+        self._gaps: deque[float] = deque(maxlen=GAPS_KEPT)  # between samples
+        self._value_tps, self._same_s = math.nan, self.began_s
 
     @property
     def wait_s(self) -> float:
@@ -246,13 +276,26 @@ class ServerFollower:
         every_s = self._asked.every_s
         return max(every_s, min(RETRY_MOST_S, every_s * 2.0 ** min(self._failed, 10)))
 
+    @property
+    def lag_s(self) -> float:
+        """How old the sample of the newest value was at the time of that value; 0 where nobody knows."""
+        return 0.0 if self.taken_s is None else self._value_s - self.taken_s
+
     def age_s(self, now_s: float) -> float:
-        """How old the newest value is."""
-        return max(0.0, now_s - self._value_s)
+        """How old the newest value is: its sample, where that is known."""
+        return max(0.0, now_s - self._value_s + self.lag_s)
+
+    def unchanged_s(self) -> float:
+        """For how long it has been the same to the last digit."""
+        return self._value_s - self._same_s
 
     def stale(self, now_s: float) -> bool:
         """Is it too old to act on?"""
-        return self.age_s(now_s) > (GAP_STEPS + 1) * self._asked.step_s + SAME_S
+        return self.age_s(now_s) > self._oldest_s() + self._asked.step_s
+
+    def _oldest_s(self) -> float:
+        """So old may a sample be: others may be on their way."""
+        return max(GAP_STEPS * self._asked.step_s, GAP_SAMPLES * median(self._gaps or [0.0])) + SAME_S
 
     def go_on(self, now_s: float) -> list[Advice]:
         """What there is to say since the last time; what is wrong is said, and nothing ends it."""
@@ -274,15 +317,35 @@ class ServerFollower:
         to_s = min(self._grid(now_s), self._known_s + (POINTS_MOST - 1) * step_s)
         if to_s < self._known_s + step_s - SAME_S:
             return []
-        points, left_out = self._server.rates(self._asked.query, self._known_s + step_s, to_s, step_s)
+        span = self._asked.query, self._known_s + step_s, to_s, step_s
+        points, left_out = self._server.rates(*span)
+        points, repeats = self._fresh(points, self._server.sample_times(*span) if points else {})
         late = to_s - (points[-1][0] if points else self._known_s) > GAP_STEPS * step_s + SAME_S
-        trouble = [left_out] if left_out else []
+        trouble = [words for words in (left_out, repeats) if words]
         trouble += ["no value comes: nothing is advised until there is one"] if late else []
         if trouble:
             self._told("; ".join(trouble))
         elif points:
             self.trouble = ""
         return self._heard(points, to_s, late)
+
+    def _fresh(
+        self, points: list[tuple[float, float]], taken: dict[float, float]
+    ) -> tuple[list[tuple[float, float]], str]:
+        """Those whose sample is not too old, and in words why not all."""
+        times = sorted(set(taken.values()) | ({self.taken_s} if self.taken_s is not None else set()))
+        self._gaps.extend(after - before for before, after in pairwise(times))
+        old_s = self._oldest_s()
+        fresh = [point for point in points if point[0] - taken.get(point[0], point[0]) <= old_s]
+        for at_s, rate_tps in fresh:
+            if rate_tps != self._value_tps:
+                self._value_tps, self._same_s = rate_tps, at_s
+        if fresh:
+            self.taken_s = taken.get(fresh[-1][0])
+        if not points or points[-1] in fresh[-1:]:
+            return fresh, ""
+        age_s = points[-1][0] - taken[points[-1][0]]
+        return fresh, f"the server repeats a sample that is {age_s:,.0f} s old"
 
     def _heard(self, points: Sequence[tuple[float, float]], to_s: float, late: bool) -> list[Advice]:
         """Each value stands for the step before it. What is missing between two is unknown; what is missing at the

@@ -112,18 +112,18 @@ def _short_rows(data: Data, fixed: Sequence[Data]) -> list[Sequence[str]]:
     ):
         fit = lambda cells, of=of, at=at: _number(use_scores(cells, of, True, at)["r2"])  # noqa: E731
         add(f"{words}: R²", where, PAPER_R2[of], fit, fixed)
-    for allocator, paper in (("lsa", "15 to 35 %"), ("mba", "70 to 90 %")):
+    for allocator, paper in (("lsa", "15 to 35%"), ("mba", "70 to 90%")):
         mine = [cell for cell in fixed if cell["pair"].startswith(allocator)]
         if mine:
             what = f"CPU of all slots on average, pairs with {allocator.upper()}"
             add(what, "8.5.2", paper, lambda cells: _percent(cpu_of_slots(cells)), mine)
     above = [cell for cell in fixed if cell["pair"].split("+")[1] in ("dsm", "rsm")]
     if above:
-        add("actual rate of MBA above LSA's, same mapper", "8.5.1", "20 to 175 %", _above, above)
+        add("actual rate of MBA above LSA's, same mapper", "8.5.1", "20 to 175%", _above, above)
     acquired = [cell for cell in data["cells"] if cell["section"] == ACQUIRED and not cell.get("failed")]
     for pair, paper in (
-        ("mba+sam", "≥ 90 % micro, ≥ 95 % applications"),
-        ("lsa+rsm", "≥ 70 % micro, ≥ 60 % applications"),
+        ("mba+sam", "≥ 90% micro, ≥ 95% applications"),
+        ("lsa+rsm", "≥ 70% micro, ≥ 60% applications"),
     ):
         for section, words, cells, said in (
             ("8.4", "slots acquired", acquired, paper),
@@ -138,7 +138,7 @@ def _short_rows(data: Data, fixed: Sequence[Data]) -> list[Sequence[str]]:
 
 def _above(cells: Sequence[Data]) -> str:
     found = gains(cells)
-    return f"{100 * min(found):.0f} to {100 * max(found):.0f} %" if found else "–"
+    return f"{100 * min(found):.0f} to {100 * max(found):.0f}%" if found else "–"
 
 
 def _rate_fit(cells: Sequence[Data], of: str, at_speed: bool) -> str:
@@ -214,4 +214,4 @@ def _number(value: float | None) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
+    return "–" if value is None else f"{100 * value:.1f}%"

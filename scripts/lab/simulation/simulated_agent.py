@@ -117,7 +117,7 @@ class SimAgent:
 
     def lose(self) -> None:
         """The VM is gone for good."""
-        self.world.tallies.states_lost += 1
+        self.world.tallies.states_lost += not self.world.far
         self.kill("the VM is gone")
         self.gone = True
         self.world.account.vm_lost(self.name)
@@ -156,13 +156,12 @@ class SimAgent:
             self.world.checks.known_to_agent(message)
             older = {code.number: self.world.letter_of(with_code(message, code)) for code in message.older}
             self.do(e.WantedArrived(message, self.world.letter_of(message), older))
-        elif not isinstance(
-            message, FinishedKept | PackageOffer | PackagePart
-        ):  # no logs of sinks, no packages
-            self.do(message)
+        elif not isinstance(message, FinishedKept | PackageOffer | PackagePart | m.StateQuestion):
+            self.do(message)  # no logs of sinks, no packages, nobody asks for a state
 
     def from_worker(self, worker: SimWorker, message: m.FromWorker) -> None:
         if self.alive and self.workers.get(worker.slot.number) is worker:
+            assert not isinstance(message, m.StateAnswer), "nobody has asked"
             self.do(message)
 
     def worker_exited(self, worker: SimWorker, how: str, clean: bool) -> None:

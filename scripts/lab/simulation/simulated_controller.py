@@ -122,10 +122,12 @@ class SimController:
 
     def _perform(self, instruction: t.Instruction) -> None:
         match instruction:
-            case t.KeepTallies(tallies):
+            case t.KeepTallies(tallies, told):
                 if self.world.random.random() < 0.8:
                     self.disk.tallies = tallies
                     self.world.checks.kept(tallies)
+                    for send in told:
+                        self._perform(send)
             case t.KeepDeadLetters(records):
                 self.disk.letters += records
                 self.world.letters.kept(records)

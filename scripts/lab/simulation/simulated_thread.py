@@ -22,11 +22,14 @@ from headgate.topology_runtime.wire.messages import Frame, SourceStatus, ThreadS
 from headgate.topology_runtime.wire.state_moves import StateAsked, StateMove
 from headgate.topology_runtime.worker.calls.user_code import ToRecord
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
+from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
 from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
+from headgate.topology_runtime.worker.operators.timed_task import TimedTask
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.process.task_thread import BUILD_AGAIN_MOST_S, BUILD_AGAIN_S
 from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, SpoolsLeft
 from headgate.topology_runtime.worker.sources.source_task import SourceTask
+from headgate.topology_runtime.worker.sources.source_watermark import watermark_of
 
 if TYPE_CHECKING:
     from headgate.lab.simulation.simulated_worker import SimWorker
@@ -70,7 +73,16 @@ class SimThread:
         self.world = worker.world
         self.inbox: deque[Any] = worker.inboxes.setdefault(desired.thread, deque())
         self.ended = False
-        ports = Ports(worker, self, worker.store, self.world.random64, key_function)
+        self.faults = 0
+        ports = Ports(
+            worker,
+            self,
+            worker.store,
+            self.world.random64,
+            key_function,
+            lambda: self.world.wall_ns,
+            exactly_once=self.world.exact,
+        )
         self.core = ThreadCore(desired, orders.topology, ports)
         self.logic: Any = None  # the task's object, once it is built
         self.failed = ""  # why it could not be
@@ -117,7 +129,9 @@ class SimThread:
         self.wake()
 
     def _compose(self) -> None:
-        self.core.behaviour = behaviour_of(self.core, self.logic, lambda _: None)
+        self.core.behaviour = keyed = behaviour_of(self.core, self.logic, lambda _: None)
+        if self.world.exact and isinstance(keyed, KeyedTask):
+            keyed.rows.applied.most = 16  # rows are forgotten as soon as they may be
 
     @property
     def could_work(self) -> bool:
@@ -171,7 +185,8 @@ class SimThread:
             self._started_again = behaviour.started_again
             self.world.met["threads started again"] += 1
             self.world.tallies.owners_killed += 1
-            self.logic.counted.clear()
+            if isinstance(self.logic, Tally):
+                self.logic.counted.clear()
             self.worker.changed()
 
     def turn(self) -> None:
@@ -186,6 +201,7 @@ class SimThread:
         for _ in range(QUEUE_A_TURN):
             if self.inbox and not self._queues(self.inbox[0]):
                 self._one(self.inbox.popleft(), now_ns)
+        self.core.behaviour.on_faults(self.faults, now_ns)
         self.core.on_time(now_ns)
         self.core.flush(now_ns)
 
@@ -225,7 +241,7 @@ class SimThread:
         due_ns = self.core.outputs.next_flush_ns()
         if due_ns is not None:
             self._at(max(due_ns, self.world.now_ns + 1))
-        if self.core.behaviour.holding:
+        if self.core.behaviour.holding or isinstance(self.core.behaviour, TimedTask):
             self._at(self.world.now_ns + LOOK_NS)
 
     def write(self, done: ToRecord, holding: int) -> None:
@@ -295,7 +311,6 @@ class SimSource(SimThread):
     """A thread of a task without in-edges."""
 
     def __init__(self, worker: SimWorker, desired: ThreadSpec, orders: Orders) -> None:
-        self.faults = 0
         self.told: SourceStatus | None = None  # what its meter says
         self.spool: SimSpool | None = None
         super().__init__(worker, desired, orders)
@@ -303,6 +318,8 @@ class SimSource(SimThread):
 
     def _compose(self) -> None:
         """Its behaviour is there from the beginning."""
+        if self.core.topology.timed_below(self.desired.task):
+            self.source.times = watermark_of(self.core.task, key_function)
 
     @property
     def place(self) -> tuple[str, int]:

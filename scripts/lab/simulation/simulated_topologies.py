@@ -23,7 +23,8 @@ from headgate.topology_runtime.api.logic import (
     batched,
     flat_map,
 )
-from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.api.timed import Time, Timed
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Timestamps, Topology
 
 # ── User code of the simulated topologies: small real sources, maps, joins, batches and keyed tasks ─────
 #
@@ -75,6 +76,19 @@ class SimFeed(LiveSource):
 
     def poll(self, limit: int) -> Sequence[Row]:
         return [(self.name, self.partition, n, "") for n in islice(self.events, limit)]
+
+
+MOST_LATE_S = 6  # how much older than the newest one before it a row may be
+
+
+def time_of(row: Row) -> float:
+    """Of a row of `Timely`, s: they are not in order, and one in each ten seconds is as old as may be."""
+    position = int(row[2])
+    return float(position + 100 - (position * 5) % (MOST_LATE_S + 1))
+
+
+class Timely(Few):
+    """Rows with event times."""
 
 
 def work(row: Row) -> Row:
@@ -261,6 +275,77 @@ def ended_rows(partitions: int) -> list[Row]:
     return [*panes, *totals, ("last", 0, *sorted(place for place, _ in places))]
 
 
+class TenSeconds(Timed):
+    """Which rows of a key there are in each ten seconds, once no more of them is expected. A key without rows is
+    forgotten."""
+
+    at = staticmethod(time_of)
+
+    def new(self, key: Hashable) -> dict[str, list[int]]:
+        return {}
+
+    def process(
+        self, key: Hashable, row: Row, state: dict[str, list[int]], time: Time
+    ) -> tuple[dict[str, list[int]], Iterable[Row]]:
+        assert not time.late, f"{row} of {time.at} s is late at {time.watermark} s"
+        end_us = (time.at_us // TEN_US + 1) * TEN_US
+        time.set(end_us, "end")
+        end = str(end_us)
+        return {**state, end: [*state.get(end, ()), row[1] * 1000 + row[2]]}, []
+
+    def on_timer(
+        self, key: Hashable, at: int, state: dict[str, list[int]], time: Time
+    ) -> tuple[dict[str, list[int]] | None, Iterable[Row]]:
+        left = {end: places for end, places in state.items() if end != str(at)}
+        return left or None, [("ten", key, at, *sorted(state[str(at)]))]
+
+
+class HalfMinutes(TenSeconds):
+    """All that three of those name, and again at the end."""
+
+    at, unit = staticmethod(lambda row: row[2] - 1), "us"
+
+    def process(
+        self, key: Hashable, row: Row, state: dict[str, list[int]], time: Time
+    ) -> tuple[dict[str, list[int]], Iterable[Row]]:
+        assert not time.late, f"{row[:3]} is late at {time.watermark} s"
+        end_us = (time.at_us // HALF_US + 1) * HALF_US
+        time.set(end_us)
+        state.setdefault(str(end_us), []).extend(row[3:])
+        return state, []
+
+    def on_timer(
+        self, key: Hashable, at: int, state: dict[str, list[int]], time: Time
+    ) -> tuple[dict[str, list[int]], Iterable[Row]]:
+        assert time.at_us == at and (time.watermark_us or 0) >= at
+        return state, [("half", key, at, *sorted(state[str(at)]))]
+
+    def finish(self, key: Hashable, state: dict[str, list[int]]) -> Iterable[Row]:
+        return [("all", key, *sorted(place for places in state.values() for place in places))]
+
+
+TEN_US, HALF_US = 10_000_000, 30_000_000
+
+
+def timed_rows(partitions: int) -> list[Row]:
+    """What must be at the sink of `times`."""
+    tens: dict[tuple[int, int], list[int]] = {}
+    for partition in range(partitions):
+        for position in range(ROWS_EACH):
+            end = int(time_of(("", partition, position)) * 1_000_000) // TEN_US * TEN_US + TEN_US
+            tens.setdefault((position % 7, end), []).append(partition * 1000 + position)
+    halves: dict[tuple[int, int], list[int]] = {}
+    every: dict[int, list[int]] = {}
+    for (key, end), places in tens.items():
+        halves.setdefault((key % 3, (end - 1) // HALF_US * HALF_US + HALF_US), []).extend(places)
+        every.setdefault(key % 3, []).extend(places)
+    return [
+        *(("ten", *place, *sorted(places)) for place, places in tens.items()),
+        *(("half", *place, *sorted(places)) for place, places in halves.items()),
+        *(("all", key, *sorted(places)) for key, places in every.items()),
+    ]
+
+
 class Tally(Keyed):
     """Counts the rows of a key, says so in each of them and lets them pass. Its state is the list of rows that
     it counted; `counted`: (key, row) of those, for the account."""
@@ -329,7 +414,7 @@ class Shape:
     key of a row. fails: positions that must become dead letters. live: its source cannot be read again.
     machines: slots of each VM, one of these (none: two or three VMs of two to four slots). rates_tps: of which
     the seed chooses. calm_s: the run goes on so long, undisturbed, after all is settled. ends: the run
-    does, as its sources do."""
+    does, as its sources do; then `expected` says what must be at the sink, by the number of partitions."""
 
     topology: Topology
     need: int = 1
@@ -341,6 +426,7 @@ class Shape:
     rates_tps: tuple[float, ...] = RATES_TPS
     calm_s: float = 0.0
     ends: bool = False
+    expected: Callable[[int], list[Row]] = ended_rows
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -578,6 +664,31 @@ SHAPES: dict[str, Shape] = {
         rates_tps=(20.0, 30.0, 45.0),
         ends=True,
     ),
+    "times": Shape(
+        Topology(
+            "times",
+            (
+                replace(
+                    _source(2, run="Timely"),
+                    timestamps=Timestamps(f"{HERE}:time_of", lateness=MOST_LATE_S),
+                ),
+                WORK,
+                Task("tens", kind="keyed", state="keyed", run=f"{HERE}:TenSeconds", timed=True),
+                Task("halves", kind="keyed", state="keyed", run=f"{HERE}:HalfMinutes", timed=True),
+                _sink(),
+            ),
+            (
+                *_edges("source work"),
+                _fields("work", "tens", "seventh"),
+                _fields("tens", "halves", "third"),
+                *_edges("tens sink", "halves sink"),
+            ),
+        ),
+        holds=True,
+        rates_tps=(20.0, 30.0, 45.0),
+        ends=True,
+        expected=timed_rows,
+    ),
     "long holds": Shape(
         Topology(
             "long_holds",
@@ -591,5 +702,5 @@ SHAPES: dict[str, Shape] = {
 }
 
 SELDOM = ("long holds",)  # they take long
-ASKED = ("batched", "ends")  # only when they are asked for: seeds stay the worlds that they were
+ASKED = ("batched", "ends", "times")  # only when they are asked for: seeds stay the worlds that they were
 DRAWN = (*sorted(SHAPES.keys() - {*SELDOM, *ASKED}) * 2, *SELDOM)  # shapes that seeds choose from

@@ -14,9 +14,15 @@ from headgate.lab.simulation.virtual_time import MS
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.dead_letter_messages import Poisoned
-from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.wire.state_moves import (
+    Barrier,
+    RangeWatermarks,
+    StateTaken,
+    StateWord,
+    Watermark,
+)
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, StateChange
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, NotRead, StateChange
 from headgate.topology_runtime.worker.orders import worker_state as st
 from headgate.topology_runtime.worker.rows.acks import Addressed
 
@@ -97,8 +103,8 @@ class SimWorker:
             thread.gone(killed)
         self.world.endpoints.pop(self.endpoint, None)
         self.world.account.gone(self)
-        if not self.world.random.randrange(3):
-            for link in self._links.values():  # what was written already still arrives, else not
+        if not self.world.random.randrange(3) and killed:  # else what was written already still arrives
+            for link in self._links.values():
                 link.breaks += 1
 
     def effect(self, what: str) -> None:
@@ -130,8 +136,13 @@ class SimWorker:
             for thread in self.threads.values() if rested or message.until_ns else ():
                 thread.wake()
             return
-        if isinstance(message, Poisoned | m.ClockOff):
-            return  # simulated rows are survived, simulated clocks are right
+        if isinstance(message, m.OffsetsKept):  # simulated logs forget nothing
+            for number, thread in self.threads.items() if message.positions else ():
+                if thread.core.task.state == "keyed":
+                    self._put(number, message)
+            return
+        if isinstance(message, Poisoned | m.ClockOff | m.StateQuestion):
+            return  # simulated rows are survived, simulated clocks are right, and nobody asks for a state
         if isinstance(message, m.SendAgain):
             if message.thread in self.threads:
                 self.world.letters.told(message)
@@ -217,8 +228,7 @@ class SimWorker:
             case st.Fault(why):
                 self.world.clock.say(f"worker {self.slot}: {why}")
                 for thread in self.threads.values():
-                    if isinstance(thread, SimSource):
-                        thread.faults += 1
+                    thread.faults += 1
             case st.Leave():
                 self._leave("no thread is left")
 
@@ -243,6 +253,7 @@ class SimWorker:
 
     def _leave(self, why: str) -> None:
         """The worker exits by itself."""
+        self._perform(self.state.last_words())
         self._report(leaving=True)
         self.world.clock.say(f"worker {self.slot} leaves: {why}")
         self._gone()
@@ -327,7 +338,7 @@ class SimWorker:
             peer.arrives(message)
 
     def _lost(self, message: Any) -> None:
-        what = message.word if isinstance(message, m.Word) else message
+        what = message.word if isinstance(message, m.Word | m.TimeTold) else message
         self.world.met[LOST.get(type(what), "words lost")] += 1
 
     def _ping(self, slot: Slot, answer: bool) -> None:
@@ -361,6 +372,8 @@ class SimWorker:
 
     def _put(self, thread: int, item: Any) -> None:
         if thread in self.closed:
+            if isinstance(item, m.Frame):
+                self.state.on_late(thread)
             return
         self.inboxes.setdefault(thread, deque()).append(item)
         if thread in self.threads:
@@ -374,7 +387,9 @@ class SimWorker:
             slot = self._slot_of.get(frame.target)
             if slot == self.slot:
                 self._put(frame.target, frame)
-            elif slot is not None:
+            elif slot is None:
+                self.state.on_late(frame.target)
+            else:
                 self._send(slot, frame)
 
     def send_acks(self, acks: Iterable[Addressed]) -> None:
@@ -388,7 +403,7 @@ class SimWorker:
             else:
                 self._send(home, m.Acks(self.slot, self.incarnation, batch))
 
-    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
+    def send_word(self, word: StateWord) -> None:
         self.effect("word")
         faults = self.world.faults
         if (
@@ -404,14 +419,17 @@ class SimWorker:
         if slot == self.slot:
             self._put(word.target, word)
         elif slot is not None:
-            self._send(slot, m.Word(self.slot, self.incarnation, word))
+            told = m.TimeTold if isinstance(word, Watermark | RangeWatermarks) else m.Word
+            self._send(slot, told(self.slot, self.incarnation, word))  # type: ignore[arg-type]
 
-    def store(self, task: str, thread: int) -> SimStore:
-        return SimStore(self.agent, task, thread)
+    def store(self, task: str, thread: int) -> SimStore | SimFarStore:
+        return SimFarStore(self, task, thread) if self.world.far else SimStore(self.agent, task, thread)
 
 
 class SimStore:
     """Snapshots of a keyed thread on its VM's disk (keyed.SnapshotStore)."""
+
+    under_way = False
 
     def __init__(self, agent: SimAgent, task: str, thread: int) -> None:
         self._agent, self._disk, self._task, self._thread = agent, agent.disk, task, thread
@@ -424,7 +442,7 @@ class SimStore:
     def load(self) -> KeyedSnapshot | None:
         return self.of(self._thread)
 
-    def save(self, snapshot: KeyedSnapshot) -> None:
+    def save(self, snapshot: form.Whole) -> None:
         if self._agent.full:
             self._changes = CHANGES_MOST
             raise OSError(28, "no space left on the simulated disk")
@@ -449,3 +467,84 @@ class SimStore:
         if thread != self._thread:
             self._agent.world.met["ranges taken over"] += sum(bool(copy.data) for copy in snapshot.copies)
         return snapshot
+
+    def look(self) -> None: ...
+    def close(self) -> None: ...
+    def remove(self) -> None: ...
+
+
+class SimFarStore:
+    """Snapshots of a keyed thread in a store that outlives all VMs: what is written lands a while later, also when its
+    worker is dead by then (far_snapshots.py)."""
+
+    def __init__(self, worker: SimWorker, task: str, thread: int) -> None:
+        self._worker, self._world, self._task, self._thread = worker, worker.world, task, thread
+        self._changes, self._data, self._pending, self._error = CHANGES_MOST, b"", False, ""
+        self._unseen = False
+        self._due_ns: dict[int, int] = {}
+
+    @property
+    def whole_due(self) -> bool:
+        return self._changes >= CHANGES_MOST
+
+    @property
+    def under_way(self) -> bool:
+        return self._pending or (self._unseen and self._worker.rests)
+
+    def look(self) -> None:
+        self._unseen = False
+        if self._error:
+            raise OSError(self._error)
+
+    def save(self, snapshot: form.Whole) -> None:
+        self._data = b""
+        self._begin(form.whole(snapshot), 0)
+
+    def add(self, change: StateChange) -> None:
+        self._begin(form.added(change), self._changes + 1)
+        self._world.met["snapshots of changes"] += 1
+
+    def _begin(self, record: bytes, changes: int) -> None:
+        self._pending, self._changes = True, CHANGES_MOST
+        data = self._data + record
+        self._world.later(self._world.delay_ns(1, 300), lambda: self._land(data, changes))
+
+    def _land(self, data: bytes, changes: int) -> None:
+        self._pending, self._unseen, self._error = False, True, ""
+        place = self._task, self._thread
+        if self._worker.agent.full:
+            self._error = "the simulated store does not answer"
+            return
+        lives = self._world.far_disk.setdefault(place, {})
+        lives[self._worker.incarnation] = data
+        if place in self._world.far_taken:
+            self._error = "others have taken it over"
+            self._world.met["snapshots fenced"] += 1
+            return
+        self._data, self._changes = data, changes
+
+    def load(self) -> KeyedSnapshot | None:
+        if (self._task, self._thread) in self._world.far_taken:
+            raise ConnectionError("others have taken it over")
+        return self._newest(self._thread)
+
+    def _newest(self, thread: int) -> KeyedSnapshot | None:
+        lives = self._world.far_disk.get((self._task, thread))
+        return form.read(lives[max(lives)]) if lives else None
+
+    def of(self, thread: int) -> KeyedSnapshot | None:
+        if thread == self._thread:
+            return self._newest(thread)
+        if self._worker.agent.full:
+            raise NotRead("the simulated store does not answer")
+        self._world.far_taken.add((self._task, thread))
+        now_ns = self._world.now_ns
+        if now_ns < self._due_ns.setdefault(thread, now_ns + self._world.delay_ns(1, 300)):
+            raise NotRead("")
+        snapshot = self._newest(thread)
+        if snapshot is not None:
+            self._world.met["ranges taken over elsewhere"] += sum(bool(copy.data) for copy in snapshot.copies)
+        return snapshot
+
+    def close(self) -> None: ...
+    def remove(self) -> None: ...

@@ -73,6 +73,8 @@ class Options:
     vms_least: int = 1
     parted: bool | None = None  # sinks live in other workers than sources
     queue_ms: float = 0.0  # frames wait so long in the inboxes of sinks
+    far: bool | None = None  # snapshots are on no VM
+    exact: bool | None = None  # keyed state counts exactly once
 
 
 class SimWorld:
@@ -96,6 +98,10 @@ class SimWorld:
         self.arriving = shape.live and seed % 4 < 2
         if self.arriving:
             self.shape = arriving(self.shape)
+        self.far = bool(self.shape.keys) and (seed % 5 == 4 if options.far is None else options.far)
+        self.exact = bool(self.shape.keys) and (seed % 10 == 4 if options.exact is None else options.exact)
+        self.far_disk: dict[tuple[str, int], dict[int, bytes]] = {}  # thread → life → its snapshot
+        self.far_taken: set[tuple[str, int]] = set()  # threads whose ranges others have taken over
         self._stream: Schedule | None = None  # what comes at arriving sources
         self.unheard_s = 0.0  # sources read on by a rate that was lowered meanwhile
         self.slots_least = 2 if may_part else 1
@@ -105,6 +111,8 @@ class SimWorld:
             initial=shapes,
             probation_window_s=0.3,
             data_plane=m.DataPlaneSettings(gap_s=0.005, frame_rows=8, window_s=1.0),
+            state_to="far" if self.far else "",
+            exactly_once=self.exact,
         )
         rate = options.rate_tps or r.choice(self.shape.rates_tps)
         topology = self.shape.topology
@@ -116,6 +124,7 @@ class SimWorld:
         self.letters = Replays(self)
         self.account = SimAccount(self.shape, self.met, self.letters.mended)
         self.tallies = KeyedAccount(self.shape, self.account)
+        self.tallies.exact = self.exact and self.far
         self.events = itertools.count()  # of live sources
         self.spools: list[SimSpool] = []
         self._directory = ""

@@ -55,13 +55,16 @@ class Checks:
             if isinstance(record, HandedOver) and record.given_up:
                 for gap in [gap for gap in apart if gap.thread == record.thread]:
                     self.world.account.given_up(gap)
+            if isinstance(record, StateLost):
+                assert not self.world.far, f"snapshots are elsewhere, and {record.ranges} were lost"
             if isinstance(record, StateLost) and self.world.controller.loop.knowledge.members.gone():
                 self.world.tallies.states_lost += 1
         self._folded = len(synced)
         held = self.durable.held_dead
         self._held_ns = {vm: self._held_ns.get(vm, self.world.now_ns) for vm in held}
         if self.durable.held_dead:
-            self.world.tallies.states_lost += 1
+            self.world.tallies.states_lost += not self.world.far
+            self.world.tallies.owners_killed += 1
             self.world.met["VMs held dead"] += 1
 
     def _runs_as_planned(self) -> None:
@@ -97,6 +100,7 @@ class Checks:
         answering = {t.thread for t in desired.threads if t.answers}
         assert answering <= once - threads, f"{token}: {answering} answer for threads that never were, or are"
         phases = {"switched", "prepared"} if desired.phase == "switched" else {desired.phase}
+        phases |= {"probation"} if desired.phase == "committed" and self.durable.draining else set()
         found = any((token.epoch, phase) in self._states for phase in phases)
         assert found, f"{token}: phase {desired.phase} is not journaled"
 

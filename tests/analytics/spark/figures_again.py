@@ -34,6 +34,12 @@ def mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
+def by_time(values: dict[Any, float | None], there: Iterable[tuple[Any, float]]) -> float | None:
+    """Their mean, each by the seconds for which it counts."""
+    known = [(value, s) for key, s in there if (value := values.get(key)) is not None]
+    return over(sum(value * s for value, s in known), sum(s for _, s in known)) if known else None
+
+
 def over(a: float, b: float) -> float | None:
     return a / b if b else None
 
@@ -161,19 +167,19 @@ class RunFiles:
         for (epoch, vm, slot, task, w), one in self.bundles().items():
             groups[epoch, vm, slot, task].append((w, one))
         windows = grouped(self.slots, lambda r: (r["epoch"], r["vm"], r["slot"], r["w"]))
-        cpu: dict[Any, list[float]] = defaultdict(list)
-        for (epoch, vm, slot, _), rows in windows.items():
-            cpu[epoch, vm, slot].append(mean(row["cpu"] for row in rows))  # type: ignore[arg-type]
+        cpu = {key: mean(row["cpu"] for row in rows) for key, rows in windows.items()}
+        both = grouped(
+            self.compared("cpu"), lambda one: tuple(one[0][name] for name in ("epoch", "vm", "slot", "w"))
+        )
+        planned = {key: mean(predicted for _, _, predicted in those) for key, those in both.items()}
         found: dict[int, list[Row]] = defaultdict(list)
         for (epoch, vm, slot, task), parts in groups.items():
-            found[epoch].append(self._group(task, vm, slot, parts, mean(cpu.get((epoch, vm, slot), []))))
-        of_slot = grouped(
-            self.compared("cpu"), lambda one: tuple(one[0][name] for name in ("epoch", "vm", "slot"))
-        )
-        planned = {key: mean(predicted for _, _, predicted in those) for key, those in of_slot.items()}
+            there = [((epoch, vm, slot, w), one["seconds"]) for w, one in parts]
+            group = self._group(task, vm, slot, parts, by_time(cpu, there))
+            found[epoch].append(group | {"planned": by_time(planned, there)})
         for epoch, rows in found.items():
             for row in rows:
-                row["load"] = self._load(row, rows, planned.get((epoch, row["vm"], row["slot"])) or 0.0)
+                row["load"] = self._load(row, rows, row["planned"] or 0.0)
             most = max(row["windows"] for row in rows)
             rows = [r for r in rows if r["windows"] >= 0.2 * most and (r["taken_tps"] > 0 or r["grows"])]
             order = sorted(

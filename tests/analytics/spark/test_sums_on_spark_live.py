@@ -14,6 +14,7 @@ import pytest
 
 from headgate.dashboards.analytics.aggregation import aggregate_steps as aggregating
 from headgate.dashboards.analytics.aggregation import aggregate_tables as aggregates
+from headgate.dashboards.analytics.aggregation import time_sums as sums
 from headgate.dashboards.analytics.aggregation.aggregate_parts import AggregatedPart, FusedParts
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.analyses import latency_analyses as episodes
@@ -140,6 +141,27 @@ def test_rows_without_a_prediction_are_in_no_sum(
     assert slot["cpu_squares"] == pytest.approx(0.29) and slot["cpu_ss"] == pytest.approx(0.05)
     assert slot["cpu_residual"] == pytest.approx(-0.1) and slot["cpu_absolute"] == pytest.approx(0.3)
     assert slot["cpu"] == pytest.approx(2.3 / 4), "the mean is of all that is known"
+
+
+def test_a_slot_is_as_busy_as_it_was_while_threads_were_there(session: SparkSession) -> None:
+    """However busy it was before they came, and by how long they were there in each window."""
+    key = "run string, epoch int, vm string, slot int, w int"
+    there = session.createDataFrame(
+        [
+            (RUN, 1, "a", 0, 2, "came", 1.0),
+            (RUN, 1, "a", 0, 3, "came", 3.0),
+            (RUN, 1, "a", 0, 4, "came", 9.0),
+        ],
+        f"{key}, task string, seconds double",
+    )
+    slots = session.createDataFrame(
+        [(RUN, 1, "a", 0, 1, 1.0, 1.0), (RUN, 1, "a", 0, 2, 0.4, 0.3), (RUN, 1, "a", 0, 3, 0.8, None),
+         (RUN, 1, "a", 0, 4, None, None), (RUN, 1, "a", 1, 2, 1.0, 1.0)],
+        f"{key}, cpu double, cpu_predicted double",
+    )  # fmt: skip
+    [row] = found(sums.slots_of_groups(there, slots), "task")
+    assert (row["task"], row["vm"], row["slot"]) == ("came", "a", 0)
+    assert row["cpu_share"] == pytest.approx(0.7) and row["predicted_share"] == pytest.approx(0.3)
 
 
 def test_a_bundle_covers_the_time_from_its_first_row_on(

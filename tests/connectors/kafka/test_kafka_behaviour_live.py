@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from patience import until
 from test_kafka_live import KafkaSink, KafkaSource, stored
+from transaction_marker import write_marker
 
 from headgate import RowId, ServiceAway
 from headgate.topology_runtime.connectors.messaging import kafka_sink, kafka_source
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.live
 METADATA, PRODUCE, FETCH = 3, 0, 1  # requests by number
 MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, GROUP_REFUSES = 10, 19, 25
 OFFSET_COMMIT = 8
+OUT_OF_ORDER = 45
 
 
 @pytest.fixture
@@ -49,6 +51,13 @@ def opened(source: KafkaSource, partition: int = 0, **params: Any) -> OpenedSour
     found = OpenedSource(source, source.params() | params, partition)
     found.open()
     return found
+
+
+def stop(pid: int) -> None:
+    """All of its threads have stopped: on a busy machine they run on for a moment."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = Path(f"/proc/{pid}/task")
+    until(lambda: {(one / "stat").read_text().rpartition(") ")[2][0] for one in threads.iterdir()} == {"T"})
 
 
 def test_a_commit_below_an_earlier_one_counts(source: KafkaSource) -> None:
@@ -79,7 +88,7 @@ def test_close_returns_while_a_broker_hangs_with_a_commit(source: KafkaSource) -
     with OwnThread() as thread:
         thread.call(one.open, "`open`")
         thread.call(lambda: one.take(10), "`poll`")
-        os.kill(source.kafka.pid, signal.SIGSTOP)
+        stop(source.kafka.pid)
         thread.call(lambda: one.logic.done(10), "`done`")
         thread.call(one.close, "`close`")
     until(lambda: threads_now() <= one.threads_before)
@@ -119,6 +128,32 @@ def test_begins_where_it_is_told(source: KafkaSource) -> None:
         assert one.poll() == []
         source.produce(numbered(10, 1))
         assert source.number(one.take(1)[0][1]) == 10
+
+
+def test_what_came_while_the_broker_was_away_is_read_by_who_began_at_the_end(source: KafkaSource) -> None:
+    """Behind an error it seeks again: to where the end was when it began."""
+    source.produce(numbered(0, 10))
+    with opened(source, start="latest") as one:
+        assert one.poll() == []
+        source.produce(numbered(10, 5))
+        one.logic.seek(None)
+        assert [source.number(row) for _, row in one.take(5)] == [10, 11, 12, 13, 14]
+
+
+def test_ends_of_transactions_are_no_rows_that_wait(source: KafkaSource) -> None:
+    """They have offsets of their own, and clients do not give them: lag stayed at one for ever, or at all of what was
+    taken back."""
+    source.produce(numbered(0, 10))
+    write_marker(source.kafka.servers, source.name)
+    with opened(source) as one:
+        one.take(10)
+        until(lambda: (one.poll(), one.logic.lag() == 0)[1])
+        for _ in range(5):
+            write_marker(source.kafka.servers, source.name)
+        source.produce(numbered(10, 2))
+        write_marker(source.kafka.servers, source.name)
+        assert [offset for offset, _ in one.take(2)] == [16, 17]
+        until(lambda: (one.poll(), one.logic.lag() == 0)[1])
 
 
 def test_metadata_keeps_all_that_a_message_has(source: KafkaSource) -> None:
@@ -210,7 +245,7 @@ def test_a_broker_that_hangs_is_away_and_nothing_is_sent_twice(
         one.open()
         one.write(rows[:10], 0)
         monkeypatch.setattr(kafka_sink, "WRITE_S", 0.5)
-        os.kill(sink.kafka.pid, signal.SIGSTOP)
+        stop(sink.kafka.pid)
         for _ in range(2):
             with pytest.raises(ServiceAway):
                 one.write(rows[10:], 10)
@@ -256,6 +291,20 @@ def test_a_message_that_is_too_large_is_told_of_that_row_alone(sink: KafkaSink, 
             one.write(rows[:1], 0)
         one.write(rows[2:], 2)
     assert sink.stored() == [0, 2]
+
+
+def test_a_producer_that_has_failed_for_good_is_replaced(sink: KafkaSink) -> None:
+    """Brokers that lost what they had confirmed no longer fit the producer's numbers: the client then takes nothing
+    any more, and does not say of each row that this is why."""
+    with OpenedSink(sink) as one:
+        one.open()
+        one.write(numbered(0, 1), 0)
+        sink.kafka.do("fail", PRODUCE, OUT_OF_ORDER, 1)
+        with pytest.raises(ServiceAway):
+            one.write(numbered(1, 20), 1)
+        one.write_when_there(numbered(1, 20), 1)
+        one.write(numbered(21, 5), 21)
+    assert sink.stored() == list(range(26))
 
 
 def test_a_full_queue_is_waited_for(sink: KafkaSink) -> None:

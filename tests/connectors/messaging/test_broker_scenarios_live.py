@@ -15,42 +15,16 @@ from typing import Any
 
 import pytest
 from nats.aio.client import Client
+from service_under_test import LOGIN, OnService
 
 from headgate.testing import SinkUnderTest, SourceUnderTest, scenarios
-from headgate.topology_runtime.testing.conformance.under_test import MISSING, WRONG_SECRET, UnderTest
-from real_services import Mosquitto, Nats, Service
-from real_services.service import Login
+from headgate.topology_runtime.testing.conformance.under_test import MISSING
+from real_services import Mosquitto, Nats
 
 pytestmark = pytest.mark.live
 PATIENCE_S = 60
-LOGIN = Login("ada", "r1ght-secret-9264")
 PLACE = "headgate.topology_runtime.connectors.messaging"
 Rows = Sequence[dict[str, Any]]
-
-
-class OnService(UnderTest):
-    kind: type[Service]
-
-    def start(self) -> None:
-        if why := self.kind.missing():
-            pytest.skip(why)
-        self.service = self.kind(Path(self.folder) / "service", login=LOGIN).start()
-
-    def stop(self) -> None:
-        if hasattr(self, "service"):
-            self.service.close()
-
-    def kill(self) -> None:
-        self.service.kill()
-
-    def start_again(self) -> None:
-        self.service.start_again()
-
-    def params(self) -> dict[str, Any]:
-        return {"url": self.service.url, "user": LOGIN.user, "password": LOGIN.password}
-
-    def wrong_secret(self) -> dict[str, Any]:
-        return self.params() | {"password": WRONG_SECRET}
 
 
 class Topic(OnService):

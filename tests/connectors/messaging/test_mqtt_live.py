@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import until
 
 from headgate.topology_runtime.api.logic import Context, RowId
 from headgate.topology_runtime.api.user_metrics import UserMetrics
@@ -212,6 +213,22 @@ def test_what_cannot_be_decoded_is_given_as_a_bad_row(broker: Broker) -> None:
     }
 
 
+def test_no_more_is_taken_at_once_than_a_worker_has_room_for(broker: Broker) -> None:
+    """The broker sends all that it may without being confirmed: 256 messages, however large."""
+    asked = broker.source()
+    broker.publish([json.dumps({"n": n, "text": "x" * 500_000}) for n in range(60)])
+    found: list[int] = []
+
+    def more() -> bool:
+        given = asked.poll(1000)
+        assert len(given) <= 12
+        found.extend(row["n"] for row in given)
+        return len(found) == 60
+
+    until(more, lambda: f"for 60 rows; {len(found)} came")
+    assert found == list(range(60))
+
+
 def test_a_session_that_the_broker_lost_is_told(service_folder: Path, capfd: Any) -> None:
     with Mosquitto(service_folder) as server:
         broker = Broker(server)
@@ -290,22 +307,22 @@ def test_nothing_is_missing_though_the_broker_is_killed_while_rows_are_written(b
     threads = threading.active_count()
     broker.keep("all")
     sink = broker.sink()
-    written(sink, [{"n": n} for n in range(100)])
+    written(sink, [{"n": n} for n in range(20)])
     broker.save()
     broker.server.kill()
     again = threading.Thread(target=broker.server.start_again)
-    rows = [{"n": n} for n in range(100, 600)]
+    rows = [{"n": n} for n in range(20, 80)]
     with pytest.raises(ServiceAway):
-        sink.write(rows, [RowId("run", "source", 0, 100 + n, 0) for n in range(500)])
+        sink.write(rows, [RowId("run", "source", 0, 20 + n, 0) for n in range(60)])
     again.start()
-    assert written(sink, rows, 100) >= 0
+    assert written(sink, rows, 20) >= 0
     again.join()
-    written(sink, [{"n": 600}], 600)
+    written(sink, [{"n": 80}], 80)
     sink.close()
     assert threading.active_count() == threads
-    reader = broker.subscribed("all", 601)
+    reader = broker.subscribed("all", 81)
     out, _ = reader.communicate(timeout=PATIENCE_S)
-    assert {json.loads(line)["n"] for line in out.splitlines()} == set(range(601))
+    assert {json.loads(line)["n"] for line in out.splitlines()} == set(range(81))
 
 
 def test_rows_have_their_name_and_go_where_their_fields_say(broker: Broker) -> None:

@@ -220,6 +220,33 @@ def test_a_stream_that_was_made_again_is_told(stream: Stream) -> None:
         stream.source(offset=7)
 
 
+def test_a_stream_that_was_made_again_and_is_longer_is_told(stream: Stream) -> None:
+    """Its rows have sequences that the run has not read yet, and others that it took for read."""
+    stream.numbers(0, 3)
+    source = stream.source()
+    assert len(rows_of(source, 3)) == 3
+    stream.do(lambda streams: streams.delete_stream(stream.name))
+    stream.do(lambda streams: streams.add_stream(name=stream.name, subjects=[f"{stream.name}.>"]))
+    stream.numbers(100, 9)
+    for _ in range(2):  # as often as it is asked for
+        with pytest.raises(InvalidInput, match="was made again"):
+            source.seek(4)
+
+
+def test_what_came_while_the_server_was_away_is_new(stream: Stream) -> None:
+    """Also to a source that had nothing to read before."""
+    stream.numbers(0, 3)
+    source = stream.source(start="new")
+    assert source.poll(10) == []
+    stream.server.kill()
+    with pytest.raises(ServiceAway):
+        source.poll(10)
+    stream.server.start_again()
+    stream.numbers(3, 5)
+    source.seek(None)
+    assert [offset for offset, _ in rows_of(source, 5)] == [4, 5, 6, 7, 8]
+
+
 def test_what_cannot_be_decoded_is_given_as_a_bad_row(stream: Stream) -> None:
     stream.publish([b'{"n": \xff', b'{"n": 1}', b""])
     (_, bad), (_, row), (_, empty) = rows_of(stream.source(with_metadata=True), 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -382,6 +383,27 @@ def test_when_careful_each_row_is_named_before_it_is_begun(meter: mt.Meter, kind
     task.take(frame(4, 6), 0)
     assert seen == [(3, 4), (3, 6)] and named(meter)[0] == 0
     assert meter.words[at + mt.CALL_STARTED_NS] == 0
+
+
+def test_calls_of_timers_are_timed_together_and_their_cpu_is_counted_apart(meter: mt.Meter) -> None:
+    at = meter.thread_record()
+    watch = MeterWatch(meter.words, at, 2, threading.Lock())
+    seen = []
+
+    def fire() -> bool:
+        seen.append((watch.quick, meter.words[at + mt.CALL_STARTED_NS] > 0))
+        before_ns = time.thread_time_ns()
+        while time.thread_time_ns() == before_ns:
+            pass
+        return True
+
+    assert watch.timers(fire) and seen == [(True, True)]
+    assert not watch.quick and meter.words[at + mt.CALL_STARTED_NS] == 0
+    assert meter.words[at + mt.TIMERS_NS] > 0 and meter.words[at + mt.BUSY_NS] == 0
+    meter.words[mt.H_CAREFUL] = 1
+    watch.look()
+    watch.timers(fire)
+    assert seen[-1] == (False, True), "each is named"
 
 
 def test_when_careful_only_one_thread_is_in_user_code(meter: mt.Meter) -> None:

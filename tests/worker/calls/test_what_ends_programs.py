@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from headgate.topology_runtime.connectors.http.ports import listen
+from headgate.topology_runtime.errors import ServiceAway
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.attempts import CallWatch
 from headgate.topology_runtime.worker.meters import meter as mt
@@ -66,3 +69,23 @@ def test_the_line_of_the_users_own_code_is_told() -> None:
     line = needs.__code__.co_firstlineno + 1
     assert attempts.users_line(caught.value) == f" ({__file__}:{line} in needs)"
     assert attempts.users_line(ValueError()) == ""
+
+
+def test_what_a_connector_says_has_no_line_of_a_library() -> None:
+    """Nobody can mend a line of a library; a line of the user's own task is told whatever it raises."""
+
+    def away() -> None:
+        try:
+            socket.create_connection(("127.0.0.1", 1), timeout=0.1)
+        except OSError as error:
+            raise ServiceAway("no broker", cause=str(error)) from error
+
+    with pytest.raises(ServiceAway) as caught:
+        away()
+    line = away.__code__.co_firstlineno + 4
+    assert attempts.users_line(caught.value) == f" ({__file__}:{line} in away)"
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ServiceAway) as refused:
+        listen("127.0.0.1", taken.getsockname()[1])
+    error = refused.value
+    assert error.__cause__ is not None and error.__traceback__ is not None
+    assert attempts.users_line(error.with_traceback(error.__traceback__.tb_next)) == ""

@@ -3,6 +3,7 @@ other keys go on, snapshots are written."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -91,3 +92,31 @@ def test_carefully_the_row_is_found_and_its_key_is_as_it_was(logic: Keyed[Any, A
         key: state for copy in task.snapshot().copies for key, state in of_range(contents_of(copy).states)
     }
     assert {key: list(state) for key, state in saved.items()} == {"a": [1, 3], "b": [2]}
+
+
+class Nested(Keyed):
+    """A state of little lists that hold a large one."""
+
+    def new(self, key: Hashable) -> list[Any]:
+        return [0, [0, {}]]
+
+    def process(self, key: Hashable, row: Any, state: list[Any]) -> tuple[list[Any], Iterable[Any]]:
+        state[1][1][row[1]] = None
+        return state, []
+
+
+def test_a_large_state_is_not_looked_at_for_each_row_however_deep_it_lies() -> None:
+    task, calls = task_of(Nested()), 0
+    task.take(frame([("a", n) for n in range(2000)]), 0)
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        task.take(frame([("a", n) for n in range(500)], position=2000), 0)
+    finally:
+        sys.setprofile(None)
+    assert len(of(task, "a")[1][1]) == 2000
+    assert calls < 500 * 1000, "at one row in many, not at 2,000 values for each of 500"

@@ -124,21 +124,39 @@ def test_what_was_dropped_long_ago_is_told_no_more(worker: Worker) -> None:
     assert not worker.receiver.dropped() and peer.dropped
 
 
-@pytest.mark.parametrize("sources", [0, 2])
-def test_the_room_of_a_peer_grows_with_the_source_threads_of_the_plan(sources: int, worker: Worker) -> None:
-    """It is looked up when something does not fit."""
+@pytest.mark.parametrize(
+    ("sources", "tasks", "times"),
+    [(0, ("work",), 1), (2, ("work",), 2), (2, ("work", "work"), 2), (2, ("work", "count"), 4)],
+)
+def test_the_room_of_a_peer_is_for_all_that_sources_have_in_flight_on_all_ways(
+    sources: int, tasks: tuple[str, ...], times: int, worker: Worker
+) -> None:
+    """Threads of one task share what comes on a way."""
     most, inbox = WAITING_BYTES // SIZE, worker.board.inbox(1)
-    there = [thread(number, slot=slot) for number, (slot, _) in PLACES.items()]
+    here = [thread(number, task) for number, task in zip((1, 5), tasks, strict=False)]
     more = [thread(10 + n, "source", FAR) for n in range(sources)]
-    worker.told([*there, *more], counter=2)
-    worker.sent_and_got(3 * most, frame(2, YOU))
-    room = most * max(1, sources)
-    assert room - 2 <= inbox.qsize() <= room
-    for _ in range(most // 2):
+    worker.told([*here, thread(2, slot=YOU), *more], counter=2)
+    worker.sent_and_got(times * most, frame(2, YOU))
+    assert inbox.qsize() >= times * most - 2 and not worker.receiver.dropped()[1:]
+    worker.sent_and_got(3, frame(2, YOU))
+    assert inbox.qsize() <= times * most
+
+
+def test_what_was_dropped_is_told_as_lost_once_half_of_the_room_is_free(worker: Worker) -> None:
+    """Then sources send it again at once, and not when a deadline passes."""
+    most, inbox = WAITING_BYTES // SIZE, worker.board.inbox(1)
+    worker.sent_and_got(most + 1, frame(2, YOU))
+    worker.receiver.look_for_room()
+    assert worker.receiver.lost.empty(), "it would be dropped again"
+    while not inbox.empty():
         inbox.get()
-    before = inbox.qsize()
-    worker.sent_and_got(most // 4, frame(2, YOU))
-    assert inbox.qsize() == before + most // 4, "half of the room is free again"
+    for _ in range(2):
+        worker.receiver.look_for_room()
+    (name,) = (worker.receiver.lost.get() for _ in range(worker.receiver.lost.qsize()))
+    assert name == f"{YOU}#1" and worker.wake.fd in Waiter(fds=[worker.wake.fd]).wait(0)
+    losses = worker.state.losses
+    worker.state.on_dropped(name)
+    assert worker.state.losses == losses + 1
 
 
 def test_who_was_replaced_is_not_heard_whatever_it_says_and_the_worker_is_woken_for_it(

@@ -130,7 +130,8 @@ def test_what_restore_needs_is_away_for_a_while(tmp_path: Path) -> None:
     away["restore"] = lambda saved: True
     thread = built(tmp_path, lambda thread: thread.core.tries > 2 * PATIENT_TRIES)
     assert thread.failed.startswith("ConnectionError: no database (")
-    away["restore"] = lambda saved: False
+    last = opened.count("open")  # none of this try is restored: of some alone, the others would be set aside
+    away["restore"] = lambda saved: opened.count("open") <= last
     until(lambda: not thread.failed)
     settled(thread)
     assert states(thread) == {"a": [1], "b": [2]}

@@ -191,6 +191,30 @@ def test_a_worker_leaves_when_no_thread_is_left_or_desired() -> None:
     assert of(s.Leave, WorkerState(ME, 1).on_tick(0)) == [], "nothing is known yet"
 
 
+def test_a_worker_leaves_when_it_is_to_answer_in_the_place_of_a_thread_that_has_ended_there() -> None:
+    """The next worker of its slot starts that thread; this one never would."""
+    mind = state(desired([thread(1), thread(2)], number=2))
+    mind.on_desired(desired([thread(2)], number=2, counter=2))
+    answering = replace(thread(1, leaving=True), answers=True)
+    assert of(s.Leave, mind.on_desired(desired([thread(2), answering], number=2, counter=3))) == []
+    told = mind.on_desired(desired([answering], number=2, counter=4))
+    assert not of(s.StartThread, told) and of(s.Leave, told) == [s.Leave()]
+    here = state(desired([thread(1, leaving=True)], number=2))
+    told = here.on_desired(desired([answering], number=2, counter=2))
+    assert of(s.EndThread, told) == [s.EndThread(1)] and of(s.Leave, told) == [s.Leave()], (
+        "it may not be built"
+    )
+    fresh = state(desired([answering], number=2, counter=4))
+    assert list(fresh.threads) == [1] and of(s.Leave, fresh.on_tick(0)) == []
+
+
+def test_a_worker_that_goes_says_once_more_what_it_lost_to_those_that_may_not_know() -> None:
+    mind = linked()
+    mind.on_started_again(1, s.ENDED)
+    mind.on_ping(Ping(YOU, 1, True, heard=1))
+    assert mind.last_words() == [s.AskPeer(THIRD)]
+
+
 # ── peers ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -442,6 +466,18 @@ def test_routes_that_leave_a_dead_worker_are_a_fault(
     assert of(s.Fault, mind.on_desired(same)) == [], "once"
 
 
+def test_routes_that_leave_a_thread_which_is_no_more_are_a_fault() -> None:
+    """It could not be built and had no marks: what was sent there until now is lost, and the next plan that is heard of
+    does not name it."""
+    mind = state(desired(THREADS, [at(ME), at(YOU), at(THIRD)], routes=ROUTES))
+    left = [one for one in THREADS if one.thread != 2]
+    after = desired(left, [at(ME), at(THIRD)], counter=2, number=2, routes=(Route(0, ((3, 1.0),)),))
+    mind.on_ping(Ping(THIRD, 1, True))
+    assert of(s.Fault, mind.on_desired(after)) and mind.losses == 1, "once here, and peers are told"
+    again = desired(left, [at(ME), at(YOU), at(THIRD)], counter=3, number=3, routes=(Route(0, ((3, 1.0),)),))
+    assert of(s.Fault, mind.on_desired(again)) == []
+
+
 # ── orders ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -643,3 +679,20 @@ def test_a_thread_that_started_again_has_all_rows_sent_again_once() -> None:
     assert len(of(s.Fault, mind.on_tick(S))) == 1 and mind.losses == 1, "peers are told of it"
     mind.on_started_again(1, 1)
     assert not of(s.Fault, mind.on_tick(100 * S)) and mind.losses == 1
+
+
+def test_what_was_not_kept_for_a_peer_is_told_as_lost() -> None:
+    mind = linked()
+    mind.on_unsent(str(THIRD))
+    assert of(s.Fault, out := mind.on_tick(S)) and s.AskPeer(YOU) in out and mind.ping(YOU, False).losses == 1
+
+
+def test_rows_for_a_thread_that_has_ended_are_told_as_lost_whenever_some_come() -> None:
+    """It was never built and its plan was taken back: who sent to it would have waited for their deadline."""
+    mind = state(desired([thread(1), thread(2)], [at(ME)]), desired([thread(1)], [at(ME)], counter=2))
+    mind.on_started_again(2, s.ENDED)
+    mind.on_tick(S)
+    for losses in (2, 3):
+        mind.on_late(2)
+        assert mind.losses == losses, "peers are told of it"
+        assert len(of(s.Fault, mind.on_tick(losses * 10 * S))) == 1

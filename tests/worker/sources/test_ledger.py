@@ -14,7 +14,7 @@ from headgate.topology_runtime.wire.messages import Ack, RootKey
 from headgate.topology_runtime.worker.sources import source_ledger as l
 from headgate.topology_runtime.worker.sources.source_ledger import Ledger, Root
 
-S, MS = 1_000_000_000, 1_000_000
+S, MS, MIB = 1_000_000_000, 1_000_000, 1 << 20
 ID = 0xABCDEF
 
 
@@ -205,31 +205,61 @@ def test_a_queue_that_grows_for_minutes_makes_no_replays() -> None:
         assert replay(ledger, now_ns) is None
 
 
-def test_while_nothing_is_done_roots_are_sent_again_more_and_more_rarely() -> None:
-    """A sink stands still for an hour: what waits there already is not made more and more. Then it moves."""
+def standing() -> tuple[Ledger, list[Root]]:
+    """A hundred roots that were sent before the sink stood still, at 1,000 s."""
     ledger = measured(10 * MS)
     ledger.window_rows = 100_000
     roots = [send(ledger, 1, 1000 * S + n * MS) for n in range(101)]
     ledger.ack(Ack(key(roots.pop(0)), ID), 1001 * S)
+    return ledger, roots
+
+
+def sent_again(ledger: Ledger, seconds: range) -> list[tuple[int, int]]:
+    """(sequence, time) of what is sent again."""
     again: list[tuple[int, int]] = []
-    for tenth in range(10, 36_000):
-        now_ns = 1000 * S + tenth * S // 10
-        ledger.expire(now_ns)
-        while (root := replay(ledger, now_ns)) is not None:
-            again.append((root.sequence, now_ns))
-    assert min(now_ns for _, now_ns in again) >= 1020 * S
-    assert all(3 <= sum(sequence == root.sequence for sequence, _ in again) <= 8 for root in roots), (
-        "each may be lost"
-    )
-    ledger.ack(Ack(key(roots[-1]), ID), now_ns)
-    again.clear()
-    for second in range(1, 1000):
-        ledger.expire(now_ns + second * S)
-        while (root := replay(ledger, now_ns + second * S)) is not None:
-            again.append((root.sequence, now_ns))
-    assert sorted(sequence for sequence, _ in again) == [root.sequence for root in roots[:-1]], (
-        "what is not there now was lost"
-    )
+    for second in seconds:
+        ledger.expire(second * S)
+        while (root := replay(ledger, second * S)) is not None:
+            again.append((root.sequence, second))
+    return again
+
+
+def test_while_nothing_is_done_one_root_is_sent_again_more_and_more_rarely() -> None:
+    """A sink stands still for a day: what waits there already is not made more and more."""
+    ledger, roots = standing()
+    again = sent_again(ledger, range(1001, 1001 + 86_400))
+    assert {sequence for sequence, _ in again} == {roots[0].sequence}
+    assert again[0][1] >= 1030 and 3 <= len(again) <= 30
+    assert ledger.room() > 0, "what is not full is filled"
+
+
+def test_after_a_standstill_what_was_there_is_done_and_nothing_is_sent_again() -> None:
+    ledger, roots = standing()
+    sent_again(ledger, range(1001, 1600))
+    for root in roots:
+        ledger.ack(Ack(key(root, 0), ID), 1600 * S)
+        assert not sent_again(ledger, range(1600, 1601))
+    assert ledger.empty
+
+
+def test_after_a_standstill_what_was_lost_is_sent_again_at_once() -> None:
+    """The root that was sent again is done, and what was sent before it is not."""
+    ledger, roots = standing()
+    sent_again(ledger, range(1001, 1600))
+    ledger.ack(Ack(key(roots[0]), ID), 1600 * S)
+    again = sent_again(ledger, range(1600, 1601))
+    assert [sequence for sequence, _ in again] == [root.sequence for root in roots[1:]]
+
+
+def test_a_batch_that_waits_for_rows_which_were_lost_gets_them() -> None:
+    """It keeps each that is sent again, and none is done before all are there."""
+    ledger, roots = standing()
+    kept: set[int] = set()
+    for second in range(1001, 1300):
+        for sequence, _ in sent_again(ledger, range(second, second + 1)):
+            ledger.ack(Ack(key(ledger.open_root(sequence)), ID ^ 1, 1), second * S)
+            kept.add(sequence)
+    assert kept == {root.sequence for root in roots}
 
 
 def test_b3_a_late_winner_is_measured_from_its_first_emission() -> None:
@@ -299,6 +329,20 @@ def test_replays_take_a_quarter_of_the_window_at_a_time() -> None:
         while replay(ledger, S) is not None:
             continue
     assert ledger.empty and ledger.room() == 100
+
+
+def test_replays_take_a_quarter_of_the_bytes_of_the_window_at_a_time() -> None:
+    """What was sent before may wait at a receiver still, and there is room for so much more."""
+    ledger = Ledger(0, 1_000_000)
+    ledger.window_bytes = 100 * MIB
+    roots = []
+    for _ in range(10):
+        roots.append(ledger.begin([b""] * 10, 0, 0, 10 * MIB))
+        ledger.sent(roots[-1], ID, 0)
+    ledger.fault()
+    assert [replay(ledger, S), replay(ledger, S)] == roots[:2] and replay(ledger, S) is None
+    ledger.ack(Ack(key(roots[0]), ID), S)
+    assert replay(ledger, S) is roots[2] and replay(ledger, S) is None
 
 
 def test_nothing_new_is_read_before_replays_have_gone() -> None:

@@ -18,6 +18,7 @@ from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.wire.messages import SourceStatus
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.process import source_thread
+from headgate.topology_runtime.worker.sources import read_ahead
 from headgate.topology_runtime.worker.sources.read_ahead import NO_OFFSET, ReadAhead
 
 # ── Rows by position, offsets by row ────────────────────────────────────────────────────────────────
@@ -212,7 +213,41 @@ def test_a_source_is_sought_read_committed_and_asked_for_its_lag(work: Any) -> N
     turns(work)
     now = work.source_now()
     assert (now.emitted, now.acked) == (20, 20) and (20, 20) in now.offsets
+    work.kept(20)
+    turns(work, 1)
     assert topic.calls[-1] == ("done", 20) and [one for one, _ in topic.calls].count("seek") == 1
+
+
+def test_only_what_the_controller_keeps_is_done(work: Any) -> None:
+    """The VM may be lost while no controller is there: what a later one does not know is read again."""
+    topic = turns(work)
+    assert work.source_now().acked == 20 and ("seek", None) in topic.calls
+    assert "done" not in [call for call, _ in topic.calls]
+    for kept in (8, 5, 20, 99):
+        work.kept(kept)
+        turns(work, 2)
+    assert [offset for call, offset in topic.calls if call == "done"] == [8, 20]
+
+
+def test_who_goes_on_from_an_offset_may_let_go_what_is_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_thread, "COMMIT_NS", 0)
+    line = line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5), Topic, offset=6)  # type: ignore[arg-type]
+    topic = turns(line["numbers"].work)
+    assert topic.calls == [("seek", 6), ("done", 6)]
+
+
+def test_while_no_more_is_taken_it_is_asked_for_its_lag_all_the_same(
+    work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sink stands still, and what waits at the broker grows."""
+    topic = turns(work, 1)
+    monkeypatch.setattr(read_ahead, "HELD_ROWS_MOST", 0)
+    monkeypatch.setattr(topic, "lag", lambda: 1_000)
+    given = topic.next
+    turns(work)
+    assert (topic.next, work.source_now().arrived) == (given, given + 1_000)
 
 
 def test_after_an_error_it_is_sought_again_where_it_was_and_no_row_is_left_out(work: Any) -> None:
@@ -226,6 +261,7 @@ def test_after_an_error_it_is_sought_again_where_it_was_and_no_row_is_left_out(w
 def test_a_commit_that_fails_is_said_and_made_again(work: Any) -> None:
     topic = turns(work, 0)
     topic.commits = 2
+    work.kept(20)
     turns(work, 1)
     turns(work, 14)
     assert topic.calls[-1] == ("done", 20)
@@ -266,6 +302,7 @@ def test_what_fails_beside_reading_is_said_once_and_stays_an_alarm_while_all_row
         monkeypatch.setattr(source_thread, name, 0)
     line = line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5), Beside)  # type: ignore[arg-type]
     work = line["numbers"].work
+    work.kept(3000)
     for _ in range(100):
         for thread in line.values():
             thread.inbox.put(None)

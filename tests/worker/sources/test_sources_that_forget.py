@@ -127,3 +127,26 @@ def test_what_a_source_raises_is_reported_until_it_reads(
     thread.logic.broken = False
     thread.work.turn()
     assert thread.now().unreadable == "" and ledger_of(thread).position > 0
+
+
+class Empty(Numbers):
+    empty = True
+
+    def read(self, position: int, limit: int) -> list[int]:
+        return [] if self.empty else super().read(position, limit)
+
+
+def test_a_source_that_has_no_rows_for_long_though_some_are_due_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source_reader, "LOOK_AGAIN_NS", 0)
+    thread = line_of(tmp_path, dict.fromkeys(range(1, 5), 1e5), Empty)["numbers"]
+    thread.work.turn()
+    assert thread.now().unreadable == "", "it may have some in a moment"
+    monkeypatch.setattr(source_reader, "EMPTY_NS", 0)
+    thread.work.turn()
+    assert thread.now().unreadable.startswith("gives no rows: none for 10 s")
+    assert isinstance(thread.logic, Empty)
+    thread.logic.empty = False
+    thread.work.turn()
+    assert thread.now().unreadable == "" and ledger_of(thread).position > 0

@@ -2,83 +2,72 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from headgate.topology_runtime.connectors.databases.table_sink import KEPT_DAYS, NAMES, TableSink
-from headgate.topology_runtime.errors import InvalidInput, ServiceAway
+from headgate.topology_runtime.connectors.databases.table_sink import KEPT_DAYS, NAMES, FileTableSink
+from headgate.topology_runtime.connectors.formats.extras import needed
+from headgate.topology_runtime.errors import ServiceAway
 
 AT_ONCE = 200  # rows in a statement
 
 
-class DuckdbSink(TableSink):
+class DuckdbSink(FileTableSink):
     """Rows into a table of the database at `path`; the table is made if there is none (`create=False`: not). See
-    TableSink. DuckDB lets one process write: give the sink one thread.
+    TableSink. DuckDB lets one process write, so the sink has one thread: edges to it are `to_one()`.
 
     >>> sink = DuckdbSink("/data/readings.duckdb", table="readings")
     """
 
+    one_thread = True
     TYPES = {bool: "boolean", int: "bigint", float: "double", str: "varchar", bytes: "blob",
              datetime: "timestamptz", dict: "json", list: "json", tuple: "json"}  # fmt: skip
 
-    def __init__(self, path: str, *, table: str, columns: Sequence[str] | None = None, key: Sequence[str] = (),
-                 create: bool = True) -> None:  # fmt: skip
-        super().__init__(table, columns, key, create)
-        self.path = os.path.abspath(path)
-        self._connection: Any = None
-
-    def connect(self) -> None:
+    def connect(self) -> Any:
+        duckdb = needed("duckdb", "sql")
         try:
-            import duckdb
-        except ImportError as error:
-            raise InvalidInput("a DuckDB sink needs duckdb", hint="pip install 'headgate[sql]'") from error
-        self.close()
-        try:
-            self._connection = duckdb.connect(self.path)
+            return duckdb.connect(self.path)
         except duckdb.Error as error:
             raise ServiceAway(f"cannot open {self.path}", cause=str(error)) from error
 
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+    def begin(self) -> None:
+        self._connection.begin()
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def not_of_rows(self, error: BaseException) -> str | None:
         import duckdb
 
-        if self._connection is None:
-            self.connect()
-        try:
-            self._connection.begin()
-            yield
-            self._connection.commit()
-        except BaseException as error:
-            with suppress(duckdb.Error):
-                self._connection.rollback()
-            of_rows = isinstance(error, duckdb.DataError | duckdb.IntegrityError | duckdb.NotSupportedError)
-            if isinstance(error, duckdb.Error) and not of_rows:
-                raise ServiceAway(
-                    f"{self.path} does not take rows of {self.table}", cause=str(error)
-                ) from error
-            raise
-
-    def run(self, statement: str) -> None:
-        self._connection.execute(statement)
+        of_rows = isinstance(error, duckdb.DataError | duckdb.IntegrityError | duckdb.NotSupportedError)
+        return str(error) if isinstance(error, duckdb.Error) and not of_rows else None
 
     def insert(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-        rows = list(rows)
-        marks = f"({', '.join(['?'] * len(rows[0]))})"
+        assert self.columns is not None
+        marks = f"({', '.join(['?'] * len(self.columns))})"
         assert marks in statement
-        for first in range(0, len(rows), AT_ONCE):  # one statement for many: each costs a millisecond
-            some = rows[first : first + AT_ONCE]
-            self._connection.execute(
-                statement.replace(marks, ", ".join([marks] * len(some)), 1),
-                [value for row in some for value in row],
-            )
+        for alike in self._by_turn(rows):
+            for first in range(0, len(alike), AT_ONCE):  # one statement for many: each costs a millisecond
+                some = alike[first : first + AT_ONCE]
+                self._connection.execute(
+                    statement.replace(marks, ", ".join([marks] * len(some)), 1),
+                    [value for row in some for value in row],
+                )
+
+    def _by_turn(self, rows: Iterable[Sequence[Any]]) -> Iterable[list[Sequence[Any]]]:
+        """The first row of each key, the second of each, …: of two in one statement DuckDB takes the first alone."""
+        assert self.columns is not None
+        if not self.key:
+            return [list(rows)]
+        places = [self.columns.index(name) for name in self.key]
+        turns: list[list[Sequence[Any]]] = []
+        came: Counter[tuple[Any, ...]] = Counter()
+        for row in rows:
+            key = tuple(row[place] for place in places)
+            if came[key] == len(turns):
+                turns.append([])
+            turns[came[key]].append(row)
+            came[key] += 1
+        return turns
 
     def names_table(self) -> str:
         return f"create table if not exists {NAMES} (name varchar primary key, written timestamptz default now())"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,8 +11,7 @@ from headgate.topology_runtime.connectors.databases.postgres_service import (
     connected,
     is_of_rows,
 )
-from headgate.topology_runtime.connectors.databases.table_sink import KEPT_DAYS, NAMES, TableSink, json_text
-from headgate.topology_runtime.errors import ServiceAway
+from headgate.topology_runtime.connectors.databases.table_sink import KEPT_DAYS, NAMES, TableSink
 
 
 class PostgresSink(TableSink):
@@ -29,41 +27,24 @@ class PostgresSink(TableSink):
     mark = "%s"
 
     def __init__(self, url: str, *, table: str, columns: Sequence[str] | None = None, key: Sequence[str] = (),
-                 create: bool = False, password: Any = None, tls: Mapping[str, Any] | None = None) -> None:  # fmt: skip
-        super().__init__(table, columns, key, create)
+                 newest: str | None = None, create: bool = False, password: Any = None,
+                 tls: Mapping[str, Any] | None = None) -> None:  # fmt: skip
         self.address = PostgresAddress(url, password, tls)
-        self._connection: Any = None
+        super().__init__(str(self.address), table, columns, key, newest, create)
 
-    def connect(self) -> None:
-        self.close()
-        self._connection = connected(self.address)
+    def connect(self) -> Any:
+        return connected(self.address)
 
-    def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def not_of_rows(self, error: BaseException) -> str | None:
         import psycopg
 
-        if self._connection is None or self._connection.closed:
-            self.connect()
-        try:
-            yield
-            self._connection.commit()
-        except BaseException as error:
-            with suppress(psycopg.Error):
-                self._connection.rollback()
-            if isinstance(error, psycopg.Error) and not is_of_rows(error):
-                if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-                    self.close()
-                what = f"{self.address} does not take rows of {self.table}"
-                raise ServiceAway(what, cause=self.address.said(error)) from error
-            raise
+        return (
+            self.address.said(error) if isinstance(error, psycopg.Error) and not is_of_rows(error) else None
+        )
 
-    def run(self, statement: str) -> None:
-        self._connection.execute(statement)
+    def connection_lost(self, error: BaseException) -> bool:
+        """Always: one may outlive what its server was, and write no more; behind the address there is another then."""
+        return True
 
     def insert(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         with self._connection.cursor() as cursor:
@@ -86,6 +67,3 @@ class PostgresSink(TableSink):
 
     def clean(self) -> None:
         self.run(f"delete from {NAMES} where written < now() - interval '{KEPT_DAYS} days'")
-
-    def stored(self, value: Any) -> Any:
-        return json_text(value) if isinstance(value, dict | list | tuple) else value

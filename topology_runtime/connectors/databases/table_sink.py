@@ -6,19 +6,22 @@ there already was written before. Names that are `KEPT_DAYS` old are removed; no
 
 from __future__ import annotations
 
+import os
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
 
 from headgate.topology_runtime.api.logic import Context, RowId, Sink
-from headgate.topology_runtime.errors import BadRow, InvalidInput
+from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 NAMES = "headgate_rows"
 KEPT_DAYS = 7
 CLEAN_S = 3600.0
+OLD = "row_before"  # that a row may replace
 IDENTIFIER_MOST = 63  # bytes that PostgreSQL keeps of a name
 
 
@@ -40,8 +43,10 @@ def checked(what: str, name: object) -> str:
 
 class TableSink(Sink[Any]):
     """Rows (dicts, or tuples with `columns`) into the columns of one table. key: columns by which a row replaces the
-    one that is there; left out, every row is added. create: make the table if there is none, with types as the first
-    row has them. Values that hold others are stored as JSON.
+    one that is there; left out, every row is added. newest: a column that says which of two rows with one key is newer:
+    one with less in it replaces nothing. Rows of a key can overtake each other between threads, at a re-plan and when
+    they are sent again; without `newest` the one that comes last stands. create: make the table if there is none, with
+    types as the first row has them. Values that hold others are stored as JSON.
 
     Each row is written once, also when it comes again: `table_sink.py` says how."""
 
@@ -49,26 +54,47 @@ class TableSink(Sink[Any]):
     mark = "?"  # of a parameter
 
     def __init__(
-        self, table: str, columns: Sequence[str] | None = None, key: Sequence[str] = (), create: bool = False
+        self,
+        where: str,
+        table: str,
+        columns: Sequence[str] | None,
+        key: Sequence[str],
+        newest: str | None,
+        create: bool,
     ) -> None:
+        """where: the database, as errors name it."""
+        self.where = where
+        self._connection: Any = None
         self.table = checked("table", table)
         self.columns = [checked("column", one) for one in columns] if columns is not None else None
         self.key = [checked("column", one) for one in ([key] if isinstance(key, str) else key)]
+        self.newest = None if newest is None else checked("column", newest)
         self.create = create
-        if self.columns is not None and (lacking := sorted(set(self.key) - set(self.columns))):
-            raise InvalidInput(f"key column {lacking[0]!r} is none of the columns of {table}")
+        if self.newest is not None and (not self.key or self.newest in self.key):
+            raise InvalidInput(
+                f"newest column {self.newest!r} of {table}", cause="a key and a column beside it are due"
+            )
+        if self.columns is not None and (
+            lacking := sorted({*self.key, *filter(None, [newest])} - set(self.columns))
+        ):
+            raise InvalidInput(f"column {lacking[0]!r} is none of the columns of {table}")
         self._made, self._task = False, ""
         self._clean_s = 0.0
 
     def open(self, context: Context) -> None:
         self._task = context.task
-        self.connect()
+        self._connection = self.connect()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     def write(self, rows: Sequence[Any], ids: Sequence[RowId]) -> None:
         values = self.values_of(rows)
         # A call may have a row and its copy. Sinks of a run that share a database have names of their own.
         rows_of = {f"{self._task}/{name}": row for name, row in zip(ids, values, strict=True)}
-        with self.transaction():
+        with self._transaction():
             if not self._made:
                 self._make(rows[0])
             new = self.claim(list(rows_of))
@@ -79,6 +105,24 @@ class TableSink(Sink[Any]):
                 self._clean_s = time.monotonic() + CLEAN_S
                 self.clean()
         self._made = True
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing; what is not the rows' fault comes out as ServiceAway."""
+        if self._connection is None:
+            self._connection = self.connect()
+        try:
+            self.begin()
+            yield
+            self._connection.commit()
+        except BaseException as error:
+            with suppress(Exception):  # the connection may be gone, and with it what was not committed
+                self._connection.rollback()
+            if (cause := self.not_of_rows(error)) is not None:
+                if self.connection_lost(error):
+                    self.close()
+                raise ServiceAway(f"{self.where} does not take rows of {self.table}", cause=cause) from error
+            raise
 
     def values_of(self, rows: Sequence[Any]) -> list[list[Any]]:
         """The values of each row in the order of the columns. Raises BadRow."""
@@ -104,12 +148,16 @@ class TableSink(Sink[Any]):
     def statement(self) -> str:
         assert self.columns is not None
         names = ", ".join(map(quoted, self.columns))
-        text = f"insert into {quoted(self.table)} ({names}) values ({', '.join([self.mark] * len(self.columns))})"
+        marks = ", ".join([self.mark] * len(self.columns))
+        text = f"insert into {quoted(self.table)} as {OLD} ({names}) values ({marks})"
         if not self.key:
             return text
         rest = [name for name in self.columns if name not in self.key]
         sets = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in rest)
         change = f"update set {sets}" if rest else "nothing"
+        if self.newest is not None:
+            old, new = f"{OLD}.{quoted(self.newest)}", f"excluded.{quoted(self.newest)}"
+            change += f" where {old} is null or {new} >= {old}"
         return f"{text} on conflict ({', '.join(map(quoted, self.key))}) do {change}"
 
     def _make(self, first: Any) -> None:
@@ -132,15 +180,23 @@ class TableSink(Sink[Any]):
     # ── what a database does in its own way ─────────────────────────────────────────────────────
 
     @abstractmethod
-    def connect(self) -> None:
-        """Open a connection. Raises ServiceAway."""
+    def connect(self) -> Any:
+        """A connection. Raises ServiceAway."""
 
     @abstractmethod
-    def transaction(self) -> Any:
-        """`with self.transaction():` all or nothing; what is not the rows' fault comes out as ServiceAway."""
+    def not_of_rows(self, error: BaseException) -> str | None:
+        """What is wrong with the database; None: the rows are to blame, or we."""
 
-    @abstractmethod
-    def run(self, statement: str) -> None: ...
+    def connection_lost(self, error: BaseException) -> bool:
+        """Is another connection needed?"""
+        return False
+
+    def begin(self) -> None:
+        """Begin a transaction, if the connection does not by itself."""
+        return None
+
+    def run(self, statement: str) -> None:
+        self._connection.execute(statement)
 
     @abstractmethod
     def insert(self, statement: str, rows: Iterable[Sequence[Any]]) -> None: ...
@@ -160,6 +216,15 @@ class TableSink(Sink[Any]):
     def stored(self, value: Any) -> Any:
         """As the database takes it."""
         return json_text(value) if isinstance(value, dict | list | tuple) else value
+
+
+class FileTableSink(TableSink):
+    """In a file on the VM of the sink's thread."""
+
+    def __init__(self, path: str, *, table: str, columns: Sequence[str] | None = None, key: Sequence[str] = (),
+                 newest: str | None = None, create: bool = True) -> None:  # fmt: skip
+        self.path = os.path.abspath(path)
+        super().__init__(self.path, table, columns, key, newest, create)
 
 
 def json_text(value: Any) -> str:

@@ -55,7 +55,7 @@ class AvroFormat(Format):
             assert self._framing is not None
             found = self._framing.schema(number, "AVRO")
             try:
-                others = [msgspec.json.decode(other) for other in found.others]
+                others = [msgspec.json.decode(other) for _, other in found.others]
                 self._writers[number] = AvroSchema(avro_json(found.text), others)
             except (InvalidInput, msgspec.DecodeError) as error:
                 cause = getattr(error, "cause", None) or str(error)

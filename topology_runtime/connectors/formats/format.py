@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
@@ -58,6 +58,10 @@ class Format(ABC):
             return self._encode(row)
         except RecursionError as error:
             raise too_deep("$") from error
+
+    def encode_all(self, rows: Sequence[Row]) -> list[bytes]:
+        """Each of them, as `encode`."""
+        return [self.encode(row) for row in rows]
 
     def close(self) -> None:
         """Give back what it has open: a registry's connection."""
@@ -119,7 +123,7 @@ def plain_fault(value: Any) -> str | None:
         return None if LEAST_INT <= value <= MOST_INT else "a whole number of 64 bits"
     if kind is str:
         return None if whole_text(value) else "text that is valid Unicode"
-    return None if kind in (bool, float, bytes) else "a plain value"
+    return None if kind in (bool, float, bytes, type(None)) else "a plain value"
 
 
 def whole_text(value: str) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headgate.topology_runtime.connectors.formats.format import Format
 from headgate.topology_runtime.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from headgate.topology_runtime.connectors.formats.framing import Framing
+
 
 def open_format(format: str = "json", *, type: str | None = None, **options: Any) -> Format:
-    """The format that a topology names. format: json, msgpack, avro, csv or raw. type: "module:Name" of a
+    """The format that a topology names. format: json, msgpack, avro, protobuf, csv or raw. type: "module:Name" of a
     msgspec Struct or dataclass that each row must be. options: of the format.
 
     Raises InvalidInput for what it does not have, and for a package that is missing.
@@ -35,12 +38,6 @@ def open_format(format: str = "json", *, type: str | None = None, **options: Any
 Options = Mapping[str, Any]
 
 
-def _json(options: Options) -> Format:
-    from headgate.topology_runtime.connectors.formats.json_format import JsonFormat
-
-    return JsonFormat()
-
-
 def _msgpack(options: Options) -> Format:
     from headgate.topology_runtime.connectors.formats.json_format import MsgpackFormat
 
@@ -62,25 +59,47 @@ def _csv(options: Options) -> Format:
 REGISTRY = ("registry", "user", "password", "subject", "register")
 
 
-def _avro(options: Options) -> Format:
-    from headgate.topology_runtime.connectors.formats.avro_format import AvroFormat
+def _framing(options: Options) -> Framing | None:
     from headgate.topology_runtime.connectors.formats.framing import Framing
     from headgate.topology_runtime.connectors.formats.schema_registry import SchemaRegistry
 
-    framing = None
-    if "registry" in options:
-        login = {name: options[name] for name in ("user", "password") if name in options}
-        registry = SchemaRegistry(options["registry"], **login)
-        framing = Framing(registry, options.get("subject", ""), options.get("register", False))
-    elif told := [name for name in REGISTRY if name in options]:
-        raise InvalidInput(f"format 'avro' has {told[0]}= and no registry=")
-    return AvroFormat(options.get("schema"), framing)
+    if "registry" not in options:
+        if told := [name for name in REGISTRY if name in options]:
+            raise InvalidInput(f"option {told[0]}= needs registry=")
+        return None
+    login = {name: options[name] for name in ("user", "password") if name in options}
+    registry = SchemaRegistry(options["registry"], **login)
+    return Framing(registry, options.get("subject", ""), options.get("register", False))
+
+
+def _json(options: Options) -> Format:
+    from headgate.topology_runtime.connectors.formats.json_format import JsonFormat
+
+    framing = _framing(options)
+    if framing is None and "schema" not in options:
+        return JsonFormat()
+    from headgate.topology_runtime.connectors.formats.registered_json import RegisteredJson
+
+    return RegisteredJson(options.get("schema"), framing)
+
+
+def _avro(options: Options) -> Format:
+    from headgate.topology_runtime.connectors.formats.avro_format import AvroFormat
+
+    return AvroFormat(options.get("schema"), _framing(options))
+
+
+def _protobuf(options: Options) -> Format:
+    from headgate.topology_runtime.connectors.formats.protobuf_format import ProtobufFormat
+
+    return ProtobufFormat(options.get("schema", ""), options.get("message", ""), _framing(options))
 
 
 MAKERS: dict[str, tuple[Callable[[Options], Format], tuple[str, ...]]] = {
-    "json": (_json, ()),
+    "json": (_json, ("schema", *REGISTRY)),
     "msgpack": (_msgpack, ()),
     "csv": (_csv, ("columns", "types", "delimiter")),
     "avro": (_avro, ("schema", *REGISTRY)),
+    "protobuf": (_protobuf, ("schema", "message", *REGISTRY)),
     "raw": (_raw, ()),
 }

@@ -8,6 +8,7 @@ from headgate.topology_runtime.connectors.formats.schema_registry import Registe
 from headgate.topology_runtime.errors import BadRow, InvalidInput
 
 HEAD = struct.Struct(">bI")
+FORMS = {"PROTOBUF": "?format=serialized"}  # compiled, in base64: its text would have to be parsed here
 
 
 class Framing:
@@ -36,7 +37,7 @@ class Framing:
 
     def schema(self, number: int, kind: str) -> RegisteredSchema:
         """BadRow if the registry has no such schema, or one of another format."""
-        found = self._registry.schema(number)
+        found = self._registry.schema(number, FORMS.get(kind, ""))
         if found.kind != kind:
             raise BadRow(f"$: schema {number} is of format {found.kind}, and {kind} is expected")
         return found

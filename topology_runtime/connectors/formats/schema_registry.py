@@ -7,10 +7,11 @@ import time
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote
 
 import msgspec
 
+from headgate.topology_runtime.connectors.addresses import parts_of_address
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 from headgate.topology_runtime.tasks.service_clients import KeepAlive
 
@@ -23,14 +24,15 @@ CONTENT = "application/vnd.schemaregistry.v1+json"
 
 
 class RegisteredSchema(msgspec.Struct):
-    """kind: AVRO, PROTOBUF or JSON. others: the texts of the schemas that it names, those they need first."""
+    """kind: AVRO, PROTOBUF or JSON. others: (name, text) of the schemas that it names, those they need first."""
 
     text: str
     kind: str
-    others: list[str]
+    others: list[tuple[str, str]]
 
 
-class _Reference(msgspec.Struct):
+class _Reference(msgspec.Struct, frozen=True):
+    name: str
     subject: str
     version: int
 
@@ -54,13 +56,16 @@ class SchemaRegistry:
     def __init__(
         self, url: str, user: str = "", password: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
-        try:
-            parts = urlsplit(url)
-            tls, host, port = parts.scheme == "https", parts.hostname, parts.port
-        except ValueError as error:
-            raise InvalidInput("registry= is no address", cause=str(error)) from error
-        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+        parts = parts_of_address(url)
+        if (
+            parts is None
+            or parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.query
+            or parts.fragment
+        ):
             raise InvalidInput("registry= is no address", hint="http://HOST:PORT or https://HOST:PORT")
+        tls, host, port = parts.scheme == "https", parts.hostname, parts.port
         port = port or (443 if tls else 80)
         self._name = f"the schema registry at {host}:{port}"
         self._base = parts.path.rstrip("/")
@@ -78,42 +83,43 @@ class SchemaRegistry:
     def close(self) -> None:
         self._http.close()
 
-    def schema(self, number: int) -> RegisteredSchema:
-        """What it has under this number. BadRow if there is none."""
+    def schema(self, number: int, form: str = "") -> RegisteredSchema:
+        """What it has under this number. form: as what the registry is asked to write it. BadRow if there is none."""
         if (found := self._known.get(number)) is None:
             missing = BadRow(f"$: {self._name} has no schema {number}")
             if self._clock() < self._missing.get(number, 0.0):
                 raise missing
-            status, body = self._ask("GET", f"/schemas/ids/{number}")
+            status, body = self._ask("GET", f"/schemas/ids/{number}{form}")
             if status == 404:
                 if len(self._missing) >= MISSING_MOST:
                     self._missing.clear()
                 self._missing[number] = self._clock() + MISSING_S
                 raise missing
             got = self._told(body, _SchemaAnswer)
-            others: dict[tuple[str, int], str] = {}
-            self._collect(got.references, others)
-            found = RegisteredSchema(got.schema, got.schemaType.upper(), list(others.values()))
+            others: dict[_Reference, str] = {}
+            self._collect(got.references, form, others)
+            named = [(one.name, text) for one, text in others.items()]
+            found = RegisteredSchema(got.schema, got.schemaType.upper(), named)
             self._known[number] = found
         return found
 
     def _collect(
-        self, references: list[_Reference], others: dict[tuple[str, int], str], depth: int = 0
+        self, references: list[_Reference], form: str, others: dict[_Reference, str], depth: int = 0
     ) -> None:
         for one in references:
-            key = one.subject, one.version
-            if key in others:
+            if one in others:
                 continue
             if depth > REFERENCES_MOST or len(others) >= REFERENCES_MOST:
                 raise BadRow(f"$: a schema needs more than {REFERENCES_MOST} others")
-            status, body = self._ask("GET", f"/subjects/{quote(one.subject, safe='')}/versions/{one.version}")
+            place = f"/subjects/{quote(one.subject, safe='')}/versions/{one.version}{form}"
+            status, body = self._ask("GET", place)
             if status == 404:
                 raise BadRow(
                     f"$: {self._name} has no version {one.version} of {one.subject!r}, which a schema names"
                 )
             got = self._told(body, _SchemaAnswer)
-            self._collect(got.references, others, depth + 1)
-            others[key] = got.schema
+            self._collect(got.references, form, others, depth + 1)
+            others[one] = got.schema
 
     def latest(self, subject: str, kind: str) -> int:
         """The number of the newest schema there. Raises InvalidInput if there is none, or it is of another format."""

@@ -15,8 +15,8 @@ from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from headgate.topology_runtime.connectors.formats.extras import needed
 from headgate.topology_runtime.connectors.http.bodies import RequestRefused
-from headgate.topology_runtime.errors import InvalidInput
 
 CONNECTIONS_MOST = 256
 REQUEST_S = 20.0  # for a whole request to come
@@ -25,14 +25,6 @@ WRITE_S = 5.0  # for an answer to be taken
 LINGER_S = 2.0  # what a refused client still sends is read so long: else it may not see the answer
 CLOSE_S = 3.0
 READ_BYTES = 64 * 1024
-
-
-def h11() -> Any:
-    try:
-        import h11
-    except ImportError as error:
-        raise InvalidInput("HttpSource needs h11", hint="pip install 'headgate[http]'") from error
-    return h11
 
 
 @dataclass(frozen=True)
@@ -148,7 +140,7 @@ class HttpServer:
 class _Connection:
     def __init__(self, server: HttpServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self._server, self._reader, self._writer = server, reader, writer
-        self._h11 = h11()
+        self._h11 = needed("h11", "http")
         self._wire = self._h11.Connection(self._h11.SERVER)
 
     @property

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Context, LiveSource
+from headgate.topology_runtime.connectors.formats.extras import needed
 from headgate.topology_runtime.connectors.formats.format_factory import open_format
 from headgate.topology_runtime.connectors.http.answered_requests import AnsweredRequests
 from headgate.topology_runtime.connectors.http.bodies import RequestRefused, kind_of, plain, rows_of
 from headgate.topology_runtime.connectors.http.checks import GITHUB, STRIPE, has_token, is_signed
-from headgate.topology_runtime.connectors.http.http_server import HttpAnswer, HttpRequest, HttpServer, h11
+from headgate.topology_runtime.connectors.http.http_server import HttpAnswer, HttpRequest, HttpServer
 from headgate.topology_runtime.connectors.http.ports import checked_port, listen, port_of
 from headgate.topology_runtime.connectors.http.posted_rows import Posted, PostedRows
 from headgate.topology_runtime.connectors.secrets import SecretText, text_of
@@ -66,7 +67,7 @@ class HttpSource(LiveSource[Any]):
             faults.append(f"anybody who reaches {shown(host)} could post: give token=, signature= or tls.ca")
         if faults:
             raise InvalidInput("invalid HttpSource", faults=faults)
-        h11()
+        needed("h11", "http")
         self.port, self.host, self._signature = port, host, signature
         self._token, self._secret = token, secret
         for one in (token, secret):

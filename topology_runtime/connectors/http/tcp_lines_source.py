@@ -15,7 +15,7 @@ from headgate.topology_runtime.connectors.http.ports import checked_port, listen
 from headgate.topology_runtime.errors import BadRow, InvalidInput
 
 CONNECTIONS_MOST = 64
-READ_BYTES = 64 * 1024
+READ_BYTES, CALL_BYTES = 64 * 1024, 4 << 20  # of one connection, and of one call, about
 
 
 class TcpLinesSource(LiveSource[Any]):
@@ -54,13 +54,14 @@ class TcpLinesSource(LiveSource[Any]):
             self._listening = listen(self.host, self.port)
             self._listening.setblocking(False)
             self._accepts(True)
-        while len(self._ready) < limit and (events := self._selector.select(0)):
+        size = 0
+        while len(self._ready) < limit and size < CALL_BYTES and (events := self._selector.select(0)):
             for key, _ in events:
                 assert isinstance(key.fileobj, socket.socket)
                 if key.fileobj is self._listening:
                     self._accept()
                 elif len(self._ready) < limit:
-                    self._read(key.fileobj)
+                    size += self._read(key.fileobj)
         return [self._row(self._ready.popleft()) for _ in range(min(limit, len(self._ready)))]
 
     def close(self) -> None:
@@ -97,22 +98,24 @@ class TcpLinesSource(LiveSource[Any]):
         self._selector.register(client, selectors.EVENT_READ)
         self._accepts(len(self._lines) < CONNECTIONS_MOST)
 
-    def _read(self, client: socket.socket) -> None:
+    def _read(self, client: socket.socket) -> int:
+        """How many bytes came."""
         try:
             data = client.recv(READ_BYTES)
         except BlockingIOError:
-            return
+            return 0
         except OSError:  # it broke
             data = b""
         lines = self._lines[client]
         if data:
             self._ready.extend(lines.of(data))
-            return
+            return len(data)
         self._ready.extend(lines.end())
         self._selector.unregister(client)
         del self._lines[client]
         client.close()
         self._accepts(True)
+        return 0
 
 
 class _Lines:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
-from urllib.parse import urlsplit
 
 from headgate.topology_runtime.api.logic import Context, LiveSource
+from headgate.topology_runtime.connectors.addresses import parts_of_address
+from headgate.topology_runtime.connectors.formats.extras import needed
 from headgate.topology_runtime.connectors.formats.format import MOST_BYTES
 from headgate.topology_runtime.connectors.formats.format_factory import open_format
 from headgate.topology_runtime.connectors.secrets import SecretText, text_of
@@ -16,6 +17,7 @@ from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 from headgate.topology_runtime.wording import hide, one_line
 
 CONNECT_S, CLOSE_S = 4.0, 1.0
+CALL_BYTES = 4 << 20  # of one call, about
 PING_S = 20.0  # between two; without an answer for as long the connection is over
 
 
@@ -35,12 +37,14 @@ class WebSocketSource(LiveSource[Any]):
     def __init__(self, url: str, *, format: str = "json", type: str | None = None, send: Sequence[str] = (),
                  token: str | SecretText | None = None, tls: Mapping[str, Any] | None = None,
                  **options: Any) -> None:  # fmt: skip
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except (ValueError, AttributeError, TypeError) as error:
-            raise InvalidInput("url= is no address", cause=str(error)) from error
-        if parts.scheme not in ("ws", "wss") or not host or parts.fragment or parts.username is not None:
+        parts = parts_of_address(url)
+        if (
+            parts is None
+            or parts.scheme not in ("ws", "wss")
+            or not parts.hostname
+            or parts.fragment
+            or parts.username is not None
+        ):
             raise InvalidInput(
                 "url= is no address", hint="ws://HOST:PORT/PATH or wss://…, without a login: token="
             )
@@ -52,7 +56,7 @@ class WebSocketSource(LiveSource[Any]):
             hide(token)
         self._url, self._first, self._token = url, list(send), token
         self._tls = Tls.of(tls) or (Tls() if parts.scheme == "wss" else None)
-        self.where = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
+        self.where = f"{parts.scheme}://{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
         self._format = open_format(format, type=type, **options)
         self._socket: Any = None
         self._until_end = ExitStack()  # of the connection
@@ -63,16 +67,20 @@ class WebSocketSource(LiveSource[Any]):
                 f"{context.partitions} threads would each read every message of {self.where}",
                 hint="threads=1",
             )
-        _websockets()
+        needed("websockets", "web")
 
     def poll(self, limit: int) -> Sequence[Any]:
-        websockets = _websockets()
+        needed("websockets.sync.client", "web")
+        websockets = needed("websockets", "web")
         if self._socket is None:
             self._socket = self._connected(websockets)
         rows: list[Any] = []
+        size = 0
         try:
-            while len(rows) < limit:
-                rows.append(self._row(self._socket.recv(timeout=0)))
+            while len(rows) < limit and size < CALL_BYTES:
+                message = self._socket.recv(timeout=0)
+                rows.append(self._row(message))
+                size += len(message)
         except TimeoutError:  # no more for now
             return rows
         except websockets.exceptions.ConnectionClosed as error:
@@ -108,11 +116,3 @@ class WebSocketSource(LiveSource[Any]):
             self._until_end.close()
             cause = one_line(f"{type(error).__name__}: {error}")
             raise ServiceAway(f"no WebSocket at {self.where}", cause=cause) from error
-
-
-def _websockets() -> Any:
-    try:
-        import websockets.sync.client
-    except ImportError as error:
-        raise InvalidInput("WebSocketSource needs websockets", hint="pip install 'headgate[web]'") from error
-    return websockets

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headgate.topology_runtime.connectors.formats.extras import needed
 from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
 from headgate.topology_runtime.wording import one_line
@@ -40,12 +41,7 @@ def faults_of(servers: Any, topic: Any, options: Any, own: Mapping[str, str]) ->
 
 def confluent() -> Any:
     """The package of the client. Raises InvalidInput when it is not installed."""
-    try:
-        import confluent_kafka
-    except ImportError as error:
-        hint = "pip install headgate[kafka]"
-        raise InvalidInput("no client for Kafka", cause=str(error), hint=hint) from error
-    return confluent_kafka
+    return needed("confluent_kafka", "kafka")
 
 
 def settings(servers: str, tls: Tls | None, options: Mapping[str, Any]) -> dict[str, Any]:

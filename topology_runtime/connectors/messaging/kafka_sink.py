@@ -99,12 +99,17 @@ class KafkaSink(Sink[Any]):
 
     def write(self, rows: Sequence[Any], ids: Sequence[RowId]) -> None:
         new = [(name, row) for name, row in zip(ids, rows, strict=True) if name not in self._sent]
-        encoded = [(name, self._key(row), self._value(row)) for name, row in new]
+        keys = [self._key(row) for _, row in new]
+        values = iter(self._format.encode_all([row for _, row in new if row is not None]))
         end = time.monotonic() + WRITE_S
-        for name, key, value in encoded:
-            self._produce(name, key, value, end)
-        while self._producer.flush(SERVE_S):
-            self._wait(end)
+        try:
+            for (name, row), key in zip(new, keys, strict=True):
+                self._produce(name, key, None if row is None else next(values), end)
+            while self._producer.flush(SERVE_S):
+                self._wait(end)
+        except self._kafka.KafkaException as raised:
+            self._replace()
+            raise self._refused(kafka.error_of(raised)) from raised
         self._said.served()
         self._raise(ids)
         self._sent.difference_update(ids)
@@ -119,9 +124,6 @@ class KafkaSink(Sink[Any]):
         if found is None or isinstance(found, bytes):
             return found
         return str(found).encode()
-
-    def _value(self, row: Any) -> bytes | None:
-        return None if row is None else self._format.encode(row)
 
     def _produce(self, name: RowId, key: bytes | None, value: bytes | None, end: float) -> None:
         while True:
@@ -166,8 +168,16 @@ class KafkaSink(Sink[Any]):
         if not others:
             error = next(iter(failed.values()))
             raise BadRow(f"$: refused by {self._where}", cause=one_line(error.str()))
-        if any(error.fatal() for error in others):
-            self.close()
-            self._connect()
-        cause = one_line(others[0].str())
-        raise ServiceAway(f"{self._where} does not take rows", cause=cause)
+        if any(error.fatal() or error.name() == "_FATAL" for error in others):
+            self._replace()
+        raise self._refused(others[0])
+
+    def _refused(self, error: Any) -> ServiceAway:
+        return ServiceAway(f"{self._where} does not take rows", cause=one_line(error.str()))
+
+    def _replace(self) -> None:
+        """The producer has failed for good: another takes all that is not confirmed anew."""
+        self.close()
+        self._sent.clear()
+        self._failed.clear()
+        self._connect()

@@ -21,6 +21,7 @@ OWN = {
     "auto.offset.reset": "`start`",
     "enable.auto.commit": "this source",
     "enable.auto.offset.store": "this source",
+    "enable.partition.eof": "this source",
 }
 CLOSE_S = 2.0  # for the last commit
 LOOK_S = 5.0  # between two looks at the topic's partitions
@@ -71,6 +72,7 @@ class KafkaSource(OffsetSource[Any]):
         self._format, self._with_metadata, self._tls = format_of(format), with_metadata, Tls.of(tls)
         self._consumer: Any = None
         self._next: int | None = None  # offset; None: there is no such partition
+        self._began: int | None = None  # where, if the run had read nothing
         self._error: Exception | None = None  # behind rows that were given
         self._commits = 0  # that are not answered yet
         self._kept: list[Any] = []  # messages that came when the client was to call back
@@ -90,6 +92,7 @@ class KafkaSource(OffsetSource[Any]):
             "auto.offset.reset": "error",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
             "allow.auto.create.topics": False,
             "error_cb": self._said,
             "on_commit": self._committed,
@@ -144,7 +147,9 @@ class KafkaSource(OffsetSource[Any]):
         here = self._at()
         try:
             low, high = self._consumer.get_watermark_offsets(here, timeout=kafka.ANSWER_S)
-            first = self._first(start, low, high) if offset is None else offset
+            first = offset if offset is not None else self._began
+            if first is None:
+                first = self._began = self._first(start, low, high)
             if not low <= first <= high:
                 raise self._gone(first, f"it keeps offsets {low} to {high}")
             self._consumer.assign([self._at(first)])
@@ -189,7 +194,7 @@ class KafkaSource(OffsetSource[Any]):
             self._count()  # or raises; one connection of several may come and go
         found = self._rows(messages)
         if found:
-            self._next = found[-1][0] + 1
+            self._next = max(self._next or 0, found[-1][0] + 1)
         elif self._error is not None:
             return self.poll(limit)
         return found
@@ -200,6 +205,9 @@ class KafkaSource(OffsetSource[Any]):
         decode, row_of = self._format.decode, self._with_key if self._with_metadata else None
         for message in messages:
             error = message.error()
+            if error is not None and error.name() == "_PARTITION_EOF":
+                self._next = message.offset()  # offsets between are ends of transactions, or were taken back
+                continue
             if error is not None:
                 self._error = self._what(error)
                 break

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from headgate.topology_runtime.connectors.addresses import parts_of_address
+from headgate.topology_runtime.connectors.formats.extras import needed
 from headgate.topology_runtime.connectors.secrets import SecretText, text_of
 from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
@@ -31,26 +33,17 @@ Password = str | SecretText | None
 
 def paho() -> Any:
     """The module of the client. Raises InvalidInput when it is not installed."""
-    try:
-        import paho.mqtt.client
-    except ImportError as error:
-        hint = "pip install headgate[mqtt]"
-        raise InvalidInput("no client for MQTT", cause=str(error), hint=hint) from error
-    return paho.mqtt.client
+    return needed("paho.mqtt.client", "mqtt")
 
 
 def faults_of(url: Any, connection: Mapping[str, Any]) -> list[str]:
     """What is wrong with these params. connection: user, password and tls."""
     faults = [f"{name}: there is no such param" for name in connection.keys() - {"user", "password", "tls"}]
     user, password = connection.get("user"), connection.get("password")
-    parts = urlsplit(url) if isinstance(url, str) else None
-    try:
-        good = parts is not None and parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        good = False
-    if not good:
+    parts = parts_of_address(url)
+    if parts is None or parts.scheme not in PORTS or not parts.hostname or parts.port == 0:
         faults.append("url: mqtt://host:1883 or mqtts://host:8883")
-    elif parts is not None and (parts.username or parts.password or parts.path.strip("/") or parts.query):
+    elif parts.username or parts.password or parts.path.strip("/") or parts.query:
         faults.append("url: only host and port; `user` and `password` are params")
     if user is not None and not isinstance(user, str):
         faults.append("user: text")

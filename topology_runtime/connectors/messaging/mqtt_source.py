@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Context, LiveSource
@@ -14,6 +15,7 @@ from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 NEVER_RETAINED = 2  # shared subscriptions would get each retained message at each subscribe
 RECEIVE_MOST = 256  # messages that are not confirmed yet
+CALL_BYTES = 4 << 20  # of one call, about
 SESSION_S = 7 * 86400  # how long the broker keeps what comes while we are away
 PROPERTIES = (
     "PayloadFormatIndicator",
@@ -82,10 +84,12 @@ class MqttSource(LiveSource[Any]):
         if not self._link.up:
             self._link.raise_end()
             self._connect()
-        while len(self._came) < limit:
+        size = 0
+        while len(self._came) < limit and size < CALL_BYTES:
             before = len(self._came)
             if not self._link.turn() or len(self._came) == before:
                 break
+            size += sum(len(message.payload) for _, message in islice(self._came, before, None))
         return self._rows(limit)
 
     def durable(self, rows: int) -> None:

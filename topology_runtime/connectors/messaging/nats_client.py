@@ -8,6 +8,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from headgate.topology_runtime.connectors.addresses import parts_of_address
+from headgate.topology_runtime.connectors.formats.extras import needed
 from headgate.topology_runtime.connectors.secrets import SecretText, text_of
 from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
@@ -26,12 +28,9 @@ def faults_of(url: Any, connection: Mapping[str, Any]) -> list[str]:
     known = {"user", "password", "credentials", "tls"}
     faults = [f"{name}: there is no such param" for name in connection.keys() - known]
     for one in url.split(",") if isinstance(url, str) else [""]:
-        parts = urlsplit(one.strip())
-        try:
-            good = parts.scheme in SCHEMES and bool(parts.hostname) and parts.port != 0
-        except ValueError:
-            good = False
-        if not good or parts.username or parts.password or parts.path.strip("/"):
+        parts = parts_of_address(one.strip())
+        good = parts is not None and parts.scheme in SCHEMES and parts.hostname and parts.port != 0
+        if parts is None or not good or parts.username or parts.path.strip("/") or parts.query:
             faults.append("url: nats://host:4222 or tls://host:4222, several with commas, without a login")
             break
     texts = {name: connection.get(name) for name in known - {"tls"}}
@@ -74,14 +73,10 @@ class NatsLink:
         if self.up:
             return
         self.drop()
-        try:
-            from nats.aio.client import Client
-        except ImportError as error:
-            hint = "pip install headgate[nats]"
-            raise InvalidInput("no client for NATS", cause=str(error), hint=hint) from error
+        nats = needed("nats.aio.client", "nats")
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        self.client, self._said = Client(), None
+        self.client, self._said = nats.Client(), None
         try:
             self.run(self.client.connect(**self._options()), CONNECT_S)
         except Exception as error:

@@ -70,6 +70,8 @@ class NatsSource(OffsetSource[Any]):
         self._link = nats.NatsLink(url, **connection)
         self._where = f"stream {stream} of {self._link.where}"
         self._next = 0  # the sequence wanted next
+        self._begin: int | None = None  # of a run that has read nothing yet
+        self._made_at: Any = None  # when the stream was created
         self._came: deque[Any] = deque()
         self._ended = False  # the answer to the last request
         self._status = ""
@@ -105,6 +107,11 @@ class NatsSource(OffsetSource[Any]):
         if self._subject and taken and not any(overlap(self._subject, one) for one in taken):
             what = f"{self._where} has nothing of subject {self._subject}"
             raise InvalidInput(what, cause=f"it takes {', '.join(taken)}", hint="look at `subject`")
+        if self._made_at not in (None, info.created):
+            cause = "its rows are others than those of before, under the same numbers"
+            hint = "start a new run, which reads it from its beginning"
+            raise InvalidInput(f"{self._where} was made again while it was read", cause=cause, hint=hint)
+        self._made_at = info.created
         return info.state
 
     def _asked(self, what: Coroutine[Any, Any, T]) -> T:
@@ -131,9 +138,10 @@ class NatsSource(OffsetSource[Any]):
             return
         state = self._ready()
         if offset is None:
-            self._next = max(1, state.first_seq) if self.start == "first" else state.last_seq + 1
-        else:
-            self._next = self._kept(offset, state)
+            if self._begin is None:
+                self._begin = max(1, state.first_seq) if self.start == "first" else state.last_seq + 1
+            offset = self._begin
+        self._next = self._kept(offset, state)
         self._consume()
 
     def _kept(self, offset: int, state: Any) -> int:

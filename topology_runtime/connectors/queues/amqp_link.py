@@ -13,8 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from headgate.topology_runtime.connectors.formats.extras import needed
 from headgate.topology_runtime.connectors.queues.server_address import ServerAddress, waited_for
-from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
+from headgate.topology_runtime.errors import HeadgateError, ServiceAway
 
 PORTS = {"amqp": 5672, "amqps": 5671}
 CONNECT_S, ANSWER_S, CLOSE_S = (
@@ -175,13 +176,8 @@ def innermost(error: BaseException) -> BaseException:
 
 def client_module() -> Any:
     """The module of the client, which keeps its own words to itself. Raises InvalidInput where it is missing."""
-    try:
-        import pika
-        import pika.adapters.select_connection
-    except ImportError as error:
-        raise InvalidInput(
-            "no client for AMQP", cause=str(error), hint="pip install 'headgate[amqp]'"
-        ) from error
+    pika = needed("pika", "amqp")
+    needed("pika.adapters.select_connection", "amqp")
     logger = logging.getLogger("pika")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())  # else each lost connection is many lines on standard error

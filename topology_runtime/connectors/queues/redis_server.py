@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headgate.topology_runtime.connectors.formats.extras import needed
 from headgate.topology_runtime.connectors.queues.server_address import ServerAddress, waited_for
 from headgate.topology_runtime.connectors.tls import CA, FULL, NONE
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
@@ -47,7 +48,7 @@ class RedisServer:
             client.close()
 
     def _asked(self, *words: Any) -> Any:
-        redis = client_module()
+        redis = needed("redis", "redis")
         try:
             if self._client is None:
                 with waited_for():
@@ -121,14 +122,3 @@ def explained(what: str, kind: str, cause: str) -> HeadgateError:
     if code in AWAY:
         return ServiceAway(what, cause=cause, hint=HINTS.get(code))
     return InvalidInput(what, cause=one_line(cause))
-
-
-def client_module() -> Any:
-    """The module of the client. Raises InvalidInput where it is missing."""
-    try:
-        import redis
-    except ImportError as error:
-        raise InvalidInput(
-            "no client for Redis", cause=str(error), hint="pip install 'headgate[redis]'"
-        ) from error
-    return redis

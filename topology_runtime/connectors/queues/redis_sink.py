@@ -9,12 +9,14 @@ from headgate.topology_runtime.api.logic import Context, RowId, Sink
 from headgate.topology_runtime.connectors.messaging.message_params import PlaceOf, format_of
 from headgate.topology_runtime.connectors.queues.redis_server import PORTS, RedisServer, explained
 from headgate.topology_runtime.connectors.queues.server_address import ServerAddress
-from headgate.topology_runtime.errors import BadRow, InvalidInput
+from headgate.topology_runtime.errors import BadRow, HeadgateError, InvalidInput
 
 CALL_BYTES, CALL_ROWS = 2 << 20, 500  # of one script
 REMEMBERED = 200_000  # names: 32 MB there
 FIELDS_MOST = 1000
 KEPT_S = 7 * 86400  # names, after the last row
+NAMES = "headgate:rows"
+KEEPS_SCRIPTS = [8, 6]  # redis/redis#14541
 WRITE = """
 local now, bad, i = redis.call('TIME'), {}, 3
 now = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -92,6 +94,25 @@ class RedisSink(Sink[Any]):
     def open(self, context: Context) -> None:
         self._task = context.task
         self._server.command("PING")
+        self._check_restart()
+
+    def _check_restart(self) -> None:
+        """Servers before 8.6 read their append-only file as the default user, and leave out what scripts wrote and that
+        user may not write: without a word, at the next start."""
+        told = self._server.command("INFO")
+        version = [int(part) for part in str(told["redis_version"]).split(".")[:2]]
+        if not told["aof_enabled"] or version >= KEEPS_SCRIPTS:
+            return
+        try:
+            may = self._server.command("ACL", "DRYRUN", "default", "ZADD", NAMES, 1, "name")
+        except HeadgateError:  # we may not ask
+            return
+        if may != b"OK":
+            raise InvalidInput(
+                f"{self._server.address} would lose all rows of this sink at its next start",
+                cause=f"Redis {told['redis_version']} reads its own file as the default user, who may not write",
+                hint="leave that user on, with a password: user default on >… ~* +@all",
+            )
 
     def close(self) -> None:
         self._server.close()
@@ -101,7 +122,7 @@ class RedisSink(Sink[Any]):
         commands = [(str(name), self._command(row)) for row, name in zip(rows, ids, strict=True)]
         refused: list[bytes] = []
         for words in _calls(commands):
-            names = f"headgate:rows:{ids[0].run}:{self._task}"
+            names = f"{NAMES}:{ids[0].run}:{self._task}"
             refused += self._server.call(WRITE, [names], [self.remembered, KEPT_S, *words])
         if refused:
             name, said = refused[0].decode(), refused[1].decode(errors="replace")

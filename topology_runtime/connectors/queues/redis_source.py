@@ -24,15 +24,23 @@ from headgate.topology_runtime.connectors.queues.stream_place import (
 )
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
-CALL_BYTES, CALL_ROWS, FIRST_ROWS = 4 << 20, 2000, 32  # of one answer, about; how many rows at first
+CALL_BYTES, CALL_ROWS = 4 << 20, 2000  # of one answer, about
 LOOK = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return {} end
 local found, said = redis.call('XINFO', 'STREAM', KEYS[1]), {}
 for i = 1, #found, 2 do said[found[i]] = found[i + 1] end
 local first = said['first-entry']
-local rows = ARGV[2] ~= '0' and redis.call('XREAD', 'COUNT', ARGV[2], 'STREAMS', KEYS[1], ARGV[1])
+local rows, size, at, most = {}, 0, ARGV[1], tonumber(ARGV[2])
+while #rows < most and size < tonumber(ARGV[3]) do
+    local some = redis.call('XREAD', 'COUNT', math.min(8, most - #rows), 'STREAMS', KEYS[1], at)
+    if not some then break end
+    for _, entry in ipairs(some[1][2]) do
+        rows[#rows + 1], at = entry, entry[1]
+        for _, word in ipairs(entry[2]) do size = size + #word end
+    end
+end
 return {said['length'], said['entries-added'] or -1, said['last-generated-id'], said['max-deleted-entry-id'] or '',
-        first and first[1] or '0-0', rows and rows[1][2] or {}}
+        first and first[1] or '0-0', rows}
 """  # at one moment: what the stream is, and entries behind an id
 
 
@@ -84,7 +92,6 @@ class RedisSource(OffsetSource[Any]):
         self._server = RedisServer(ServerAddress.of(url, PORTS, server))
         self._place: StreamPlace | None = None  # none: another thread reads the stream
         self._begin: Id | None = None
-        self._rows = FIRST_ROWS
         self._told = ""
 
     def open(self, context: Context) -> None:
@@ -119,12 +126,12 @@ class RedisSource(OffsetSource[Any]):
         place = self._place
         if place is None:
             return []
-        now, entries = self._look(place.at, max(1, min(limit, self._rows)))
+        now, entries = self._look(place.at, max(1, min(limit, CALL_ROWS)))
         why = place.missing(now)
         if why is not None:
             self._gap(why, place, now)
         found: list[tuple[int, Any]] = []
-        size, last = 0, place.at
+        last = place.at
         for name, fields in entries:
             at = id_of(name)
             try:
@@ -135,10 +142,9 @@ class RedisSource(OffsetSource[Any]):
                     break  # the next call says so
                 raise
             found.append((offset, row))
-            size, last = size + sum(map(len, fields)), at
+            last = at
         if found:
             place.read(last, [offset for offset, _ in found], now)
-            self._rows = max(1, min(CALL_ROWS, CALL_BYTES * len(found) // max(size, 1)))
         return found
 
     def done(self, offset: int) -> None:
@@ -163,7 +169,7 @@ class RedisSource(OffsetSource[Any]):
     # ── the stream ──────────────────────────────────────────────────────────────────────────────
 
     def _look(self, at: Id, rows: int) -> tuple[StreamState, list[tuple[bytes, list[bytes]]]]:
-        found = self._server.call(LOOK, [self.stream], [text_of_id(at), rows])
+        found = self._server.call(LOOK, [self.stream], [text_of_id(at), rows, CALL_BYTES])
         if not found:
             return NO_STREAM, []
         length, added, last, deleted, first, entries = found

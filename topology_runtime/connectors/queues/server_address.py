@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
+from headgate.topology_runtime.connectors.addresses import parts_of_address
 from headgate.topology_runtime.connectors.secrets import SecretText, text_of
 from headgate.topology_runtime.connectors.tls import Tls
 from headgate.topology_runtime.errors import InvalidInput, ServiceAway
@@ -25,23 +26,25 @@ class ServerAddress:
     def __init__(self, url: str, ports: Mapping[str, int], user: str | None = None, password: Password = None,
                  tls: Mapping[str, Any] | bool | None = None) -> None:  # fmt: skip
         plain, safe = ports
-        try:
-            parts = urlsplit(url if isinstance(url, str) else "")
-            port = parts.port
-        except ValueError as error:
-            raise InvalidInput(
-                "invalid url of a server", hint=f"url: {plain}://host:{ports[plain]}"
-            ) from error
+        parts = parts_of_address(url)
+        if parts is None:
+            raise InvalidInput("invalid url of a server", hint=f"url: {plain}://host:{ports[plain]}")
         if parts.username is not None or parts.password is not None:
             hint = "leave it out, and give user= and password='${FILE:/path}' or '${ENV:NAME}'"
             raise InvalidInput("a user or password stands in the url of a server", hint=hint)
-        if parts.scheme not in ports or not parts.hostname or port == 0 or parts.query or parts.fragment:
+        if (
+            parts.scheme not in ports
+            or not parts.hostname
+            or parts.port == 0
+            or parts.query
+            or parts.fragment
+        ):
             hint = f"url: {plain}://host:{ports[plain]}, or {safe}://… by TLS"
-            raise InvalidInput(f"invalid url {url!r}", hint=hint)
+            raise InvalidInput("invalid url of a server", hint=hint)
         for name, value in (("user", user), ("password", password)):
             if not isinstance(value, str | SecretText | None):
                 raise InvalidInput(f"{name}: text is due")
-        self.host, self.port = parts.hostname, port or ports[parts.scheme]
+        self.host, self.port = parts.hostname, parts.port or ports[parts.scheme]
         self.path = unquote(parts.path[1:])
         self.user, self._password = user, password
         self.tls = Tls.of(tls) or (Tls() if parts.scheme == safe else None)

@@ -86,6 +86,9 @@ class StreamPlace:
         removed = now.added - now.length
         if removed == self.count:
             return None
+        if now.length and now.first == id_at(offset_of(self.at) + 1):  # no id lies between
+            self.count = removed
+            return None
         begins = f"it begins at {text_of_id(now.first)}" if now.length else "it is empty"
         if self.count is None:
             return f"{begins}; entries between may have been removed unread"

@@ -32,14 +32,16 @@ def task(name: str, run: str, params: dict[str, Any], threads: int) -> dict[str,
 class RealRun:
     """The processes of one run. In `folder` are its topology, its state and its logs."""
 
-    def __init__(self, folder: Path, source: dict[str, Any], sink: dict[str, Any]) -> None:
-        """source, sink: as `task` makes them."""
+    def __init__(
+        self, folder: Path, source: dict[str, Any], sink: dict[str, Any], grouping: str = "shuffle"
+    ) -> None:
+        """source, sink: as `task` makes them. grouping: of the rows between them."""
         self.folder, self.state = folder, folder / "state"
         document = {
             "schema": "headgate/topology/v1",
             "name": "conformance",
             "tasks": [{**source, "kind": "source"}, sink],
-            "edges": [{"from": SOURCE, "to": SINK}],
+            "edges": [{"from": SOURCE, "to": SINK, "grouping": grouping}],
         }
         (folder / "topology.json").write_text(json.dumps(document))
         words = ["up", "topology.json", "--vms", VMS, "--rates", str(RATE_TPS), "--seconds", "inf"]

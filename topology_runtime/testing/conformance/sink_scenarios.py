@@ -10,11 +10,12 @@ from typing import ClassVar
 import pytest
 
 from headgate.topology_runtime.errors import ServiceAway
+from headgate.topology_runtime.testing.conformance.needs import needs, own
 from headgate.topology_runtime.testing.conformance.opened import OpenedSink, threads_now
 from headgate.topology_runtime.testing.conformance.patience import OwnThread, until
 from headgate.topology_runtime.testing.conformance.real_runs import SINK, SOURCE, RealRun, task
 from headgate.topology_runtime.testing.conformance.row_files import GIVEN, append
-from headgate.topology_runtime.testing.conformance.shared_runs import Shared
+from headgate.topology_runtime.testing.conformance.shared_runs import KillScenarios, Shared
 from headgate.topology_runtime.testing.conformance.source_scenarios import ROWS, SECRET_WORDS, fresh
 from headgate.topology_runtime.testing.conformance.under_test import (
     MISSING,
@@ -36,9 +37,9 @@ class SinkRun:
         self.made: SinkUnderTest = fresh(of, folder / "service")
         source = task(SOURCE, GIVEN_ROWS, {"folder": str(self.rows)}, 1)
         try:
-            self.run = RealRun(
-                folder / "run", source, task(SINK, of.connector, self.made.params(), of.threads)
-            )
+            sink = task(SINK, of.connector, self.made.params(), of.threads)
+            way = "global" if of.connector_class().one_thread else "shuffle"
+            self.run = RealRun(folder / "run", source, sink, way)
         except BaseException:
             self.made.stop()
             raise
@@ -76,10 +77,11 @@ def check(made: SinkUnderTest, count: int) -> None:
     assert not (twice and made.exactly_once), f"{twice} rows are in the target twice"
 
 
-class SinkScenarios:
+class SinkScenarios(KillScenarios):
     """`scenarios(of)` makes a class of tests of this."""
 
     of: ClassVar[type[SinkUnderTest]]
+    tested = SINK
 
     @pytest.fixture
     def made(self, tmp_path: Path) -> Iterator[SinkUnderTest]:
@@ -129,6 +131,7 @@ class SinkScenarios:
         )
         assert stored == ({1} if error else {0, 1}), f"stored are {sorted(stored)}; the large row: {error!r}"
 
+    @needs(own("bad_row"))
     def test_a_bad_row_is_refused_alone(self, made: SinkUnderTest) -> None:
         rows = [made.row(row) for row in numbered(0, 2)]
         with OpenedSink(made) as sink:
@@ -142,7 +145,8 @@ class SinkScenarios:
         )
         assert sorted(stored) == [0, 1], f"stored are {stored}"
 
-    def test_a_wrong_password_is_told_and_not_shown(self, made: SinkUnderTest) -> None:
+    @needs(own("wrong_secret"))
+    def test_a_wrong_password_is_reported_and_not_shown(self, made: SinkUnderTest) -> None:
         with OpenedSink(made, made.wrong_secret()) as sink:
             error = sink.refuses([made.row(row) for row in numbered(0, 1)], 0)
         assert error is not None, "`write` returned with a wrong password"
@@ -150,13 +154,15 @@ class SinkScenarios:
         assert WRONG_SECRET not in said, "the message has the password"
         assert SECRET_WORDS.search(said), f"the message does not say that it is the password: {said}"
 
+    @needs(own("missing"))
     def test_a_missing_topic_is_named(self, made: SinkUnderTest) -> None:
         with OpenedSink(made, made.missing()) as sink:
             error = sink.refuses([made.row(row) for row in numbered(0, 1)], 0)
         said = "\n".join([str(error), *getattr(error, "lines", list)()])
         assert error is not None and MISSING in said, f"the message does not name {MISSING}: {said}"
 
-    def test_a_topic_that_is_deleted_is_told_or_made_again(self, made: SinkUnderTest) -> None:
+    @needs(own("delete"))
+    def test_a_topic_that_is_deleted_is_reported_or_made_again(self, made: SinkUnderTest) -> None:
         rows = [made.row(row) for row in numbered(0, ROWS)]
         with OpenedSink(made) as sink:
             sink.open_when_there()
@@ -165,6 +171,7 @@ class SinkScenarios:
             error = sink.refuses(rows, 0)
         assert error is not None or set(made.stored()) == set(range(ROWS)), "rows are lost without a word"
 
+    @needs(own("kill"))
     def test_a_service_that_is_away_is_waited_for(self, made: SinkUnderTest) -> None:
         rows = [made.row(row) for row in numbered(0, ROWS)]
         half = ROWS // 2
@@ -180,6 +187,7 @@ class SinkScenarios:
             sink.write_when_there(rows[half:], half)
         check(made, ROWS)
 
+    @needs(own("kill"))
     def test_a_service_that_is_away_at_open_is_waited_for(self, made: SinkUnderTest) -> None:
         rows = [made.row(row) for row in numbered(0, ROWS)]
         made.kill()
@@ -194,10 +202,10 @@ class SinkScenarios:
             sink.write_when_there(rows, 0)
         check(made, ROWS)
 
+    @needs(own("kill"))
     def test_close_ends_its_threads_while_the_service_is_away(self, made: SinkUnderTest) -> None:
         rows = [made.row(row) for row in numbered(0, ROWS)]
-        sink = OpenedSink(made)
-        with OwnThread() as thread:
+        with OpenedSink(made) as sink, OwnThread() as thread:
             thread.call(sink.open_when_there, "`open`")
             thread.call(lambda: sink.write_when_there(rows, 0), "`write`")
             made.kill()
@@ -211,40 +219,7 @@ class SinkScenarios:
 
     # ── a real run ──────────────────────────────────────────────────────────────────────────────
 
-    def test_every_row_is_stored_though_a_worker_is_killed(self, runs: Shared[SinkRun]) -> None:
-        with runs.use() as run:
-            run.give()
-            run.wait()
-            run.give()
-            run.run.kill_worker(SINK)
-            run.give()
-            run.wait()
-
-    def test_every_row_is_stored_though_a_vm_is_lost_with_its_disk(self, runs: Shared[SinkRun]) -> None:
-        with runs.use() as run:
-            run.give()
-            run.run.kill_vm(SINK)
-            run.give()
-            run.wait()
-
-    def test_every_row_is_stored_though_the_controller_is_killed(self, runs: Shared[SinkRun]) -> None:
-        with runs.use() as run:
-            run.give()
-            run.run.kill_controller()
-            run.give()
-            run.wait()
-
-    def test_every_row_is_stored_though_the_service_is_killed_and_away(self, runs: Shared[SinkRun]) -> None:
-        with runs.use() as run:
-            run.give()
-            run.wait()
-            run.made.kill()
-            run.give()
-            until(lambda: run.run.alarms(SINK), "for an alarm that the service is away")
-            run.made.start_again()
-            run.give()
-            run.wait()
-
+    @needs(own("bad_row"))
     def test_a_bad_row_is_a_dead_letter_and_the_rows_behind_it_are_stored(
         self, runs: Shared[SinkRun]
     ) -> None:

@@ -12,6 +12,7 @@ import sysconfig
 import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
@@ -80,7 +81,7 @@ class StartAgain(BaseException):
 
 
 class CallWatch:
-    """One thread. quick: a call needs no more than to be counted (a frame round it is timed, and nothing is
+    """One thread. quick: a call needs no more than to be counted (a frame or `timers` round it is timed, and nothing is
     asked for). `out`, `failures`: of the pass over rows under way; `raised`, `calls`: tries that raised
     and calls made one by one or in passes that are over, ever. lost: rows that failed for good since one went well."""
 
@@ -117,6 +118,19 @@ class CallWatch:
 
     def leave(self) -> None:
         """It is over, however it ended."""
+
+    def timers(self, fire: Callable[[], bool]) -> bool:
+        """Round some calls for timers; what `fire` says."""
+        self.quick = not (self.careful or self.poison.any)
+        try:
+            with self.for_timers():
+                return fire()
+        finally:
+            self.quick = False
+
+    def for_timers(self) -> AbstractContextManager[None]:
+        """Round work that no row makes, but a timer."""
+        return nullcontext()
 
     def waits(self, error: ServiceAway) -> bool:
         """Wait for a service that a call needs. True: the call is to be made again, and this try does not count."""
@@ -198,9 +212,12 @@ def _theirs(error: BaseException) -> TracebackType | None:
 
 
 def users_line(error: BaseException) -> str:
-    """` (file:line in function)`: the innermost line of the user's own that it came from; empty when none is seen."""
+    """` (file:line in function)`: the innermost line of the user's own that it came from, or else of a library; empty
+    when none is seen, or when the error is a connector's, which says itself what is wrong."""
     frames = [one for one in traceback.extract_tb(error.__traceback__) if OURS not in one.filename]
     own = [one for one in frames if not one.filename.startswith((*LIBRARIES, "<"))]
+    if not own and isinstance(error, HeadgateError):
+        return ""
     if not own and error.__cause__ is not None and (line := users_line(error.__cause__)):
         return line  # Python puts a RuntimeError in the place of what a coroutine must not raise
     own = own or frames

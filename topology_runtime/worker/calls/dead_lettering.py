@@ -11,6 +11,7 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.wire.dead_letter_messages import AGAIN_PARTITION, ROW_BYTES_MOST
 from headgate.topology_runtime.wire.messages import DeadLetter, Frame, RootPart
+from headgate.topology_runtime.wording import utc_of_us
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.rows import row_runs as r
 from headgate.topology_runtime.worker.rows import row_values as wire
@@ -78,6 +79,22 @@ def dead_letter_of_key(around: Around, end: RootPart, key: Any, failed: attempts
         failed.error,
         failed.traceback,
         which,
+    )
+
+
+def dead_letter_of_timer(
+    around: Around, root: RootPart, key: Any, at_us: int, failed: attempts.Failure
+) -> DeadLetter:
+    """Of a key whose `on_timer` failed; `root`: what it would have given. No row can be sent again."""
+    return DeadLetter(
+        around.task,
+        around.thread,
+        around.sources[root.source],
+        root.partition,
+        root.position,
+        f"timer at {utc_of_us(at_us)} of key {attempts.shown(key, ROW_TEXT_MOST)}",
+        failed.error,
+        failed.traceback,
     )
 
 

@@ -100,7 +100,12 @@ def range_of(key: Hashable) -> int:
     """The key range of a key: the same in every process and every run.
 
     The product spreads what a CRC leaves together: of the numbers 0 … 29 its low bits fill one half only."""
-    return ((crc32(key_bytes(key)) * SPREAD) & 0xFFFFFFFF) >> RANGE_SHIFT
+    return range_in(key_bytes(key))
+
+
+def range_in(data: bytes) -> int:
+    """The key range of a key with these bytes."""
+    return ((crc32(data) * SPREAD) & 0xFFFFFFFF) >> RANGE_SHIFT
 
 
 class KeyRanges:
@@ -125,6 +130,11 @@ class KeyRanges:
         if kind is None:
             return list(map(range_of, keys))
         return list(map(_RANGE, map(self._known[kind].__getitem__, keys)))
+
+    def one(self, key: Hashable) -> int:
+        """As `of`."""
+        known = self._known.get(type(key))
+        return range_of(key) if known is None else known[key][1]
 
     def placed(self, keys: Sequence[Hashable]) -> tuple[Sequence[Hashable], list[int]]:
         """The same keys, one object for each that was seen before: a dict finds that without a look at its text, and

@@ -139,14 +139,15 @@ class Results:
 
     def emit(self, batch: Batch, now_ns: int) -> Shares:
         """Rows into the output buffers (those that can travel)."""
-        batch = self._plain_only(batch)
+        batch = self.fit(batch)
         self.tuples_out += len(batch.rows)
         given = self.outputs.put(batch.rows, batch.runs, batch.roots, now_ns)
         if self.outputs.choosy and (unroutable := self.outputs.unroutable()):
             self.bury(batch, starmap(failure, unroutable))
         return given
 
-    def _plain_only(self, batch: Batch) -> Batch:
+    def fit(self, batch: Batch) -> Batch:
+        """Those of the rows that can travel."""
         if not self.outputs.edges:
             return batch
         rows = bare(batch.rows) if self.outputs.addressed else batch.rows

@@ -147,6 +147,9 @@ class _Generation:
         for place, _, _, _, last in frame.groups:
             top[place] = max(top.get(place, 0), last + 1)
 
+    def is_below(self, below: dict[tuple[int, int], int]) -> bool:
+        return all(top <= below.get(place[:2], 0) for place, top in self._top.items())
+
     def known(self, group: Located) -> list[tuple[int, int]]:
         """(row, serial number) of those of this group that are here."""
         place, positions, rows, first, _ = group
@@ -177,12 +180,13 @@ class Applied:
     """Rows that were applied.
 
     below: (source, partition) → position below which rows may have been forgotten. again_at_most: rows that
-    were applied and may have been before. most: rows that are remembered, if there were so many."""
+    were applied and may have been before. most: rows that are remembered, if there were so many. exact: all rows are
+    remembered that may come again, and `below` is where none does: a late copy of one that is done, if anything."""
 
-    def __init__(self, most: int = REMEMBERED) -> None:
+    def __init__(self, most: int = REMEMBERED, exact: bool = False) -> None:
         self.below: dict[tuple[int, int], int] = {}
         self.again_at_most = 0
-        self.most = most
+        self.most, self.exact = most, exact
         self._generations = deque([_Generation()])
         self._rows = 0
         self._next = self._saved = 0  # serial numbers: of the next row, of the first that is in no snapshot
@@ -222,6 +226,9 @@ class Applied:
     def outputs(self, groups: Iterable[Located], ranges: Sequence[int]) -> dict[int, Sequence[Any]]:
         """What came of those of these rows, each of its key range, that were applied before: row → output."""
         found: dict[int, Sequence[Any]] = {}
+        for place, positions, rows, first, _ in groups if self.exact else ():
+            if first < (below := self.below.get(place[:2], 0)):
+                found |= {row: () for at, row in zip(positions, rows, strict=True) if at < below}
         for generation in self._generations:
             for group in groups:
                 for row, serial in generation.known(group):
@@ -244,7 +251,7 @@ class Applied:
         for place, positions, _, first, _ in groups:
             below = self.below.get(place[:2], 0)
             if first < below:
-                self.again_at_most += sum(position < below for position in positions)
+                self.again_at_most += 0 if self.exact else sum(position < below for position in positions)
         frame = self._remember(groups, ranges, came, counts)
         if came and roots:
             frame.roots = roots
@@ -263,9 +270,34 @@ class Applied:
         self._next += len(ranges)
         self._rows += len(ranges)
         self._by_range = None
-        while self._rows - generations[0].rows >= self.most:
+        while not self.exact and self._rows - generations[0].rows >= self.most:
             self._forget(generations.popleft())
         return frame
+
+    @property
+    def rows(self) -> int:
+        """That are remembered."""
+        return self._rows
+
+    def done_below(self, positions: Iterable[tuple[int, int, int]]) -> None:
+        """(source, partition, position): no row below comes again, by what the controller has kept. To count exactly,
+        no others are forgotten."""
+        if not self.exact:
+            return
+        self.take_floors(positions)
+        newest, left = self._generations.pop(), deque[_Generation]()
+        for one in self._generations:
+            if not one.is_below(self.below):
+                left.append(one)
+                continue
+            self._rows -= one.rows
+            for frame in one.frames:
+                frame.roots = ()
+        if len(left) < len(self._generations):
+            self._by_range = None
+            self._let_go()
+        left.append(newest)
+        self._generations = left
 
     def _forget(self, generation: _Generation) -> None:
         self._rows -= generation.rows
@@ -310,6 +342,8 @@ class Applied:
         try:
             return _packed(known)
         except BadRow:
+            if self.exact:
+                return _packed({identity: out if _travels(out) else () for identity, out in known.items()})
             going = {identity: out for identity, out in known.items() if _travels(out)}
             self.take_floors((*i[:2], i[2] + 1) for i in known.keys() - going.keys())
             return _packed(going)

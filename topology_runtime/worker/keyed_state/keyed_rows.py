@@ -9,11 +9,13 @@ Rules (protocol: Keyed state) [A4] [A5] [B4]:
     again (applied_rows.py).
  4. That the input has ended is a row too, one for each range, with the range as its position: it follows its range,
     and what `finish` gave of the range's keys is remembered as what came of it.
+ 5. To count exactly once, what came of rows goes on only once a snapshot has them: nothing that another owner would
+    make otherwise is ever seen. And rows are forgotten only below what the controller keeps of their source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress
@@ -32,12 +34,15 @@ from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, grouped, twice_in
+from headgate.topology_runtime.worker.keyed_state.kept_states import KeptStates
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     Contents,
     KeyedSnapshot,
     StateChange,
     States,
+    StreamedSnapshot,
+    Whole,
     contents_of,
     copied,
     of_range,
@@ -57,7 +62,21 @@ SMALL = 16  # values in a state; one that has no more is always looked at
 CAREFUL_ROWS, CAREFUL_DOUBLED = 4096, 6  # after a state was spoilt; twice as many each time
 RESTORE_AGAIN_NS = 500_000_000  # a range that came is tried so often …
 RESTORE_TRIES, RESTORE_TRIES_WHOLE = 16, 120  # … before some of its keys, or all of them, are set aside
+Held = Batch  # of what came of rows
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
+
+
+def values_in(value: Any, most: int) -> int:
+    """How many values this one has inside, at any depth; no more are counted than show that there are more than so
+    many."""
+    if type(value) not in wire.CONTAINERS:
+        return 0
+    found = len(value)
+    for inner in value.values() if type(value) is dict else value:
+        if found > most:
+            break
+        found += values_in(inner, most - found)
+    return found
 
 
 @dataclass(slots=True)
@@ -82,6 +101,13 @@ class KeyedBatch:
         )
 
 
+class ForgottenState:
+    """In the place of a state that is forgotten, until a snapshot says so (timed_states.py)."""
+
+
+GONE = ForgottenState()
+
+
 @dataclass(frozen=True, slots=True)
 class Aside:
     """In the place of a state that `restore` did not take: what was saved of it, tried again by the rows of its key."""
@@ -90,59 +116,40 @@ class Aside:
     why: BaseException
 
 
-class KeyedStates:
-    """Key → state. Equal keys of several types are several keys: those of each type that has no such twins are by
-    themselves (`_by_kind`), all others under their range too."""
+class KeyedStates(KeptStates):
+    """The states of a task's keys, and what its rows do to them."""
 
     def __init__(self, logic: Any, known: KeyRanges) -> None:
-        self._logic, self._known, self._together = logic, known, processes_all(logic)
-        self._by_kind: dict[type | None, _States] = {kind: _States() for kind in (*known.kinds, None)}
+        super().__init__(known)
+        self._logic, self._together = logic, processes_all(logic)
         self._plain = type(logic).snapshot is Keyed.snapshot and "snapshot" not in vars(logic)
         self._looked = 0  # states, since one could not be saved
         self.careful = 0  # rows for each of which the state before is kept as bytes
         self.set_aside = 0  # states that `restore` did not take, ever
         self._good: dict[tuple[int, Hashable], bytes] = {}  # these bytes, by range and key
-        self._by_range: dict[int, dict[Hashable, Any]] | None = (
-            None  # all of them, where nothing has changed since
-        )
 
-    def _ranged(self) -> dict[int, dict[Hashable, Any]]:
-        if self._by_range is None:
-            self._by_range = {}
-            for kind, states in self._by_kind.items():
-                for key_range, key, at in self._placed(kind, list(states.all)):
-                    self._by_range.setdefault(key_range, {})[key] = states.all[at]
-        return self._by_range
+    def _stays(self, state: Any) -> bool:
+        return type(state) is Aside or state is GONE
 
-    def _placed(self, kind: type | None, places: Sequence[Any]) -> Iterable[tuple[int, Hashable, Any]]:
-        """(range, key, where its state is) of these."""
-        if kind is None:
-            return ((key_range, key, (key_range, key)) for key_range, key in places)
-        return zip(self._known.of(places), places, places, strict=True)
+    def _brought(self, key_range: int, key: Hashable, saved: Any) -> Any:
+        if self.careful:
+            self._good[key_range, key] = wire.write([saved], wire.NESTED)
+        state = self._restored(saved)
+        self.set_aside += type(state) is Aside
+        return state
 
-    def of(self, key_range: int) -> dict[Hashable, Any]:
-        """The states of a range: not to be changed."""
-        return self._ranged().get(key_range, {})
+    def there(self, key: Hashable, key_range: int) -> Any:
+        """The state of a key, GONE where there is none. It stays where it is."""
+        return self.look_at(key, key_range, GONE)
 
-    @property
-    def filled(self) -> set[int]:
-        return set(self._ranged())
-
-    def drop(self, key_range: int) -> None:
-        for key in self._ranged().pop(key_range, ()):
-            states, at = self._at(key, key_range)
-            del states.all[at]
-            states.new.discard(at)
-            self._good.pop((key_range, key), None)
-
-    def _at(self, key: Hashable, key_range: int) -> tuple[_States, Any]:
-        states = self._by_kind.get(type(key))
-        return (self._by_kind[None], (key_range, key)) if states is None else (states, key)
+    def _put_away(self, key_range: int, key: Hashable) -> None:
+        self._good.pop((key_range, key), None)
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def process(self, some: KeyedBatch, code: UserCode) -> tuple[Came, KeyedBatch]:
         """What comes of these rows, and which rows those are: the others are dead letters."""
+        self.bring(some.keys, some.ranges)
         rows = some.batch.rows
         if self._good and not self.careful:
             self._good.clear()
@@ -161,7 +168,17 @@ class KeyedStates:
             failed = {failure.place for failure in failures}
             code.results.bury(some.batch, failures)
             some = some.where(lambda row: row not in failed)
+        self._look_at_size(some)
+        self.keep_bound()
         return came, some
+
+    def _look_at_size(self, some: KeyedBatch) -> None:
+        if self.overflow is None or not some.keys or not self.overflow.look_due:
+            return
+        key, key_range = some.keys[0], some.ranges[0]
+        states, at = self._at(key, key_range)
+        if at in states.all and not self._stays(states.all[at]):
+            self.overflow.saw([(key, self._saved(key_range, key, states.all[at]))])
 
     def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
         key, key_range, row = triple
@@ -303,26 +320,25 @@ class KeyedStates:
         """Is it cheap to look at?"""
         if not self._plain:
             return False
-        if type(state) not in wire.CONTAINERS:
-            return True
-        inside = state.values() if type(state) is dict else state
-        return len(state) <= SMALL and all(type(x) not in wire.CONTAINERS or len(x) <= SMALL for x in inside)
+        return values_in(state, SMALL * SMALL) <= SMALL * SMALL
 
     # ── going along ─────────────────────────────────────────────────────────────────────────────
 
     def pack(self, key_range: int) -> bytes:
         """[key, state] rows."""
-        rows = [[key, self._saved(key_range, key, state)] for key, state in self.of(key_range).items()]
         try:
-            return wire.write(rows, wire.NESTED)
+            return wire.write(self.saved_in(key_range), wire.NESTED)
         except BadRow as error:
             raise attempts.StartAgain(error.what) from error
 
     def unpack(self, key_range: int, data: bytes) -> None:
         """In place of those here; one that `restore` does not take is set aside. Raises msgspec.DecodeError."""
         saved = dict(of_range(data))
+        if self.overflow is not None:
+            self.overflow.saw(list(saved.items()))
         good = {key: wire.write([state], wire.NESTED) for key, state in saved.items()} if self.careful else {}
         came = {key: self._restored(state) for key, state in saved.items()}
+        came = {key: state for key, state in came.items() if state is not GONE}
         self.drop(key_range)
         self.set_aside += sum(type(state) is Aside for state in came.values())
         for key, state in came.items():
@@ -348,18 +364,17 @@ class KeyedStates:
         """(states set aside, all states, why)."""
         found = [state for states in self._by_kind.values() for state in states.all.values()]
         aside = [state for state in found if type(state) is Aside]
-        return len(aside), len(found), aside[0].why if aside else None
+        return len(aside), len(found) + self.stored, aside[0].why if aside else None
 
     def pack_new(self) -> States:
         """The states that changed since the last snapshot."""
         ranges: list[int] = []
         keys: list[Hashable] = []
         found: list[Any] = []
-        for kind, states in self._by_kind.items():
-            for key_range, key, at in self._placed(kind, list(states.new)):
-                ranges.append(key_range)
-                keys.append(key)
-                found.append(self._saved(key_range, key, states.all[at]))
+        for key_range, key, saved in self.kept_new(GONE):
+            ranges.append(key_range)
+            keys.append(key)
+            found.append(saved)
         try:
             return states_of(ranges, keys, found)
         except BadRow as error:
@@ -368,7 +383,7 @@ class KeyedStates:
     def saved(self) -> None:
         """A snapshot has all that is here."""
         for states in self._by_kind.values():
-            states.new.clear()
+            states.saved()
 
 
 def _unsaved(key: Hashable, error: BadRow) -> BadRow:
@@ -389,14 +404,6 @@ def _joined(calls: Sequence[Came], rows: int) -> Came:
     return came, [] if set(counts) == {1} else counts
 
 
-class _States:
-    """all: where → state. new: where those are that are in no snapshot."""
-
-    def __init__(self) -> None:
-        self.all: dict[Any, Any] = {}
-        self.new: set[Any] = set()
-
-
 class KeyedRows:
     """`key_of(edge)`: by what the rows of an edge are grouped."""
 
@@ -405,27 +412,36 @@ class KeyedRows:
         code: UserCode,
         random64: Callable[[], int],
         key_of: Callable[[int], Callable[[Any], Hashable]],
+        exactly_once: bool = False,
     ) -> None:
+        self.exactly_once = exactly_once
         self.code, self.results, self.random64, self.key_of = code, code.results, random64, key_of
         self.thread = code.results.around.thread
         self.ranges = Ranges(self.thread)
         self._known = KeyRanges()
-        self.states = KeyedStates(code.logic, self._known)
-        self.applied = Applied()
+        self.states = self._made_states(code.logic)
+        self.applied = Applied(exact=exactly_once)
         self._sizes = MadeSizes()
         self.dirty = False  # something has changed since the last snapshot
         self.side: dict[int, list[BufferedRow]] = {}
         self.uncovered = AckSums()  # what the next snapshot lets go
         self.uncovered_rows = 0
+        self._held: list[Held] = []  # what came of its rows, where that goes on only then
+        self._covering: list[tuple[AckSums, list[Held]]] = []  # … of those that are not known to be durable
+        self._covering_rows = 0
         self._frozen: dict[int, RangeCopy] = {}  # ranges of others, once and for all
         self._offers: dict[int, RangeCopy] = {}  # the best copy that others have
         self._tried: dict[int, tuple[int, int]] = {}  # range → how often `restore` failed, not again before
         self.troubles: dict[int, str] = {}  # range → why it is not claimed yet
         self._end = END_PARTITION + code.results.around.number  # of words that the input has ended
 
+    def _made_states(self, logic: Any) -> KeyedStates:
+        return KeyedStates(logic, self._known)
+
     @property
     def holding(self) -> int:
-        return self.uncovered_rows + sum(map(len, self.side.values())) + len(self.ranges.pending)
+        kept = self.uncovered_rows + self._covering_rows
+        return kept + sum(map(len, self.side.values())) + len(self.ranges.pending)
 
     @property
     def uncovered_bytes(self) -> int:
@@ -555,12 +571,13 @@ class KeyedRows:
     def _go_on(
         self, batch: Batch, came: Sequence[Any], counts: Sequence[int], now_ns: int, acks: AckSums
     ) -> None:
-        """Rows that are in the state: what came of them goes on, they stay kept until a snapshot covers them."""
+        """Rows that are in the state: what came of them goes on (rule 5); they stay kept until a snapshot has them."""
         if came:
-            runs = _each_named(batch.runs, counts) if counts else batch.runs
-            acks.give(batch.roots, self.results.emit(Batch(came, runs, batch.roots), now_ns))
-            if made_bytes := self._sizes.made_bytes(came, len(batch.roots)):
-                acks.made = self.results.around.number, acks.made[1] + made_bytes
+            held = Batch(came, _each_named(batch.runs, counts) if counts else batch.runs, batch.roots)
+            if self.exactly_once:
+                self._held.append(held)
+            else:
+                self._emit(held, now_ns, acks)
         if self.results.around.sink and batch.roots[0].partition != self._end:
             self.results.finish(batch)
         of_root: dict[int, int] = {}
@@ -573,6 +590,11 @@ class KeyedRows:
             self.uncovered.keep_together(roots, share, -count)
         self.uncovered_rows += len(batch.rows)
         self.dirty = True
+
+    def _emit(self, batch: Batch, now_ns: int, acks: AckSums) -> None:
+        acks.give(batch.roots, self.results.emit(batch, now_ns))
+        if made_bytes := self._sizes.made_bytes(batch.rows, len(batch.roots)):
+            acks.made = self.results.around.number, acks.made[1] + made_bytes
 
     def pass_on(self, now_ns: int) -> list[Addressed]:
         """Rows at the side whose range is another thread's by now go there."""
@@ -587,41 +609,73 @@ class KeyedRows:
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────────
 
-    def snapshot(self) -> KeyedSnapshot:
-        """Everything that is here."""
+    def snapshot(self) -> Whole:
+        """Everything that is here; streamed where memory has no room for it."""
         applied = self.applied
-        filled = self.states.filled | applied.filled
-        copies = tuple(
-            self.copy(key_range) if key_range in filled else RangeCopy(key_range, version)
-            for key_range, version in sorted(self.ranges.versions.items())
-        )
-        return KeyedSnapshot(copies, tuple(sorted(self.ranges.lost)), applied.floors(), applied.again_at_most)
+        filled = self.states.filled | applied.filled | self._beside()
+        versions = sorted(self.ranges.versions.items())
+        copies = (self.copy(at) if at in filled else RangeCopy(at, version) for at, version in versions)
+        lost, again = tuple(sorted(self.ranges.lost)), applied.again_at_most
+        if self.states.stored:
+            rest = KeyedSnapshot((), lost, applied.floors(), again, applied.exact)
+            return StreamedSnapshot(rest, len(versions), copies)
+        return KeyedSnapshot(tuple(copies), lost, applied.floors(), again, applied.exact)
+
+    # What a range has beside states and rows that were applied: nothing here (timed_rows.py).
+
+    def _beside(self) -> Set[int]:
+        """Ranges that have something."""
+        return frozenset()
+
+    def _pack_beside(self, key_range: int) -> bytes:
+        return b""
+
+    def _pack_new_beside(self) -> tuple[tuple[int, bytes], ...]:
+        """Of all ranges where that has changed since the last snapshot."""
+        return ()
+
+    def _take_beside(self, key_range: int, data: bytes) -> None:
+        """Of a copy that takes the place of the one that is here. Raises msgspec.DecodeError."""
 
     def change(self) -> StateChange | None:
         """What is new since the last snapshot; None when that can only be told whole."""
         applied = self.applied
         try:
-            return StateChange(
-                self.states.pack_new(), applied.pack_new(), applied.floors(), applied.again_at_most
-            )
+            states, rows, beside = self.states.pack_new(), applied.pack_new(), self._pack_new_beside()
+            return StateChange(states, rows, applied.floors(), applied.again_at_most, beside)
         except BadRow:
             return None
 
-    def covered(self) -> list[Addressed]:
-        """A snapshot of all that was processed is durable: its rows need not come again."""
+    def cover(self) -> None:
+        """A snapshot has all that was processed so far; whether it is durable is not known yet."""
         self.dirty = False
         self.states.saved()
         self.applied.saved()
-        acks, self.uncovered, self.uncovered_rows = self.uncovered.all(), AckSums(), 0
-        return acks
+        self._covering.append((self.uncovered, self._held))
+        self._covering_rows += self.uncovered_rows
+        self.uncovered, self.uncovered_rows, self._held = AckSums(), 0, []
 
-    def restore(self, saved: KeyedSnapshot) -> None:
+    def released(self, now_ns: int) -> list[Addressed]:
+        """The last snapshot is durable: rows that it covers need not come again."""
+        covering, self._covering, self._covering_rows = self._covering, [], 0
+        for sums, held in covering:
+            for batch in held:
+                self._emit(batch, now_ns, sums)
+        return [ack for sums, _ in covering for ack in sums.all()]
+
+    def covered(self) -> list[Addressed]:
+        """A snapshot of all that was processed is durable."""
+        self.cover()
+        return self.released(0)
+
+    def restore(self, saved: Whole) -> None:
         """Take up the snapshot of this thread's former life. Raises msgspec.DecodeError."""
         for copy in saved.copies:
             self._install(copy)
-        self.ranges.lost |= set(saved.lost)
-        self.applied.take_floors(saved.below)
-        self.applied.again_at_most = saved.applied_again
+        rest = saved.rest if isinstance(saved, StreamedSnapshot) else saved
+        self.ranges.lost |= set(rest.lost)
+        self.applied.take_floors(rest.below)
+        self.applied.again_at_most = rest.applied_again
 
     def _install(self, copy: RangeCopy) -> None:
         """This copy of a range, in place of the one that is here. Raises msgspec.DecodeError."""
@@ -629,8 +683,10 @@ class KeyedRows:
         self.states.unpack(copy.key_range, contents.states)
         self.applied.unpack(copy.key_range, contents.applied)
         self.applied.take_floors(contents.below)
+        self._take_beside(copy.key_range, contents.beside)
         self.ranges.put(copy.key_range, copy.version)
         self._frozen.pop(copy.key_range, None)
+        self.states.keep_bound()
 
     def copy(self, key_range: int) -> RangeCopy:
         """What is here of a range."""
@@ -640,15 +696,17 @@ class KeyedRows:
         found = self._frozen.get(key_range)
         if found is None:
             found = self._copy(key_range, version)
-            if key_range in self.ranges.pending and key_range not in self.ranges.owned:
+            beyond = self.states.stored  # then it is made again: nothing changes it
+            if key_range in self.ranges.pending and key_range not in self.ranges.owned and not beyond:
                 self._frozen[key_range] = found
         return found
 
     def _copy(self, key_range: int, version: int) -> RangeCopy:
-        if not self.states.of(key_range) and not self.applied.of(key_range):
+        beside = self._pack_beside(key_range)
+        if not (beside or self.states.any_in(key_range) or self.applied.of(key_range)):
             return RangeCopy(key_range, version)
         states, applied = self.states.pack(key_range), self.applied.pack(key_range)
-        return copied(key_range, version, Contents(states, applied, self.applied.floors()))
+        return copied(key_range, version, Contents(states, applied, self.applied.floors(), beside))
 
     # ── ranges that move ────────────────────────────────────────────────────────────────────────
 
@@ -696,9 +754,8 @@ class KeyedRows:
             self.troubles.pop(key_range, None)
             return True
         self._tried[key_range] = tries + 1, now_ns + RESTORE_AGAIN_NS
-        self.troubles[key_range] = (
-            f"restore: {attempts.failure(0, trouble).error}{attempts.users_line(trouble)}"
-        )
+        why = f"{attempts.failure(0, trouble).error}{attempts.users_line(trouble)}"
+        self.troubles[key_range] = f"restore: {why}"
         return False
 
     def _claim(self, key_range: int) -> None:

@@ -1,10 +1,12 @@
-"""The messages by which a keeper answers for key ranges, and when they are sent (again). Pure but for the disk of a
-keeper that is gone, which the caller gives."""
+"""The messages by which a keeper answers for key ranges, and when they are sent (again): no more of them are made than
+may be on their way, for a state may be larger than memory. Pure but for the disk of a keeper that is gone, which the
+caller gives."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.wire.state_moves import RangeCopy, StateAsked, StateMove
@@ -38,12 +40,14 @@ class Moves:
         """What is to be sent now, the longest unsent first; what was taken is sent no more."""
         pending = rows.ranges.pending
         if number != self._number:
-            self._number = number
-            self._messages = list(self._made(rows))
+            self._number, self._messages = number, []
         self._messages = [message for message in self._messages if message.open(pending)]
         told = {copy.key_range for message in self._messages for copy in message.move.copies}
-        if not pending <= told:
-            self._messages += self._made(rows, told)
+        held = sum(message.size for message in self._messages)
+        for message in self._made(rows, told) if held < WINDOW_BYTES and not pending <= told else ():
+            self._messages.append(message)
+            if (held := held + message.size) >= WINDOW_BYTES:
+                break
         room = WINDOW_BYTES - sum(m.size for m in self._messages if now_ns - m.sent_ns < RESEND_NS)
         sent: list[StateMove] = []
         for message in sorted(self._messages, key=lambda m: m.sent_ns):
@@ -55,13 +59,10 @@ class Moves:
         return sent
 
     def _made(self, rows: KeyedRows, but: set[int] | frozenset[int] = frozenset()) -> Iterator[_Message]:
-        """Messages for all pending ranges `but` these."""
-        by_owner: dict[int, list[int]] = {}
-        for key_range in sorted(rows.ranges.pending - but):
-            owner = rows.ranges.owner(key_range)
+        """Messages for all pending ranges `but` these, in their order: where several keepers answer for a range, none
+        of them waits for what another is not to send yet."""
+        for owner, ranges in groupby(sorted(rows.ranges.pending - but), rows.ranges.owner):
             assert owner is not None
-            by_owner.setdefault(owner, []).append(key_range)
-        for owner, ranges in by_owner.items():
             for copies in _chunks(map(rows.copy, ranges)):
                 size = sum(len(copy.data) for copy in copies)
                 yield _Message(StateMove(self._thread, owner, self._number, copies), size)
@@ -87,6 +88,15 @@ def answers_for(asked: StateAsked, disk: SnapshotStore) -> Iterator[StateMove]:
     except OSError:
         yield StateMove(asked.target, asked.sender, asked.number, (), asked.thread)
         return
-    there = {copy.key_range: copy for copy in saved.copies} if saved is not None else {}
-    for copies in _chunks(there.get(place, RangeCopy(place)) for place in range(KEY_RANGES)):
+    for copies in _chunks(_of_all_ranges(saved.copies if saved is not None else ())):
         yield StateMove(asked.target, asked.sender, asked.number, copies, asked.thread)
+
+
+def _of_all_ranges(copies: Iterable[RangeCopy]) -> Iterator[RangeCopy]:
+    """These, in the order of their ranges, and that there is nothing of the others."""
+    place = 0
+    for copy in copies:
+        yield from map(RangeCopy, range(place, copy.key_range))
+        yield copy
+        place = copy.key_range + 1
+    yield from map(RangeCopy, range(place, KEY_RANGES))

@@ -45,8 +45,9 @@ class Outbox:
         """At once, as it is written, if that keeps the order and the peer is connected; else the item waits."""
         if self._lock.acquire(blocking=False):
             try:
-                if not self._items and (channel := self.peers.get(slot)) is not None:
-                    return channel.send_bytes(written(item))
+                channel = None if self._items else self.peers.get(slot)
+                if channel is not None and channel.send_bytes(written(item)):
+                    return
             finally:
                 self._lock.release()
         self.put((slot, item))

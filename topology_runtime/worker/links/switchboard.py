@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,22 +28,25 @@ from headgate.topology_runtime.wire.channels import LinkWatch, PullChannel, Push
 from headgate.topology_runtime.wire.messages import (
     Ack,
     Acks,
+    DesiredState,
     Frame,
     Ping,
+    TimeTold,
     Token,
     Tuples,
     WireFrame,
     Word,
     WorkerAt,
 )
-from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
-from headgate.topology_runtime.worker.links.frame_encoding import BadRows, written
+from headgate.topology_runtime.wire.state_moves import RangeWatermarks, StateWord, Watermark
+from headgate.topology_runtime.worker.links.frame_encoding import ROW_BYTES_MOST, BadRows, written
 from headgate.topology_runtime.worker.links.peer_links import Outbox
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.orders.worker_state import WorkerState
 from headgate.topology_runtime.worker.rows import row_values as wire
 from headgate.topology_runtime.worker.rows.acks import Addressed, summed
 from headgate.topology_runtime.worker.rows.columns import Columns
+from headgate.topology_runtime.worker.sources.source_ledger import FRAME_BYTES, IN_FLIGHT_BYTES, ROWS_A_THREAD
 
 SMALL_BYTES = 4096  # of a frame that its maker may write into a socket
 SEND_BATCH = 512  # messages taken from the queue before acks are written
@@ -56,11 +59,7 @@ PEERS_TOLD, TOLD_NS = 4, 60_000_000_000
 Whole = Ping | LatencyReport | Paces  # they say themselves who says them
 _random64 = partial(random.getrandbits, 64)
 
-FRAME_BYTES = 1024  # that a frame takes besides its own, read and not taken
-WAITING_BYTES = (
-    48 << 20
-)  # of frames that one peer sent and nobody has taken, for each source thread of the plan: one
-# has 32 MiB in flight at most
+WAITING_BYTES = 2 * IN_FLIGHT_BYTES  # of frames that one peer sent and nobody has taken (Receiver.room)
 
 
 class HeldBytes(int):
@@ -81,18 +80,23 @@ class PeerBytes:
     """What one peer has sent and nobody has taken yet. One thread adds, any gives back. dropped: frames too many."""
 
     def __init__(self) -> None:
-        self.waiting = self.dropped = self.dropped_ns = 0
+        self.dropped = self.dropped_ns = 0
+        self._waiting = 0
         self._back: deque[int] = deque()
+
+    @property
+    def waiting(self) -> int:
+        while self._back:
+            self._waiting -= self._back.popleft()
+        return self._waiting
 
     def holds(self, size: int, most: int) -> HeldBytes | None:
         """None: there is no room."""
         size += FRAME_BYTES
-        while self._back:
-            self.waiting -= self._back.popleft()
         if self.waiting and self.waiting + size > most:
             self.dropped, self.dropped_ns = self.dropped + 1, monotonic_ns()
             return None
-        self.waiting += size
+        self._waiting += size
         return HeldBytes(size, self._back)
 
 
@@ -116,6 +120,9 @@ class Switchboard:
         self.topology_size = (0, 0)  # edges and sources; 0: not known yet
         self.bad_rows: BadRows = SimpleQueue()
         self.latency: SimpleQueue[LatencyReport | Paces] = SimpleQueue()
+        self.late: set[int] = (
+            set()
+        )  # threads that have ended, here or elsewhere, and that rows came for since
         self._closed: set[int] = set()
         self._lock = threading.Lock()
 
@@ -135,7 +142,7 @@ class Switchboard:
         return inbox
 
     def close_inbox(self, thread: int) -> None:
-        """The thread has ended: what still comes for it is dropped (and replayed by its ledger)."""
+        """The thread has ended: what still comes for it is dropped, and `late` says so where it is rows."""
         self._closed.add(thread)
         if len(self._closed) > CLOSED_KEPT:  # numbers rise: nobody sends to what is so far below
             self._closed = set(sorted(self._closed)[-CLOSED_KEPT // 2 :])
@@ -146,6 +153,13 @@ class Switchboard:
             self.inbox(thread).put(item)
             if thread in self.wakers:
                 self.wakers[thread]()
+        if thread in self._closed:  # maybe only now, by another: then it may not have seen the item
+            self._drop(thread, item)
+
+    def _drop(self, thread: int, item: Any) -> None:
+        self.inboxes.pop(thread, None)  # it may have been made again since it was closed
+        if type(item) is tuple:
+            self.late.add(thread)
 
     def wake_all(self) -> None:
         for thread in list(self.inboxes):
@@ -160,7 +174,9 @@ class Switchboard:
                 if self.strict:
                     frame.rows = wire.read(wire.write(frame.rows, shape := wire.shape_of(frame.rows)), shape)
                 self.put(frame.target, (frame.flushed_ns, frame, 0))
-            elif slot is not None:
+            elif slot is None:
+                self.late.add(frame.target)
+            else:
                 if isinstance(frame.rows, Columns) and slot not in self._by_columns:
                     frame.rows = frame.rows.rows()
                 for data in written(frame, self.bad_rows, _random64):
@@ -193,7 +209,7 @@ class Switchboard:
     def written_acks(self, acks: list[Ack]) -> bytes:
         return encode(Acks(self.slot, self.incarnation, acks))
 
-    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
+    def send_word(self, word: StateWord) -> None:
         """What threads tell each other beside rows, in order with the rows."""
         slot = self.slot_of.get(word.target)
         if slot == self.slot:
@@ -220,7 +236,8 @@ class Sender(KeptThread):
         self._board, self._meter, self._records, self._wake = board, meter, records, wake
         self.watches: SimpleQueue[tuple[WorkerAt, LinkWatch]] = SimpleQueue()  # of links, for who reads them
         self._pending: dict[Slot, list[bytes]] = {}
-        self.dropped = 0
+        self._owed: set[Slot] = set()  # peers for whom something came that was not kept
+        self.lost: SimpleQueue[str] = SimpleQueue()  # for whom something was lost that may be sent again
 
     def connect(self, peer: WorkerAt) -> None:
         self._board.out.put((None, peer))
@@ -239,15 +256,26 @@ class Sender(KeptThread):
 
     def turn(self) -> bool:
         """One batch; False to stop."""
+        self._board.out.wait()
+        try:
+            return self._batch()
+        except Exception:
+            self._tell_lost("the peers")
+            raise
+
+    def _batch(self) -> bool:
         acks: dict[Slot, list[Ack]] = {}
         go_on = True
-        self._board.out.wait()
         with self._board.out.taken(SEND_BATCH) as items:
             for item in items:
                 go_on = self._one(*item, acks) and go_on
             for slot, batch in acks.items():
                 self._send(slot, self._board.written_acks(batch))
         return go_on
+
+    def _tell_lost(self, whose: str) -> None:
+        self.lost.put(whose)
+        self._wake.set()
 
     def _one(self, slot: Slot | None, what: Any, acks: dict[Slot, list[Ack]]) -> bool:
         if slot is None:
@@ -260,21 +288,26 @@ class Sender(KeptThread):
             self._send(slot, encode(what if isinstance(what, Whole) else self._signed(what)))
         return True
 
-    def _signed(self, word: Barrier | StateMove | StateTaken | StateAsked) -> Word:
-        return Word(self._board.slot, self._board.incarnation, word)
+    def _signed(self, word: StateWord) -> Word | TimeTold:
+        slot, incarnation = self._board.slot, self._board.incarnation
+        if isinstance(word, Watermark | RangeWatermarks):
+            return TimeTold(slot, incarnation, word)
+        return Word(slot, incarnation, word)
 
     def _order(self, what: Any) -> bool:
         if isinstance(what, WorkerAt):
             self._drop_peer(what.slot)
             try:
                 channel = self._board.out.peers[what.slot] = PushChannel(contact_at(what.endpoint, self._own))
-            except HeadgateError:
-                self.dropped += 1
+            except HeadgateError:  # what is for it waits until another worker is in its place
                 return True
             self.watches.put((what, channel.watch))
             self._wake.set()
+            if what.slot in self._owed:
+                self._owed.remove(what.slot)
+                self._tell_lost(str(what.slot))
             for data in self._pending.pop(what.slot, []):
-                channel.send_bytes(data)
+                self._send(what.slot, data)
         elif isinstance(what, Slot):
             self._drop_peer(what)
         elif isinstance(what, Over) and (record := self._records.pop(what.thread, None)) is not None:
@@ -289,13 +322,14 @@ class Sender(KeptThread):
     def _send(self, slot: Slot, data: bytes) -> None:
         channel = self._board.out.peers.get(slot)
         if channel is not None:
-            channel.send_bytes(data)
+            if not channel.send_bytes(data):
+                self._owed.add(slot)
             return
         pending = self._pending.setdefault(slot, [])
         if len(pending) < PENDING_MOST:
             pending.append(data)
         else:
-            self.dropped += 1
+            self._owed.add(slot)
 
 
 class Receiver(KeptThread):
@@ -309,15 +343,27 @@ class Receiver(KeptThread):
         self._decoder: msgspec.msgpack.Decoder[Tuples] = msgspec.msgpack.Decoder(Tuples)
         self.refused = 0
         self.early: SimpleQueue[tuple[Slot, int, Token]] = SimpleQueue()  # refused: by which desired state
+        self.lost: SimpleQueue[str] = SimpleQueue()  # whose frames were dropped, and there is room again
         self.peers: dict[str, PeerBytes] = {}  # by name: VM/SLOT#INCARNATION
         self.stopping = False
-        self._waiting_most = WAITING_BYTES
+        self._owed: dict[str, PeerBytes] = {}  # of whom frames were dropped since that was told
+        self.room = WAITING_BYTES  # for frames of one peer
+        self._room_for: DesiredState | None = None
 
     def turn(self) -> bool:
         data = self._pull.wait_for_bytes(POLL_S)
         if data is not None:
             self.take(data)
+        self.look_for_room()
         return not self.stopping
+
+    def look_for_room(self) -> None:
+        """What was dropped is lost; that is told when it may be sent again."""
+        for name, peer in tuple(self._owed.items()):
+            if peer.waiting <= self.room // 2:
+                del self._owed[name]
+                self.lost.put(name)
+                self._wake.set()
 
     def over(self) -> None:
         self._pull.close(linger_ms=0)
@@ -342,11 +388,22 @@ class Receiver(KeptThread):
             peer = self.peers[name] = PeerBytes()
         return name, peer
 
-    def _most(self) -> int:
-        desired = self._state.desired
-        sources = {task.name for task in desired.topology.sources} if desired is not None else ()
-        threads = sum(t.task in sources for t in desired.threads) if desired is not None else 0
-        return WAITING_BYTES * max(1, threads)
+    def _make_room(self) -> None:
+        """For all that honest peers may have on its way here: what each source thread has in flight, once for each way
+        on which it may come."""
+        desired, here = self._state.desired, self._board.slot
+        if desired is self._room_for or desired is None:
+            return
+        self._room_for = desired
+        sources = {task.name for task in desired.topology.sources}
+        threads = Counter(thread.task for thread in desired.threads if thread.slot == here)
+        ways = sum(
+            threads[edge.target] if edge.grouping == "all" else min(1, threads[edge.target])
+            for edge in desired.topology.edges
+        )
+        each = max(WAITING_BYTES, ROWS_A_THREAD * len(desired.threads) * ROW_BYTES_MOST)
+        self.room = each * max(1, sum(thread.task in sources for thread in desired.threads)) * max(1, ways)
+        self._pull.links.unread_most = self.room
 
     def take(self, data: bytes) -> None:
         try:
@@ -369,14 +426,14 @@ class Receiver(KeptThread):
         frame, token = message.frame, self._state.token
         if not self._state.admits(frame):
             return self._refuse(frame.slot, frame.incarnation, token)
+        self._make_room()
         name, peer = self._peer()
         if not self._board.knows(frame) or (name and name != f"{frame.slot}#{frame.incarnation}"):
             self.refused += 1
-        elif (held := peer.holds(size, self._waiting_most)) is not None:
+        elif (held := peer.holds(size, self.room)) is not None:
             self._board.put(frame.target, (monotonic_ns(), message, held))
         else:
-            self._waiting_most = self._most()  # there may be more source threads now
-            self._pull.links.unread_most = self._waiting_most
+            self._owed[name] = peer
         self._pull.links.held[self._pull.whose] = peer.waiting
 
     def _is_his(self, slot: Slot, incarnation: int) -> bool:
@@ -384,18 +441,18 @@ class Receiver(KeptThread):
         name = self._peer()[0]
         return not name or name == f"{slot}#{incarnation}"
 
-    def _told(self, message: Acks | Word | LatencyReport | Paces) -> None:
+    def _told(self, message: Acks | Word | TimeTold | LatencyReport | Paces) -> None:
         token = self._state.token
         if self._state.fenced(message.slot, message.incarnation):
             self._refuse(message.slot, message.incarnation, token)
         elif isinstance(message, Acks):
             self._board.put_acks(message.acks)
-        elif isinstance(message, Word):
+        elif isinstance(message, Word | TimeTold):
             self._word(message)
         elif self._board.latency.qsize() < EARLY_MOST:
             self._board.latency.put(message)
 
-    def _word(self, message: Word) -> None:
+    def _word(self, message: Word | TimeTold) -> None:
         word, places = message.word, self._state.places
         if places.get(word.sender) != message.slot or places.get(word.target) != self._board.slot:
             self.refused += 1
@@ -490,5 +547,5 @@ class ChainedPost:
         else:
             self._board.send_acks(acks)
 
-    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None:
+    def send_word(self, word: StateWord) -> None:
         self._board.send_word(word)

@@ -19,7 +19,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from headgate.topology_runtime.errors import ServiceAway
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
@@ -42,8 +42,8 @@ at a time in the whole worker. ROW_THREAD: number + 1 of the thread in such a ca
     SOURCE_PARTITION, SOURCE_EMITTED, SOURCE_ACKED, SOURCE_ACKED_ABOVE, SOURCE_IN_FLIGHT,
     SOURCE_REPLAYED, SOURCE_STATE, CALL_MOVED, CALL_KIND, IDENT, UNLOGGED,
     SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS, BORROWED_NS,
-    SOURCE_OFFSETS, _, _, _, _, _,
-) = range(38)  # fmt: skip
+    SOURCE_OFFSETS, _, _, _, _, _, TIMERS_NS,
+) = range(39)  # fmt: skip
 """THREAD: number + 1 (0: record unused). TASK: number of the task in the topology.
 STATE: RUNNING, ENDED, FREE. QUEUE: rows waiting now.
 CALL_STARTED_NS: monotonic, when a frame (or a call of another kind) was begun, 0 when idle.
@@ -54,13 +54,14 @@ SOURCE_STATE: bit 0 stopped, bit 1 exhausted; above `rests`.
 SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS: as `messages.SourceNow` says; 0 where rows do not arrive.
 SOURCE_OFFSETS: of a source with offsets, twice a position, the offset to go on from there (0: not known), and both
 XORed: whoever reads while they are written sees that they do not fit.
+TIMERS_NS: CPU that timers took: their calls, and to send what they gave.
 BORROWED_NS: CPU that other threads spent on this one's frames, less what it spent on those of others: it may fall.
 All others count up since the thread began."""
 
 RUNNING, ENDED, FREE = 1, 2, 3
 KINDS: tuple[CallKind, ...] = ("row", "bucket", "read", "open", "close")
 ROW, BUCKET, READ, OPEN, CLOSE = range(5)
-FIELDS = 38
+FIELDS = 39
 RESTS_SHIFT = 2
 THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
 E2E = FIELDS + BUCKETS
@@ -232,6 +233,21 @@ class MeterWatch(CallWatch):
             self._one.release()
         if self._whole:
             self._words[self._at + CALL_STARTED_NS] = 0
+
+    def timers(self, fire: Callable[[], bool]) -> bool:
+        self._words[self._at + CALL_STARTED_NS] = monotonic_ns()
+        try:
+            return super().timers(fire)
+        finally:
+            self._words[self._at + CALL_STARTED_NS] = 0
+
+    @contextlib.contextmanager
+    def for_timers(self) -> Iterator[None]:
+        begun_ns = time.thread_time_ns()
+        try:
+            yield
+        finally:
+            self._words[self._at + TIMERS_NS] += time.thread_time_ns() - begun_ns
 
     def waits(self, error: ServiceAway) -> bool:
         pause_s = self.away_s(error)

@@ -4,53 +4,71 @@ its own, saves what it has. Pure but for the user's code and the store of snapsh
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 
 import msgspec
 from msgspec.structs import replace
 
 from headgate.topology_runtime.errors import BadRow
-from headgate.topology_runtime.wire.messages import Frame, ThreadStatus
-from headgate.topology_runtime.wire.state_moves import StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.wire.messages import ELSEWHERE, Frame, OffsetsKept, ThreadStatus
+from headgate.topology_runtime.wire.state_moves import RangeWatermarks, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.wire.state_questions import StateAnswer, StateQuestion
 from headgate.topology_runtime.worker.calls.attempts import StartAgain
 from headgate.topology_runtime.worker.calls.router import owners, unrolled
+from headgate.topology_runtime.worker.keyed_state.kept_states import Overflow
 from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Standing, runs_of
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.range_answers import Moves
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, SnapshotStore
+from headgate.topology_runtime.worker.keyed_state.state_looks import looked_up
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
+    KeyedSnapshot,
+    NotRead,
+    SnapshotStore,
+)
 from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Heard, ThreadCore
+from headgate.topology_runtime.worker.operators.watermarks import done_places
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows.acks import Addressed
 
 NS = 1_000_000_000
 SNAPSHOT_EVERY_NS = NS
 SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, the thread is to end, or …
+SLOW_NS = 10 * NS  # a snapshot that is under way for longer is an alarm
 SNAPSHOT_ROWS = 100_000  # … all threads of the task keep so many, of the 200,000 that a ledger may have kept
 SNAPSHOT_BYTES = 48 << 20  # … or so much of what came of rows waits for it (rows of 2 KB never do)
 PATIENT_TRIES = 6  # to build a thread, before keys whose state `restore` does not take are set aside
+THREADS_NOT_KNOWN = 4  # with state in a slot, before there are orders
 ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
 
 
 class KeyedTask(Behaviour):
-    """A task with `state: keyed`. unsaved: why the last snapshot could not be written."""
+    """A task with `state: keyed`. unsaved: why the last snapshot could not be written. unread: what stands in the way
+    of reading those of threads that are gone. snapshot_every_ns: between two, where nobody waits for one."""
+
+    snapshot_every_ns = SNAPSHOT_EVERY_NS
 
     def __init__(self, core: ThreadCore, rows: KeyedRows) -> None:
         self.core, self.rows = core, rows
         self.store: SnapshotStore = core.ports.snapshots(core.task.name, rows.thread)
-        self.unsaved, self.saves_failed = "", 0
+        self.unsaved, self.saves_failed, self.unread = "", 0, ""
         self._rows_soon = SNAPSHOT_ROWS
+        self._retried_ns = 0
+        self.bound_memory()
         self._moves = Moves(rows.thread)
         self._settled = 0  # the newest routes by which everything has come and gone, durably
         self._snapshot_ns = self._saved_changes = 0
         self._saved: dict[int, int] = {}  # versions in the last snapshot
+        self._given: tuple[dict[int, int], int] | None = None  # … in the one under way, and changes so far
         self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
         self._asked = 0
         self._early: dict[Early, StateMove] = {}
         self._owed: dict[int, set[int]] = {}  # sender → ranges it is to be told of once they are durable
         self.started_again = 0  # times that all since the last snapshot was forgotten
         self.said = ""  # why it was the last time
+        self.answers: deque[StateAnswer] = deque()  # taken by another thread
         self._take_up()
 
     def _take_up(self) -> None:
@@ -69,21 +87,67 @@ class KeyedTask(Behaviour):
         snapshot is forgotten, and its rows, which are still kept at their sources, come again. Then states are kept row
         by row, so that the row which spoils one is found."""
         self.said, self.started_again = str(why), self.started_again + 1
-        results, rows = self.rows.results, self.rows
+        results = self.rows.results
         results.letters, results.finished, results.edge = [], [], None
         if results.pieces is not None:
             results.log()
-        self.rows = KeyedRows(rows.code, rows.random64, rows.key_of)
+        before = self.rows.states.overflow
+        self.rows = self._without_state()
+        if before is not None:
+            before.store.clear()
+            self.rows.states.overflow = Overflow(before.store, before.most_bytes)
         self.rows.states.be_careful(self.started_again)
         self._moves, self._settled, self._snapshot_ns = Moves(self.rows.thread), 0, now_ns
+        self._given = None
         self._saved, self._saved_changes, self._owed, self._asked_ns = {}, 0, {}, {}
         self._take_up()
         if self.core.orders is not None:
             self.on_orders((), True, now_ns)
 
+    def _without_state(self) -> KeyedRows:
+        rows = self.rows
+        return KeyedRows(rows.code, rows.random64, rows.key_of, rows.exactly_once)
+
     @property
     def holding(self) -> int:
         return self.rows.holding
+
+    # ── memory ──────────────────────────────────────────────────────────────────────────────────
+
+    def bound_memory(self) -> None:
+        """What the slot has for states is shared by its keyed threads."""
+        ports, orders = self.core.ports, self.core.orders
+        if ports.overflow is None or not ports.state_bytes:
+            return
+        many = THREADS_NOT_KNOWN
+        if orders is not None:
+            keyed = {task.name for task in orders.topology.tasks if task.state == "keyed"}
+            here = [thread for thread, slot in orders.slot_of.items() if slot == self.core.post.slot]
+            many = max(1, sum(orders.task_of[thread] in keyed for thread in here))
+        most_bytes = ports.state_bytes // many
+        if self.rows.states.overflow is None:
+            store = ports.overflow(self.core.task.name, self.rows.thread)
+            self.rows.states.overflow = Overflow(store, most_bytes)
+        self.rows.states.overflow.most_bytes = most_bytes
+
+    def _keep_memory(self, now_ns: int) -> None:
+        """Once a second: the store is tried again, and states that came since go."""
+        overflow = self.rows.states.overflow
+        if overflow is not None and now_ns - self._retried_ns >= NS:
+            self._retried_ns, overflow.rests = now_ns, False
+            self.rows.states.keep_bound()
+
+    @property
+    def cannot_overflow(self) -> str:
+        """Why states that memory has no room for stay there."""
+        overflow = self.rows.states.overflow
+        return overflow.trouble if overflow is not None else ""
+
+    def forget_overflow(self) -> None:
+        """The thread ends."""
+        if (overflow := self.rows.states.overflow) is not None:
+            overflow.store.clear()
+            self.rows.states.overflow = None
 
     @property
     def by_the_clock(self) -> bool:
@@ -99,7 +163,7 @@ class KeyedTask(Behaviour):
             switched=self._settled,
             lost=lost,
             applied_again=again,
-            unsaved=self.unsaved,
+            unsaved=self.unsaved or self.unread,
             failed=failed,
         )
 
@@ -120,6 +184,7 @@ class KeyedTask(Behaviour):
         self.rows.ranges.stand(standing(self.core.task.name, self.core.orders))
         threads = self.core.orders.threads_of.get(self.core.task.name, ())
         self._rows_soon = SNAPSHOT_ROWS // max(1, len(threads))
+        self.bound_memory()
         self.core.settle(self.rows.pass_on(now_ns))
         early, self._early = self._early, {}
         for move in early.values():
@@ -127,10 +192,20 @@ class KeyedTask(Behaviour):
         self.on_time(now_ns)
 
     def on_word(self, word: Heard, now_ns: int) -> bool:
+        if isinstance(word, StateQuestion):
+            home = self.core.post.slot, self.core.post.incarnation
+            self.answers.append(looked_up(self.rows, word, home, self.core.ports.wall_ns()))
+            return True
         if isinstance(word, StateMove):
             self._on_move(word)
         elif isinstance(word, StateTaken) and word.number == self.core.switched:
             self.rows.taken(word.ranges)
+        elif isinstance(word, OffsetsKept):
+            self.rows.applied.done_below(word.positions)
+            return False
+        elif isinstance(word, RangeWatermarks):
+            self.rows.applied.done_below(done_places(word))
+            return False
         self.on_time(now_ns)
         return True
 
@@ -157,6 +232,8 @@ class KeyedTask(Behaviour):
 
     def _on_time(self, now_ns: int) -> None:
         core, rows = self.core, self.rows
+        self._keep_memory(now_ns)
+        self._look_at_snapshot(now_ns)
         if rows.ranges.missing:
             self._look_for_snapshots(now_ns)
             core.settle(rows.claim(now_ns))
@@ -164,14 +241,20 @@ class KeyedTask(Behaviour):
             rows.ranges.let_go()
             for move in self._moves.due(core.switched, rows, now_ns):
                 core.post.send_word(move)
-        many = rows.uncovered_rows >= self._rows_soon or rows.uncovered_bytes >= SNAPSHOT_BYTES
-        waited = self._moved or core.going or many
-        waited = waited and not self.unsaved
-        if rows.dirty and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if waited else SNAPSHOT_EVERY_NS):
+        waited = self._waited and not self.unsaved
+        due = rows.dirty and self._given is None
+        if due and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if waited else self.snapshot_every_ns):
             self._save(now_ns)
         self._acknowledge()
         if rows.ranges.settled and not self._moved:
             self._settled = core.switched
+
+    @property
+    def _waited(self) -> bool:
+        """Does anybody wait for a snapshot?"""
+        rows = self.rows
+        many = rows.uncovered_rows >= self._rows_soon or rows.uncovered_bytes >= SNAPSHOT_BYTES
+        return self._moved or self.core.going or many
 
     @property
     def _moved(self) -> bool:
@@ -179,7 +262,8 @@ class KeyedTask(Behaviour):
         return self.rows.ranges.changes != self._saved_changes
 
     def _save(self, now_ns: int) -> None:
-        """A durable snapshot; the rows it covers are released. When it cannot be written, nothing is."""
+        """Begin a durable snapshot; the rows it covers are released once it is one. When it cannot be written, nothing
+        is."""
         self._snapshot_ns = now_ns
         try:
             change = None if self._moved or self.store.whole_due else self.rows.change()
@@ -188,12 +272,35 @@ class KeyedTask(Behaviour):
             else:
                 self.store.add(change)
         except (OSError, BadRow) as error:
-            self.unsaved = str(error)
-            self.saves_failed += 1
+            self._not_saved(str(error))
+            return
+        ranges = self.rows.ranges
+        self._given = dict(ranges.versions), ranges.changes
+        self.rows.cover()
+        self._look_at_snapshot(now_ns)
+
+    def _look_at_snapshot(self, now_ns: int) -> None:
+        """Is the one that was under way durable by now?"""
+        if self._given is None:
+            return
+        if self.store.under_way:
+            if now_ns - self._snapshot_ns >= SLOW_NS:
+                self.unsaved = f"not written yet, after {SLOW_NS // NS} s"
+            return
+        given, self._given = self._given, None
+        try:
+            self.store.look()
+        except OSError as error:
+            self.rows.dirty = True
+            self._not_saved(str(error))
             return
         self.unsaved = ""
-        self._note_saved()
-        self.core.settle(self.rows.covered())
+        self._saved, self._saved_changes = given
+        self.core.settle(self.rows.released(now_ns))
+
+    def _not_saved(self, why: str) -> None:
+        self.unsaved = why
+        self.saves_failed += 1
 
     def _note_saved(self) -> None:
         ranges = self.rows.ranges
@@ -212,15 +319,17 @@ class KeyedTask(Behaviour):
                 del self._owed[sender]
 
     def _look_for_snapshots(self, now_ns: int) -> None:
-        """Keepers that are gone answer by their last snapshots: those on this VM are read, on another VM any
-        thread there is asked to. Where none is, nobody can answer."""
-        ranges = self.rows.ranges
+        """Keepers that are gone answer by their last snapshots: those elsewhere or on this VM are read, on another VM
+        any thread there is asked to. Where none is, nobody can answer."""
+        ranges, self.unread = self.rows.ranges, ""
         for thread, vm in ranges.snapshots_desired().items():
-            if vm != self.core.post.slot.vm:
+            if vm not in (ELSEWHERE, self.core.post.slot.vm):
                 self._ask_for_snapshot(thread, vm, now_ns)
                 continue
             try:
                 self._take_over(thread, self.store.of(thread))
+            except NotRead as why:
+                self.unread = str(why)
             except (OSError, msgspec.DecodeError):
                 ranges.cannot_read(thread)
 

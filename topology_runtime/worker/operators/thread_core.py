@@ -13,12 +13,21 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.latency.latency_messages import Pace
 from headgate.topology_runtime.wire.dead_letter_messages import SendAgain
-from headgate.topology_runtime.wire.messages import Ack, Frame, ThreadSpec, ThreadStatus, may_begin
-from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateMove, StateTaken
+from headgate.topology_runtime.wire.messages import (
+    Ack,
+    Frame,
+    OffsetsKept,
+    ThreadSpec,
+    ThreadStatus,
+    may_begin,
+)
+from headgate.topology_runtime.wire.state_moves import Barrier, StateAsked, StateWord
+from headgate.topology_runtime.wire.state_questions import StateQuestion
 from headgate.topology_runtime.worker.calls.dead_lettering import Around
 from headgate.topology_runtime.worker.calls.output_buffers import Outputs
 from headgate.topology_runtime.worker.calls.router import ENDS_A_RUN, Router
 from headgate.topology_runtime.worker.calls.user_code import Results, ToRecord, UserCode
+from headgate.topology_runtime.worker.keyed_state.kept_states import StateStore
 from headgate.topology_runtime.worker.keyed_state.range_answers import answers_for
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotStore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
@@ -29,7 +38,7 @@ from headgate.topology_runtime.worker.rows.row_values import MadeSizes
 LATEST_BARRIER = 1 << 62  # what a thread without upstream has in barriers
 
 
-Heard = Barrier | StateMove | StateTaken | StateAsked | SendAgain | Pace | list[Ack]  # beside frames
+Heard = StateWord | StateQuestion | SendAgain | OffsetsKept | Pace | list[Ack]  # beside frames
 KeyOf = Callable[[str | int | None], Callable[[Any], Hashable]]  # the key of an edge → its function
 
 
@@ -41,7 +50,7 @@ class Post(Protocol):
 
     def deliver(self, frames: Iterable[Frame]) -> None: ...
     def send_acks(self, acks: Iterable[Addressed]) -> None: ...
-    def send_word(self, word: Barrier | StateMove | StateTaken | StateAsked) -> None: ...
+    def send_word(self, word: StateWord) -> None: ...
 
 
 class Records(Protocol):
@@ -54,21 +63,28 @@ class Records(Protocol):
 @dataclass(frozen=True)
 class Ports:
     """All by which a thread reaches what is outside. snapshots: (task, thread) → those on this VM. key_of: the key
-    of an edge → its function. ends: what a key function may end the run by."""
+    of an edge → its function. wall_ns: this VM's clock (UTC). ends: what a key function may end the run by.
+    exactly_once: as the run is to count. overflow: (task, thread) → the scratch store of its states; state_bytes: of
+    states in memory, in all threads of this slot (0: nothing bounds them)."""
 
     post: Post
     records: Records
     snapshots: Callable[[str, int], SnapshotStore]
     random64: Callable[[], int]
     key_of: KeyOf
+    wall_ns: Callable[[], int]
     ends: tuple[type[BaseException], ...] = ENDS_A_RUN
+    exactly_once: bool = False
+    overflow: Callable[[str, int], StateStore] | None = None
+    state_bytes: int = 0
 
 
 class Behaviour:
     """What a thread does. Here: that of one that keeps nothing. started_again: how often it forgot what it had, so that
-    sources are to send it again."""
+    sources are to send it again. soon: has it more to do than it did?"""
 
     started_again = 0
+    soon = False
 
     @property
     def holding(self) -> int:
@@ -107,6 +123,9 @@ class Behaviour:
 
     def on_barriers(self, now_ns: int) -> None:
         """Barriers of a newer number are in from all upstream threads."""
+
+    def on_faults(self, count: int, now_ns: int) -> None:
+        """So many peers were replaced in all, or lost something."""
 
     def on_word(self, word: Heard, now_ns: int) -> bool:
         """True when there is something to report. Here: a stray word."""
@@ -239,7 +258,7 @@ class ThreadCore:
         self.outputs.cap_of = orders.cap_of
         self.outputs.gap_ns = int(orders.desired.settings.gap_s * 1e9)
         self.results.checks.every = orders.desired.settings.strict
-        self.results.run = orders.desired.run
+        self.results.run = orders.desired.rows_of or orders.desired.run
         if before is None or before.number != orders.number or before.desired.routes != orders.desired.routes:
             self.flush(now_ns, everything=True)
             self.outputs.route_by(self._routers(orders), orders.number)

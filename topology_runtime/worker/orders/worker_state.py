@@ -10,10 +10,14 @@ Pure: events in, instructions out; worker_process.py performs them, the simulato
     So it is when new routes lead away from a worker that is no more. Only a desired state names an
     incarnation; who is not named, or is named no more, is not heard.
  5. READY: every desired thread of this slot is here, built or not, and every other worker answered a ping.
- 6. A worker whose threads have all ended and that has none desired leaves.
- 7. What was on its way over a link is lost when the link breaks, and so is what was refused because its
-    sender was not named yet. Both are counted as losses, once the link is back or the sender named, and
-    told to every peer until it answers that it has heard of them: then all sources send again what is open.
+ 6. A worker whose threads have all ended and that has none desired, or one that it will not start again,
+    leaves. Who goes, tells what was lost once
+    more to peers that may not know.
+ 7. What was on its way over a link is lost when the link breaks; so is what was refused because its
+    sender was not named yet, what was dropped because too much waited, there or here, and what was for a
+    thread that has ended. All are counted as losses (the first three once the link is back, the sender
+    named or room there) and told to every peer until it answers that it has heard of them: then all
+    sources send again what is open.
  8. Losses that follow each other closely are answered together, ever less often.
 """
 
@@ -136,6 +140,7 @@ class WorkerState:
     threads: dict[int, ThreadStatus] = field(default_factory=dict)
     sources: dict[int, SourceStatus] = field(default_factory=dict)
     ended: set[int] = field(default_factory=set)
+    answering: set[int] = field(default_factory=set)  # of the threads here, those that were started to answer
     peers: dict[Slot, WorkerAt] = field(default_factory=dict)
     known: dict[Slot, int] = field(default_factory=dict)  # highest incarnation ever named
     keys: dict[str, Who] = field(
@@ -193,6 +198,7 @@ class WorkerState:
         for thread in self._mine:
             if thread.thread not in self.threads and thread.thread not in self.ended:
                 self.threads[thread.thread] = ThreadStatus(thread.thread)
+                self.answering |= {thread.thread} if thread.answers else set()
                 out.append(StartThread(thread))
         out += self._end_some()
         return out + self._ask() + self._leave()
@@ -243,6 +249,14 @@ class WorkerState:
             self._look_at_early()
         return []
 
+    def on_dropped(self, peer: str) -> None:
+        """Of what this peer sent there was too much, and there is room again."""
+        self._lose(f"worker {peer} sent more than was taken")
+
+    def on_unsent(self, whose: str) -> None:
+        """What was for this peer was not kept, and it can be sent to now."""
+        self._lose(f"what was for {whose} was not kept")
+
     def on_threads(self, threads: list[ThreadStatus], sources: list[SourceStatus]) -> list[Instruction]:
         """How the threads of this worker are now."""
         for now in threads:
@@ -258,11 +272,20 @@ class WorkerState:
             self.started_again[thread] = times
             self._lose(f"thread {thread} {'ended with rows' if times == ENDED else 'started again'}")
 
+    def on_late(self, thread: int) -> None:
+        """Rows came for a thread that has ended, or left for one that is nowhere: nobody takes them, as often as that
+        happens."""
+        self._lose(f"rows came for thread {thread}, which has ended")
+
     def on_tick(self, now_ns: int) -> list[Instruction]:
         """Ask the peers that have not answered, or not heard of all losses; leave when there is nothing to
         do. `now_ns`: monotonic."""
         self._now_ns = now_ns
         return self._send_again(now_ns) + self._ask(now_ns) + self._leave()
+
+    def last_words(self) -> list[Instruction]:
+        """The worker goes: peers that have not heard of all losses are told once more."""
+        return self._ask()
 
     def heard(self, now_ns: int) -> tuple[VmHeard, ...]:
         """Of other VMs that have peers: is the way there and back open, and how long is it?"""
@@ -425,8 +448,10 @@ class WorkerState:
         return said.answered and said.told >= self.losses and said.seen >= self.round
 
     def _leave(self) -> list[Instruction]:
-        idle = self.desired is not None and not self._mine and all(t in self.ended for t in self.threads)
-        return [Leave()] if idle else []
+        if self.desired is None or not all(t in self.ended for t in self.threads):
+            return []
+        # one that is to answer in the place of a thread that has ended here: the next worker of the slot starts it
+        return [Leave()] if all(t.answers and t.thread in self.ended for t in self._mine) else []
 
     def _end_some(self) -> list[Instruction]:
         if self.desired is None or self.orders is None:
@@ -450,7 +475,9 @@ class WorkerState:
 
     def _may_end(self, thread: ThreadSpec, now: ThreadStatus) -> bool:
         assert self.desired is not None
-        if thread.answers or not thread.leaving or not now.empty or now.marked < self.desired.routes_number:
+        if thread.answers:  # as what it was it may not be built, and then it hears nobody
+            return thread.thread not in self.answering
+        if not thread.leaving or not now.empty or now.marked < self.desired.routes_number:
             self.emptied.pop(thread.thread, None)
             return False
         if self.desired.topology.by_name[thread.task].exclusive:
@@ -467,11 +494,14 @@ class WorkerState:
 
 
 def _left_behind(before: DesiredState, after: DesiredState) -> str:
-    """A worker that was sent rows by the routes before, is sent none by those after, and is no more."""
+    """A worker that was sent rows by the routes before, is sent none by those after, and is no more; or whose thread
+    is no more: it had ended before it could be marked."""
     if after.routes_number == before.routes_number:
         return ""
+    there = {thread.thread for thread in after.threads}
     alive = {at.slot for at in after.workers if at.endpoint and at.slot.vm not in after.held_dead}
     slots = {thread.thread: thread.slot for thread in before.threads}
     targets = {thread for route in before.routes for thread, _ in route.targets}
     targets -= {thread for route in after.routes for thread, _ in route.targets}
-    return next((str(slots[t]) for t in sorted(targets) if t in slots and slots[t] not in alive), "")
+    lost = (t for t in sorted(targets) if t in slots and (t not in there or slots[t] not in alive))
+    return next((str(slots[t]) for t in lost), "")

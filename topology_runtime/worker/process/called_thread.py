@@ -33,10 +33,13 @@ SLOT, INCARNATION = Slot("here", 0), 1
 class NoDisk:
     """Snapshots are written, as a worker's are, and go nowhere."""
 
-    whole_due = False
+    whole_due = under_way = False
 
+    def look(self) -> None: ...
+    def close(self) -> None: ...
+    def remove(self) -> None: ...
     def load(self) -> None: ...
-    def save(self, snapshot: state_snapshots.KeyedSnapshot) -> None:
+    def save(self, snapshot: state_snapshots.Whole) -> None:
         state_snapshots.whole(snapshot)
 
     def add(self, change: state_snapshots.StateChange) -> None:
@@ -48,11 +51,13 @@ class NoDisk:
 class World(Post, Records, Protocol):
     """What called threads reach."""
 
+    def wall_ns(self) -> int: ...
+
 
 def ports_in(world: World, find: Callable[[str], Any] = resolve) -> Ports:
     """find: the object of a reference."""
     keys = partial(key_function, find=find)
-    return Ports(world, world, lambda task, thread: NoDisk(), count(1).__next__, keys)
+    return Ports(world, world, lambda task, thread: NoDisk(), count(1).__next__, keys, world.wall_ns)
 
 
 def orders_for(topology: Topology) -> Orders:

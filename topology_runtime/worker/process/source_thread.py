@@ -13,6 +13,7 @@ from queue import Empty
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Exhausted, LiveSource, OffsetSource
+from headgate.topology_runtime.api.task_functions import key_function
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.containment import explained
 from headgate.topology_runtime.rates.schedule import NS
@@ -25,6 +26,7 @@ from headgate.topology_runtime.worker.process.task_thread import REST_S, SAID_MO
 from headgate.topology_runtime.worker.sources.read_ahead import NO_OFFSET, ReadAhead
 from headgate.topology_runtime.worker.sources.source_spool import Owner, Spool, SpoolsLeft, folder_of
 from headgate.topology_runtime.worker.sources.source_task import SourceTask
+from headgate.topology_runtime.worker.sources.source_watermark import watermark_of
 
 # ── When rows of a live source came: what they say themselves, within bounds, else when they were taken ───
 
@@ -63,7 +65,12 @@ ARRIVING_NS = 2 * NS  # after a row came
 TAKE_ROWS = 1024  # asked of an arriving source at once
 RETRY_NS = NS  # after a source raised
 MISSING_NS = 5 * NS  # rows that were given before and are not given again: said after so long
-CANNOT_BE_READ, FAILS_IN = "cannot be read", "fails in"
+EMPTY_NS = 10 * NS  # rows are due, and a source that is read by a rate has none: said after so long
+CANNOT_BE_READ, FAILS_IN, HAS_NONE = "cannot be read", "fails in", "gives no rows"
+NO_ROWS = (
+    f"none for {EMPTY_NS // NS} s, and by the rate some are due; at the end of its input it is to raise "
+    "Exhausted, and one whose rows come when they come is an OffsetSource or a LiveSource"
+)
 DURABLE_FAILS = f"{FAILS_IN} durable()"
 COMMIT_NS = NS // 2  # between two commits of offsets, and two looks at what is behind
 OPEN_AGAIN_S = 0.1  # a disk that does not open a spool is asked again after so long
@@ -79,7 +86,7 @@ class SourceWork(ThreadWork):
         self._spool: Spool | None = None
         self._ahead: ReadAhead | None = None  # of a source with offsets
         self._sought = False
-        self._committed = NO_OFFSET
+        self._committed = self._kept = NO_OFFSET
         self._commit_ns = self._lag_ns = self._durable_ns = 0  # not before
         self._spools_left: SpoolsLeft | None = None
         self._times_wrong = False  # said once
@@ -88,6 +95,7 @@ class SourceWork(ThreadWork):
         self._polled = self._told_durable = 0  # rows that it gave; of which it knows that the disk has them
         self._over = False  # no row will come any more
         self._troubles: dict[str, str] = {}  # of reading, and of each call beside it
+        self._empty_ns = 0  # since when it has no rows though some are due; 0: it has
         self._missing = -1, 0  # a position that was given before and is not given again, and since when
 
     def source_now(self) -> SourceStatus:
@@ -106,7 +114,12 @@ class SourceWork(ThreadWork):
         flags = bool(state & 1), bool(state & 2)
         return SourceStatus(*name, emitted, acked, above, in_flight, replayed, *flags, *told, offsets=offsets)
 
+    def kept(self, offset: int) -> None:
+        self._kept = max(self._kept, offset)
+
     def begin(self, logic: Any) -> None:
+        if self.core.topology.timed_below(self.task.name):
+            self.times = self.source.times = watermark_of(self.task, key_function, ends=())
         self.source.gives_errors = isinstance(logic, OffsetSource | LiveSource) or bool(
             getattr(logic, "gives_errors", False)
         )
@@ -179,6 +192,7 @@ class SourceWork(ThreadWork):
             return
         if isinstance(self.thread.logic, OffsetSource):
             self._ahead = ReadAhead(position, *self.source.goes_on_from)
+            self.kept(self.source.goes_on_from[0])
         self.source.begin(position, self._spool or self._ahead)
         self._count()  # a read that does not come back is named by its position
         self.host.changed()
@@ -276,7 +290,11 @@ class SourceWork(ThreadWork):
                 source.exhausted = True
                 self.host.changed()
             return
-        if now_ns < source.quiet_until_ns or held.full or not source.takes(wall_ns()):
+        if now_ns < source.quiet_until_ns or not source.takes(wall_ns()):
+            return
+        if held.full:
+            if self._sought:
+                self._ask_lag(now_ns)
             return
         if self.thread.watch.poison.any and self._waits(source.ledger.position, now_ns):
             return
@@ -314,10 +332,14 @@ class SourceWork(ThreadWork):
             times, wrong = times_of(logic, [row for _, row in given], wall_ns())
             self._say_times(wrong)
             ahead.append(given, times)
+        self._ask_lag(now_ns)
+
+    def _ask_lag(self, now_ns: int) -> None:
+        """How much is behind what it gave, of a source with offsets; also while no more is taken."""
         if now_ns >= self._lag_ns:
             self._lag_ns = now_ns + COMMIT_NS
             with self._beside(f"{FAILS_IN} lag()"):
-                self.source.behind = max(0, int(logic.lag() or 0))
+                self.source.behind = max(0, int(self.thread.logic.lag() or 0))
 
     def _given(self, rows: Iterable[Any]) -> list[Any]:
         """All that a poll gave; a generator may say behind its last rows that they are the last."""
@@ -340,14 +362,15 @@ class SourceWork(ThreadWork):
             self._went_well(what)
 
     def _commit(self) -> None:
-        """Tell a source with offsets below which all is done, now and then."""
+        """Tell a source with offsets below which all is done, and the controller keeps that it is, now and then."""
         ahead, now_ns = self._ahead, monotonic_ns()
-        if ahead is None or ahead.acked_offset == self._committed or now_ns < self._commit_ns:
+        done = min(ahead.acked_offset, self._kept) if ahead is not None and self._sought else NO_OFFSET
+        if done in (NO_OFFSET, self._committed) or now_ns < self._commit_ns:
             return
         self._commit_ns = now_ns + COMMIT_NS
         with self._beside(f"{FAILS_IN} done()"):
-            self.thread.logic.done(ahead.acked_offset)
-            self._committed = ahead.acked_offset
+            self.thread.logic.done(done)
+            self._committed = done
 
     def _rows(self, position: int, limit: int) -> Sequence[Any]:
         source, now_ns = self.source, monotonic_ns()
@@ -386,9 +409,19 @@ class SourceWork(ThreadWork):
             return rows
         self._went_well()
         self._missing = -1, 0
-        if not rows:
+        if rows:
+            self._empty_ns = 0
+            self._went_well(HAS_NONE)
+        else:
             source.quiet_until_ns = now_ns + LOOK_AGAIN_NS
+            self._is_empty(now_ns)
         return rows
+
+    def _is_empty(self, now_ns: int) -> None:
+        """It is read by a rate, so rows are due, and it has none: they count as offered."""
+        self._empty_ns = self._empty_ns or now_ns
+        if now_ns - self._empty_ns >= EMPTY_NS:
+            self._say(NO_ROWS, HAS_NONE)
 
     def _misses(self, position: int, now_ns: int) -> None:
         """Rows that were given before are to be sent again, and there are none: of a log it may take a while."""

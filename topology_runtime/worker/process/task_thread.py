@@ -26,7 +26,7 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.api.user_metrics import UserMetrics
 from headgate.topology_runtime.errors import ServiceAway
 from headgate.topology_runtime.latency.latency_buckets import bucket_of
-from headgate.topology_runtime.platform.clock import monotonic_ns
+from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
 from headgate.topology_runtime.platform.containment import explained
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION, SentAgain
@@ -47,7 +47,10 @@ from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.attempts import Pauses
 from headgate.topology_runtime.worker.calls.batches import edge_of, gathered, rows_in
 from headgate.topology_runtime.worker.calls.user_code import Pieces
+from headgate.topology_runtime.worker.keyed_state.far_snapshots import FarPlace, FarSnapshots
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotStore
+from headgate.topology_runtime.worker.keyed_state.state_store import OVERFLOW_HINT, SqliteStates
 from headgate.topology_runtime.worker.links.frame_encoding import read
 from headgate.topology_runtime.worker.links.switchboard import ChainedPost, Over, Ran, Receiving, Switchboard
 from headgate.topology_runtime.worker.meters import meter as mt
@@ -59,6 +62,7 @@ from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
 from headgate.topology_runtime.worker.operators.thread_core import Ports, ThreadCore
 from headgate.topology_runtime.worker.orders.thread_orders import Orders, chained_to
 from headgate.topology_runtime.worker.process.task_output import SpeakingThread, TaskOutput
+from headgate.topology_runtime.worker.sources.source_watermark import SourceWatermark
 
 # ── The lease as a worker has it: its exclusive threads begin nothing `MARGIN_NS` before its end, and a
 # call that is still under way at its end is ended with the process. And as all its threads have it, who
@@ -119,6 +123,9 @@ class Host:
     one: threading.Lock  # held by the thread whose call is named in the meter
     threads: Mapping[int, Receiving]  # of this worker, by number
     output: TaskOutput = field(default_factory=lambda: TaskOutput(2))  # where what its tasks print goes
+    far: FarPlace | None = None  # where snapshots are, if not on this VM's disk
+    exactly_once: bool = False  # as the run is to count
+    state_bytes: int = 0  # of states in memory, in all its threads
 
 
 class ThreadWork:
@@ -126,6 +133,7 @@ class ThreadWork:
 
     again: SentAgain | None = None  # what became of dead letters that it sends again; read by the main thread
     unreadable = ""  # why no rows are had of the source that it reads; read by the main thread
+    times: SourceWatermark | None = None  # of a source with timestamps; read by the main thread
 
     def __init__(self, thread: TaskThread) -> None:
         self.thread, self.core = thread, thread.core
@@ -155,6 +163,9 @@ class ThreadWork:
 
     def close(self) -> None:
         """It ends, and its task's object was released."""
+
+    def kept(self, offset: int) -> None:
+        """An heir goes on from this offset of the source, as the controller keeps it; called by the main thread."""
 
     def source_now(self) -> SourceStatus | None:
         """How the source is that it reads, if it is one; called by the main thread."""
@@ -202,13 +213,29 @@ class TaskThread(threading.Thread):
         self._none_said = False
         self.records = ThreadRecords(host.meter.words, at, self._on_letter, sink)
         numbers = random.Random()
-        snapshots = partial(SnapshotFiles, host.directory)
         random64 = partial(numbers.getrandbits, 64)
         self.post = ChainedPost(host.board, host.threads)
-        ports = Ports(self.post, self.records, snapshots, random64, key_function, ends=())
+        ports = Ports(
+            self.post,
+            self.records,
+            self._snapshots,
+            random64,
+            key_function,
+            wall_ns,
+            ends=(),
+            exactly_once=host.exactly_once,
+            overflow=partial(SqliteStates, host.directory),
+            state_bytes=host.state_bytes,
+        )
         self.core = ThreadCore(desired, topology, ports)
         self.core.outputs.at_once = self.post.chained
         self.work = work(self)
+
+    def _snapshots(self, task: str, thread: int) -> SnapshotStore:
+        host = self.host
+        if host.far is None:
+            return SnapshotFiles(host.directory, task, thread)
+        return FarSnapshots(host.far, task, thread, lambda: not self.rests, self.wake)
 
     def now(self) -> ThreadStatus:
         """How this thread is; called by the main thread."""
@@ -216,6 +243,8 @@ class TaskThread(threading.Thread):
         now = self.core.now(idle, self.failed)
         if self.work.unreadable or self.away:
             now = replace(now, unreadable=self.work.unreadable, away=self.away)
+        if (times := self.work.times) is not None:
+            now = replace(now, timeless=times.unknown, times_wrong=times.wrong)
         return now
 
     def _away_now(self, error: ServiceAway | None) -> float:
@@ -458,7 +487,6 @@ class FrameWork(ThreadWork):
     def __init__(self, thread: TaskThread) -> None:
         super().__init__(thread)
         self._words, self._at = thread.host.meter.words, thread.at
-        self._files = SnapshotFiles(thread.host.directory, thread.task.name, thread.desired.thread)
         self._links: dict[int, int | None] = {}  # sender → its record in the meter, if there was one left
         self._taken: dict[int, int] = {}  # sender → frames
         self._gathers = False  # it takes what waits together
@@ -466,7 +494,7 @@ class FrameWork(ThreadWork):
         self.refused = 0
         self._until_ns = 0  # it sleeps so long at most, unless something wakes it
         self._lost = 0  # key ranges of which it was told
-        self._unsaved = ""
+        self._unsaved = self._stays = ""
 
     def begin(self, logic: Any) -> None:
         core, watch = self.core, self.thread.watch
@@ -565,11 +593,13 @@ class FrameWork(ThreadWork):
                 thread.host.changed()
         behaviour = core.behaviour
         if behaviour.by_the_clock:
+            behaviour.on_faults(thread.faults, now_ns)
             core.on_time(now_ns)
             now_ns, thread.post.cpu_ns = monotonic_ns(), 0
         core.flush(now_ns)
         if isinstance(behaviour, KeyedTask):
             self._tell_of_state(behaviour)
+            self._tell_of_memory(behaviour)
 
     def _wait_for_lease(self, idle: bool) -> bool:
         """True once it may work; False when it is to end, or has nothing to work on."""
@@ -581,6 +611,8 @@ class FrameWork(ThreadWork):
 
     def _patience_s(self) -> float:
         due_ns = self.core.outputs.next_flush_ns()
+        if self.core.behaviour.soon:
+            return 0.0
         if due_ns is None:
             return TICK_S if self.core.behaviour.by_the_clock else IDLE_S
         return max(0.0, (due_ns - monotonic_ns()) / 1e9)
@@ -695,6 +727,20 @@ class FrameWork(ThreadWork):
             )
             self.thread.host.changed()
 
+    def _tell_of_memory(self, keyed: KeyedTask) -> None:
+        """Why states that memory has no room for stay there: an alarm of the VM's disk."""
+        why, host = keyed.cannot_overflow, self.thread.host
+        if why == self._stays:
+            return
+        self._stays, number = why, self.thread.desired.thread
+        what = f"state of thread {number} of {self.thread.task.name} beyond memory"
+        path = SqliteStates(host.directory, self.thread.task.name, number).path
+        if why:
+            host.disk.failed(what, path, OSError(f"{why}; it stays in memory; {OVERFLOW_HINT}"))
+        else:
+            host.disk.works(what)
+        host.changed()
+
     def _say(self, text: str) -> None:
         name = f"thread {self.thread.desired.thread} of {self.thread.task.name}"
         print(f"headgate: {name}: {text}", file=sys.stderr, flush=True)
@@ -702,11 +748,17 @@ class FrameWork(ThreadWork):
     def close(self) -> None:
         self._forget(list(self._links))
         keyed = self.core.behaviour
-        if isinstance(keyed, KeyedTask) and not keyed.rows.ranges.versions:
-            try:
-                self._files.remove()
-            except OSError as error:
-                self._say(f"its snapshot cannot be removed: {error}")  # it is cleaned later
+        if not isinstance(keyed, KeyedTask):
+            return
+        keyed.forget_overflow()
+        self._tell_of_memory(keyed)
+        if keyed.rows.ranges.versions:
+            keyed.store.close()
+            return
+        try:
+            keyed.store.remove()
+        except OSError as error:
+            self._say(f"its snapshot cannot be removed: {error}")  # it is cleaned later
 
 
 class AnsweringWork(ThreadWork):

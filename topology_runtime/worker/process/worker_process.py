@@ -43,6 +43,7 @@ from headgate.topology_runtime.wire.messages import (
     FromAgentToWorker,
     FromWorker,
     Lease,
+    OffsetsKept,
     Ping,
     Quit,
     SendAgain,
@@ -53,13 +54,17 @@ from headgate.topology_runtime.wire.messages import (
     WorkerReport,
 )
 from headgate.topology_runtime.wire.report_messages import UserMetric
+from headgate.topology_runtime.wire.state_questions import StateAnswer, StateQuestion
 from headgate.topology_runtime.worker.calls.attempts import poison_of
 from headgate.topology_runtime.worker.calls.dead_lettering import dead_letters_of
+from headgate.topology_runtime.worker.keyed_state import far_snapshots
 from headgate.topology_runtime.worker.keyed_state import snapshot_files as snapshots
+from headgate.topology_runtime.worker.keyed_state.far_snapshots import FarPlace
 from headgate.topology_runtime.worker.links.peer_links import Links, taken
 from headgate.topology_runtime.worker.links.switchboard import Receiver, Sender, Switchboard
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.meters.row_copies import Mirror
+from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
 from headgate.topology_runtime.worker.orders import worker_state as st
 from headgate.topology_runtime.worker.process import garbage
 from headgate.topology_runtime.worker.process.latency_watch import LatencyWatch
@@ -75,6 +80,7 @@ from headgate.topology_runtime.worker.process.task_thread import (
 )
 
 PR_SET_TIMERSLACK, SLACK_NS = 29, 1  # of threads that begin from now on: how late a wait may end
+STATE_SHARE = 0.5  # of a slot's memory, for keyed state
 TICK_S = 0.05  # how often threads are looked at while some start or leave
 CALM_S = 0.2  # … else: what happens wakes the main thread
 NOBODY: frozenset[int] = frozenset()
@@ -87,7 +93,7 @@ LEAVING_NS = 4_000_000_000  # … when nobody waits for this worker's end but it
 
 @dataclass(frozen=True)
 class WorkerPlace:
-    """Where this worker is, from its command line. agent: the way to it."""
+    """Where this worker is, from its command line. agent: the way to it. memory: of its slot, bytes; 0: not known."""
 
     agent: Contact
     slot: Slot
@@ -96,6 +102,7 @@ class WorkerPlace:
     directory: str
     at: Listening
     owner: int
+    memory: int = 0
 
 
 class Worker:
@@ -171,12 +178,14 @@ class Worker:
         self._perform(self.state.on_threads(*self._look()))
         for number, thread in self.threads.items():
             self.state.on_started_again(number, thread.core.behaviour.started_again)
+        self._look_at_late()
         self._perform(self.state.on_tick(now_ns))
         self._look_at_closing(now_ns)
         self._bad_rows()
         self.mirror.look(now_ns)
         self._look_at_latency(now_ns)
         self.output.tell()
+        self._answer()
         self._report(now_ns)
 
     def shutdown(self) -> None:
@@ -190,6 +199,10 @@ class Worker:
             thread.join(timeout=max(0.0, (deadline_ns - monotonic_ns()) / 1e9))
             if late := thread.stuck_in(mt.CLOSE, 0, monotonic_ns()):
                 self._say(f"{late}; it is not waited for")
+        for number, thread in self.closing.items():
+            self._look_at_rows_of(number, thread)
+        self._look_at_late()
+        self._perform(self.state.last_words())
         self.sender.stop()
         self.receiver.stopping = True
         self.sender.join(timeout=0.5)
@@ -221,10 +234,35 @@ class Worker:
             for thread in self.threads.values():
                 self._warn(thread)
             return
+        if isinstance(message, OffsetsKept):
+            for number, offset in message.offsets:
+                if number in self.threads:
+                    self.threads[number].work.kept(offset)
+            for number, thread in self.threads.items() if message.positions else ():
+                if thread.task.state == "keyed":
+                    self.board.put(number, message)
+            return
+        if isinstance(message, StateQuestion):
+            return self._look_for(message)
         if isinstance(message, SendAgain):
             return self.board.put(message.thread, message) if message.thread in self.threads else None
         self._heard = True
         self._on_desired(message)
+
+    def _look_for(self, asked: StateQuestion) -> None:
+        """Its thread answers between two frames, unless it is none that could."""
+        thread = self.threads.get(asked.thread)
+        if thread is not None and isinstance(thread.core.behaviour, KeyedTask):
+            return self.board.put(asked.thread, asked)
+        slot, incarnation = self.place.slot, self.place.incarnation
+        self.agent.send(StateAnswer(slot.vm, slot, incarnation, asked.number, asked.thread, "elsewhere"))
+
+    def _answer(self) -> None:
+        """What threads have looked up."""
+        for thread in self.threads.values():
+            answers = thread.core.behaviour.answers if isinstance(thread.core.behaviour, KeyedTask) else ()
+            while answers:
+                self.agent.send(answers.popleft())
 
     def _on_desired(self, desired: DesiredState) -> None:
         if desired.user_paths != self._paths:
@@ -257,6 +295,8 @@ class Worker:
         except OSError as error:
             where = f"headgate worker {self.place.slot}"
             print(f"{where}: old snapshots cannot be removed: {error}", file=sys.stderr)
+        if desired.state_to and self.place.slot == min(thread.slot for thread in desired.threads):
+            threading.Thread(target=_clean_far, args=(desired, kept), daemon=True).start()
 
     def _reach(self, desired: DesiredState, moment: str) -> None:
         processes.reach(f"worker.{desired.phase}-{moment}", desired.token.epoch)
@@ -267,6 +307,10 @@ class Worker:
             self._perform(self.state.on_link(slot, up))
         for refused in taken(self.receiver.early):
             self._perform(self.state.on_refused(*refused))
+        for name in taken(self.receiver.lost):
+            self.state.on_dropped(name)
+        for whose in taken(self.sender.lost):
+            self.state.on_unsent(whose)
         for ping in taken(self.pings):
             self._perform(self.state.on_ping(ping, monotonic_ns()))
 
@@ -278,6 +322,15 @@ class Worker:
     def _ping(self, slot: Slot, answer: bool) -> None:
         self.board.out.put((slot, self.state.ping(slot, answer, monotonic_ns())))
 
+    def _look_at_late(self) -> None:
+        while self.board.late:
+            self.state.on_late(self.board.late.pop())
+
+    def _look_at_rows_of(self, number: int, thread: TaskThread) -> None:
+        """It is over, or will be: did it leave rows?"""
+        if thread.dropped:
+            self.state.on_started_again(number, st.ENDED)
+
     def _look_at_closing(self, now_ns: int) -> None:
         """Threads that let their objects go; one that takes too long for it is told of and left behind."""
         before = len(self.closing)
@@ -286,9 +339,9 @@ class Worker:
             late = thread.stuck_in(mt.CLOSE, most_ns, now_ns) or thread.stuck_in(mt.OPEN, most_ns, now_ns)
             if late:
                 self._say(f"{late}; it is left behind")
-            if thread.dropped:
-                self.state.on_started_again(number, st.ENDED)
-            if late or not thread.is_alive():
+            over = late or not thread.is_alive()  # before its rows are looked at: it may end just now
+            self._look_at_rows_of(number, thread)
+            if over:
                 del self.closing[number], thread
         if len(self.closing) < before:
             garbage.let_go()
@@ -336,7 +389,7 @@ class Worker:
         news = (
             report.token,
             report.ready,
-            report.threads,
+            tuple(map(_news_of, report.threads)),
             report.leaving,
             report.troubles,
             report.again,
@@ -403,17 +456,19 @@ class Worker:
         self.meter.words[record + mt.TASK] = orders.topology.tasks.index(task)
         self.meter.words[record + mt.THREAD] = desired.thread + 1
         work = _work_of(desired, orders.topology)
-        thread = TaskThread(desired, orders.topology, self._host(), record, work)
+        thread = TaskThread(desired, orders.topology, self._host(orders.desired), record, work)
         thread.orders = orders
         self._warn(thread)
         self.threads[desired.thread] = self._counting[desired.thread] = thread
         thread.start()
         garbage.keep()
 
-    def _host(self) -> Host:
+    def _host(self, desired: DesiredState) -> Host:
+        far = FarPlace(desired.state_to, desired.run, self.place.incarnation) if desired.state_to else None
         return Host(
             self.board, self.meter, self.place.directory, self.letters.put, self.wake.set, self._crashed, self._lock,
-            self.disk, self.lease, self._one, self.threads, self.output,
+            self.disk, self.lease, self._one, self.threads, self.output, far, desired.exactly_once,
+            desired.state_in_memory or int(STATE_SHARE * self.place.memory),
         )  # fmt: skip
 
     _lock, _one = threading.Lock(), threading.Lock()
@@ -450,10 +505,25 @@ class Worker:
             self.stop = "the agent is gone"
 
 
+def _clean_far(desired: DesiredState, kept: set[int]) -> None:
+    """One worker of all does this, beside its work: a store may take long."""
+    try:
+        far_snapshots.clean(FarPlace(desired.state_to, desired.run, 0).open(), kept)
+    except OSError as error:
+        print(f"headgate worker: old snapshots cannot be removed: {error}", file=sys.stderr)
+
+
 def _work_of(desired: ThreadSpec, topology: Topology) -> type[ThreadWork]:
     if desired.answers:
         return AnsweringWork
     return FrameWork if topology.in_edges(desired.task) else SourceWork
+
+
+def _news_of(thread: ThreadStatus) -> ThreadStatus:
+    """What of a thread is worth a report of its own: not how far its event time has come."""
+    if thread.watermark_us is None and not thread.timeless:
+        return thread
+    return replace(thread, watermark_us=None, held_by=-1, late=0, timeless=0)
 
 
 def _standing(source: SourceStatus) -> tuple[int, bool, bool, int]:

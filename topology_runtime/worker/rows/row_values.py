@@ -191,7 +191,7 @@ def _wrap(value: Any) -> Any:
     if kind is tuple:
         return msgspec.msgpack.Ext(EXT_TUPLE, _encode([_wrap(item) for item in value]))
     if kind is list:
-        return [_wrap(item) for item in value]
+        return value if SCALARS.issuperset(map(type, value)) else [_wrap(item) for item in value]
     if kind is dict:
         if set(map(type, value)) <= _STR:
             return {key: _wrap(item) for key, item in value.items()}
@@ -392,7 +392,7 @@ class RowChecks:
 #
 # Some rows of a root or frame are looked at, every time others, and of a row no more than its first values;
 # the mean is of some sixty rows, all of them of the first roots. A root of large rows is a small one, so of
-# these more is seen.
+# these more is seen. What a root is when it is written is known from all of its rows.
 
 TOLD_FROM_BYTES = 4096  # of what a task made of a root
 LOOK_EVERY_FRAMES = 16  # while it makes less
@@ -401,6 +401,7 @@ MEASURED_ROWS = 4  # rows of a root
 MEAN_OF = 64  # rows
 VALUES_MOST = 64  # of a list or dict that are looked at
 MEASURED_DEPTH = 6
+LOOKED_TOGETHER = 16  # rows
 SURPRISE = 4  # rows that are so many times as large as those before are looked at as the first ones are
 FLAT = frozenset((int, float, str, bytes, bool, type(None)))
 
@@ -463,6 +464,35 @@ class MadeSizes:
             return each
         self._unlooked = LOOK_EVERY_FRAMES - 1
         return 0
+
+
+def fitting(rows: Sequence[Any], most: int) -> tuple[int, int]:
+    """How many rows, from the first on, are no more than so many bytes when they are written, and how many bytes
+    these are. One fits always. All are looked at."""
+    lists, each = (rows.objects, rows.row_bytes) if type(rows) is Columns else ([rows], 0)
+    total = 0
+
+    def between(start: int, stop: int) -> int:
+        return each * (stop - start) + sum(_written_bytes(values[start:stop]) for values in lists)
+
+    for start in range(0, len(rows), LOOKED_TOGETHER):
+        stop = min(start + LOOKED_TOGETHER, len(rows))
+        if (size := between(start, stop)) <= most - total:
+            total += size
+            continue
+        for place in range(start, stop):
+            size = between(place, place + 1)
+            if place and size > most - total:
+                return place, total
+            total += size
+    return len(rows), total
+
+
+def _written_bytes(values: Sequence[Any]) -> int:
+    try:
+        return len(_encode(values))
+    except (TypeError, ValueError, OverflowError, RecursionError):  # not all are plain
+        return sum(map(bytes_of, values))
 
 
 def bytes_of(value: Any, depth: int = 0) -> int:

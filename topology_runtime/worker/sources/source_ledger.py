@@ -6,14 +6,14 @@ Rules (protocol: Tuples):
  2. A root is done when *any* of its attempts reaches zero. Its latency counts from its first emission [B3].
  3. A root that misses its deadline is sent again with fresh ids; each expiry doubles its own deadline.
     A fault elsewhere (a dead peer) sends again everything that is open, doubling nothing. A root that
-    is only late, because everything queues, is not lost: it is sent again once roots sent half a second
-    later are done; after twenty more seconds, doubled by each expiry, when nothing was done in the last five:
-    what stands still is not to become more and more. Once it has been, and something is done again, after five.
+    is only late, because everything queues, is not lost: it is sent again once what was sent half a second later is
+    done. When nothing was done in the last five seconds, one root is, after twenty more, doubled by each expiry: what
+    stands still is not to become more and more, and what was lost is sent again once that root is done.
  4. Deadline: 30 s until 100 roots are measured, then max(30 s, 4 × p99), 600 s at most: for what no fault tells of
     (faults are told by links and by who is where). It stands still
     while rows of the root are kept by a task.
  5. Rows in flight and not kept stay within the window, and their bytes too, but for a few rows that large ones are
-    granted; replays use a quarter of it at a time. A root has the bytes of its rows where they are largest: as they
+    granted; replays use a quarter of both at a time. A root has the bytes of its rows where they are largest: as they
     were read, or as a task says in its acks that it made of them. Before anything is known of that they are few.
     Of roots with kept rows as many bytes are held besides; the rows of more are let go here, and read again when they
     must be sent again.
@@ -40,6 +40,9 @@ MEASURED_BEFORE_LEARNING = 100
 LATENCIES_KEPT = 1024
 LEARN_EVERY = 50  # roots measured between two looks at the 99th percentile
 KEPT_ROWS_MOST = 200_000  # buffered rows a ledger may hold beside the window
+IN_FLIGHT_BYTES = 32 << 20  # of rows in flight: the source's worker holds three times as much, others once
+ROWS_A_THREAD = 2  # but no fewer rows for each thread of the run
+FRAME_BYTES = 1024  # that a frame takes besides its rows, wherever it waits
 WINDOW_LEAST_ROWS = 64
 AT_FIRST_ROWS = 512  # in flight until it is known what becomes of them
 LARGEST_OF = 64  # roots, in the mean of what becomes of a row
@@ -95,7 +98,8 @@ class Ledger:
         self._kept = 0  # rows of roots with buffered rows
         self.held_bytes = 0  # of those of them that are here
         self.again: deque[int] = deque()
-        self._replaying: dict[int, int] = {}  # roots sent again, neither done nor kept → their rows
+        self._replaying: dict[int, Root] = {}  # roots sent again, neither done nor kept
+        self._tried = -1  # the root that was sent again last because all stands still
         self._latencies: deque[int] = deque(maxlen=LATENCIES_KEPT)
         self._measured = 0
         self.deadline_ns = LEAST_DEADLINE_NS
@@ -127,7 +131,7 @@ class Ledger:
         deadline_ns = now_ns + self.deadline_ns
         root = Root(self.sequence, self.position, rows, len(rows), intended_ns, now_ns, now_ns, deadline_ns)
         root.read_bytes = root.largest_bytes = size_bytes
-        root.size_bytes = max(size_bytes, int(self.row_bytes * len(rows)))
+        root.size_bytes = max(size_bytes, int(self.row_bytes * len(rows))) + FRAME_BYTES
         self.in_flight_bytes += root.size_bytes
         self.sequence += 1
         self.position += len(rows)
@@ -160,10 +164,10 @@ class Ledger:
         if made <= root.largest_bytes:
             return
         root.largest_bytes = made
-        if made > root.size_bytes:
+        if (size_bytes := made + FRAME_BYTES) > root.size_bytes:
             if not root.kept:
-                self.in_flight_bytes += made - root.size_bytes
-            root.size_bytes = made
+                self.in_flight_bytes += size_bytes - root.size_bytes
+            root.size_bytes = size_bytes
             self._learn(root)
 
     def _learn(self, root: Root) -> None:
@@ -180,7 +184,7 @@ class Ledger:
         left = root.open.get(attempt, 0) ^ value
         root.open[attempt] = left
         if left == 0:
-            self._done(root, now_ns)
+            self._done(root, root.sent_ns if attempt == root.attempt else root.first_sent_ns, now_ns)
             return True
         if held and attempt == root.attempt:
             self._keep(root, held, now_ns)
@@ -192,6 +196,7 @@ class Ledger:
             self._moves(root, -1)
             self._learn(root)
             self._replaying.pop(root.sequence, None)  # or a batch that waits for the rest would never fill
+            self._tried = -1 if self._tried == root.sequence else self._tried
             root.deadline_ns = now_ns + KEPT_DEADLINE_NS
         elif before and root.kept == 0:
             self._moves(root, 1)
@@ -215,12 +220,12 @@ class Ledger:
         self.in_flight_bytes -= root.size_bytes
         self._replaying.pop(root.sequence, None)
 
-    def _done(self, root: Root, now_ns: int) -> None:
+    def _done(self, root: Root, sent_ns: int, now_ns: int) -> None:
         del self._open[root.sequence]
         self._over(root)
         self._learn(root)
         self._last_done_ns = now_ns
-        self._newest_done_ns = max(self._newest_done_ns, root.first_sent_ns)
+        self._newest_done_ns = max(self._newest_done_ns, sent_ns)
         self._latencies.append(now_ns - root.first_sent_ns)
         self._measured += 1
         if self._measured >= MEASURED_BEFORE_LEARNING and self._measured % LEARN_EVERY == 0:
@@ -261,9 +266,13 @@ class Ledger:
         moves = now_ns - self._last_done_ns < STUCK_NS
         if moves and not root.expiries:  # in a queue, behind what is done now
             return False
-        return now_ns >= root.deadline_ns + (
-            STUCK_NS if moves else STANDS_NS << min(root.expiries, STANDS_DOUBLED)
-        )
+        if moves:
+            return now_ns >= root.deadline_ns + STUCK_NS
+        if self._tried != root.sequence and self._tried in self._open:
+            return False
+        if stands := now_ns >= root.deadline_ns + (STANDS_NS << min(root.expiries, STANDS_DOUBLED)):
+            self._tried = root.sequence
+        return stands
 
     def next_replay(self, now_ns: int, whole: Callable[[Root], bool] = lambda _: True) -> Root | None:
         """The next root to send again, on its new attempt; None when there is none, or not now. whole: are its rows
@@ -273,8 +282,7 @@ class Ledger:
             if root is None:
                 self.again.popleft()
                 continue
-            busy = sum(self._replaying.values())
-            if busy and busy + root.count > max(self.window_rows // 4, 1):
+            if self._replaying and not self._fits(root):
                 return None
             if root.kept:  # of what is sent again nothing is kept, until a task says so
                 self._moves(root, 1)
@@ -282,11 +290,17 @@ class Ledger:
             if not whole(root):
                 return None
             self.again.popleft()
-            self._replaying[root.sequence] = root.count
+            self._replaying[root.sequence] = root
             self._restart(root, now_ns)
             return root
         self._replaying.clear()
         return None
+
+    def _fits(self, root: Root) -> bool:
+        """Is it, with what is being sent again, no more than a quarter of the window?"""
+        all_of_it = (root, *self._replaying.values())
+        rows, size_bytes = sum(one.count for one in all_of_it), sum(one.size_bytes for one in all_of_it)
+        return rows <= max(self.window_rows // 4, 1) and size_bytes <= (self.window_bytes // 4 or size_bytes)
 
     def _restart(self, root: Root, now_ns: int) -> None:
         root.attempt += 1

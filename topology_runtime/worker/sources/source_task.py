@@ -29,6 +29,7 @@ from headgate.topology_runtime.wire.dead_letter_messages import (
     SentAgain,
 )
 from headgate.topology_runtime.wire.messages import Ack, EndOfInput, RootKey, RootPart, ThreadStatus
+from headgate.topology_runtime.wire.state_moves import Watermark
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import joined
 from headgate.topology_runtime.worker.calls.router import Router, owners
@@ -39,12 +40,20 @@ from headgate.topology_runtime.worker.operators.thread_core import (
     KeyOf,
     ThreadCore,
 )
+from headgate.topology_runtime.worker.operators.watermarks import Telling, targets_of
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows import row_values as wire
 from headgate.topology_runtime.worker.rows.acks import FIRED, STAYS, BufferedRow
 from headgate.topology_runtime.worker.rows.row_runs import Batch
-from headgate.topology_runtime.worker.rows.row_values import RowSizes
-from headgate.topology_runtime.worker.sources.source_ledger import WINDOW_LEAST_ROWS, Ledger, Root
+from headgate.topology_runtime.worker.rows.row_values import RowSizes, fitting
+from headgate.topology_runtime.worker.sources.source_ledger import (
+    IN_FLIGHT_BYTES,
+    ROWS_A_THREAD,
+    WINDOW_LEAST_ROWS,
+    Ledger,
+    Root,
+)
+from headgate.topology_runtime.worker.sources.source_watermark import SourceWatermark
 
 # ── Dead letters that a source thread sends again, because an operator says that the cause is fixed. Pure
 # but for the keys of user code.
@@ -228,9 +237,8 @@ def partition_of(task: int) -> int:
 EXPIRE_EVERY_NS = NS // 10
 FAULT_PAUSE_NS = NS // 10  # after a fault, before replaying: let every worker learn of the new peer
 FRAMES_DOWNSTREAM = 2  # the window holds at least this many frames for each receiving thread
-IN_FLIGHT_BYTES = 32 << 20  # of rows in flight: the source's worker holds three times as much, others once
 ROOT_BYTES = IN_FLIGHT_BYTES // 16
-ROWS_A_THREAD = 2  # but no fewer rows for each thread of the run
+ROOT_BYTES_MOST = 2 * ROOT_BYTES  # where rows are larger than was thought
 SMALL_SHARE, LOOK_RARELY = 0.25, 4  # of rows that fill so little of it only every fourth root is looked at
 ROWS_AT_FIRST = 16  # of the first root: it is not known yet how large they are
 TOGETHER_NS = NS // 1000  # rows that came within so short a time are one root …
@@ -265,6 +273,8 @@ class SourceTask(Behaviour):
         self.letters = DeadLetterReplays()  # that are sent again
         self.ends = EndWords()
         self.rests = 0  # as SourceStatus says
+        self.times: SourceWatermark | None = None  # where tasks with event time wait for it
+        self._telling = Telling()
         self._faulted = 0  # the step by which all was sent again
         self.partitions = core.task.partitions
         self.stopped_reading = self.exhausted = False
@@ -449,10 +459,17 @@ class SourceTask(Behaviour):
         self._root_most = min(settings.frame_rows, max(caps, default=0) or settings.frame_rows)
         self._fit()
 
-    def _saw(self, rows: Sequence[Any]) -> None:
-        if self._unlooked:
+    def _fitting(self, rows: Sequence[Any]) -> tuple[Sequence[Any], int]:
+        """Those of them that make a root which is not too large, and their bytes; the others are read again."""
+        count, size_bytes = fitting(rows, ROOT_BYTES_MOST)
+        rows = rows[:count] if count < len(rows) else rows
+        if self._unlooked and size_bytes < ROOT_BYTES:
             self._unlooked -= 1
-            return
+        else:
+            self._look_at(rows)
+        return rows, size_bytes
+
+    def _look_at(self, rows: Sequence[Any]) -> None:
         self.sizes.saw([row for row in rows if not isinstance(row, Exception)] if self.gives_errors else rows)
         self._fit()
         assert self.ledger is not None
@@ -471,6 +488,8 @@ class SourceTask(Behaviour):
 
     def turn(self, now_ns: int, wall_ns: int, read: Read) -> None:
         """Replay what is lost, emit what is due."""
+        if self.times is not None:
+            self._tell_time(self.times, now_ns)
         if self.ledger is None:
             return
         end = self.core.orders.desired.end if self.core.orders is not None else None
@@ -487,6 +506,21 @@ class SourceTask(Behaviour):
             self.rests = -end.number
         if self.rests < end.number and self._done(end):
             self.rests = end.number
+
+    def _tell_time(self, times: SourceWatermark, now_ns: int) -> None:
+        """Threads of tasks with event time hear how far this one's rows are done."""
+        orders, ledger = self.core.orders, self.ledger
+        if orders is None or (ledger is None and not self.stopped_reading):
+            return
+        if ledger is not None:
+            times.done_below(ledger.floor)
+        if not self._telling.due(now_ns):
+            return
+        over = self.stopped_reading or (self.exhausted and ledger is not None and ledger.empty)
+        told_us = times.told_us(now_ns, over)
+        if told_us is not None and self._telling.is_told((orders.number, told_us), now_ns):
+            for target in targets_of(orders, self.task.name):
+                self.core.post.send_word(Watermark(self.core.desired.thread, target, told_us))
 
     def _send_due(self, now_ns: int, wall_ns: int, read: Read) -> None:
         self._replay(now_ns, read)
@@ -650,11 +684,17 @@ class SourceTask(Behaviour):
             limit = min(limit, end - ledger.position)
         rows = read(ledger.position, limit) if limit > 0 else []
         if rows:
-            self._saw(rows)
+            rows, written_bytes = self._fitting(rows)
             place = ledger.position * self.partitions + self.core.desired.partition
-            intended_ns = schedule.intended_ns(place) or wall_ns
-            size_bytes = int(self.sizes.mean_bytes * len(rows))
-            self._send(ledger.begin(rows, intended_ns, now_ns, size_bytes), now_ns)
+            self._begin_root(rows, written_bytes, schedule.intended_ns(place) or wall_ns, now_ns)
+
+    def _begin_root(self, rows: Sequence[Any], written_bytes: int, intended_ns: int, now_ns: int) -> None:
+        assert self.ledger is not None
+        size_bytes = max(written_bytes, int(self.sizes.mean_bytes * len(rows)))
+        root = self.ledger.begin(rows, intended_ns, now_ns, size_bytes)
+        if self.times is not None:
+            self.times.begin(root.sequence, rows, now_ns)
+        self._send(root, now_ns)
 
     @property
     def _accepted_early(self) -> int:
@@ -674,14 +714,14 @@ class SourceTask(Behaviour):
             self._allowed = min(most, self._allowed + passed_s * cap_tps)
             limit = min(limit, int(self._allowed))
         rows = read(ledger.position, limit) if limit > 0 else []
+        rows, written_bytes = self._fitting(rows)
         self._allowed -= len(rows)
-        self._saw(rows)
         while rows:
             came_ns = arrivals.arrived_ns(ledger.position) or wall_ns
             together = _together(arrivals, ledger.position, len(rows), came_ns, wall_ns)
-            size_bytes = int(self.sizes.mean_bytes * together)
-            self._send(ledger.begin(rows[:together], came_ns, now_ns, size_bytes), now_ns)
-            rows = rows[together:]
+            here = written_bytes if together == len(rows) else fitting(rows[:together], ROOT_BYTES_MOST)[1]
+            self._begin_root(rows[:together], here, came_ns, now_ns)
+            rows, written_bytes = rows[together:], written_bytes - here
 
     def _send(self, root: Root, now_ns: int) -> None:
         """An attempt of a root into the output buffers; the ledger learns the XOR of its ids."""

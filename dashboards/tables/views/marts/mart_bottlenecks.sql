@@ -55,7 +55,8 @@ groups as (
     sum(b.busy_s) / nullif(sum(b.thread_s), 0) as busy_share,
     sum(f.cpu * f.window_s) / nullif(sum(case when f.cpu is not null then f.window_s end), 0) as cpu_share,
     sum(b.cpu_s) / nullif(sum(b.window_s), 0) / max(v.slot_cores) as own_cpu,
-    avg(f.predicted_cpu) as predicted_cpu,
+    sum(f.predicted_cpu * f.window_s) / nullif(sum(case when f.predicted_cpu is not null then f.window_s end), 0)
+      as predicted_cpu,
     avg(cast(b.queue as double)) as queue_mean,
     regr_slope(cast(b.queue as double), (unix_micros(b.time) - unix_micros(r.begun)) / 1e6) as queue_growth_tps,
     sum(b.window_s) as seconds

@@ -54,6 +54,14 @@ export function clock(time) {
   return Number.isNaN(date.getTime()) ? NONE : date.toISOString().slice(11, 19);
 }
 
+// `2026-09-21 14:13:20 UTC` of seconds since 1970: event time may be of any day. The number where it is no date.
+const DATES_S = [-62_135_596_800, 253_402_300_800]; // the years 1 to 9999
+export function moment(seconds) {
+  if (!known(seconds)) return NONE;
+  if (seconds < DATES_S[0] || seconds >= DATES_S[1]) return `${count(seconds)} s since 1970`;
+  return `${new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+}
+
 // What a task takes in; of a source, which takes in nothing, what it gives.
 export const flowOf = (task) =>
   task.kind === "source" ? (task.rate_out_tps ?? task.rate_tps) : task.rate_tps;

@@ -73,7 +73,8 @@ function verdictOf(picture) {
   const { glyph, word } = VERDICTS[stable.verdict];
   const lost = picture.tuples.lost > 0 ? `; ${count(picture.tuples.lost)} rows are lost` : "";
   if (stable.verdict === "stable") {
-    return finding("good", `${glyph} ${word}:`, `latency is steady, ${load(picture)}${lost}`);
+    const latency = stable.text ? behind(stable) : "latency is steady";
+    return finding(stable.text ? "watch" : "good", `${glyph} ${word}:`, `${latency}, ${load(picture)}${lost}`);
   }
   if (stable.verdict === "unknown") {
     const why = stable.text ?? "too little has been measured under this plan";

@@ -1,7 +1,7 @@
 // The topology: tasks coloured by how near they are to their limit, edges as wide as their rate, with how full their queues are.
-import { draw, keyed, legend, make, mark, say, scrolled } from "../core/elements.js";
+import { draw, keyed, legend, make, mark, say, scrolled, show } from "../core/elements.js";
 import { levelKeys, levelOf, LEVELS, levelText, loadPlace } from "../core/levels.js";
-import { count, flowOf, known, percent, rate, rateText, some } from "../core/numbers.js";
+import { count, figure, flowOf, known, moment, percent, rate, rateText, some } from "../core/numbers.js";
 
 const NODE = { width: 166, height: 90 };
 const GAP = { along: 86, across: 26 };
@@ -19,6 +19,8 @@ export function createTopology(section) {
   const nodes = draw("g");
   const svg = draw("svg", { role: "img", class: "graph" }, title, edges, nodes);
   const frame = scrolled("Topology, can be scrolled", svg);
+  const times = make("span", { class: "event-time small", hidden: "" });
+  first.append(times);
   section.querySelector("h2").after(first, key());
   view.append(frame);
   let shape = "";
@@ -27,6 +29,7 @@ export function createTopology(section) {
   return (picture) => {
     drawFirst(first, said, more, picture);
     const topology = picture.topology;
+    drawEventTime(times, topology);
     if (!topology) return;
     const down = view.clientWidth < NARROW;
     const wanted = JSON.stringify([down, topology.order, Object.keys(topology.edges)]);
@@ -86,6 +89,36 @@ function drawFirst(node, said, more, picture) {
   const cpu = picture.slots[found.slot]?.cpu;
   const slot = known(cpu) ? ` ${found.slot} is at ${percent(cpu)} CPU.` : "";
   say(more, `${roomText(picture.rates.offered_tps, found.at_tps)}${slot}${measuredText(picture, found)}`);
+}
+
+// Of the task whose watermark is furthest behind; nothing where no task has event time.
+function drawEventTime(node, topology) {
+  const timed = (topology?.order ?? []).filter((name) => topology.tasks[name].event_time);
+  const behind = (name) => topology.tasks[name].event_time.lag_s ?? -Infinity;
+  const last = timed.reduce((a, b) => (behind(b) > behind(a) ? b : a), timed[0]);
+  show(node, last !== undefined);
+  if (last === undefined) return;
+  const others = timed.length > 1 ? ` ${some(timed.length - 1, "task")} more with event time.` : "";
+  say(node, `Event time of ${last}: ${eventTimeText(topology.tasks[last].event_time)}.${others}`);
+}
+
+const NO_WATERMARK = {
+  "none yet": "no watermark yet",
+  ended: "its input has ended",
+  "no timestamps": "no watermark: no source before it has timestamps",
+};
+
+function eventTimeText(now) {
+  const { state, watermark, lag_s: lag, held_by: holder, late_rows: late, open_keys: open } = now;
+  const at = `watermark ${moment(watermark)}, ${figure(Math.abs(lag))} s ${lag < 0 ? "ahead of" : "behind"} now`;
+  const parts = [known(watermark) ? at : (NO_WATERMARK[state] ?? "no watermark")];
+  if (holder) parts.push(`${holder} holds it back`);
+  parts.push(`${some(late, "row")} late`);
+  for (const [source, rows] of Object.entries(now.rows_without_time ?? {})) {
+    if (rows) parts.push(`${some(rows, "row")} of ${source} without a time`);
+  }
+  if (open) parts.push(`${some(open, "key")} with open windows or timers`);
+  return parts.join("; ");
 }
 
 // Where what is measured says otherwise than the plan's prediction.

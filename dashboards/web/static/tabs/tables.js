@@ -8,6 +8,7 @@ import {
   flowOf,
   known,
   milliseconds,
+  moment,
   money,
   NONE,
   percent,
@@ -51,8 +52,10 @@ const EVENTS = [
 
 export function createTasks(section, redraw) {
   const draw = sortable(section, "task", TASKS, redraw);
+  const drawEventTimes = createEventTimes(section);
   const drawMetrics = createMetrics(section);
   return (picture) => {
+    drawEventTimes(picture.topology);
     drawMetrics(picture.topology);
     draw(
       (picture.topology?.order ?? []).map((name) => ({
@@ -61,6 +64,34 @@ export function createTasks(section, redraw) {
         level: levelOf(picture.topology.tasks[name].load, picture.topology.tasks[name].grows),
       })),
     );
+  };
+}
+
+// How far event time has come in the tasks that have it; nothing is shown where none has.
+const EVENT_TIMES = ["event time of", "watermark", "behind now, s", "held back by", "rows late", "rows without a time"];
+function createEventTimes(section) {
+  const heads = EVENT_TIMES.map((title, n) =>
+    make("th", { scope: "col", class: n === 2 || n === 4 ? "number" : null }, title),
+  );
+  const { node, fill } = textTable("event-time", heads);
+  const box = scrolled("Event time of tasks", node);
+  section.querySelector(".view").append(box);
+  return (topology) => {
+    const rows = (topology?.order ?? []).flatMap((task) => {
+      const now = topology.tasks[task].event_time;
+      if (now === undefined) return [];
+      const without = Object.entries(now.rows_without_time ?? {}).filter(([, rows]) => rows);
+      const texts = [
+        known(now.watermark) ? moment(now.watermark) : (now.state ?? NONE),
+        figure(now.lag_s),
+        now.held_by ?? NONE,
+        count(now.late_rows),
+        without.map(([source, rows]) => `${count(rows)} of ${source}`).join(", ") || "0",
+      ];
+      return [[task, [task, ...texts]]];
+    });
+    mark(box, "hidden", rows.length ? null : "");
+    fill(rows);
   };
 }
 

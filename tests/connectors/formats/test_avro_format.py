@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
 from typing import Any
 
 import fastavro
 import pytest
+from registry_server import Registry
 
 from headgate.topology_runtime.connectors.formats.format import Format
 from headgate.topology_runtime.connectors.formats.format_factory import open_format
@@ -22,83 +20,9 @@ from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 Opened = Callable[..., Format]
 
 
-class Registry(ThreadingHTTPServer):
-    """The three endpoints of Confluent's registry that are used. asked: each request."""
-
-    daemon_threads = False  # they end with the server, when clients have closed
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
-        self.schemas: list[dict[str, Any]] = []
-        self.subjects: dict[str, list[int]] = {}
-        self.asked: list[str] = []
-        self.logins: set[str | None] = set()
-        self.url = f"http://127.0.0.1:{self.server_port}"
-
-    def put(self, schema: Any, subject: str = "s", kind: str = "AVRO") -> int:
-        sent = {"schema": json.dumps(schema), "schemaType": kind}
-        if sent not in self.schemas:
-            self.schemas.append(sent)
-        number = self.schemas.index(sent) + 1
-        if number not in self.subjects.setdefault(subject, []):
-            self.subjects[subject].append(number)
-        return number
-
-
-class _Answers(BaseHTTPRequestHandler):
-    server: Registry
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        parts = self._note()
-        if parts[0] == "schemas" and 0 < int(parts[2]) <= len(self.server.schemas):
-            self._say(200, self.server.schemas[int(parts[2]) - 1])
-        elif parts[0] == "subjects" and parts[1] in self.server.subjects:
-            number = self.server.subjects[parts[1]][-1]
-            self._say(200, {"id": number, "version": 1, **self.server.schemas[number - 1]})
-        else:
-            self._say(404, {"error_code": 40403, "message": "not found"})
-
-    def do_POST(self) -> None:
-        parts = self._note()
-        sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        kind = sent.get("schemaType", "AVRO")
-        self._say(200, {"id": self.server.put(json.loads(sent["schema"]), parts[1], kind)})
-
-    def _note(self) -> list[str]:
-        self.server.asked.append(f"{self.command} {self.path}")
-        self.server.logins.add(self.headers.get("Authorization"))
-        return self.path.strip("/").split("/")
-
-    def _say(self, status: int, what: Any) -> None:
-        body = json.dumps(what).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def registry() -> Iterator[Registry]:
-    with Registry() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-@pytest.fixture
-def opened(registry: Registry) -> Iterator[Opened]:
-    with ExitStack() as stack:
-
-        def open_one(**options: Any) -> Format:
-            return stack.enter_context(closing(open_format("avro", **options)))
-
-        yield open_one
+def opened(opened_format: Opened) -> Opened:
+    return partial(opened_format, "avro")
 
 
 def record(*fields: Any) -> Any:
@@ -128,6 +52,7 @@ A_ELSE = {**A, "default": "A"}
         (record(("a", "int")), {"a": 1}, record(("a", "int"), ("b", "string", "x")), {"a": 1, "b": "x"}),
         (record(("a", "int"), ("b", "int")), {"a": 1, "b": 2}, record(("b", "int")), {"b": 2}),
         (record(("a", "int")), {"a": 1}, record(("a", "long")), {"a": 1}),
+        (record(("a", "long")), {"a": 1}, record(("a", "double")), {"a": 1.0}),
         (record(("a", "int")), {"a": 1}, record(("a", ["null", "int"])), {"a": 1}),
         (record(("a", AB)), {"a": "B"}, record(("a", A_ELSE)), {"a": "A"}),
         (
@@ -153,6 +78,7 @@ A_ELSE = {**A, "default": "A"}
         "added",
         "removed",
         "wider",
+        "to double",
         "in-union",
         "enum-default",
         "default-bytes",

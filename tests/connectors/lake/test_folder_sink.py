@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.topology_runtime.api.logic import Context, RowId
-from headgate.topology_runtime.connectors.lake import folder_sink
+from headgate.topology_runtime.connectors.lake import stores
 from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink
 from headgate.topology_runtime.connectors.lake.id_ranges import WrittenIds, ranges_of
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
@@ -88,6 +88,21 @@ def test_rows_that_come_again_in_other_groups_are_there_once(tmp_path: Path) -> 
     assert found(tmp_path)[0] == 2
 
 
+def test_two_sinks_of_a_run_may_share_a_folder(tmp_path: Path) -> None:
+    for task in ("one", "other"):
+        sink = FolderSink(str(tmp_path))
+        sink.open(Context(task, 1, 0, 1, ""))
+        write(sink, range(3))
+    assert found(tmp_path) == Counter([*range(3), *range(3)])
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "parquet"])
+def test_columns_that_the_first_row_lacks_are_written(tmp_path: Path, format: str) -> None:
+    opened(tmp_path, format=format).write([{"a": 1}, {"a": 2, "b": 7}], ids([0, 1]))
+    files = next(tmp_path.glob("part-*"))
+    assert duckdb.sql(f"select sum(a), sum(b) from '{files}'").fetchall() == [(3, 7)]
+
+
 def test_a_row_that_comes_twice_in_one_call_is_there_once(tmp_path: Path) -> None:
     write(opened(tmp_path), [0, 1, 2, 1, 0, 3])
     assert found(tmp_path) == Counter(range(4))
@@ -114,13 +129,13 @@ class Killed(BaseException):
     """Stands for the end of the process at this point."""
 
 
-@pytest.mark.parametrize("call", ["link", "unlink", "rename", "write_whole", "sync_directory"])
+@pytest.mark.parametrize("call", ["link", "unlink", "rename", "fsync", "sync_directory"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("number", [1, 2])
 def test_whoever_is_killed_anywhere_leaves_no_row_out_and_none_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, after: bool, number: int
 ) -> None:
-    module: Any = folder_sink if hasattr(folder_sink, call) else os
+    module: Any = stores if hasattr(stores, call) else os
     real: Callable[..., Any] = getattr(module, call)
     left = [number]
 

@@ -1,0 +1,1 @@
+../../topology_runtime/public/windows.py

@@ -1,0 +1,2 @@
+-- Selection: bids on some auctions.
+select auction, price from bid where auction % 123 = 0

@@ -1,0 +1,371 @@
+"""The states of a task with event time: each with the timers of its key, as one state of a keyed task. So timers are
+saved, restored and moved with their key. Pure but for the user's code.
+
+A state that the user's code gives up (None) is GONE: it leaves at once, and the next snapshot says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from headgate.topology_runtime.api.logic import Keyed
+from headgate.topology_runtime.api.timed import Change, Time, Timed, Timer, time_of_rows
+from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.worker.calls import attempts
+from headgate.topology_runtime.worker.calls.batches import rows_of
+from headgate.topology_runtime.worker.calls.user_code import UserCode
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
+    GONE,
+    LOOK_ONE_IN,
+    LOOKED_FIRST,
+    Came,
+    KeyedBatch,
+    KeyedStates,
+)
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import timers_read, timers_written
+
+Timers = tuple[Timer, ...] | dict[Timer, None]  # the second where they are many: changed in its place
+FEW = 8  # timers of a key that are no more than this are a tuple, which takes less room
+DEAD_LEAST = 1024  # cancelled timers that an index may have at any rate
+
+
+# Row, state, its time and the watermark, both in µs → has the state taken the row, which sets no timer and gives none?
+Adds = Callable[[Any, Any, int, int | None], bool]
+
+
+def adds_rows(logic: Timed) -> bool:
+    """Has its class an `adds` that does what its `process` does?"""
+    found = [cls for cls in type(logic).__mro__ if vars(cls).keys() & {"process", "adds"}]
+    return "adds" in vars(found[0]) and "process" not in vars(logic)
+
+
+class Held:
+    """A state, and the timers of its key. noted: are they in the index of the thread?"""
+
+    __slots__ = ("clocks", "events", "noted", "state")
+
+    def __init__(self, state: Any, events: Timers = (), clocks: Timers = (), noted: bool = True) -> None:
+        self.state, self.events, self.clocks, self.noted = state, events, clocks, noted
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """In place of a row: a timer that is due. failed: its call raised for good, so that it only goes."""
+
+    at_us: int
+    name: str
+    clock: bool
+    failed: bool = False
+
+    @property
+    def timer(self) -> Timer:
+        return self.at_us, self.name
+
+
+class TimerIndex:
+    """When which key has a timer: of one kind, and one thread. Entries are looked up again before they count, so one
+    that was cancelled stays until it is due, or until most of them are such (`crowded`)."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str, int, Hashable]] = []
+        self.added = 0  # no two keys are compared
+        self._dead = 0  # that were cancelled
+
+    def add(self, timer: Timer, key: Hashable) -> None:
+        self.added += 1
+        heappush(self._heap, (*timer, self.added, key))
+
+    def cancelled(self, timers: int) -> None:
+        self._dead += timers
+
+    @property
+    def crowded(self) -> bool:
+        return self._dead > DEAD_LEAST and 2 * self._dead > len(self._heap)
+
+    def clear_up(self, is_there: Callable[[Timer, Hashable], bool]) -> None:
+        """Only what is there stays, each once."""
+        found = {(one[:2], one[3]): one for one in self._heap if is_there(one[:2], one[3])}
+        self._heap, self._dead = list(found.values()), 0
+        heapify(self._heap)
+
+    @property
+    def next_us(self) -> int | None:
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, until_us: int) -> tuple[Timer, Hashable] | None:
+        """The next timer up to this time, which is let go."""
+        if not self._heap or self._heap[0][0] > until_us:
+            return None
+        at_us, name, _, key = heappop(self._heap)
+        return (at_us, name), key
+
+
+class TimedLogic(Keyed):
+    """A `Timed` as a `Keyed` whose states are `Held`. watermark_us: of its thread. late: rows from before it."""
+
+    def __init__(
+        self,
+        logic: Timed,
+        key_of: Callable[[Any], Callable[[Any], Any]],
+        clock_ns: Callable[[], int],
+        feeders: Mapping[int, str],
+    ) -> None:
+        """feeders: in-edge → the task at its other end."""
+        self.time_of = time_of_rows(logic, key_of)
+        self.logic, self._clock_ns, self._feeders = logic, clock_ns, feeders
+        self.adds: Adds | None = logic.adds if adds_rows(logic) else None  # type: ignore[attr-defined]
+        self.source = ""
+        self.watermark_us: int | None = None
+        self.late = 0
+        self._in_place: list[
+            tuple[dict[Timer, None], Timer, bool]
+        ] = []  # what the last call set (or took away)
+        self.forget()
+
+    def forget(self) -> None:
+        """No state is here, so no timer is. What is known of time stays."""
+        self.events, self.clocks = TimerIndex(), TimerIndex()
+        self.gone: list[Hashable] = []  # keys that were forgotten since this was looked at
+
+    def from_edge(self, edge: int) -> None:
+        """The rows that follow came by it."""
+        self.source = self._feeders.get(edge, "")
+
+    def new(self, key: Hashable) -> Held:
+        return Held(self.logic.new(key))
+
+    def process(self, key: Hashable, row: Any, state: Any) -> tuple[Any, list[Any]]:
+        held: Held = self.new(key) if state is GONE else state
+        self._in_place.clear()
+        if type(row) is not Fired:
+            time = Time(self.time_of(row), self.watermark_us, "", self._clock_ns, self.source)
+            new, out = self.logic.process(key, row, held.state, time)
+            rows = rows_of(out)
+            if time.watermark_us is not None and time.at_us < time.watermark_us:
+                self.late += 1
+            if new is held.state and new is not None and time.changes is None and held.noted:
+                return held, rows
+            return self._after(key, held, new, time.changes or (), None), rows
+        if row.failed:
+            return self._after(key, held, held.state, (), row), []
+        time = Time(row.at_us, self.watermark_us, row.name, self._clock_ns)
+        new, out = self.logic.on_timer(key, row.at_us, held.state, time)
+        rows = rows_of(out)
+        return self._after(key, held, new, time.changes or (), row), rows
+
+    def _after(
+        self, key: Hashable, held: Held, new: Any, changes: Iterable[Change], fired: Fired | None
+    ) -> Any:
+        if new is None:
+            self.gone.append(key)
+            by_clock = fired is not None and fired.clock
+            by_event = fired is not None and not fired.clock  # the one that fired is in no index any more
+            self.events.cancelled(len(held.events) - by_event)
+            self.clocks.cancelled(len(held.clocks) - by_clock)
+            return GONE
+        events, clocks = held.events, held.clocks
+        if not held.noted:
+            self.note(key, held)
+        if fired is not None and fired.clock:
+            clocks = self._without(clocks, fired.timer)
+        elif fired is not None:
+            events = self._without(events, fired.timer)
+        for clock, is_set, timer in changes:
+            timers = clocks if clock else events
+            if (timer in timers) is is_set:
+                continue
+            index = self.clocks if clock else self.events
+            if is_set:
+                index.add(timer, key)
+                timers = self._with(timers, timer)
+            else:
+                index.cancelled(1)
+                timers = self._without(timers, timer)
+            clocks, events = (timers, events) if clock else (clocks, timers)
+        if new is not held.state:
+            return Held(new, events, clocks)
+        held.events, held.clocks = events, clocks
+        return held
+
+    def _with(self, timers: Timers, timer: Timer) -> Timers:
+        if type(timers) is tuple:
+            if len(timers) < FEW:
+                return (*timers, timer)
+            timers = dict.fromkeys(timers)
+        assert type(timers) is dict
+        timers[timer] = None
+        self._in_place.append((timers, timer, True))
+        return timers
+
+    def _without(self, timers: Timers, timer: Timer) -> Timers:
+        if type(timers) is tuple:
+            return tuple(one for one in timers if one != timer)
+        assert type(timers) is dict
+        if timer in timers:
+            del timers[timer]
+            self._in_place.append((timers, timer, False))
+        return timers if len(timers) > FEW else tuple(timers)
+
+    def undo(self) -> None:
+        """The call that was the last failed after all: the timers of its key are as before."""
+        for timers, timer, was_set in reversed(self._in_place):
+            if was_set:
+                del timers[timer]
+            else:
+                timers[timer] = None
+        self._in_place.clear()
+
+    def looked_at(self, state: Any) -> Any:
+        """What is new of a state: of many timers those that the last call set."""
+        if type(state) is not Held or (type(state.events) is tuple and type(state.clocks) is tuple):
+            return state
+        return Held(state.state, tuple(timer for _, timer, was_set in self._in_place if was_set))
+
+    def note(self, key: Hashable, held: Held) -> None:
+        """Its timers are in the index from now on."""
+        for timer in held.events:
+            self.events.add(timer, key)
+        for timer in held.clocks:
+            self.clocks.add(timer, key)
+        held.noted = True
+
+    def finish(self, key: Hashable, state: Held) -> Iterable[Any]:
+        return self.logic.finish(key, state.state)
+
+    def snapshot(self, state: Any) -> Any:
+        if state is GONE:
+            return None
+        return [self.logic.snapshot(state.state), _saved(state.events), _saved(state.clocks)]
+
+    def restore(self, saved: Any) -> Any:
+        if saved is None:
+            return GONE
+        state, events, clocks = saved
+        return Held(self.logic.restore(state), _timers(events), _timers(clocks), noted=False)
+
+
+def _saved(timers: Timers) -> bytes:
+    """Written at once: a snapshot has all timers of a key one of which has changed."""
+    try:
+        return timers_written(timers)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise BadRow("a row has set a timer whose name cannot be written", cause=str(error)) from error
+
+
+def _timers(saved: bytes) -> Timers:
+    found = timers_read(saved)
+    return tuple(found) if len(found) <= FEW else dict.fromkeys(found)
+
+
+class TimedStates(KeyedStates):
+    """States with timers."""
+
+    _logic: TimedLogic
+
+    def process(self, some: KeyedBatch, code: UserCode) -> tuple[Came, KeyedBatch]:
+        self._logic.from_edge(some.edge)
+        came = super().process(some, code)
+        self._let_go()
+        return came
+
+    def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
+        """At once, where a row does no more than change the state that is there."""
+        key, key_range, row = triple
+        logic = self._logic
+        if logic.adds is None or self.careful or type(row) is Fired:
+            return super()._one(triple)
+        states, at = self._at(key, key_range)
+        held = states.all.get(at)
+        if type(held) is not Held or not held.noted:
+            return super()._one(triple)
+        at_us, watermark_us = logic.time_of(row), logic.watermark_us
+        if not logic.adds(row, held.state, at_us, watermark_us):
+            return super()._one(triple)
+        if watermark_us is not None and at_us < watermark_us:
+            logic.late += 1
+        if self._looked < LOOKED_FIRST or not (self._looked + 1) % LOOK_ONE_IN:
+            self._look_again(key, held)
+        else:
+            self._looked += 1
+        states.new.add(at)
+        self._by_range = None
+        return []
+
+    def _look(self, key: Hashable, state: Any) -> None:
+        """As at every state; one that cannot be saved has its timers as before."""
+        try:
+            super()._look(key, self._logic.looked_at(state))
+        except BaseException:
+            self._logic.undo()
+            raise
+
+    def _look_again(self, key: Hashable, held: Held) -> None:
+        """At one that was changed in its place: what it was is not known."""
+        try:
+            super()._look(key, self._logic.looked_at(held))
+        except BaseException as error:
+            raise attempts.StartAgain(attempts.failure(0, error).error) from error
+
+    def fire(self, key: Hashable, key_range: int, fired: Fired) -> list[Any]:
+        """What comes of a timer that is due."""
+        if self._good and not self.careful:
+            self._good.clear()  # as in `process`: a snapshot would have what was before
+        placed = self._by_range
+        rows = self._one((key, key_range, fired))
+        if placed is not None:  # while ranges move it is asked for again and again
+            states, at = self._at(key, key_range)
+            placed[key_range][key] = states.all[at]
+            self._by_range = placed
+        if self._logic.gone:
+            self._let_go()
+        return rows
+
+    def has(self, key: Hashable, key_range: int, fired: Fired) -> bool:
+        """Is there such a timer?"""
+        self.keep_bound()
+        self.bring((key,), (key_range,))
+        states, at = self._at(key, key_range)
+        held = states.all.get(at)
+        if type(held) is not Held:
+            return False
+        return fired.timer in (held.clocks if fired.clock else held.events)
+
+    def open_keys(self, ended: bool) -> int:
+        """Keys with timers; where the end of the input gives something, all keys. ended: it has, so it is those whose
+        timers by event time have not fired yet."""
+        held = [one for one in self.everywhere() if type(one) is Held]
+        if ended:
+            return sum(bool(one.events) for one in held)
+        if type(self._logic.logic).finish is not Timed.finish:
+            return len(held)
+        return sum(bool(one.events or one.clocks) for one in held)
+
+    def _brought(self, key_range: int, key: Hashable, saved: Any) -> Any:
+        """Its timers are in the index still."""
+        state = super()._brought(key_range, key, saved)
+        if type(state) is Held:
+            state.noted = True
+        return state
+
+    def note(self, key_range: int) -> None:
+        """A range is here anew: its timers are in the index from now on."""
+        for key, held in self.of(key_range).items():
+            if type(held) is Held and not held.noted:
+                self._logic.note(key, held)
+
+    def _let_go(self) -> None:
+        if not self._logic.gone:
+            return
+        for key in self._logic.gone:
+            states, at = self._at(key, key_range := self._known.one(key))
+            if states.all.get(at) is not GONE:
+                continue
+            del states.all[at]
+            if self._by_range is not None:
+                del self._by_range[key_range][key]
+                if not self._by_range[key_range]:
+                    del self._by_range[key_range]
+        self._logic.gone = []

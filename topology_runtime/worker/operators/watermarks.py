@@ -1,0 +1,127 @@
+"""The watermark of a thread with event time: the lowest of all that its input says. Pure.
+
+Every thread of a source with timestamps upstream says how far its rows are done, and every owner of a key range of a
+task with event time upstream how far that is; who was never heard holds the watermark back. It never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headgate.topology_runtime.api.timed import END_US, IDLE_US
+from headgate.topology_runtime.api.topology import KEY_RANGES, Topology
+from headgate.topology_runtime.wire.dead_letter_messages import timed_partition
+from headgate.topology_runtime.wire.state_moves import RangeWatermarks, Watermark
+from headgate.topology_runtime.worker.orders.thread_orders import Orders
+
+UNHEARD = -(1 << 62)  # below any event time
+TOLD_EVERY_NS, TOLD_AGAIN_NS = 100_000_000, 1_000_000_000  # when it has changed, and when it has not
+
+
+class InputTimes:
+    """All that one thread of `task` has heard."""
+
+    def __init__(self, topology: Topology, task: str) -> None:
+        upstream = topology.upstream(task)
+        self._sources = [one.name for one in topology.sources if one.name in upstream and one.timestamps]
+        numbers = [number for number, one in enumerate(topology.tasks) if one.timed and one.name in upstream]
+        self._threads: dict[int, int] = {}  # of these sources
+        self._needed: frozenset[int] = frozenset()
+        self._known = False  # by some orders
+        self._versions = {number: [-1] * KEY_RANGES for number in numbers}
+        self._ranges = {number: [UNHEARD] * KEY_RANGES for number in numbers}
+        self._lowest: int | None = None  # of these all; None: look
+
+    def obey(self, orders: Orders) -> None:
+        """Who is to be heard: all threads of these sources, also those that are to go."""
+        self._needed = frozenset(n for name in self._sources for n in orders.threads_of.get(name, ()))
+        self._threads = {thread: at_us for thread, at_us in self._threads.items() if thread in self._needed}
+        self._known, self._lowest = True, None
+
+    def hear(self, word: Watermark | RangeWatermarks) -> None:
+        if isinstance(word, Watermark):
+            self._threads[word.sender] = min(word.at_us, IDLE_US)
+            self._lowest = None
+            return
+        values = self._ranges.get(word.task)
+        if values is None:
+            return
+        versions = self._versions[word.task]
+        for first, count, version, at_us in word.ranges:
+            for key_range in range(max(0, first), min(KEY_RANGES, first + count)):
+                if version >= versions[key_range]:
+                    versions[key_range], values[key_range] = version, min(at_us, IDLE_US)
+        self._lowest = None
+
+    @property
+    def lowest_us(self) -> int:
+        """Of all input; UNHEARD: some was never heard of, IDLE_US: none is waited for."""
+        if self._lowest is None:
+            threads = [self._threads.get(thread, UNHEARD) for thread in self._needed]
+            there = self._known and bool(self._sources or self._ranges)
+            every = [*threads, *(min(values) for values in self._ranges.values())]
+            self._lowest = min(every, default=UNHEARD) if there else UNHEARD
+        return self._lowest
+
+    @property
+    def held_by(self) -> int:
+        """The thread of a source that holds it back; −1: none, or a task."""
+        slowest = min(self._needed, key=lambda one: (self._threads.get(one, UNHEARD), one), default=-1)
+        return slowest if self._threads.get(slowest, UNHEARD) == self.lowest_us < IDLE_US else -1
+
+
+def done_places(word: RangeWatermarks) -> Iterator[tuple[int, int, int]]:
+    """(source, partition, position) below which nothing comes of a task with event time upstream (`Applied`)."""
+    for key_range, number in word.kept:
+        if 0 <= key_range < KEY_RANGES:
+            yield 0, timed_partition(word.task, key_range), number
+
+
+class Telling:
+    """When a watermark is told: to one set of targets."""
+
+    def __init__(self) -> None:
+        self._told: object = None
+        self._told_ns = -TOLD_AGAIN_NS
+
+    def due(self, now_ns: int) -> bool:
+        """May it be told, if it has changed?"""
+        return now_ns - self._told_ns >= TOLD_EVERY_NS
+
+    def is_told(self, what: object, now_ns: int) -> bool:
+        """True when this is to be told now."""
+        if what == self._told and now_ns - self._told_ns < TOLD_AGAIN_NS:
+            return False
+        self._told, self._told_ns = what, now_ns
+        return True
+
+
+def targets_of(orders: Orders, task: str) -> list[int]:
+    """The threads that hear the watermark of a thread of this task."""
+    return [n for name in orders.topology.timed_below(task) for n in orders.threads_of.get(name, ())]
+
+
+def keyed_below(orders: Orders, task: str) -> list[int]:
+    """The threads that know rows of this task by their names."""
+    topology = orders.topology
+    names = [
+        one.name for one in topology.tasks if one.state == "keyed" and task in topology.upstream(one.name)
+    ]
+    return [n for name in names for n in orders.threads_of.get(name, ())]
+
+
+def runs(told: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """(range, version, watermark) of ranges in order as (first, how many, version, watermark)."""
+    first = count = version = at_us = -1
+    for key_range, its_version, its_us in told:
+        if count > 0 and key_range == first + count and (its_version, its_us) == (version, at_us):
+            count += 1
+            continue
+        if count > 0:
+            yield first, count, version, at_us
+        first, count, version, at_us = key_range, 1, its_version, its_us
+    if count > 0:
+        yield first, count, version, at_us
+
+
+assert UNHEARD < END_US < IDLE_US
