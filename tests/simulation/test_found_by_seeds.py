@@ -82,6 +82,11 @@ def test_a_thread_that_ended_in_a_worker_answers_in_the_next_one() -> None:
     SimWorld(912000, Options(shape="times")).run()
 
 
+def test_what_a_task_gives_at_the_end_is_not_late_where_one_of_its_threads_has_not_begun() -> None:
+    """It said still that it was idle, the others that all time is over: those below took that for the lowest."""
+    SimWorld(912044, Options(shape="times")).run()
+
+
 @pytest.mark.parametrize("seed", [301733, 302160])
 def test_a_slot_that_was_given_up_and_is_in_no_plan_is_tried_again_as_the_last_one(seed: int) -> None:
     """Its threads had gone to a VM that was lost then, and all stood still for twice as long each time."""

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from headgate.topology_runtime.api.logic import Context, Exhausted
-from headgate.topology_runtime.connectors.databases.postgres_source import PostgresSource
+from headgate.topology_runtime.connectors.databases.postgres_source import BY_INDEX, PostgresSource
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 from headgate.topology_runtime.testing.conformance.patience import until
 from real_services import Postgres
@@ -292,6 +292,15 @@ def test_keys_that_come_twice_are_an_error(orders: Orders) -> None:
     source = orders.begun(keys_in_order=True)
     with pytest.raises(InvalidInput, match="a key stands in two rows"):
         take(source, 3)
+
+
+def test_no_statement_is_compiled_by_the_server(orders: Orders) -> None:
+    """Half a second for each look at a table, and on a busy machine more than the eight that a statement has."""
+    explained = "explain (analyze, format json) select * from TABLE_ order by note".replace("TABLE_", orders.table)
+    session = " ".join(f"-c {name}={value}" for name, value in BY_INDEX.items())
+    settings = orders.connection(options=session)
+    ((plan,),) = settings.execute(explained).fetchall()  # type: ignore[call-overload]
+    assert plan[0]["Plan"]["Node Type"] == "Sort" and "JIT" not in plan[0]
 
 
 def test_a_table_that_was_filled_anew_is_told(orders: Orders) -> None:

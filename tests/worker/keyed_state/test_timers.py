@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from silent_post import SilentPost
 
 from headgate import Exhausted, Source, Time, Timed
-from headgate.topology_runtime.api.timed import IDLE_US
+from headgate.topology_runtime.api.timed import END_US, IDLE_US
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Task, Timestamps, Topology
 from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION, TIMED_PARTITION
 from headgate.topology_runtime.wire.messages import Ack, EndOfInput, Frame, RootKey, RootPart, ThreadSpec
@@ -516,6 +516,29 @@ def test_the_watermark_is_the_lowest_of_all_input(inputs: InputTimes) -> None:
     assert inputs.lowest_us == 40
     inputs.hear(ranges(1, IDLE_US))
     assert inputs.lowest_us == IDLE_US
+
+
+def test_a_range_that_is_idle_counts_as_it_was_while_another_of_its_task_is_not(inputs: InputTimes) -> None:
+    """All threads of a task have the same input: this one will hear of rows, too, and its timers fire then."""
+    inputs.hear(Watermark(SOURCE, AFTER, IDLE_US))
+    inputs.hear(ranges(1, 30))
+    inputs.hear(ranges(1, IDLE_US))
+    inputs.hear(ranges(1, END_US, count=1))
+    assert inputs.lowest_us == 30
+    inputs.hear(ranges(2, IDLE_US, 5, 1))
+    assert inputs.lowest_us == 30, "what was true where the range was"
+    inputs.hear(ranges(2, END_US))
+    assert inputs.lowest_us == END_US
+
+
+def test_an_idle_range_of_which_nothing_else_was_heard_holds_the_watermark_while_another_is_not(
+    inputs: InputTimes,
+) -> None:
+    inputs.hear(Watermark(SOURCE, AFTER, IDLE_US))
+    inputs.hear(ranges(1, IDLE_US))
+    assert inputs.lowest_us == IDLE_US
+    inputs.hear(ranges(1, 40, count=1))
+    assert inputs.lowest_us == UNHEARD
 
 
 def test_of_a_range_the_highest_version_counts(inputs: InputTimes) -> None:

@@ -38,11 +38,9 @@ CALL_BYTES, CALL_ROWS, FIRST_ROWS = 4 << 20, 2000, 32  # of one answer, about; h
 FEW_ROWS, IN_FEWS = 8, 170_000  # that are read at once; from this libpq on it can
 COUNT_MOST = 10_000  # rows that wait are counted up to here
 SAY_AFTER_S = 60.0  # that an open transaction is waited for
-BY_INDEX = {
-    "enable_sort": "off",
-    "enable_bitmapscan": "off",
-}  # of a table without statistics the server would sort all
-# that is behind a key for each answer
+# Of a table without statistics the server would sort all that is behind a key for each answer. A statement that has to
+# sort all the same counts as so dear that it would be compiled first: half a second for a row.
+BY_INDEX = {"enable_sort": "off", "enable_bitmapscan": "off", "jit": "off"}
 ABOUT = """
 select c.oid, c.relkind, a.atttypid::regtype::text, a.attnotnull, pg_is_in_recovery(),
   exists (select from pg_subscription_rel where srrelid = c.oid),

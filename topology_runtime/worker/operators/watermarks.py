@@ -30,6 +30,7 @@ class InputTimes:
         self._known = False  # by some orders
         self._versions = {number: [-1] * KEY_RANGES for number in numbers}
         self._ranges = {number: [UNHEARD] * KEY_RANGES for number in numbers}
+        self._idle = {number: bytearray(KEY_RANGES) for number in numbers}  # 1: that range, by the last word
         self._lowest: int | None = None  # of these all; None: look
 
     def obey(self, orders: Orders) -> None:
@@ -46,12 +47,19 @@ class InputTimes:
         values = self._ranges.get(word.task)
         if values is None:
             return
-        versions = self._versions[word.task]
+        versions, idle = self._versions[word.task], self._idle[word.task]
         for first, count, version, at_us in word.ranges:
             for key_range in range(max(0, first), min(KEY_RANGES, first + count)):
                 if version >= versions[key_range]:
-                    versions[key_range], values[key_range] = version, min(at_us, IDLE_US)
+                    versions[key_range], idle[key_range] = version, at_us >= IDLE_US
+                    if at_us < IDLE_US:
+                        values[key_range] = at_us
         self._lowest = None
+
+    def _lowest_of(self, number: int) -> int:
+        """Of a task. Its threads have the same input, but hear of it one by one: what is idle counts as it was, until
+        all of them are."""
+        return IDLE_US if all(self._idle[number]) else min(self._ranges[number])
 
     @property
     def lowest_us(self) -> int:
@@ -59,7 +67,7 @@ class InputTimes:
         if self._lowest is None:
             threads = [self._threads.get(thread, UNHEARD) for thread in self._needed]
             there = self._known and bool(self._sources or self._ranges)
-            every = [*threads, *(min(values) for values in self._ranges.values())]
+            every = [*threads, *(self._lowest_of(number) for number in self._ranges)]
             self._lowest = min(every, default=UNHEARD) if there else UNHEARD
         return self._lowest
 
