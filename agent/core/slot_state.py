@@ -83,8 +83,8 @@ class SlotState:
 
     @property
     def open_threads(self) -> list[ThreadSpec]:
-        """Wanted threads that have not finished for good."""
-        return [t for t in self.desired if not (t.leaving and t.thread in self.ended)]
+        """Wanted threads that have not finished for good. One that answers for snapshots is another by then."""
+        return [t for t in self.desired if t.answers or not (t.leaving and t.thread in self.ended)]
 
     def lacks_worker(self, now_ns: int) -> bool:
         """Is one to be started? In a quarantined slot only what answers for snapshots lives, started once a second."""

@@ -314,6 +314,14 @@ def test_leaving_threads_that_have_ended_bring_no_worker_back_and_stay_told() ->
     assert mind.told().workers[0].threads == ()
 
 
+def test_a_thread_that_has_ended_and_is_to_answer_for_snapshots_brings_a_worker() -> None:
+    """It left, and what it had on this VM is asked for at once: seed 913112 waited for ever."""
+    mind = begun(thread(1, 0, leaving=True))
+    mind.report(threads=(m.ThreadStatus(1, ended=True),))
+    mind.dies(clean=True)
+    assert only(mind.want(replace(thread(1, 0, leaving=True), answers=True), epoch=2), e.SpawnWorker)
+
+
 def test_a_leaving_thread_that_has_not_ended_is_still_desired() -> None:
     mind = begun(thread(1, 0, leaving=True), up=False)
     assert only(mind.dies(), e.SpawnWorker)

@@ -165,6 +165,15 @@ class TimedRows(KeyedRows):
     def _is_there(self, clock: bool, timer: tuple[int, str], key: Hashable) -> bool:
         return self.states.has(key, self._known.one(key), Fired(*timer, clock))
 
+    @property
+    def unfired_us(self) -> int | None:
+        """The time of the earliest timer that the watermark has passed and that has not fired; None: there is none."""
+        self._take_back()
+        next_us, watermark_us = self.logic.events.next_us, self.logic.watermark_us
+        if next_us is None or watermark_us is None:
+            return None
+        return next_us if next_us <= watermark_us else None
+
     def _take_back(self) -> None:
         """Timers of ranges that were not owned, and are again."""
         for key_range in self._away.keys() & self.ranges.owned:
@@ -284,9 +293,8 @@ class TimedRows(KeyedRows):
         watermark_us = self.logic.watermark_us
         if watermark_us is None:
             return
-        next_us = self.logic.events.next_us
-        if next_us is not None and next_us <= watermark_us:  # not all have fired yet
-            watermark_us, idle = next_us - 1, False
+        if (unfired_us := self.unfired_us) is not None:
+            watermark_us, idle = unfired_us - 1, False
         for key_range in sorted(self.ranges.owned):
             given = self.given.get(key_range)
             held_us = IDLE_US if idle else watermark_us

@@ -326,8 +326,7 @@ class TimedTask(KeyedTask):
     def _at_rest(self, end: EndOfInput) -> bool:
         """Has every timer that is due fired, and is what it gave done, or waits in panes that are to stay?"""
         rows = self.rows
-        next_us, watermark_us = rows.logic.events.next_us, rows.logic.watermark_us
-        if watermark_us is not None and next_us is not None and next_us <= watermark_us:
+        if rows.unfired_us is not None:
             return False
         if rows.unsent or any(e.sequence < 0 for g in rows.given.values() for e in g.pending):
             return False
