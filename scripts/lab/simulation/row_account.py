@@ -90,8 +90,15 @@ class SimWatch:
 class SimAccount:
     """Of all source partitions of a world."""
 
-    def __init__(self, shape: Shape, met: Counter[str], mended: Callable[[], bool] = lambda: False) -> None:
-        self.shape, self.met, self.mended = shape, met, mended
+    def __init__(
+        self,
+        shape: Shape,
+        met: Counter[str],
+        mended: Callable[[], bool] = lambda: False,
+        state_went: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """state_went: with its VM? Rows that were done there may come again, and be late."""
+        self.shape, self.met, self.mended, self.state_went = shape, met, mended, state_went
         self.again_sunk: dict[int, Row] = {}  # letter → its row at a sink
         self.need = shape.need
         self.partitions: dict[Partition, Positions] = {}
@@ -171,6 +178,9 @@ class SimAccount:
                 assert not self.mended(), f"dead letter {letter.of} died again, and its cause is fixed"
                 continue
             row = letter.source, letter.partition, letter.position
+            if " is late at " in letter.error and self.state_went():
+                self.met["rows late behind a lost state"] += 1
+                continue
             assert self.shape.fails(letter.position), (
                 f"a dead letter for the healthy row {row}: {letter.error}"
             )

@@ -122,7 +122,9 @@ class SimWorld:
         sinks = {task.name for task in topology.sinks}
         self.last_edges = {n for n, edge in enumerate(topology.edges) if edge.target in sinks}
         self.letters = Replays(self)
-        self.account = SimAccount(self.shape, self.met, self.letters.mended)
+        self.account = SimAccount(
+            self.shape, self.met, self.letters.mended, lambda: bool(self.tallies.states_lost)
+        )
         self.tallies = KeyedAccount(self.shape, self.account)
         self.tallies.exact = self.exact and self.far
         self.events = itertools.count()  # of live sources
