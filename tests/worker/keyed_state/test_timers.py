@@ -19,6 +19,7 @@ from headgate.topology_runtime.wire.messages import Ack, EndOfInput, Frame, Root
 from headgate.topology_runtime.wire.state_moves import RangeWatermarks, Watermark
 from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.keyed_state.kept_states import Overflow
+from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Standing
 from headgate.topology_runtime.worker.keyed_state.state_store import SqliteStates
 from headgate.topology_runtime.worker.keyed_state.timed_states import TimerIndex
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
@@ -222,6 +223,26 @@ def test_what_is_pending_is_sent_again_after_a_restart_under_the_same_name(tmp_p
     last = Bench(tmp_path, 3)
     last.look(1.0)
     assert last.sent() == []
+
+
+def test_a_range_that_is_taken_up_with_an_older_copy_uses_no_name_again(tmp_path: Path) -> None:
+    """Its last owner went with its VM, and had sent other rows by those numbers: seed 914047."""
+    before, bench = Bench(tmp_path / "before", logic=Last), Bench(tmp_path / "now", logic=Last)
+    key_range = range_of("a")
+    before.give(0, ("a", 5), ("a", 95))
+    before.hear(Watermark(SOURCE, TENS, 15 * US))
+    before.look(0.3)
+    assert [number for _, number, _ in before.sent()] == [1 << 32]
+    older, rows = before.core.behaviour.rows.copy(key_range), bench.core.behaviour.rows
+    layers = (Layer(2, [9] * KEY_RANGES), Layer(3, [8] * KEY_RANGES, sure=True))
+    rows.ranges.stand(Standing(4, [TENS] * KEY_RANGES, layers, frozenset({TENS})))
+    rows.offered(9, [replace(older, version=2)])
+    bench.look(0.0)
+    assert rows.ranges.lost >= {key_range} and not rows.ranges.missing
+    bench.hear(Watermark(SOURCE, TENS, 200 * US))
+    bench.look(0.3)
+    numbers = [number for _, number, _ in bench.sent()]
+    assert numbers == [1 << 32, 4 << 32], "what was on its way comes again, and what is new has a name of its own"
 
 
 def test_a_timer_that_fired_and_was_in_no_snapshot_fires_again(tmp_path: Path) -> None:

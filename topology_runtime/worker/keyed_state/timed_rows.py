@@ -188,7 +188,7 @@ class TimedRows(KeyedRows):
             self._away.setdefault(key_range, []).append((fired.clock, fired.timer, key))
             return
         if (given := self.given.get(key_range)) is None:
-            given = self.given[key_range] = Given(self.ranges.versions[key_range] << VERSION_SHIFT)
+            given = self.given[key_range] = self._none_given(key_range)
         name = NOT_NAMED
         if not self.code.watch.quick:  # its name is the number of the row that it may give
             self._place()
@@ -201,6 +201,10 @@ class TimedRows(KeyedRows):
         self._changed.add(key_range)
         self._fired += 1
         self.dirty = True
+
+    def _none_given(self, key_range: int) -> Given:
+        """Of a range here of which no timer has given anything."""
+        return Given(self.ranges.versions[key_range] << VERSION_SHIFT)
 
     def _place(self) -> None:
         """Rows of timers behind what is pending, and dead letters of those that failed; both use up numbers."""
@@ -339,7 +343,7 @@ class TimedRows(KeyedRows):
         given = self.given.get(key_range)
         if given is None and not self.states.any_in(key_range):
             return b""
-        given = given or Given()
+        given = given or self._none_given(key_range)
         return _encode((given.next, self.logic.watermark_us, [_packed(entry) for entry in given.pending]))
 
     def _pack_new_beside(self) -> tuple[tuple[int, bytes], ...]:
@@ -364,6 +368,13 @@ class TimedRows(KeyedRows):
             return False
         self.logic.watermark_us = watermark_us
         return True
+
+    def _claim(self, key_range: int) -> None:
+        """Of a range that is taken up with an older copy than there was, nobody knows how many rows have gone out."""
+        super()._claim(key_range)
+        if key_range in self.ranges.lost and (given := self.given.get(key_range)) is not None:
+            given.next = max(given.next, self._none_given(key_range).next)
+            self._changed.add(key_range)
 
     def _forget(self, ranges: Set[int]) -> None:
         left: list[PendingRows] = []
