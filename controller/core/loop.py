@@ -36,6 +36,7 @@ from headgate.controller.core.prediction_accounting import Accounts
 from headgate.controller.core.rate_following import RateFollower
 from headgate.controller.core.view_builder import view_of
 from headgate.controller.execute.dead_letter_replay import DeadLetterReplay
+from headgate.controller.execute.end_of_input import KEEPERS
 from headgate.controller.execute.desired_state import publish
 from headgate.controller.execute.handover import keyed_vms
 from headgate.controller.execute.kept_counts import keep_tallies
@@ -97,7 +98,6 @@ from headgate.topology_runtime.wording import counted
 # most), then they get the desired state of before under the new boot, and an enactment under way goes on.
 
 NS = 1_000_000_000
-KEEPERS = ("hold", "keyed")  # tasks that keep rows that do not wait
 ADOPT_NS = 4 * NS  # as long as a VM may be silent
 CRASHES_IN_A_ROW, WITHIN_NS = 3, 60 * NS
 SHORT_LIFE_NS = 15 * NS  # a controller that lived longer did not die of what it was doing

@@ -144,6 +144,7 @@ def view_of(k: Knowledge, by_sink: BySink, intake: Intake | None, result: Judged
         alarms=_alarms(k, now),
         hot_keys=k.hot_keys,
         event_time=k.ending.event_time or event_time_of(k, now.wall_ns),
+        unfinished=k.ending.unfinished,
         end_step=(d.end.step, d.end.task) if d.end is not None else ("", ""),
         troubled="disk the controller" in k.alarms,
         troubles=dict(sorted(k.troubles.items())),

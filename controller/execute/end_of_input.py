@@ -28,6 +28,7 @@ from headgate.topology_runtime.wire.messages import EndOfInput, EndStep, ThreadS
 from headgate.topology_runtime.wire.run_options import EVERY_SOURCE as EVERY_SOURCE
 
 NS = 1_000_000_000
+KEEPERS = ("hold", "keyed")  # kinds of tasks that keep rows or state
 STUCK_NS = 20 * NS  # a step in which sources hold still, and no row reaches a sink
 
 
@@ -137,6 +138,15 @@ def _workers(k: Knowledge) -> tuple[tuple[Slot, int], ...]:
     slots = sorted({thread.slot for thread in k.durable.rollout.threads})
     there = ((slot, k.members.workers.get(slot)) for slot in slots)
     return tuple((slot, worker.incarnation) for slot, worker in there if worker is not None)
+
+
+def unfinished(k: Knowledge) -> tuple[str, ...]:
+    """Tasks that keep rows or state and that the end of the input has not come to: their panes and timers have not all
+    fired, or `finish` was not called for every key."""
+    end, topology = k.durable.end, k.topology
+    done: set[str] = set() if end is None else {*end.over, *end.finish} - {end.task}
+    keeping = [] if topology is None else in_order(topology)
+    return tuple(name for name in keeping if topology.by_name[name].kind in KEEPERS and name not in done)
 
 
 def in_order(topology: Topology) -> list[str]:

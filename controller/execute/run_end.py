@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 
-from headgate.controller.execute.end_of_input import every_source_ended, go_on, replayed, timed_threads
+from headgate.controller.execute.end_of_input import every_source_ended, go_on, replayed, timed_threads, unfinished
 from headgate.controller.execute.kept_counts import keep_tallies
 from headgate.controller.execute.rollout import give_up, say_uncommitted
 from headgate.controller.knowledge.event_times_now import event_time_of
@@ -110,6 +110,7 @@ def advance(turn: Turn) -> None:
         drained = empty or go_on(turn, idle_ns)
         over = idle_ns >= IDLE_NS or 0 < drain_timeout_s(k) * NS <= waited_ns
         if not drained and over:
+            ending.unfinished = unfinished(k) if k.durable.draining == EVERY_SOURCE else ()
             _say_what_is_left(turn, waited_ns)
         if drained or over:
             ending.settled_wall_ns = turn.now.wall_ns
@@ -132,14 +133,17 @@ def advance(turn: Turn) -> None:
 
 
 def _open_keys(k: Knowledge) -> int:
-    """Of windows and timers. Where all input has ended, none is open but those that are counted."""
+    """Of windows and timers. Where the end of the input has come to all tasks, none is open but those that are
+    counted."""
+    if k.ending.unfinished:
+        return open_keys_of(k.ending.event_time) or NOT_COUNTED
     return max(open_keys_of(k.ending.event_time), 0 if k.durable.draining == EVERY_SOURCE else NOT_COUNTED)
 
 
 def _say_what_is_open(turn: Turn) -> None:
     k = turn.knowledge
     named = [f"{counted(now.open_keys, 'key')} of {now.task}" for now in k.ending.event_time if now.open_keys]
-    if named and k.durable.draining != EVERY_SOURCE:
+    if named and (k.ending.unfinished or k.durable.draining != EVERY_SOURCE):
         text = f"windows or timers are open of {', '.join(named)}: `headgate up --resume`, or a checkpoint, goes on"
         turn.event("open", text, level="warning")
 
@@ -159,6 +163,8 @@ def _say_what_is_left(turn: Turn, waited_ns: int) -> None:
     spooled = f"; {unread:,} rows that came are not read and stay in their spool" if unread else ""
     rows = counted(k.counts.emitted - k.counts.done, "row")
     text = f"not empty after {waited_ns / NS:.0f} s of draining: {rows} left, which a resumed run reads again{spooled}"
+    if k.ending.unfinished:
+        text += f"; the end of the input did not come to {', '.join(k.ending.unfinished)}"
     turn.event("left", text, level="warning")
 
 

@@ -395,7 +395,7 @@ class RunEnd:
     """Where the end of the run stands (`execute/run_end.py`), since when. intake_ended_ns: UTC, when the offer ended.
     blocks: VMs whose last samples are in. done: rows and steps, and since when it is so many. stuck: steps in which
     nothing moved, since one was done. replays: rows sent again that count as a move, at most. timeout_s: of who stopped
-    it. lost, event_time: as of when it leaves."""
+    it. lost, event_time: as of when it leaves. unfinished: tasks that the end of the input did not come to."""
 
     stage: Stage = "running"
     since_ns: int = 0
@@ -409,6 +409,7 @@ class RunEnd:
     timeout_s: float = 0.0
     lost: int | None = None
     event_time: tuple[EventTimeNow, ...] = ()
+    unfinished: tuple[str, ...] = ()
 
 
 @dataclass

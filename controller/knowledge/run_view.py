@@ -331,6 +331,7 @@ class RunView:
     alarms: tuple[AlarmNow, ...]
     hot_keys: tuple[HotKey, ...]
     event_time: tuple[EventTimeNow, ...]
+    unfinished: tuple[str, ...]  # of a run that has ended with its input: tasks that the end did not come to
     end_step: tuple[str, str]  # of a run that ends: the step that is under way, and of which task
     troubled: bool
     troubles: dict[str, int]

@@ -335,6 +335,7 @@ def summary(view: RunView) -> dict[str, Any]:
         "offered_tps": round((tuples.offered - tuples.before) / seconds, 3) if seconds else 0.0,
         "achieved_tps": round((tuples.acked - tuples.before) / view.done_s, 3) if view.done_s else 0.0,
         "ended": view.ended,
+        "unfinished": list(view.unfinished),
         "event_time": [_event_time(one) for one in view.event_time],
     }
 

@@ -15,7 +15,7 @@ from headgate.topology_runtime.wording import counted
 def open_tasks(summary: dict[str, Any]) -> list[dict[str, Any]]:
     """Tasks whose windows or timers are open, with what is known of their event time. Where they were not counted, they
     may be, unless all input had ended."""
-    whole = summary.get("ended") == EVERY_SOURCE
+    whole = summary.get("ended") == EVERY_SOURCE and not summary.get("unfinished")
     found: list[dict[str, Any]] = summary.get("event_time") or []
     return [one for one in found if one["open_keys"] != 0 and (one["open_keys"] or not whole)]
 

@@ -377,10 +377,10 @@ def resumable(state_dir: Path | None) -> KeptRun:
 
 
 def over(state: Path) -> bool:
-    """Has the run ended with nothing left, and nothing open?"""
+    """Has the run ended with nothing left, and nothing open or unfinished?"""
     try:
         summary = json.loads((state / SUMMARY).read_bytes())
-        return not rows_left(summary) and not open_tasks(summary)
+        return not (rows_left(summary) or open_tasks(summary) or summary.get("unfinished"))
     except FileNotFoundError:
         return False
     except (OSError, ValueError):

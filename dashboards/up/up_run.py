@@ -126,6 +126,7 @@ def lines_of(summary: Summary) -> list[str]:
         f"latency   {ms} ms",
         *(f"no time   {line}" for line in timeless_lines(summary)),
         *(f"open      {open_line(one)}" for one in open_tasks(summary)),
+        *([f"no end    of the input came to {', '.join(late)}"] if (late := summary.get("unfinished")) else []),
     ]
 
 
@@ -203,11 +204,20 @@ def check_lost(summary: Summary) -> None:
 
 def check_left(summary: Summary) -> None:
     """Raises CheckFailed when a run that ended by itself has not done all of its input. Who stops one knows that."""
-    if summary["ended"] == EVERY_SOURCE and (left := summary["tuples"]["left"]):
+    if summary["ended"] != EVERY_SOURCE:
+        return
+    cause = "no row got done for half a minute, or the time of --drain-timeout was over"
+    if left := summary["tuples"]["left"]:
         raise CheckFailed(
             f"{counted(left, 'row')} left: read, and not done when the run ended",
-            cause="no row got done for half a minute, or the time of --drain-timeout was over",
+            cause=cause,
             hint="`headgate up --resume` reads them again; `headgate logs` shows what tasks said",
+        )
+    if unfinished := summary.get("unfinished"):
+        raise CheckFailed(
+            f"the end of the input did not come to {', '.join(unfinished)}: what they give then is not all there",
+            cause=cause,
+            hint="`headgate up --resume` goes on there; `headgate events` shows what was not reached",
         )
 
 

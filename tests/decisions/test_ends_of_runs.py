@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from enactment_world import World, vm
+from enactment_world import TOPOLOGY, World, vm
+from msgspec.structs import replace
 
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge import loop_events as t
@@ -231,3 +232,28 @@ def test_a_bounded_input_that_is_not_done_fails_the_check_and_a_run_that_is_stop
     assert failed.value.exit_code == 8
     assert "left      300: not done, `headgate up --resume` reads them again" in lines_of(summary)
     check_left({**summary, "ended": "stop was asked for"})
+
+
+def test_a_run_whose_end_did_not_come_to_a_task_with_state_is_not_over() -> None:
+    """All rows were done, and what its `finish` gives was missing without a word: exit code 0."""
+    world = World(drain_timeout_s=5.0)
+    tasks = tuple(
+        replace(task, kind="keyed", state="keyed") if task.name == "work" else task for task in TOPOLOGY.tasks
+    )
+    world.submitted = replace(world.submitted, topology=replace(TOPOLOGY, tasks=tasks))
+    world.loop = Loop(world.settings, world.submitted)
+    world.start()
+    world.rows, world.hold_steps = 300, True
+    world.run(60)
+    summary = world.finish.summary if world.finish else None
+    assert summary is not None and (summary["tuples"]["left"], summary["unfinished"]) == (0, ["work"])
+    with pytest.raises(CheckFailed, match="the end of the input did not come to work"):
+        check_left(summary)
+    assert "no end    of the input came to work" in lines_of(summary)
+    assert "the end of the input did not come to work" in world.events("left")[-1]["text"]
+    world.hold_steps = False
+    world.run_again(1.0)
+    world.run(30)
+    summary = world.finish.summary if world.finish else None
+    assert summary is not None and summary["unfinished"] == []
+    check_left(summary)

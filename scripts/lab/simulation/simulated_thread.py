@@ -240,7 +240,7 @@ class SimThread:
             self.wake(self.world.service_ns(self.desired.task))
         due_ns = self.core.outputs.next_flush_ns()
         if due_ns is not None:
-            self._at(max(due_ns, self.world.now_ns + 1))
+            self._at(max(due_ns, self.world.now_ns + (1 if self.could_work else LOOK_NS)))
         if self.core.behaviour.holding or isinstance(self.core.behaviour, TimedTask):
             self._at(self.world.now_ns + LOOK_NS)
 

@@ -567,6 +567,19 @@ def test_a_range_that_is_idle_counts_as_it_was_while_another_of_its_task_is_not(
     assert inputs.lowest_us == END_US
 
 
+def test_a_task_that_is_idle_counts_as_it_was_while_a_source_before_it_is_not(inputs: InputTimes) -> None:
+    """It has not heard of the source yet: what its timers give then would be late (seed 914445)."""
+    inputs.hear(Watermark(SOURCE, AFTER, 20))
+    inputs.hear(ranges(1, 15))
+    inputs.hear(Watermark(SOURCE, AFTER, 60))
+    inputs.hear(ranges(1, IDLE_US))
+    assert inputs.lowest_us == 15
+    inputs.hear(Watermark(SOURCE, AFTER, IDLE_US))
+    assert inputs.lowest_us == IDLE_US
+    inputs.hear(Watermark(SOURCE, AFTER, 70))
+    assert inputs.lowest_us == 15
+
+
 def test_an_idle_range_of_which_nothing_else_was_heard_holds_the_watermark_while_another_is_not(
     inputs: InputTimes,
 ) -> None:

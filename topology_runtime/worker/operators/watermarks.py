@@ -24,18 +24,30 @@ class InputTimes:
     def __init__(self, topology: Topology, task: str) -> None:
         upstream = topology.upstream(task)
         self._sources = [one.name for one in topology.sources if one.name in upstream and one.timestamps]
-        numbers = [number for number, one in enumerate(topology.tasks) if one.timed and one.name in upstream]
+        timed = {
+            number: one.name
+            for number, one in enumerate(topology.tasks)
+            if one.timed and one.name in upstream
+        }
+        self._fed_by = {
+            number: [one.name for one in topology.sources_with_times(name)] for number, name in timed.items()
+        }
+        self._feeders: dict[int, list[int]] = {}  # task → threads of these sources
         self._threads: dict[int, int] = {}  # of these sources
         self._needed: frozenset[int] = frozenset()
         self._known = False  # by some orders
-        self._versions = {number: [-1] * KEY_RANGES for number in numbers}
-        self._ranges = {number: [UNHEARD] * KEY_RANGES for number in numbers}
-        self._idle = {number: bytearray(KEY_RANGES) for number in numbers}  # 1: that range, by the last word
+        self._versions = {number: [-1] * KEY_RANGES for number in timed}
+        self._ranges = {number: [UNHEARD] * KEY_RANGES for number in timed}
+        self._idle = {number: bytearray(KEY_RANGES) for number in timed}  # 1: that range, by the last word
         self._lowest: int | None = None  # of these all; None: look
 
     def obey(self, orders: Orders) -> None:
         """Who is to be heard: all threads of these sources, also those that are to go."""
         self._needed = frozenset(n for name in self._sources for n in orders.threads_of.get(name, ()))
+        self._feeders = {
+            number: [thread for name in names for thread in orders.threads_of.get(name, ())]
+            for number, names in self._fed_by.items()
+        }
         self._threads = {thread: at_us for thread, at_us in self._threads.items() if thread in self._needed}
         self._known, self._lowest = True, None
 
@@ -57,9 +69,11 @@ class InputTimes:
         self._lowest = None
 
     def _lowest_of(self, number: int) -> int:
-        """Of a task. Its threads have the same input, but hear of it one by one: what is idle counts as it was, until
-        all of them are."""
-        return IDLE_US if all(self._idle[number]) else min(self._ranges[number])
+        """Of a task. Its threads have the same input, but hear of it one by one, and not when this one does: what is
+        idle counts as it was, until all of them are, and all sources before them."""
+        feeders = self._feeders.get(number, ())
+        idle = all(self._threads.get(thread, UNHEARD) >= IDLE_US for thread in feeders)
+        return IDLE_US if idle and all(self._idle[number]) else min(self._ranges[number])
 
     @property
     def lowest_us(self) -> int:
