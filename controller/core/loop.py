@@ -521,6 +521,7 @@ class Loop:
             case m.Report():
                 member = members.members.get(message.vm)
                 before = member.report if member is not None else None
+                message = vm_reports.believed(turn, message)
                 changes = vm_reports.report(turn, message)
                 member = members.members.get(message.vm)
                 if member is not None and member.report is message:

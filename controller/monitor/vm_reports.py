@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from headgate.controller.knowledge import spooled_events
 from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.journal_records import Joined, StateLost
@@ -63,6 +65,36 @@ def claim_fault(k: Knowledge, now: SourceStatus, wall_ns: int) -> str:
     most = max(before, accepted, offered, inherited)
     highest = max(now.emitted, now.acked + now.acked_above)
     return f"{highest} emitted or acked, offered at most {most}" if highest > most else ""
+
+
+def believed(turn: Turn, said: Report) -> Report:
+    """Without what this VM has no say in: threads that the plan has on another one, and sources by rules 1 and 2."""
+    k = turn.knowledge
+    sources = []
+    for source in said.sources:
+        if not owns_source(k, said.vm, source):
+            continue
+        if refused := claim_fault(k, source, turn.now.wall_ns):
+            why = f"positions of {source.task}/{source.partition} that cannot be: {refused}"
+            turn.do(Distrust(said.vm, why))
+            continue
+        sources.append(source)
+    rollout = k.durable.rollout
+    planned = rollout.by_number if rollout is not None else {}
+
+    def elsewhere(now: m.ThreadStatus) -> bool:
+        thread = planned.get(now.thread)
+        return thread is not None and thread.slot.vm != said.vm
+
+    if len(sources) < len(said.sources):
+        said = replace(said, sources=tuple(sources))
+    if any(elsewhere(now) for worker in said.workers for now in worker.threads):
+        workers = (
+            replace(worker, threads=tuple(now for now in worker.threads if not elsewhere(now)))
+            for worker in said.workers
+        )
+        said = replace(said, workers=tuple(workers))
+    return said
 
 
 def spool_counts(k: Knowledge, vm: str, spool: SpoolLeft) -> bool:
@@ -291,7 +323,7 @@ def goodbye(turn: Turn, message: m.Goodbye) -> tuple[MembershipChange, ...]:
 
 
 def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
-    """A heartbeat with what is on the VM."""
+    """A heartbeat with what is on the VM, as far as it is believed."""
     before = turn.members.members.get(message.vm)
     known = before.workers() if before else ()
     if message.workers != known and (fault := turn.members.endpoint_fault(message)):
@@ -313,8 +345,7 @@ def report(turn: Turn, message: m.Report) -> tuple[MembershipChange, ...]:
     if message.vm not in k.durable.held_dead:
         _spools(turn, message.vm, message.spools)
     for source in message.sources:
-        if owns_source(k, message.vm, source):
-            _source(turn, message.vm, source)
+        _source(turn, source)
     of = {
         word: tuple(one for one in message.troubles if one.startswith(word)) for word in ("thread ", "peer ")
     }
@@ -365,12 +396,8 @@ def _spools(turn: Turn, vm: str, spools: tuple[m.SpoolLeft, ...]) -> None:
         k.spools.pop(vm, None)
 
 
-def _source(turn: Turn, vm: str, now: m.SourceStatus) -> None:
+def _source(turn: Turn, now: m.SourceStatus) -> None:
     k = turn.knowledge
-    refused = claim_fault(k, now, turn.now.wall_ns)
-    if refused:
-        turn.do(Distrust(vm, f"positions of {now.task}/{now.partition} that cannot be: {refused}"))
-        return
     known = k.counts.source(now.task, now.partition)
     known.hear(now)
     known.heard_ns = turn.now.mono_ns - max(0, now.age_ms) * 1_000_000

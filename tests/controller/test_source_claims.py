@@ -17,6 +17,7 @@ from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.monitor.admission import check
 from headgate.controller.views.run_documents import summary
 from headgate.dashboards.up.up_run import check_lost, lines_of
+from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.errors import BadMessage, CheckFailed
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.messages import SpoolLeft
@@ -75,6 +76,26 @@ def test_nor_has_a_thread_that_the_plan_does_not_have() -> None:
     claim(world, owner(world), thread=4711, emitted=before + 5, acked=before + 5)
     claim(world, owner(world), task="other", emitted=before + 5, acked=before + 5)
     assert known(world).acked == before and ("other", 0) not in world.loop.knowledge.counts.sources
+
+
+def test_another_vm_cannot_say_that_the_input_has_ended_or_that_a_thread_does_not_run() -> None:
+    """It could: what it said of a thread of another VM counted until that one was heard again."""
+    world = running()
+    liar, sink = other(world), next(thread for thread in world.rollout.threads if thread.task == "sink")
+    where = next(name for name in world.vms if name != sink.slot.vm)
+    for _ in range(60):
+        claim(world, liar, stopped=True, exhausted=True, rests=1000)
+        report = world.vms[where].report()
+        failed = m.ThreadStatus(sink.thread, failed="open: no", ended=True)
+        workers = tuple(
+            replace(worker, threads=(*worker.threads, failed)) for worker in report.workers
+        ) or (m.WorkerStatus(Slot(where, 3), 1, "running", "", m.Token(), True, (failed,), 0, ""),)
+        world.do(t.FromVm(replace(report, workers=workers)))
+        world.run(0.05)
+    assert world.loop.knowledge.ending.stage == "running" and world.phase == "committed"
+    assert not [text for text in world.alarms.values() if "open: no" in text]
+    status = world.loop.knowledge.members.thread(sink)
+    assert status is not None and not status.ended
 
 
 def test_the_owner_is_believed() -> None:

@@ -209,7 +209,12 @@ class Faults:
         emitted, acked = self.random.choice(
             [*(could_be if thread.slot.vm != agent.name else ()), *_impossible(read)]
         )
-        claim = SourceStatus(thread.task, thread.partition, thread.thread, emitted, acked, 0, 0, 0)
+        others = thread.slot.vm != agent.name  # then it also says that there is no more to read
+        claim = SourceStatus(
+            *(thread.task, thread.partition, thread.thread, emitted, acked, 0, 0, 0, others),
+            exhausted=others,
+            rests=1000 * others,
+        )
         self._claim(agent, claim)
 
     def _claim(self, agent: SimAgent, claim: SourceStatus) -> None:
