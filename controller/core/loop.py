@@ -36,8 +36,8 @@ from headgate.controller.core.prediction_accounting import Accounts
 from headgate.controller.core.rate_following import RateFollower
 from headgate.controller.core.view_builder import view_of
 from headgate.controller.execute.dead_letter_replay import DeadLetterReplay
-from headgate.controller.execute.end_of_input import KEEPERS
 from headgate.controller.execute.desired_state import publish
+from headgate.controller.execute.end_of_input import KEEPERS
 from headgate.controller.execute.handover import keyed_vms
 from headgate.controller.execute.kept_counts import keep_tallies
 from headgate.controller.execute.plan_drift import (

@@ -145,8 +145,10 @@ def unfinished(k: Knowledge) -> tuple[str, ...]:
     fired, or `finish` was not called for every key."""
     end, topology = k.durable.end, k.topology
     done: set[str] = set() if end is None else {*end.over, *end.finish} - {end.task}
-    keeping = [] if topology is None else in_order(topology)
-    return tuple(name for name in keeping if topology.by_name[name].kind in KEEPERS and name not in done)
+    if topology is None:
+        return ()
+    keeping = (name for name in in_order(topology) if topology.by_name[name].kind in KEEPERS)
+    return tuple(name for name in keeping if name not in done)
 
 
 def in_order(topology: Topology) -> list[str]:

@@ -17,7 +17,13 @@ from __future__ import annotations
 
 import math
 
-from headgate.controller.execute.end_of_input import every_source_ended, go_on, replayed, timed_threads, unfinished
+from headgate.controller.execute.end_of_input import (
+    every_source_ended,
+    go_on,
+    replayed,
+    timed_threads,
+    unfinished,
+)
 from headgate.controller.execute.kept_counts import keep_tallies
 from headgate.controller.execute.rollout import give_up, say_uncommitted
 from headgate.controller.knowledge.event_times_now import event_time_of

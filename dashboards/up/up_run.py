@@ -126,7 +126,11 @@ def lines_of(summary: Summary) -> list[str]:
         f"latency   {ms} ms",
         *(f"no time   {line}" for line in timeless_lines(summary)),
         *(f"open      {open_line(one)}" for one in open_tasks(summary)),
-        *([f"no end    of the input came to {', '.join(late)}"] if (late := summary.get("unfinished")) else []),
+        *(
+            [f"no end    of the input came to {', '.join(late)}"]
+            if (late := summary.get("unfinished"))
+            else []
+        ),
     ]
 
 

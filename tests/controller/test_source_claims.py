@@ -87,9 +87,9 @@ def test_another_vm_cannot_say_that_the_input_has_ended_or_that_a_thread_does_no
         claim(world, liar, stopped=True, exhausted=True, rests=1000)
         report = world.vms[where].report()
         failed = m.ThreadStatus(sink.thread, failed="open: no", ended=True)
-        workers = tuple(
-            replace(worker, threads=(*worker.threads, failed)) for worker in report.workers
-        ) or (m.WorkerStatus(Slot(where, 3), 1, "running", "", m.Token(), True, (failed,), 0, ""),)
+        workers = tuple(replace(worker, threads=(*worker.threads, failed)) for worker in report.workers) or (
+            m.WorkerStatus(Slot(where, 3), 1, "running", "", m.Token(), True, (failed,), 0, ""),
+        )
         world.do(t.FromVm(replace(report, workers=workers)))
         world.run(0.05)
     assert world.loop.knowledge.ending.stage == "running" and world.phase == "committed"

@@ -430,7 +430,8 @@ class SimWorld:
         assert finish.summary["tuples"]["lost"] == 0, finish.summary["tuples"]
         source = self.shape.topology.sources[0]
         assert source.static is not None
-        left = finish.summary["tuples"]["left"] or finish.summary["unfinished"]  # what no link carries for half a minute
+        # what no link carries for half a minute is left, or does not hear of the end
+        left = finish.summary["tuples"]["left"] or finish.summary["unfinished"]
         assert not left or self.faults.silent_until_ns > self.now_ns - SILENT_S * S, finish.summary["tuples"]
         if not self.tallies.states_lost and not left:
             self.account.whole_once(source.static.threads)

@@ -296,7 +296,9 @@ def test_keys_that_come_twice_are_an_error(orders: Orders) -> None:
 
 def test_no_statement_is_compiled_by_the_server(orders: Orders) -> None:
     """Half a second for each look at a table, and on a busy machine more than the eight that a statement has."""
-    explained = "explain (analyze, format json) select * from TABLE_ order by note".replace("TABLE_", orders.table)
+    explained = "explain (analyze, format json) select * from TABLE_ order by note".replace(
+        "TABLE_", orders.table
+    )
     session = " ".join(f"-c {name}={value}" for name, value in BY_INDEX.items())
     settings = orders.connection(options=session)
     ((plan,),) = settings.execute(explained).fetchall()  # type: ignore[call-overload]

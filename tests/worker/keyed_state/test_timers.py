@@ -242,7 +242,9 @@ def test_a_range_that_is_taken_up_with_an_older_copy_uses_no_name_again(tmp_path
     bench.hear(Watermark(SOURCE, TENS, 200 * US))
     bench.look(0.3)
     numbers = [number for _, number, _ in bench.sent()]
-    assert numbers == [1 << 32, 4 << 32], "what was on its way comes again, and what is new has a name of its own"
+    assert numbers == [1 << 32, 4 << 32], (
+        "what was on its way comes again, and what is new has a name of its own"
+    )
 
 
 def test_a_timer_that_fired_and_was_in_no_snapshot_fires_again(tmp_path: Path) -> None:
