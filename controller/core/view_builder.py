@@ -21,6 +21,7 @@ from headgate.controller.knowledge.rows_left import left_of, lost_of
 from headgate.controller.knowledge.run_view import (
     AlarmNow,
     DeadLettersNow,
+    EndNow,
     LoopResult,
     RolloutUnderWay,
     RunView,
@@ -144,8 +145,7 @@ def view_of(k: Knowledge, by_sink: BySink, intake: Intake | None, result: Judged
         alarms=_alarms(k, now),
         hot_keys=k.hot_keys,
         event_time=k.ending.event_time or event_time_of(k, now.wall_ns),
-        unfinished=k.ending.unfinished,
-        end_step=(d.end.step, d.end.task) if d.end is not None else ("", ""),
+        end=_end(k),
         troubled="disk the controller" in k.alarms,
         troubles=dict(sorted(k.troubles.items())),
         events=tuple(k.events),
@@ -153,6 +153,11 @@ def view_of(k: Knowledge, by_sink: BySink, intake: Intake | None, result: Judged
         actions=tuple(k.actions),
         decision=k.last_decision,
     )
+
+
+def _end(k: Knowledge) -> EndNow:
+    step, task = (end.step, end.task) if (end := k.durable.end) is not None else ("", "")
+    return EndNow(step, task, k.ending.unfinished)
 
 
 def _letters(k: Knowledge) -> DeadLettersNow:

@@ -266,6 +266,15 @@ class DeadLettersNow(msgspec.Struct, frozen=True):
     keys: int
 
 
+class EndNow(msgspec.Struct, frozen=True):
+    """Of a run that ends: the step that is under way ("": none), and of which task. unfinished: of one that has ended
+    with its input, tasks that the end did not come to."""
+
+    step: str = ""
+    task: str = ""
+    unfinished: tuple[str, ...] = ()
+
+
 class AlarmNow(msgspec.Struct, frozen=True):
     what: str
     text: str
@@ -331,8 +340,7 @@ class RunView:
     alarms: tuple[AlarmNow, ...]
     hot_keys: tuple[HotKey, ...]
     event_time: tuple[EventTimeNow, ...]
-    unfinished: tuple[str, ...]  # of a run that has ended with its input: tasks that the end did not come to
-    end_step: tuple[str, str]  # of a run that ends: the step that is under way, and of which task
+    end: EndNow
     troubled: bool
     troubles: dict[str, int]
     events: tuple[dict[str, Any], ...]

@@ -40,9 +40,7 @@ def status(view: RunView) -> dict[str, Any]:
         "package": view.package or None,
         "code": {"number": view.code[0], "slots_before": view.code[1]},
         "stage": view.stage,
-        "end_step": {"step": view.end_step[0], "task": view.end_step[1] or None}
-        if view.end_step[0]
-        else None,
+        "end_step": {"step": view.end.step, "task": view.end.task or None} if view.end.step else None,
         "seconds": round(view.seconds, 3),
         "mode": view.mode,
         "held": view.held or None,
@@ -335,7 +333,7 @@ def summary(view: RunView) -> dict[str, Any]:
         "offered_tps": round((tuples.offered - tuples.before) / seconds, 3) if seconds else 0.0,
         "achieved_tps": round((tuples.acked - tuples.before) / view.done_s, 3) if view.done_s else 0.0,
         "ended": view.ended,
-        "unfinished": list(view.unfinished),
+        "unfinished": list(view.end.unfinished),
         "event_time": [_event_time(one) for one in view.event_time],
     }
 
