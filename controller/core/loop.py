@@ -48,7 +48,6 @@ from headgate.controller.execute.plan_drift import (
     quarantined_now,
     take_back,
     unplanned_vms,
-    unreached,
 )
 from headgate.controller.execute.rollout import enact, judge_probation
 from headgate.controller.execute.run_end import (
@@ -214,8 +213,8 @@ def unread_spools_found(turn: Turn) -> Diagnosis | None:
     k = turn.knowledge
     if not k.spools and "unread" not in k.alarms:
         return None
-    usable = {slot.vm for m in k.members.up() for slot in set(m.vm.all_slots()) - k.members.quarantined}
-    usable -= unreached(k)
+    barred = slot_troubles.barred(k)
+    usable = {vm.vm for vm in decisions.present(k) if not barred.issuperset(vm.all_slots())}
     waiting = {
         place: rows for place, rows in without_reader(k).items() if place[1] not in k.durable.held_dead
     }

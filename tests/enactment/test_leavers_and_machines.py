@@ -10,6 +10,7 @@ import pytest
 from enactment_world import World, vm
 from msgspec.structs import replace
 
+from headgate.controller.core.loop import unread_spools_found
 from headgate.controller.execute.handover import hand_over, keyed_vms, still_open
 from headgate.controller.execute.rollout import Enactment, begin, enact
 from headgate.controller.knowledge.journal_records import HandedOver, Phase, RolloutStarted
@@ -156,6 +157,27 @@ def test_without_a_reader_whoever_reads_next_begins_where_it_was_left_unless_a_s
         k.spools = {"vm9": (SpoolLeft("source", 0, 0, 9),)} if spooled else {}
         assert changed(world, hand_over) and not k.durable.apart
         assert left_at(k) == (begins or 100)
+
+
+@pytest.mark.parametrize("apart", ["left out", "drained"])
+def test_events_on_a_vm_that_no_plan_uses_now_are_planned_for_as_soon_as_one_may(
+    world: World, apart: str
+) -> None:
+    """A plan was made at once, changed nothing, and the next one came a minute later: seed 920807."""
+    k = known(world)
+    reader = world.source_thread().slot.vm
+    away = next(one for one in world.vms.values() if one.name != reader)
+    k.spools = {away.name: (SpoolLeft("source", 0, 0, 9, thread=LOST),)}
+    if apart == "left out":
+        k.left_out = dict.fromkeys(away.shape.all_slots(), 1 << 60)
+    else:
+        k.durable = replace(k.durable, cordoned={away.name: "an operator"})
+    turn = Turn(k, world.now, world.loop)
+    assert unread_spools_found(turn) is None and "9 events of source" in world.alarms["unread"]
+    k.left_out, k.durable = {}, replace(k.durable, cordoned={})
+    found = unread_spools_found(turn)
+    assert found is not None and found.reason == "events_unread"
+    assert unread_spools_found(turn) is None, "once in a while"
 
 
 def test_nobody_stands_in_for_a_thread_of_another_partition(world: World) -> None:

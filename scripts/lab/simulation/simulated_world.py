@@ -16,6 +16,7 @@ from tempfile import mkdtemp
 from weakref import finalize
 
 from headgate.agent.core.slot_state import TRIED_AGAIN_NS
+from headgate.controller.analyze.slot_troubles import LEFT_OUT_S
 from headgate.controller.core.alarms import CUT_OFF_S
 from headgate.controller.execute.end_of_input import EVERY_SOURCE
 from headgate.controller.knowledge.controller_config import ControllerSettings
@@ -336,7 +337,8 @@ class SimWorld:
             self.shape.calm_s
         )  # a source that leaves is gone only when its last rows are not kept any more
         kept_s += TRIED_AGAIN_NS / S if any(agent.rests for agent in self.agents.values()) else 0.0
-        kept_s += CUT_OFF_S if self.ways.active else 0.0  # what waits on a VM that was cut off
+        if self.ways.active:  # what waits on a VM that was cut off, and whose worker did not get ready then
+            kept_s += CUT_OFF_S + LEFT_OUT_S
         self.wait("the plan is in force", lambda: self.unsettled, SETTLE_S + kept_s)
         self.clock.run_until(self.now_ns + int(self.shape.calm_s * S))
         assert not self.shape.calm_s or not self._behind, self._behind
