@@ -68,6 +68,11 @@ class Model(msgspec.Struct, frozen=True):
         return self.more.get("unmeasured") is True
 
     @property
+    def measured(self) -> bool:
+        """Do its points come of threads that ran here? Those of papers do not."""
+        return "measured_at" in self.more
+
+    @property
     def tentative(self) -> bool:
         """It comes of few or disturbed rows: it is planned with, and says of no rate that it cannot be carried."""
         return bool(self.more.get("tentative"))
@@ -93,6 +98,14 @@ def cpu(model: Model, threads: int) -> float:
 def memory(model: Model, threads: int) -> float:
     """M(q): fraction of the slot's memory at the peak rate of `threads` threads; sums as `cpu` does."""
     return _added_up(model, threads, lambda point: point.memory)
+
+
+def memory_held(model: Model, threads: int, part: float) -> float:
+    """Fraction of the slot's memory that `threads` threads hold at `part` of their peak rate. What was measured is a
+    stock: a table, a cache or an import is as large at any rate. For models of papers it is that part of M(q), as
+    printed (paper 0, Alg. 3)."""
+    most = memory(model, threads)
+    return most if model.measured else most * part
 
 
 def threads_for(model: Model, rate_tps: float) -> int | None:

@@ -15,6 +15,7 @@ from headgate.controller.plan.plan_moves import alternatives, rank
 from headgate.controller.plan.planning_request import PlanRequest, flows_measured
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.prediction import predict, with_certainty
+from headgate.controller.plan.predict.slot_fit import held_memory, memory_of_tasks, within_memory
 from headgate.controller.plan.predict.vm_links import overfull, refuse_narrow
 from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
 from headgate.topology_runtime.api.cluster import Vm
@@ -51,7 +52,9 @@ def allocated(request: PlanRequest) -> Allocation:
         brims = allocator.brims and sure is None  # a plan that is to be sure has the margin that this takes
         margin, why = margin_of(request.topology, request.models, request.margin, brims)
         rate_tps = request.rate_tps * margin * (sure.margin if sure is not None else 1.0)
-        found = allocator.allocate(request.topology, request.models, rate_tps)
+        room = memory_of_tasks(request.topology, request.models, (*request.vms, *request.may_add))
+        models = within_memory(request.topology, request.models, room)
+        found = allocator.allocate(request.topology, models, rate_tps)
         if request.unknown < 1:
             names = unknown_tasks(request.topology, request.models)
             found = unknown_shared(found, names, request.unknown)
@@ -135,6 +138,18 @@ def placement_in(request: PlanRequest, allocation: Allocation, room: Room) -> Pl
 
 
 def mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
+    """Raises Infeasible also where slots would hold more than they have: some mappers look at no memory."""
+    placement = _mapped(request, allocation, room)
+    held = held_memory(placement, request.topology, request.models, room.vms)
+    over = [
+        f"slot {slot} would hold {part:.2f} of its memory" for slot, part in sorted(held.items()) if part > 1
+    ]
+    if over:
+        raise Infeasible(f"{request.mapper} puts more into a slot than it has memory for", faults=over)
+    return placement
+
+
+def _mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
     """By what was measured of the tasks' CPU; where that fits nowhere, by the models alone."""
     if request.traffic is not None:
         try:

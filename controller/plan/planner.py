@@ -30,6 +30,7 @@ from headgate.controller.plan.plan_steps import (
 )
 from headgate.controller.plan.planning_request import PlanRequest, check, flows_measured, room_of
 from headgate.controller.plan.predict.prediction import surely
+from headgate.controller.plan.predict.slot_fit import memory_of_tasks
 from headgate.controller.plan.predict.vm_links import refuse_narrow
 from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
 from headgate.topology_runtime.api.cluster import Vm
@@ -172,7 +173,8 @@ def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -
         return slots, slots
     if mapper.in_order:
         partial = sum(task.rest_threads if task.static else 1 for task in allocation.tasks)
-        plenty = Room(tuple(Vm(f"vm{number}", 1) for number in range(1, slots + partial + 1)))
+        memory = memory_of_tasks(request.topology, request.models, sizes)
+        plenty = Room(tuple(Vm(f"vm{number}", 1) for number in range(1, slots + partial + 1)), memory=memory)
         slots = max(slots, mapper.place(allocation, plenty).slots_used())
         return slots, slots
     most, largest = sum(task.threads for task in allocation.tasks), max(size.slots for size in sizes)

@@ -13,6 +13,7 @@ from headgate.controller.models.plans import MeasuredTraffic, Placement, Sure, T
 from headgate.controller.models.task_models import Model, missing_models
 from headgate.controller.plan.mappers.free_slots import Room, TopologySpread, Weights
 from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS
+from headgate.controller.plan.predict.slot_fit import memory_of_tasks
 from headgate.controller.plan.schedulers import pair_faults
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
@@ -95,7 +96,8 @@ def room_of(request: PlanRequest) -> Room:
     vms = (*request.vms, *request.may_add)
     ordered = sorted(vms, key=lambda vm: vm.vm not in kept)  # stable: else in the request's order
     flows = flows_measured(request) or flows_of(request.topology, request.rate_tps)
-    return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, (), request.spread)
+    memory = memory_of_tasks(request.topology, request.models, ordered)
+    return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, (), request.spread, memory)
 
 
 # ── What tasks send each other at the input rate: as it was measured, or by selectivities ───────────────

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from msgspec.structs import replace
 
 from headgate.controller.models.plans import Allocation, TaskAllocation
-from headgate.controller.models.task_models import EPSILON, Model, cpu, memory, peak_rate
+from headgate.controller.models.task_models import EPSILON, Model, cpu, memory_held, peak_rate
 from headgate.topology_runtime.api.topology import Static, Task, Topology
 from headgate.topology_runtime.errors import Infeasible
 from headgate.topology_runtime.wording import significant
@@ -56,9 +56,9 @@ def lone_tasks(topology: Topology) -> set[str]:
 
 
 def one_thread(task: str, rate_tps: float, model: Model) -> TaskAllocation:
-    """One thread; CPU and memory in proportion to its rate (paper 0, Alg. 3, lines 22–24)."""
+    """One thread; CPU in proportion to its rate (paper 0, Alg. 3, lines 22–24), memory as `memory_held` says."""
     part = rate_tps / peak_rate(model, 1)
-    used_cpu, used_memory = cpu(model, 1) * part, memory(model, 1) * part
+    used_cpu, used_memory = cpu(model, 1) * part, memory_held(model, 1, part)
     return TaskAllocation(
         task,
         rate_tps,

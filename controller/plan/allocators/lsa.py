@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headgate.controller.models.plans import Allocation, TaskAllocation
-from headgate.controller.models.task_models import Model, cpu, memory, peak_rate
+from headgate.controller.models.task_models import Model, cpu, memory, memory_held, peak_rate
 from headgate.controller.plan.allocators.allocation_rules import allocate, whole_times
 from headgate.topology_runtime.api.topology import Topology
 
@@ -16,14 +16,15 @@ def lsa(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> All
 
 
 def threads_in_line(task: str, rate_tps: float, model: Model) -> TaskAllocation:
-    """⌈ω / I(1)⌉ threads, at least one; CPU C(1) and memory M(1) in proportion to ω / I(1)."""
+    """⌈ω / I(1)⌉ threads, at least one; CPU C(1) in proportion to ω / I(1), memory as each thread holds it."""
     peak_tps = peak_rate(model, 1)
     whole, rest_tps = whole_times(rate_tps, peak_tps)
-    part = whole + rest_tps / peak_tps
+    threads, rest = max(1, whole + (rest_tps > 0)), rest_tps / peak_tps
+    full = threads - 1 if rest_tps > 0 or not whole else threads
     return TaskAllocation(
         task,
         rate_tps,
-        threads=max(1, whole + (rest_tps > 0)),
-        cpu_slots=cpu(model, 1) * part,
-        memory_slots=memory(model, 1) * part,
+        threads=threads,
+        cpu_slots=cpu(model, 1) * (whole + rest),
+        memory_slots=memory(model, 1) * full + memory_held(model, 1, rest) * (threads - full),
     )

@@ -41,7 +41,8 @@ class TopologySpread(msgspec.Struct, frozen=True):
 class Room(msgspec.Struct, frozen=True):
     """`vms` in filling order; `excluded` slots hold nothing; `pinned`: task of fixed size → slots of its
     threads, kept where they are usable. flows: what mappers go by that look at traffic, and at what feeds what; they
-    also take a thread to need what was measured of its task (`works`), where that is more than its model says."""
+    also take a thread to need what was measured of its task (`works`), where that is more than its model says.
+    memory: of a slot, what its threads may hold; the rest is the worker's."""
 
     vms: tuple[Vm, ...]
     excluded: frozenset[Slot] = frozenset()
@@ -50,6 +51,7 @@ class Room(msgspec.Struct, frozen=True):
     flows: tuple[TaskFlow, ...] = ()
     works: tuple[TaskWork, ...] = ()
     spread: TopologySpread = TopologySpread()
+    memory: float = 1.0
 
     def slots(self) -> list[Slot]:
         """The usable slots in filling order."""
@@ -121,7 +123,7 @@ class SlotRoom:
             raise Infeasible("there is no slot that may be used")
         self.tasks = allocation.tasks
         self.needs = self._needs()
-        self.cpu, self.memory = [1.0] * len(self.slots), [1.0] * len(self.slots)
+        self.cpu, self.memory = [1.0] * len(self.slots), [room.memory] * len(self.slots)
         self.held: list[Counter[int]] = [Counter() for _ in self.slots]
         self.pinned: list[Counter[int]] = [Counter() for _ in self.slots]
         self.left = [task.threads for task in self.tasks]

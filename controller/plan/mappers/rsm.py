@@ -39,13 +39,15 @@ Free = tuple[str, float, float, float]  # rack, free CPU and memory in slots, fr
 class Nearest:
     """VMs count in filling order."""
 
-    def __init__(self, racks: Sequence[str], sizes: Sequence[int], weights: Weights) -> None:
-        """Every VM j is empty, with `sizes[j]` slots."""
+    def __init__(
+        self, racks: Sequence[str], sizes: Sequence[int], weights: Weights, memory: float = 1.0
+    ) -> None:
+        """Every VM j is empty, with `sizes[j]` slots; memory: of each slot, what threads may hold."""
         self._racks, self._weights = racks, weights
         self._free: dict[int, Free] = {}
         self._alike: dict[Free, list[int]] = {}
         for vm, size in enumerate(sizes):
-            self._put(vm, (racks[vm], float(size), float(size), 1.0))
+            self._put(vm, (racks[vm], float(size), size * memory, memory))
 
     def set(self, vm: int, cpu: float, memory: float, slot: float) -> None:
         """`vm` now has `cpu` and `memory` free in all, and `slot` of memory in its emptiest slot."""
@@ -125,9 +127,9 @@ class _RsmBoard:
         self._names = [slots for slots in usable if slots]
         racks = [vm.rack for vm, slots in zip(room.vms, usable, strict=True) if slots]
         self._cpu = [float(len(slots)) for slots in self._names]
-        self._memory = list(self._cpu)
-        self._slots = [[(1.0, place) for place in range(len(slots))] for slots in self._names]
-        self._nearest = Nearest(racks, [len(slots) for slots in self._names], room.weights)
+        self._memory = [size * room.memory for size in self._cpu]
+        self._slots = [[(room.memory, place) for place in range(len(slots))] for slots in self._names]
+        self._nearest = Nearest(racks, [len(slots) for slots in self._names], room.weights, room.memory)
         self._reference = 0
         self._least_cpu = min((need.cpu for need in needs), default=0.0) - EPSILON
         self._least_memory = min((need.memory for need in needs), default=0.0) - EPSILON

@@ -83,7 +83,7 @@ def _put_rest(board: _SamBoard, task: TaskAllocation, threads: int) -> None:
     """A partial bundle goes into one slot, in which it was measured: if it seems to need more than the
     whole of it, it gets the whole. Threads of a task of fixed size fit in one by one."""
     if not task.static:
-        board.put_best(task.task, threads, min(1.0, task.rest_cpu), min(1.0, task.rest_memory))
+        board.put_best(task.task, threads, min(1.0, task.rest_cpu), min(board.memory, task.rest_memory))
         return
     for _ in range(threads):
         board.put_best(task.task, 1, task.rest_cpu / task.threads, task.rest_memory / task.threads)
@@ -93,12 +93,12 @@ class _SamBoard:
     """What is free in each slot. `_open`: (free CPU + free memory, place) of slots partly used, sorted."""
 
     def __init__(self, room: Room, choices: list[SlotChoice] | None) -> None:
-        self.filling = Filling()
+        self.filling, self.memory = Filling(), room.memory
         self._choices = choices
         self._slots = room.slots()
         self._place = {slot: place for place, slot in enumerate(self._slots)}
         self._free_cpu = [1.0] * len(self._slots)
-        self._free_memory = [1.0] * len(self._slots)
+        self._free_memory = [room.memory] * len(self._slots)
         self._empty = deque(range(len(self._slots)))
         self._used: set[int] = set()
         self._open: list[tuple[float, int]] = []

@@ -6,6 +6,7 @@ another size are refused. A model that does not say in what slot it was measured
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from headgate.controller.models.plans import Placement, Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point, memory
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.errors import Infeasible, InvalidInput
 
 # ── Memory that a placement holds in each slot, what tasks import counted once. Pure ────────────────────
 #
@@ -28,6 +29,7 @@ from headgate.topology_runtime.errors import InvalidInput
 # Keys of a measured model's file:
 BASE = "base_memory"  # fraction of the slot held before any thread works
 WORKER = "worker_bytes"  # of the bare worker, which no model counts
+MIB, LEAST = 1 << 20, 1e-9
 
 
 def resident_memory(
@@ -49,15 +51,50 @@ def resident_memory(
     return {slot: bases[slot] + added[slot] for slot in bases}
 
 
+def worker_memory(topology: Topology, models: Mapping[str, Model]) -> float:
+    """Bytes of a bare worker, by the models of these tasks; 0: none says."""
+    used = {task.model_name for task in topology.tasks if task.static is None}
+    return max((_number(models[name].more.get(WORKER)) for name in used if name in models), default=0.0)
+
+
+def memory_of_tasks(topology: Topology, models: Mapping[str, Model], vms: Iterable[Vm]) -> float:
+    """The fraction of a slot's memory, the smallest one's, that a bare worker leaves to tasks."""
+    size = min((vm.slot_memory_bytes for vm in vms), default=0)
+    return max(0.0, 1.0 - worker_memory(topology, models) / size) if size else 1.0
+
+
+def within_memory(topology: Topology, models: Mapping[str, Model], room: float) -> dict[str, Model]:
+    """The models with no more threads in a slot than it has memory for: `room` of it is the tasks'. Raises Infeasible
+    with every measured task of which one thread alone holds more."""
+    used = {task.model_name for task in topology.tasks if task.static is None}
+    found, faults, largest = dict(models), [], 0.0
+    for name in sorted(used):
+        model = models[name]
+        if not model.measured:
+            continue
+        fit = tuple(point for point in model.points if point.memory <= room + LEAST)
+        if fit:
+            found[name] = replace(model, points=fit)
+            continue
+        size = model.slot.memory_bytes
+        holds = model.points[0].memory * size
+        largest = max(largest, holds + (1.0 - room) * size)
+        faults.append(
+            f"task {name!r} holds {holds / MIB:,.0f} MiB in one thread, a slot has {room * size / MIB:,.0f}"
+        )
+    if faults:
+        size = math.ceil(1.1 * largest / MIB) << 20
+        hint = f"larger slots: `up --set slot-memory={size}`, or `slot_memory` in the hosts file"
+        raise Infeasible("no slot has the memory that a task holds", faults=faults, hint=hint)
+    return found
+
+
 def held_memory(
     placement: Placement, topology: Topology, models: Mapping[str, Model], vms: Iterable[Vm]
 ) -> dict[Slot, float]:
     """Slot → fraction of its memory that its process holds, the bare worker and what tasks of fixed size
     reserve included; nothing when no model says how large a bare worker is."""
-    used = {task.model_name for task in topology.tasks if task.static is None}
-    worker_bytes = max(
-        (_number(models[name].more.get(WORKER)) for name in used if name in models), default=0.0
-    )
+    worker_bytes = worker_memory(topology, models)
     if worker_bytes <= 0:
         return {}
     sizes = {vm.vm: vm.slot_memory_bytes for vm in vms}
