@@ -218,9 +218,17 @@ class _SteadyFolder:
 # ── into a new one ──────────────────────────────────────────────────────────────────────────────────
 
 
-def begin(state: Path, run: str, url: str, found: Checkpoint, topology: Topology) -> None:
+ROUTES_FROM_S = 1_577_836_800  # 2020, UTC
+
+
+def begin(
+    state: Path, run: str, url: str, found: Checkpoint, topology: Topology, wall_s: float | None = None
+) -> None:
     """Before the first life of a controller: state and positions of a checkpoint are those of its run, which keeps
-    its snapshots in `url`. The journal is written last: until then nothing has begun. Raises OSError, Conflict."""
+    its snapshots in `url`. The journal is written last: until then nothing has begun. wall_s: UTC, None: now. Routes
+    are numbered from then on (seconds), since rows of timers have their numbers in their names: the run that was saved
+    may have gone on, and another may begin from the same place. Raises OSError, Conflict."""
+    wall_s = time.time() if wall_s is None else wall_s
     place = FarPlace(url, run, 0).open()
     for (task, thread), data in found.states.items():
         far_snapshots.begin_with(place, task, thread, data)
@@ -233,7 +241,7 @@ def begin(state: Path, run: str, url: str, found: Checkpoint, topology: Topology
         base = _offered(found, topology)
         numbers = (
             about.next_thread,
-            about.next_routes,
+            max(about.next_routes, int(wall_s - ROUTES_FROM_S)),
             base,
             about.wall_ns,
             sum(p.position for p in found.positions),

@@ -45,10 +45,11 @@ def going_on(settings: UpSettings, state: Path) -> list[str]:
     again = " --seconds inf" if settings.ends_after_s is not None else ""
     found = [f"headgate up --resume --state-dir {shlex.quote(str(state))}{again}"]
     if (url := settings.state_to) is not None:
+        once = " --exactly-once" if settings.exactly_once else ""
         place, name = shlex.quote(url), shlex.quote(f"{url.rstrip('/')}/NAME")
         found += [
             f"headgate checkpoint create NAME --state {place} --state-dir {shlex.quote(str(state))}",
-            f"headgate up {settings.topology} --state-to {place} --from-checkpoint {name}",
+            f"headgate up {settings.topology}{once} --state-to {place} --from-checkpoint {name}",
         ]
     return found
 

@@ -88,6 +88,10 @@ def test_the_commands_that_go_on_are_said_whole() -> None:
         "headgate checkpoint create NAME --state s3://bucket/states --state-dir /tmp/run1",
         "headgate up flow.py --state-to s3://bucket/states --from-checkpoint s3://bucket/states/NAME",
     ]
+    once = settings(state_to="s3://bucket/states", exactly_once=True)
+    assert going_on(once, DIR)[-1].startswith("headgate up flow.py --exactly-once --state-to"), (
+        "it is refused without"
+    )
 
 
 def test_a_run_that_is_resumed_may_end_later_than_it_was_to() -> None:

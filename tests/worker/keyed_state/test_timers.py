@@ -247,6 +247,29 @@ def test_a_range_that_is_taken_up_with_an_older_copy_uses_no_name_again(tmp_path
     )
 
 
+@pytest.mark.parametrize("routes", [4, 217_000_000])
+def test_two_runs_from_one_checkpoint_give_no_two_rows_one_name(tmp_path: Path, routes: int) -> None:
+    """One had gone on after the checkpoint, and timers of another kind came in another order: a sink took what the
+    second gave for what it had."""
+    saved, bench, key_range = Bench(tmp_path / "saved", logic=Last), Bench(tmp_path / "now"), range_of("a")
+    saved.give(0, ("a", 5), ("a", 95))
+    copy, rows = saved.core.behaviour.rows.copy(key_range), bench.core.behaviour.rows
+    saved.hear(Watermark(SOURCE, TENS, 200 * US))
+    saved.look(0.3)
+    used = {number for _, number, _ in saved.sent()}
+    layers = (Layer(2, [9] * KEY_RANGES, sure=True),)
+    homes = {9: SLOT.vm}
+    rows.ranges.stand(Standing(routes, [TENS] * KEY_RANGES, layers, frozenset({TENS}), homes))
+    rows.offered(9, [replace(copy, version=2)])
+    rows.ranges.hear(9, range(KEY_RANGES))
+    bench.look(0.0)
+    assert not rows.ranges.lost and not rows.ranges.missing
+    bench.hear(Watermark(SOURCE, TENS, 200 * US))
+    bench.look(0.3)
+    again = {number for _, number, _ in bench.sent()}
+    assert used and again and min(again) == routes << 32 > max(used)
+
+
 def test_a_timer_that_fired_and_was_in_no_snapshot_fires_again(tmp_path: Path) -> None:
     first = Bench(tmp_path)
     first.give(0, ("a", 5))

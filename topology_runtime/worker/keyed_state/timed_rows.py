@@ -370,9 +370,10 @@ class TimedRows(KeyedRows):
         return True
 
     def _claim(self, key_range: int) -> None:
-        """Of a range that is taken up with an older copy than there was, nobody knows how many rows have gone out."""
+        """Whoever had the range may have sent more than this copy knows of: it was lost with a VM, or this is another
+        run, from a checkpoint. So numbers go on above all that may have been used."""
         super()._claim(key_range)
-        if key_range in self.ranges.lost and (given := self.given.get(key_range)) is not None:
+        if (given := self.given.get(key_range)) is not None:
             given.next = max(given.next, self._none_given(key_range).next)
             self._changed.add(key_range)
 
