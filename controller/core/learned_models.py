@@ -50,6 +50,7 @@ THROTTLED, DELAYED, DELAYED_S = (
     0.1,
 )  # of a slot's time, a thread's work, a second: more of it disturbs
 DISTURBED = 0.3  # of the seconds
+FAILING = 0.02  # of the rows of a second: nothing is learned of it
 CHANGED = 0.1  # a peak that is so much another one is worth a plan
 THREADS = (1, 2, 4, 8, 16, 32, 64)
 LEAST_SHARE = 1e-4  # of a slot: less is as good as nothing
@@ -138,7 +139,9 @@ def _words(model: Model) -> str:
 
 
 def _look(k: Knowledge, topology: Topology, plan: Plan, window: MeasuredWindow) -> None:
-    """Keep what was seen in the last second."""
+    """Keep what was seen in the last second, but of tasks whose rows failed: each attempt of these costs, and a pause
+    before the next one, and rows that are mended cost neither."""
+    letters, k.learning.letters = k.learning.letters, k.counts.letters.counts()
     if window.complete < SEEN_LEAST or window.seconds < 1:
         return
     for task in topology.tasks:
@@ -148,6 +151,9 @@ def _look(k: Knowledge, topology: Topology, plan: Plan, window: MeasuredWindow) 
             continue
         used = window.slots.get(slot) if slot is not None else None
         if used is None or not (model.unmeasured or model.tentative):
+            continue
+        failed = k.learning.letters.get(task.name, 0) - letters.get(task.name, 0)
+        if failed > FAILING * now.rate_in_tps * window.seconds:
             continue
         edges = [window.edges.get((edge.source, task.name)) for _, edge in topology.in_edges(task.name)]
         frames = math.fsum(edge.frames_per_s for edge in edges if edge is not None)

@@ -379,9 +379,11 @@ class RowsSeen(NamedTuple):
 @dataclass(slots=True)
 class Learning:
     """Of tasks that nothing is known of yet, or little. seen: task → seconds of it; turns: of such a look; last: in
-    which models were learned. gap_s: how long rows wait for others in buffers meanwhile (None: as ever)."""
+    which models were learned. gap_s: how long rows wait for others in buffers meanwhile (None: as ever). letters: dead
+    letters of each task at the last look."""
 
     seen: dict[str, list[RowsSeen]] = field(default_factory=dict)
+    letters: dict[str, int] = field(default_factory=dict)
     gap_s: float | None = None
     turns: int = 0
     last: int = 0

@@ -21,6 +21,7 @@ from headgate.dashboards.runs.live_view import headline, notes, tick_line
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.measuring.model_store import stand_in
+from headgate.topology_runtime.wire import messages as m
 
 # ── what a row costs ────────────────────────────────────────────────────────────────────────────
 
@@ -188,6 +189,26 @@ def test_what_is_said_of_few_rows_says_so_and_is_learned_again_from_more() -> No
     world.work["store"] = A_SECOND
     world.run(40)
     assert not world.model.tentative and "tentative" not in world.kept[-1]
+
+
+def test_nothing_is_learned_of_rows_that_fail() -> None:
+    """What attempts and the pauses between them cost was taken for the rows' cost: 86 threads were planned, and the
+    next run began with that model."""
+    world, position = Kept().start(), 0
+    world.work["store"] = {**A_SECOND, "busy_ns": S, "wait_ns": 9 * S // 10}
+    for _ in range(150):
+        letters = tuple(
+            m.DeadLetter("store", 3, "source", 0, position + n, "row", "ValueError: bad", "Traceback …")
+            for n in range(10)
+        )
+        vm = world.vms["vm1"]
+        world.do(t.FromVm(m.DeadLetters(vm.name, letters, vm.boot, position + 1, position + 1)))
+        position += 10
+        world.run(0.1)
+    assert world.model.unmeasured and not world.kept
+    world.work["store"] = A_SECOND
+    world.run(20)
+    assert peak_rate(world.model, 1) == pytest.approx(1000 / 2.5, rel=0.04), "by those that were done"
 
 
 def test_a_controller_that_is_killed_still_knows_what_was_learned() -> None:
