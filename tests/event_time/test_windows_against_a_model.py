@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import beam_model
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from windows_world import counted, row_of, rows_of
 
@@ -80,3 +80,43 @@ def test_what_is_taken_back_was_given_and_one_result_of_each_window_is_left(time
     arrivals = [beam_model.Arrival(t, 0.0) for t in times]
     last = expected(arrivals, beam_model.Rules(SIZE, lateness, 0, early))
     assert {start: value for start, (value, _) in standing.items()} == {s: p[-1][2] for s, p in last.items()}
+
+
+def sessions(times: list[int], gap: int) -> dict[float, tuple[float, int]]:
+    """Start → end and rows, of all rows together."""
+    found: list[list[int]] = []
+    for at in sorted(times):
+        if found and at - found[-1][-1] < gap:
+            found[-1].append(at)
+        else:
+            found.append([at])
+    return {float(one[0]): (float(one[-1] + gap), len(one)) for one in found}
+
+
+@example([(0, "a"), (10, "b"), (12, "a"), (6, "a")], 0, "final")
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.sampled_from("ab")), min_size=1, max_size=14),
+    BEHIND,
+    st.sampled_from(["retractions", "final"]),
+)
+def test_what_is_left_of_sessions_is_those_of_all_rows_however_late_they_came(arrivals, behind, emit):
+    """A row that joined a session that was given and one that was open took the timer of both away: the result of three
+    rows never came."""
+    found = rows_of(
+        [row_of(t, key) for t, key in arrivals],
+        lateness=float(behind),
+        windows=w.session(8),
+        late=1000,
+        emit=emit,
+    )
+    for key in {key for _, key in arrivals}:
+        expected_now = sessions([t for t, one in arrivals if one == key], 8)
+        standing: dict[float, tuple[float, int]] = {}
+        for row in (row for row in found if row["key"] == key):
+            if row.get("retract"):
+                assert standing.pop(row["start"]) == (row["end"], row["value"])
+            else:
+                standing[row["start"]] = row["end"], row["value"]
+        if emit == "final":  # nothing is taken back: of those that were joined some are left
+            standing = {start: one for start, one in standing.items() if start in expected_now}
+        assert standing == expected_now

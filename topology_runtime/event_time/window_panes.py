@@ -222,11 +222,11 @@ class WindowEngine:
         for pane in members:
             del panes[pane.start]
         panes[span.start] = joined
+        self._wait_for_session(joined, given is not None, mark, time)
         waited = {pane.timer for pane in panes.values() if not pane.on_time}
         for timer in {pane.timer for pane in members if not pane.on_time} - waited:
             if timer is not None:
                 time.cancel(timer)
-        self._wait_for_session(joined, given is not None, mark, time)
         return self._changed(joined, joined.value, given, time)
 
     def _wait_for_session(self, joined: WindowPane, given: bool, mark: int, time: Time) -> None:
