@@ -139,7 +139,7 @@ def begin_life(turn: Turn, started: Started) -> bool:
     if crashes >= CRASHES_IN_A_ROW and d.cleared_ns < now.wall_ns - WITHIN_NS:
         k.held = f"the controller died {crashes} times in a row: the last good plan is held"
         turn.event("held", k.held, level="error")
-    if d.draining:
+    if d.draining or d.ends_for:
         go_on_ending(turn)
     return True
 

@@ -69,16 +69,16 @@ def _end_offer(turn: Turn) -> None:
     k, schedule = turn.knowledge, turn.knowledge.durable.schedule
     if schedule is not None and not schedule.end_ns:
         schedule = schedule.ended(turn.now.wall_ns + SCHEDULE_LEAD_NS)
-        turn.record(Scheduled(schedule))
+        turn.record(Scheduled(schedule, k.ending.reason))
     k.ending.intake_ended_ns = schedule.end_ns if schedule is not None else 0
 
 
 def go_on_ending(turn: Turn) -> None:
-    """An earlier life had started to drain."""
+    """An earlier life had begun to end the run."""
     d, ending = turn.knowledge.durable, turn.knowledge.ending
     ending.intake_ended_ns = d.schedule.end_ns if d.schedule else d.draining_ns
-    ending.reason, ending.timeout_s = d.draining, d.drain_timeout_s
-    _go(turn, "draining")
+    ending.reason, ending.timeout_s = d.draining or d.ends_for, d.drain_timeout_s
+    _go(turn, "draining" if d.draining else "ending")
 
 
 def last_samples(k: Knowledge, block: SampleBlock) -> None:

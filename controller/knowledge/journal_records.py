@@ -284,12 +284,14 @@ class Gone(msgspec.Struct, frozen=True, tag="gone"):
 
 
 class Scheduled(msgspec.Struct, frozen=True, tag="scheduled"):
-    """The offered load from now on."""
+    """The offered load from now on. ends_for: why it ends, if it does: the run is to end then."""
 
     schedule: Schedule
+    ends_for: str = ""
 
     def after(self, d: Durable) -> Durable:
-        return replace(d, schedule=self.schedule, started_ns=d.started_ns or self.schedule.start_ns)
+        started_ns = d.started_ns or self.schedule.start_ns
+        return replace(d, schedule=self.schedule, started_ns=started_ns, ends_for=self.ends_for)
 
 
 class Draining(msgspec.Struct, frozen=True, tag="draining"):
@@ -531,7 +533,7 @@ class Reopened(msgspec.Struct, frozen=True, tag="reopened"):
             schedule = replace(schedule, start_ns=schedule.start_ns + gap_ns, end_ns=0)
             started_ns += gap_ns
         return replace(
-            d, left=0, open_keys=0, draining="", draining_ns=0, drain_timeout_s=0.0, end=None, schedule=schedule,
+            d, left=0, open_keys=0, ends_for="", draining="", draining_ns=0, drain_timeout_s=0.0, end=None, schedule=schedule,
             started_ns=started_ns,
         )  # fmt: skip
 
@@ -559,7 +561,8 @@ class Durable(msgspec.Struct, frozen=True):
 
     rollout: the enactment whose desired state agents are held to, in phase `phase`, started at
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
-    started_ns: when the first tuple was due (UTC). machines: VMs had from the provider, asked for at `asked_ns`
+    started_ns: when the first tuple was due (UTC). ends_for: why the run is to end; draining: the same, once sources read
+    no more. machines: VMs had from the provider, asked for at `asked_ns`
     (UTC); released: given back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the
     thread that may work, or that did last. apart: leaving source threads with open positions whose successors read.
     held_plan: what an operator brought back and nobody released since.
@@ -586,6 +589,7 @@ class Durable(msgspec.Struct, frozen=True):
     before: RolloutStarted | None = None
     schedule: Schedule | None = None
     started_ns: int = 0
+    ends_for: str = ""
     draining: str = ""
     draining_ns: int = 0
     drain_timeout_s: float = 0.0

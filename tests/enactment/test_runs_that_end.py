@@ -173,3 +173,23 @@ def test_who_leaves_under_a_plan_on_probation_ends_with_the_input() -> None:
     assert world.rollout.epoch == 2 and not world.rollout.leaving
     assert world.texts("committed") == ["plan 1 is committed"]
     world.check_decisions()
+
+
+def test_a_stop_goes_on_after_a_controller_that_was_killed_at_once() -> None:
+    """It offered no rows any more, and ran for ever."""
+    world = ending(rows=1 << 60)
+    world.run(5)
+    assert world.ask("stop").error is None and world.loop.knowledge.ending.stage == "ending"
+    world.restart_controller()
+    world.run(40)
+    assert world.finish is not None and world.finish.summary is not None
+    assert world.finish.summary["ended"] == "stop was asked for"
+
+
+def test_a_bounded_run_that_is_resumed_from_the_moment_it_began_to_end_reads_to_its_end() -> None:
+    world = ending()
+    until_stage(world, "ending")
+    world.run_again(after_s=5.0)
+    assert world.loop.knowledge.ending.stage == "ending"
+    world.run(40)
+    ended_well(world)

@@ -15,6 +15,7 @@ from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire.messages import (
     Ack,
     DesiredState,
+    EndOfInput,
     Frame,
     Route,
     SourceStart,
@@ -154,6 +155,21 @@ def test_nothing_is_taken_before_the_run_begins_nor_after_its_end_nor_by_a_leave
     bench = Bench()
     bench.obey(threads=(ThreadSpec(1, "source", SLOT, leaving=True), ThreadSpec(2, "work", SLOT)))
     assert not bench.source.takes(bench.now_ns)
+
+
+def test_a_source_with_offsets_is_read_to_its_end_though_no_more_is_offered() -> None:
+    """It keeps nothing on disk: it was killed while the run ended, and its rows were left."""
+    bench = Bench()
+    source = replace(bench.core.topology.tasks[0], offsets=True)
+    topology = replace(bench.core.topology, tasks=(source, bench.core.topology.tasks[1]))
+    bench.core = ThreadCore(ThreadSpec(1, "source", SLOT), topology, bench.ports())
+    bench.core.behaviour = bench.source = SourceTask(bench.core)
+    ended = Schedule(0, ((0.0, 5.0),), end_ns=bench.now_ns - MS, uncapped=True)
+    bench.obey(topology=topology, schedule=ended)
+    bench.source.begin(0, bench.came)
+    assert not bench.source.takes(bench.now_ns), "the run has not said yet that it is to"
+    bench.obey(draining=True, end=EndOfInput(0, "again", whole=True))
+    assert bench.source.takes(bench.now_ns)
 
 
 def test_a_leaver_reads_what_it_took() -> None:

@@ -628,8 +628,8 @@ class SourceTask(Behaviour):
         end = self._end
         if end is not None and not (self.task.offsets and self.spool is not None and self.spool.end < end):
             return False
-        if 0 < orders.schedule.end_ns <= wall_ns:
-            return False
+        if end is None and not self._to_its_end and 0 < orders.schedule.end_ns <= wall_ns:
+            return False  # no more is offered; what was taken before is taken again all the same
         return self.core.routed
 
     def _replay(self, now_ns: int, read: Read) -> None:
