@@ -140,6 +140,7 @@ class DeadLetterQueue:
     _gone: dict[Key, int] = field(default_factory=dict)  # the same, of those that are gone, the newest
     _were: dict[int, Origin] = field(default_factory=dict)  # number → what it came of, of those
     _all: defaultdict[tuple[str, int], Spans] = field(default_factory=lambda: defaultdict(Spans))
+    _places: defaultdict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
     _of: defaultdict[Place, Spans] = field(default_factory=lambda: defaultdict(Spans))
     _counts: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     _size: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
@@ -196,7 +197,17 @@ class DeadLetterQueue:
             return True
         new = sum(e - b for b, e in self._all[source, partition].add(begin, end))
         self.count += new
+        self._places[source, partition] += new
         return new > 0
+
+    def of_done(self, source: str, partition: int, below: int, above: int) -> int:
+        """How many of a partition's positions that are done have died, where all below `below` are done and `above`
+        others: a letter comes before its position is done. Of the others as many as may be."""
+        place = source, partition
+        if not (dead := self._places.get(place, 0)):
+            return 0
+        open_or_above = self._all[place].from_on(below)
+        return dead - open_or_above + min(open_or_above, max(0, above))
 
     def _keep(self, letter: DeadLetter, wall_ns: int, origin: Origin) -> None:
         same = {name: getattr(letter, name) for name in (*TOLD, "of")}

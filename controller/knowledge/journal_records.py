@@ -533,8 +533,8 @@ class Reopened(msgspec.Struct, frozen=True, tag="reopened"):
             schedule = replace(schedule, start_ns=schedule.start_ns + gap_ns, end_ns=0)
             started_ns += gap_ns
         return replace(
-            d, left=0, open_keys=0, ends_for="", draining="", draining_ns=0, drain_timeout_s=0.0, end=None, schedule=schedule,
-            started_ns=started_ns,
+            d, left=0, open_keys=0, ends_for="", draining="", draining_ns=0, drain_timeout_s=0.0, end=None,
+            schedule=schedule, started_ns=started_ns,
         )  # fmt: skip
 
 
@@ -561,8 +561,8 @@ class Durable(msgspec.Struct, frozen=True):
 
     rollout: the enactment whose desired state agents are held to, in phase `phase`, started at
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
-    started_ns: when the first tuple was due (UTC). ends_for: why the run is to end; draining: the same, once sources read
-    no more. machines: VMs had from the provider, asked for at `asked_ns`
+    started_ns: when the first tuple was due (UTC). ends_for: why the run is to end; draining: the same,
+    once sources read no more. machines: VMs had from the provider, asked for at `asked_ns`
     (UTC); released: given back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the
     thread that may work, or that did last. apart: leaving source threads with open positions whose successors read.
     held_plan: what an operator brought back and nobody released since.

@@ -246,7 +246,10 @@ class RunCounts:
     @property
     def acked(self) -> int:
         """Distinct positions that were processed whole."""
-        return max(0, self.done - self.letters.count)
+        return sum(
+            max(0, known.done - self.letters.of_done(*place, known.acked, known.done - known.acked))
+            for place, known in self.sources.items()
+        )
 
     @property
     def replayed(self) -> int:

@@ -82,6 +82,11 @@ class Spans:
         """Above the highest."""
         return max(self._ends, default=0)
 
+    def from_on(self, first: int) -> int:
+        """How many integers from `first` on are in it."""
+        there = bisect_right(self._ends, first)
+        return sum(e - max(b, first) for b, e in zip(self._begins[there:], self._ends[there:], strict=True))
+
     def missing(self, first: int = 0) -> int:
         """How many integers from `first` on, and below the highest, are not in it."""
         there = sum(max(0, e - max(b, first)) for b, e in zip(self._begins, self._ends, strict=True))

@@ -32,6 +32,12 @@ def timeless_lines(summary: dict[str, Any]) -> list[str]:
     ]
 
 
+def late_lines(summary: dict[str, Any]) -> list[str]:
+    """Of tasks that had rows from before their watermark."""
+    found = ((one["task"], one.get("late_rows") or 0) for one in summary.get("event_time") or ())
+    return [f"{counted(rows, 'row')} for {task}, from before its watermark" for task, rows in found if rows]
+
+
 def open_line(one: dict[str, Any]) -> str:
     """Of a task whose windows or timers were open when the run was stopped."""
     at = f"watermark {moment(one['watermark'])}" if one["watermark"] is not None else "no watermark yet"

@@ -303,6 +303,7 @@ OTHERS = (
     "dashboard_port",
     "metrics_port",
     "drain_timeout",
+    "quiet_tasks",
     "seconds",
 )  # options that may be others than before
 ALLOWED = ("state_dir", "resume", "output", "json_output")

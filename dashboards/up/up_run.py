@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from headgate.dashboards.runs.live_view import Screen, screen
-from headgate.dashboards.runs.open_windows import going_on, open_line, open_steps, open_tasks, timeless_lines
+from headgate.dashboards.runs.open_windows import (
+    going_on,
+    late_lines,
+    open_line,
+    open_steps,
+    open_tasks,
+    timeless_lines,
+)
 from headgate.dashboards.runs.run_places import Places, places_of
 from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.child_processes import ChildRefused, Prestarted, headgate_command, stop_all
@@ -106,8 +113,8 @@ def print_summary(summary: Summary, output: Format) -> None:
 def lines_of(summary: Summary) -> list[str]:
     t, latency = summary["tuples"], summary["latency_ms"]
     achieved = f"{summary['achieved_tps']:.1f} rows/s"
-    if summary["offered_tps"]:
-        achieved += f", {summary['achieved_tps'] / summary['offered_tps']:.1%} of what was offered"
+    if (offered := t["offered"] - t.get("before", 0)) > 0:
+        achieved += f", {(t['acked'] - t.get('before', 0)) / offered:.1%} of what was offered"
     ms = ", ".join(
         f"{name} {value:.1f}" if value is not None else f"{name} N/A" for name, value in latency.items()
     )
@@ -125,6 +132,7 @@ def lines_of(summary: Summary) -> list[str]:
         *([f"left      about {on_vms:,} events on VMs that are lost, or have no slot"] if on_vms else []),
         f"latency   {ms} ms",
         *(f"no time   {line}" for line in timeless_lines(summary)),
+        *(f"late      {line}" for line in late_lines(summary)),
         *(f"open      {open_line(one)}" for one in open_tasks(summary)),
         *(
             [f"no end    of the input came to {', '.join(late)}"]

@@ -52,6 +52,17 @@ def test_the_summary_says_which_task_has_open_windows_and_up_to_where_the_waterm
     assert "open" not in "\n".join(lines_of(summary(task("done", 0))))
 
 
+def test_the_summary_says_how_many_rows_were_late_and_what_part_of_the_rows_is_done() -> None:
+    """862 rows/s of 1,800 was said to be 47.9 % of what was offered, beside 42,163 of 42,188 rows."""
+    told = summary({**task("tumble", 0), "late_rows": 8}, task("sess", 0))
+    told["tuples"] |= {"offered": 42_188, "acked": 42_163}
+    told |= {"offered_tps": 1800.1, "achieved_tps": 862.4}
+    lines = lines_of(told)
+    assert "late      8 rows for tumble, from before its watermark" in lines
+    assert not any(line.startswith("late") and "sess" in line for line in lines)
+    assert "acked     42,163 (862.4 rows/s, 99.9% of what was offered)" in lines
+
+
 def test_keys_that_were_not_counted_are_not_taken_for_none() -> None:
     assert (
         "windows or timers of minutes may be open, they were not counted"
