@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 from zlib import crc32
@@ -92,6 +93,9 @@ class _Remote(io.RawIOBase):
         super().close()
 
 
+_MAKING = threading.Lock()  # fsspec imports what a URL needs: sinks of many threads begin together
+
+
 def system_of(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     """fsspec's object for a URL, which no other thread has, and the path there. Raises InvalidInput, and what its
     package raises."""
@@ -101,7 +105,8 @@ def system_of(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
         more = {"skip_instance_cache": True, "use_listings_cache": False, **options}
         if url.startswith(("s3://", "s3a://")):
             more["config_kwargs"] = S3_CONFIG | dict(options.get("config_kwargs") or {})
-        system, inside = fsspec.core.url_to_fs(url, **more)
+        with _MAKING:
+            system, inside = fsspec.core.url_to_fs(url, **more)
     except (ImportError, TypeError, ValueError) as error:
         hint = "pip install 'headgate[files,s3]', or what the cause names"
         raise InvalidInput(

@@ -8,7 +8,8 @@ import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -266,19 +267,29 @@ def opened(url: str, server: S3, **given: Any) -> FolderSource:
 
 
 def test_sinks_at_the_same_time_write_each_row_once(s3: S3, bucket: tuple[BaseClient, str]) -> None:
-    """The same rows from four writers, as after a re-plan; counted by DuckDB."""
+    """The same rows from four writers, as after a re-plan; counted by DuckDB. What is away is tried again, as a thread
+    of a run does."""
     client, name = bucket
-    faults: list[BaseException] = []
+    faults: list[str] = []
+
+    def there(call: Callable[[], None]) -> bool:
+        try:
+            call()
+        except ServiceAway as error:
+            print(error, error.cause)
+            return False
+        return True
 
     def writer(seed: int) -> None:
         try:
             sink = FolderSink(f"s3://{name}/out", format="parquet", options=options_of(s3))
-            sink.open(Context("out", 1, 0, 1, ""))
+            until(lambda: there(lambda: sink.open(Context("out", 1, 0, 1, ""))))
             for first in range(seed * 7 % 20, 40, 10):
                 ids = [RowId("run", "in", 0, n, 0) for n in range(first, first + 15)]
-                sink.write([{"id": one.position} for one in ids], ids)
+                rows = [{"id": one.position} for one in ids]
+                until(partial(there, partial(sink.write, rows, ids)))
         except BaseException as error:
-            faults.append(error)
+            faults.append(repr(error))
 
     threads = [threading.Thread(target=writer, args=(seed,)) for seed in range(4)]
     for thread in threads:
