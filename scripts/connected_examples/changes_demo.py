@@ -58,6 +58,11 @@ class Changes(Demo):
             database.execute("create table orders (id bigint primary key, status text, cents bigint)")
             database.execute("create publication orders for table orders")
 
+    def reads(self) -> bool:
+        """Changes from before its slot was made are not in it."""
+        with self._database() as database:
+            return database.execute("select 1 from pg_replication_slots where active").fetchone() is not None
+
     def send(self, first: int, count: int) -> None:
         with self._database() as database, database.cursor() as cursor:
             for number in range(first, first + count):

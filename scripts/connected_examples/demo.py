@@ -29,6 +29,10 @@ class Demo(ABC):
     def prepare(self) -> None:
         """Make what must be there before the flow runs."""
 
+    def reads(self) -> bool:
+        """Once a plan is in force: does the flow see all rows that are sent from now on?"""
+        return True
+
     @abstractmethod
     def send(self, first: int, count: int) -> None:
         """Rows `first` to `first + count` of the example's input, by a client without headgate."""

@@ -61,12 +61,13 @@ class Flow:
                 if "is in force" in line:
                     self._reads.set()
 
-    def ready(self) -> None:
+    def ready(self, demo: Demo) -> None:
         end_s = time.monotonic() + READY_S
-        while not self._reads.wait(LOOK_S):
+        while not (self._reads.wait(LOOK_S) and demo.reads()):
             self.alive()
             if time.monotonic() > end_s:
                 raise HeadgateError(f"the flow does not read after {READY_S:.0f} s", hint="see what it said")
+            time.sleep(TURN_S)
 
     def alive(self) -> None:
         if self._process.poll() is not None:
@@ -98,7 +99,7 @@ def running(name: str) -> Iterator[tuple[Demo, Flow]]:
         demo.prepare()
         flow = Flow(name, demo)
         until_end.callback(flow.end)
-        flow.ready()
+        flow.ready(demo)
         yield demo, flow
 
 
