@@ -89,8 +89,7 @@ class Spans:
 
     def missing(self, first: int = 0) -> int:
         """How many integers from `first` on, and below the highest, are not in it."""
-        there = sum(max(0, e - max(b, first)) for b, e in zip(self._begins, self._ends, strict=True))
-        return max(0, self.end - first) - there
+        return max(0, self.end - first) - self.from_on(first)
 
     def all(self) -> list[tuple[int, int]]:
         return list(zip(self._begins, self._ends, strict=True))

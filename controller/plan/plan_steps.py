@@ -15,7 +15,7 @@ from headgate.controller.plan.plan_moves import alternatives, rank
 from headgate.controller.plan.planning_request import PlanRequest, flows_measured
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.prediction import predict, with_certainty
-from headgate.controller.plan.predict.slot_fit import held_memory, memory_of_tasks, within_memory
+from headgate.controller.plan.predict.slot_fit import memory_of_tasks, overfull_slots, within_memory
 from headgate.controller.plan.predict.vm_links import overfull, refuse_narrow
 from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
 from headgate.topology_runtime.api.cluster import Vm
@@ -140,11 +140,7 @@ def placement_in(request: PlanRequest, allocation: Allocation, room: Room) -> Pl
 def mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
     """Raises Infeasible also where slots would hold more than they have: some mappers look at no memory."""
     placement = _mapped(request, allocation, room)
-    held = held_memory(placement, request.topology, request.models, room.vms)
-    over = [
-        f"slot {slot} would hold {part:.2f} of its memory" for slot, part in sorted(held.items()) if part > 1
-    ]
-    if over:
+    if over := overfull_slots(placement, request.topology, request.models, room.vms):
         raise Infeasible(f"{request.mapper} puts more into a slot than it has memory for", faults=over)
     return placement
 

@@ -24,7 +24,7 @@ from headgate.controller.plan.mappers.mapper_rules import overdraft
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS, slot_uses
-from headgate.controller.plan.predict.slot_fit import held_memory
+from headgate.controller.plan.predict.slot_fit import overfull_slots
 from headgate.controller.plan.predict.vm_links import overfull, too_much
 from headgate.controller.plan.schedulers import MAPPERS
 from headgate.topology_runtime.api.topology import Topology
@@ -50,7 +50,7 @@ def faults_of(
     rules = mapper.rules if mapper is not None else ()
     faults += [fault for rule in rules for fault in rule(plan, most)]
     if mapper is not None and not mapper.heedless:
-        faults += _overfull_slots(plan, topology, models)
+        faults += overfull_slots(plan.placement, topology, models, plan.vms)
     faults += [f"link: {too_much(link)}" for link in overfull(plan, topology)]
     faults += _worse(plan, replaces, most) if replaces is not None else ()
     return faults
@@ -147,12 +147,6 @@ def _wrong_prediction(plan: Plan, topology: Topology, models: Mapping[str, Model
         if there is None or not (_close(there.cpu, use.cpu) and _close(there.memory, use.memory)):
             yield f"slot {use.vm}/{use.slot} would use {use.cpu:.4f} of its CPU and {use.memory:.4f} of its memory"
     yield from (f"slot {vm}/{slot} has no thread and is predicted" for vm, slot in said)
-
-
-def _overfull_slots(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> Iterator[str]:
-    for slot, part in sorted(held_memory(plan.placement, topology, models, plan.vms).items()):
-        if part > 1 + TOLERANCE:
-            yield f"slot {slot} would hold {part:.4f} of its memory"
 
 
 def _worse(plan: Plan, old: Plan, overdraft: float) -> Iterator[str]:

@@ -20,11 +20,10 @@ def threads_in_line(task: str, rate_tps: float, model: Model) -> TaskAllocation:
     peak_tps = peak_rate(model, 1)
     whole, rest_tps = whole_times(rate_tps, peak_tps)
     threads, rest = max(1, whole + (rest_tps > 0)), rest_tps / peak_tps
-    full = threads - 1 if rest_tps > 0 or not whole else threads
     return TaskAllocation(
         task,
         rate_tps,
         threads=threads,
         cpu_slots=cpu(model, 1) * (whole + rest),
-        memory_slots=memory(model, 1) * full + memory_held(model, 1, rest) * (threads - full),
+        memory_slots=memory(model, 1) * whole + memory_held(model, 1, rest) * (threads - whole),
     )

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from headgate.controller.models.plans import Placement, Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point, memory
+from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
@@ -29,7 +30,7 @@ from headgate.topology_runtime.errors import Infeasible, InvalidInput
 # Keys of a measured model's file:
 BASE = "base_memory"  # fraction of the slot held before any thread works
 WORKER = "worker_bytes"  # of the bare worker, which no model counts
-MIB, LEAST = 1 << 20, 1e-9
+MIB = 1 << 20
 
 
 def resident_memory(
@@ -72,7 +73,7 @@ def within_memory(topology: Topology, models: Mapping[str, Model], room: float) 
         model = models[name]
         if not model.measured:
             continue
-        fit = tuple(point for point in model.points if point.memory <= room + LEAST)
+        fit = tuple(point for point in model.points if point.memory <= room + TOLERANCE / 2)
         if fit:
             found[name] = replace(model, points=fit)
             continue
@@ -109,6 +110,14 @@ def held_memory(
         for slot in {bundle.slot for bundle in placement.bundles}
         if slot.vm in sizes
     }
+
+
+def overfull_slots(
+    placement: Placement, topology: Topology, models: Mapping[str, Model], vms: Iterable[Vm]
+) -> list[str]:
+    """Slots that would hold more memory than they have, by measured models, in words."""
+    held = sorted(held_memory(placement, topology, models, vms).items())
+    return [f"slot {slot} would hold {part:.4f} of its memory" for slot, part in held if part > 1 + TOLERANCE]
 
 
 def _number(value: Any) -> float:

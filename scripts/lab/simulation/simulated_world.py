@@ -123,9 +123,7 @@ class SimWorld:
         sinks = {task.name for task in topology.sinks}
         self.last_edges = {n for n, edge in enumerate(topology.edges) if edge.target in sinks}
         self.letters = Replays(self)
-        self.account = SimAccount(
-            self.shape, self.met, self.letters.mended, lambda: bool(self.tallies.states_lost)
-        )
+        self.account = SimAccount(self.shape, self.met, self.letters.mended, self.state_went)
         self.tallies = KeyedAccount(self.shape, self.account)
         self.tallies.exact = self.exact and self.far
         self.events = itertools.count()  # of live sources
@@ -187,6 +185,10 @@ class SimWorld:
 
     def service_ns(self, task: str) -> int:
         return self.delay_ns(0.1, 3.0)
+
+    def state_went(self) -> bool:
+        """Was keyed state lost with a VM?"""
+        return bool(self.tallies.states_lost)
 
     def workers(self) -> list[SimWorker]:
         return [worker for agent in self.agents.values() for worker in agent.workers.values() if worker.alive]

@@ -137,3 +137,16 @@ def test_no_slot_of_a_random_world_holds_more_than_it_has(seed: int) -> None:
             continue
         found = held_mib(plan, models)
         assert max(found.values()) <= 512 * (1 + 1e-6), (pair, found)
+
+
+def test_what_fills_a_slot_to_the_last_byte_fits() -> None:
+    """Sums of fractions of it are over by their rounding."""
+    room = 512 - WORKER // MIB
+    for parts in ((room,), (room / 3, room / 3, room / 3), (0.1 * room, 0.2 * room, 0.7 * room)):
+        models = [
+            replace(measured(f"t{n}", (1, 10.0, 0.01, 1)), points=(Point(1, 10.0, 0.01, mib * MIB / SLOT),))
+            for n, mib in enumerate(parts)
+        ]
+        asked = request("mba+sam", models, 1.0)
+        plan = make_plan(asked)
+        assert not faults_of(plan, asked.topology, asked.models)

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from headgate.controller.files import run_checkpoints
-from headgate.controller.files.run_checkpoints import StateMoves
+from headgate.controller.files import journal, run_checkpoints
+from headgate.controller.files.run_checkpoints import JOURNAL, StateMoves
+from headgate.controller.knowledge.journal_records import BegunFrom
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Static, Task, Topology
 from headgate.topology_runtime.connectors.object_folder import object_folder
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
@@ -162,3 +163,14 @@ def test_a_checkpoint_from_before_versions_is_of_the_first(url: str, tmp_path: P
         del task["state_version"]
     before = msgspec.json.decode(msgspec.json.encode(said), type=checkpoints.CheckpointTopology)
     assert before == checkpoints.shape_of(topology())
+
+
+@pytest.mark.parametrize(("wall_s", "routes"), [(run_checkpoints.ROUTES_FROM_S + 500.0, 500), (0.0, 2)])
+def test_runs_from_one_checkpoint_number_their_routes_apart(
+    url: str, tmp_path: Path, wall_s: float, routes: int
+) -> None:
+    """Rows of timers have them in their names. A clock that is years behind takes nothing back."""
+    (state := tmp_path / "state").mkdir()
+    run_checkpoints.begin(state, "run-2", str(tmp_path), checkpoints.begin_with(url), topology(), wall_s)
+    records, *_ = journal.read(state / JOURNAL)
+    assert [record.next_routes for record in records if isinstance(record, BegunFrom)] == [routes]
