@@ -24,7 +24,6 @@ LINK = struct.Struct(f"<{meter.LINK_WORDS}q")
 LINK_COUNTS = meter.L_STATE  # words before it
 LINK_BYTES = meter.LINK_WORDS * 8
 LINKS_AT = (meter.HEADER + meter.THREADS * meter.THREAD_WORDS) * 8
-STOPPED_BIT, EXHAUSTED_BIT = 1, 2  # SOURCE_STATE
 
 Counts = tuple[int, ...]
 Buckets = list[tuple[int, int]]  # (bucket, how many more), buckets ascending
@@ -190,8 +189,9 @@ def _source(now: Counts, names: tuple[str, ...]) -> SourceStatus:
         acked_above=now[meter.SOURCE_ACKED_ABOVE],
         in_flight=now[meter.SOURCE_IN_FLIGHT],
         replayed=now[meter.SOURCE_REPLAYED],
-        stopped=bool(state & STOPPED_BIT),
-        exhausted=bool(state & EXHAUSTED_BIT),
+        stopped=bool(state & meter.STOPPED_BIT),
+        exhausted=bool(state & meter.EXHAUSTED_BIT),
+        held=bool(state & meter.HELD_BIT),
         arrived=now[meter.SOURCE_ARRIVED],
         oldest_ns=now[meter.SOURCE_OLDEST_NS],
         seen_ns=now[meter.SOURCE_SEEN_NS],

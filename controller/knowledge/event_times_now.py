@@ -39,6 +39,12 @@ def event_time_of(k: Knowledge, wall_ns: int) -> tuple[EventTimeNow, ...]:
                 sum(now.open_keys for now in said)
                 if whole and all(now.open_keys >= 0 for now in said)
                 else None,
+                tuple(
+                    (partitions.get(now.thread, ""), partitions.get(now.held_by, ""))
+                    for name in sources
+                    for now in every[name][0]
+                    if now.held_by >= 0
+                ),
             )
         )
     return tuple(found)

@@ -106,8 +106,8 @@ class Apart:
 class SourceKnown:
     """The highest positions ever reported of one source partition: they only move forward.
 
-    main, main_done: of the thread that reads: acked, and acked + acked_above. apart: threads that left with
-    something open; what main counts as done and they do not is not done.
+    held: as `SourceStatus` says. main, main_done: of the thread that reads: acked, and acked + acked_above. apart:
+    threads that left with something open; what main counts as done and they do not is not done.
     replays: thread → (rows sent again by its workers that are gone, by the present one). reread: rows that were read
     once more, since who had read them is gone. again: was any? below: latest threads → all before is done, heard:
     how far their present workers have read. heard_ns: when they were heard, monotonic. recalled: by a later
@@ -118,6 +118,7 @@ class SourceKnown:
     main: int = 0
     main_done: int = 0
     exhausted: bool = False
+    held: bool = False
     replays: dict[int, tuple[int, int]] = field(default_factory=dict)
     apart: dict[int, Apart] = field(default_factory=dict)
     reread: int = 0
@@ -192,7 +193,7 @@ class SourceKnown:
         else:
             self.main, self.main_done = max(self.main, now.acked), max(self.main_done, done)
         self._hear_offsets(now)
-        self.exhausted = now.exhausted
+        self.exhausted, self.held = now.exhausted, now.held
         before, last = self.replays.get(now.thread, (0, 0))
         if now.replayed < last:
             before += last
@@ -539,7 +540,7 @@ class Knowledge:
     def load(self) -> SourceLoad:
         sources = self.counts.sources
         arrivals = tuple((task, known.arrivals) for (task, _), known in sources.items())
-        had = {place: known.emitted for place, known in sources.items() if known.exhausted}
+        had = {place: known.emitted for place, known in sources.items() if known.exhausted or known.held}
         return SourceLoad(self.topology, self.durable.schedule, arrivals, had)
 
     @property

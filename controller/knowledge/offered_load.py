@@ -2,6 +2,9 @@
 
 The thread that takes them counts at the place where they enter, and says when it looked: rates are of its times, so
 that a report that comes late, or not at all, makes a rate older and not wrong.
+
+Rows that a partition does not read because it is `max_drift` ahead of another one in event time are not offered yet:
+they wait for that one and not for more threads.
 """
 
 from __future__ import annotations
@@ -40,9 +43,10 @@ class Lag(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionArrivals:
-    """Of one partition. `thread` says it; `oldest_ns`: UTC, 0 when all is read."""
+    """Of one partition. `thread` says it; `oldest_ns`: UTC, 0 when all is read; `held`: as `SourceStatus` says."""
 
     thread: int = -1
+    held: bool = False
     looks: list[Look] = field(default_factory=list)
     unread: int = 0
     oldest_ns: int = 0
@@ -53,21 +57,23 @@ class PartitionArrivals:
 
     def hear(self, now: SourceStatus, leaving: bool, wall_ns: int) -> None:
         """Take in what a thread says, at `wall_ns`. One that leaves is out of date once another takes rows."""
+        came, oldest_ns = (now.emitted, 0) if now.held else (now.arrived, now.oldest_ns)
         at_ns = now.seen_ns if abs(wall_ns - now.seen_ns) <= SKEW_NS else wall_ns
         if not now.seen_ns or (self.looks and at_ns <= self.looks[-1].at_ns):
             return
         if now.thread != self.thread:
-            if now.arrived < self.arrived and (leaving or now.thread < self.thread):
+            if came < self.arrived and (leaving or now.thread < self.thread):
                 return
             self.thread = now.thread
-        if now.arrived < self.arrived:  # a lost VM took what was not read along
+        if came < self.arrived or self.held != now.held:  # a lost VM took what was not read along
             self.looks = []
+        self.held = now.held
         if len(self.looks) > 1 and self.looks[-1].at_ns - self.looks[-2].at_ns < APART_NS:
             self.looks.pop()
-        self.looks.append(Look(at_ns, now.arrived))
+        self.looks.append(Look(at_ns, came))
         while len(self.looks) > 2 and at_ns - self.looks[1].at_ns >= KEPT_NS:
             del self.looks[0]
-        self.unread, self.oldest_ns = max(0, now.arrived - now.emitted), now.oldest_ns
+        self.unread, self.oldest_ns = max(0, came - now.emitted), oldest_ns
 
     def arrived_at(self, at_ns: int) -> float:
         """Positions taken by then, between two looks in proportion."""
@@ -89,8 +95,8 @@ class PartitionArrivals:
 
 class SourceLoad(NamedTuple):
     """What is offered to the sources of a topology: by the schedule where they are paced, by arrivals where they take
-    rows as they come; one that has ended is offered what it had. arrivals: (source, of one of its partitions). had:
-    (source, partition) → rows, of those that have ended."""
+    rows as they come; one that has ended is offered what it had, one that is held what it read. arrivals: (source, of
+    one of its partitions). had: (source, partition) → rows, of those that have ended or are held."""
 
     topology: Topology | None
     schedule: Schedule | None

@@ -64,7 +64,8 @@ class EventTimeNow(msgspec.Struct, frozen=True):
     """Of a task with event time. state: is there a watermark, or why not? watermark_us: of its slowest thread. lag_s:
     how far that is behind now. held_by: the source partition that holds it back; "": none, or a task before it. late:
     rows from before the watermark; timeless: (source, its rows without a time); both as threads have seen them which
-    run now. open_keys: keys with windows or timers that are open, counted once the run is to end; None: not counted."""
+    run now. open_keys: keys with windows or timers that are open, counted once the run is to end; None: not counted.
+    waiting: (source partition, the one that it waits for, as it is `max_drift` ahead of it)."""
 
     task: str
     state: Literal["none yet", "known", "ended", "no timestamps"]
@@ -74,6 +75,7 @@ class EventTimeNow(msgspec.Struct, frozen=True):
     late: int
     timeless: tuple[tuple[str, int], ...] = ()
     open_keys: int | None = None
+    waiting: tuple[tuple[str, str], ...] = ()
 
 
 NOT_COUNTED = -1

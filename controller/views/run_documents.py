@@ -173,6 +173,7 @@ def _event_time(now: EventTimeNow) -> dict[str, Any]:
         "late_rows": now.late,
         "rows_without_time": dict(now.timeless),
         "open_keys": now.open_keys,
+        "waiting": dict(now.waiting),
     }
 
 

@@ -234,6 +234,7 @@ def _event_time(now: EventTimeNow) -> s.TaskEventTime:
         state=now.state,
         rows_without_time=dict(now.timeless),
         open_keys=now.open_keys,
+        waiting=dict(now.waiting),
         watermark=None if at_us is None else round(at_us / 1e6, 3),
         lag_s=None if now.lag_s is None else round(now.lag_s, 1),
         held_by=now.held_by or None,

@@ -278,6 +278,8 @@ def _event_time_words(one: Status) -> str:
     parts.append(f"{counted(one['late_rows'], 'row')} late")
     for source, rows in (one.get("rows_without_time") or {}).items():
         parts += [f"{counted(rows, 'row')} of {source} without a time"] * bool(rows)
+    for source, other in (one.get("waiting") or {}).items():
+        parts.append(f"{source} waits for {other}")
     parts += [open_words(keys)] if (keys := one.get("open_keys")) else []
     return f"event time of {one['task']}: {'; '.join(parts)}"
 

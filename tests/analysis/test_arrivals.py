@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from analysis_made import history, line_topology, needed_for, window_of
+from msgspec.structs import replace
 
 from headgate.controller.analyze.demand import HEADROOM, demand, drain_tps, lag_alarm, offer_of, under_cap
 from headgate.controller.core.rate_following import RateFollower
@@ -52,6 +53,17 @@ def test_a_clock_that_is_far_off_is_not_believed() -> None:
     for at_s in range(1, 5):
         known.hear(said(1000 + at_s, 50 * at_s), False, at_s * S)
     assert known.rate_tps == pytest.approx(50) and known.looks[-1].at_ns == 4 * S
+
+
+def test_rows_that_wait_for_a_partition_far_behind_are_not_offered_yet() -> None:
+    """More threads would not read them sooner: no lag, and no rate of more than what is read."""
+    looks = [replace(said(n, 10_000, 50 * n, oldest_s=0.5), held=True) for n in range(1, 6)]
+    known = heard(said(0.5, 10_000, 25, oldest_s=0.5), *looks)
+    assert (known.unread, known.oldest_ns, known.arrived) == (0, 0, 250)
+    assert known.rate_tps == pytest.approx(50)
+    known = heard(*looks, said(6, 10_060, 300, oldest_s=0.5), said(7, 10_080, 350, oldest_s=0.5))
+    assert (known.unread, known.oldest_ns) == (9_730, S // 2), "they are, once it may read them"
+    assert known.rate_tps == pytest.approx(20), "and did not come at once"
 
 
 def test_a_leaver_does_not_speak_for_its_successor() -> None:

@@ -86,9 +86,10 @@ def test_why_there_is_no_watermark_rows_without_a_time_and_what_is_open_are_told
         "event time of joined: no watermark: no source before it has timestamps; 0 rows late",
     ]
     more = QUICK | {"rows_without_time": {"requests": 1, "orders": 0, "clicks": 1_200}, "open_keys": 3_400}
+    more |= {"waiting": {"clicks partition 1": "requests partition 0"}}
     assert event_times({"event_time": [more]})[0].endswith(
         "; 1,200 rows late; 1 row of requests without a time; 1,200 rows of clicks without a time; "
-        "3,400 keys with open windows or timers"
+        "clicks partition 1 waits for requests partition 0; 3,400 keys with open windows or timers"
     )
 
 

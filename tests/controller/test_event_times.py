@@ -82,6 +82,7 @@ def test_watermark_lag_and_who_holds_it_back_are_shown() -> None:
             "late_rows": 0,
             "rows_without_time": {"source": 0},
             "open_keys": None,
+            "waiting": {},
         }
     ]
     at_us = world.now.wall_ns // 1000
@@ -113,6 +114,23 @@ def test_the_page_is_told_what_status_says_and_nothing_of_tasks_without_event_ti
     assert now is not None and (now.held_by, now.late_rows) == (said["held_by"], said["late_rows"])
     assert now.watermark == pytest.approx(said["watermark"], abs=0.001)
     assert now.lag_s == pytest.approx(said["lag_s"], abs=0.051)
+
+
+def test_a_partition_that_waits_for_one_far_behind_is_shown_and_its_rows_are_not_offered() -> None:
+    world = timed_world()
+    before = world.loop.knowledge.load.positions_at(world.now.wall_ns)
+    world.source_said = {"held_by": source_thread(world)}
+    world.run(2)
+    view = world.loop.view(world.now)
+    (found,) = status(view)["event_time"]
+    assert found["waiting"] == {"source partition 0": "source partition 0"} and found["held_by"] is None
+    shown = topology_now(view)
+    assert shown is not None and shown.tasks["work"].event_time.waiting == found["waiting"]
+    known, k = world.loop.knowledge.counts.source("source", 0), world.loop.knowledge
+    offered = k.load.positions_at(world.now.wall_ns)
+    assert offered > before
+    known.held = True
+    assert k.load.positions_at(world.now.wall_ns) == known.emitted < offered
 
 
 def alarm_after_a_minute(world: TimedWorld, **said: Any) -> str:

@@ -60,3 +60,11 @@ def test_a_run_that_is_stopped_fires_no_pane_and_finishes_no_key_and_loses_no_ro
     tuples = finish.summary["tuples"]
     assert not world.account.ended, "nothing has come to the sink"
     assert tuples["emitted"] > 0 and (tuples["left"], tuples["lost"]) == (tuples["emitted"], 0)
+
+
+@pytest.mark.parametrize("seed", [960000, 960001])
+def test_a_partition_that_waits_for_one_far_behind_loses_nothing_under_faults_and_re_plans(seed: int) -> None:
+    """Each window is given once with all its rows, none is late, and the run ends by itself."""
+    world = SimWorld(seed, Options(shape="drifts"))
+    world.run()
+    assert world.met["sources held"] > 0

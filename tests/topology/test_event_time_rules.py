@@ -116,6 +116,13 @@ def test_a_source_without_timestamps_beside_one_with_them_is_warned_of() -> None
     assert "prices has no timestamps" in warning and "minutes" in warning and "late" in warning
 
 
+def test_a_drift_that_waits_for_nobody_is_warned_of() -> None:
+    flow = topology("alone")
+    flow.source("orders", Rows).timestamps("made", max_drift=60) >> flow.task("count", "builtins:list")
+    (warning,) = time_warnings(flow.build())
+    assert "orders has a max_drift" in warning and "waits for nobody" in warning
+
+
 def test_validate_says_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "warned_flow.py").write_text(WARNED)
     monkeypatch.chdir(tmp_path)

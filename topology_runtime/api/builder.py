@@ -140,14 +140,24 @@ class End(Path):
         self.builder.mark(self.name, felt)
         return self
 
-    def timestamps(self, at: Key, *, unit: str = "s", lateness: float = 0.0, idle: float = 30.0) -> End:
+    def timestamps(
+        self,
+        at: Key,
+        *,
+        unit: str = "s",
+        lateness: float = 0.0,
+        idle: float = 30.0,
+        max_drift: float | None = None,
+    ) -> End:
         """Of a source: how to get the event time of its rows, which tasks with event time wait for (`Timed`).
 
         at: a field's name, a position or a function of the row; it gives a number in `unit` ("s", "ms", "us", "ns")
         since 1970, a datetime, or its text ("2026-11-29T20:15:00Z"; UTC where it has no zone). lateness: a row may be
         older than the newest so far by so many seconds, and is still expected. idle: a partition without new rows for
-        so many seconds is waited for no more. A row whose time cannot be got goes on and moves no watermark."""
-        self.builder.times[self.name] = at, Timestamps("", unit, lateness, idle)  # type: ignore[arg-type]
+        so many seconds is waited for no more. max_drift: no partition of this source is read further than so many
+        seconds ahead of the slowest partition that comes to the same tasks with event time (None: it is not looked at).
+        A row whose time cannot be got goes on and moves no watermark."""
+        self.builder.times[self.name] = at, Timestamps("", unit, lateness, idle, max_drift)  # type: ignore[arg-type]
         return self
 
     def __repr__(self) -> str:

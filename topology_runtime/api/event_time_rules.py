@@ -72,7 +72,11 @@ def _without_times(
 
 def time_warnings(topology: Topology) -> list[str]:
     """What may be meant, and mostly is not: in words, of a topology whose code was looked at."""
-    found = []
+    found = [
+        f"{one.name} has a max_drift, and no task behind it has event time: it waits for nobody"
+        for one in topology.sources
+        if one.timestamps and one.timestamps.max_drift is not None and not topology.timed_below(one.name)
+    ]
     for task in topology.timed:
         sources = [one for one in topology.sources if one.name in topology.upstream(task)]
         without = [one.name for one in sources if one.timestamps is None]

@@ -42,12 +42,15 @@ class Static(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Timestamps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The event time of a source's rows: `at`: a field's name, a position or `module:function`; it gives a number in
     `unit` since 1970, a datetime or its text. lateness: how much older than the newest row so far one may be that is
-    still expected, s. idle: a partition without new rows for so long is waited for no more, s."""
+    still expected, s. idle: a partition without new rows for so long is waited for no more, s. max_drift: a partition
+    is read at most so far ahead of the slowest one of all that come to the same tasks with event time, s (None: as far
+    as it goes)."""
 
     at: str | int
     unit: Literal["s", "ms", "us", "ns"] = "s"
     lateness: float = 0.0
     idle: float = 30.0
+    max_drift: float | None = None
 
 
 class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -191,6 +194,13 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def timed_below(self, task: str) -> tuple[str, ...]:
         """Tasks with event time that rows of this one come to, by whatever way."""
         return tuple(name for name in self.timed if task in self.upstream(name))
+
+    def read_beside(self, source: str) -> tuple[Task, ...]:
+        """Sources with timestamps that come to a task with event time together with this one, itself among them."""
+        below = self.timed_below(source)
+        return tuple(
+            one for one in self.sources if one.timestamps and set(below) & set(self.timed_below(one.name))
+        )
 
     @cached_property
     def exclusive(self) -> tuple[str, ...]:

@@ -178,6 +178,8 @@ def _timestamps_faults(place: str, task: Task, times: Timestamps) -> Iterator[st
         yield f"{place}.at {shown(times.at)}: neither a field's name nor 'module:function'"
     yield from number_faults(f"{place}.lateness", times.lateness, 0.0, MAX_LATENESS_S)
     yield from number_faults(f"{place}.idle", times.idle, 0.0, MAX_LATENESS_S, open_low=True)
+    if times.max_drift is not None:
+        yield from number_faults(f"{place}.max_drift", times.max_drift, 0.0, MAX_LATENESS_S, open_low=True)
 
 
 def _plain_faults(place: str, value: Any, depth: int) -> Iterator[str]:

@@ -40,7 +40,7 @@ from headgate.topology_runtime.wire.report_messages import (
 )
 from headgate.topology_runtime.wire.report_messages import SampleBlock as SampleBlock
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings as DataPlaneSettings
-from headgate.topology_runtime.wire.state_moves import MoveWord, TimeWord
+from headgate.topology_runtime.wire.state_moves import MoveWord, ReadTo, StateWord, TimeWord
 from headgate.topology_runtime.wire.state_questions import StateAnswer as StateAnswer
 from headgate.topology_runtime.wire.state_questions import StateQuestion as StateQuestion
 from headgate.topology_runtime.wire.wire_version import UNTOLD, VERSION, WIRE
@@ -434,7 +434,8 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     task with event time: `rests`: as of a source (`SourceStatus`); `watermark_us`: its watermark (none: not known yet);
     `held_by`: the thread of a source that holds it back, −1: none or one of a task; `late`: rows from before it;
     `open_keys`: keys with windows or timers that are open, −1: not counted (it is, once the run is to end). Of a source
-    with timestamps: `timeless`: rows without one. Of both: `times_wrong`: what is wrong with the times of all rows."""
+    with timestamps: `timeless`: rows without one; `held_by`: the thread that it waits for, as it is `max_drift` ahead
+    of it. Of both: `times_wrong`: what is wrong with the times of all rows."""
 
     thread: int
     switched: int = 0
@@ -462,7 +463,8 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     whose rows are taken as they come, when it was looked at (`seen_ns`, UTC): `arrived` = positions taken so far,
     read or not, or still where they are kept; `offsets` = of a source with offsets, (position, offset to go on from
     there), as far as they are known; `oldest_ns` = when the first one that is not read yet came (UTC; 0: all are read).
-    `age_ms`: for how long its agent has known it."""
+    `age_ms`: for how long its agent has known it. `held`: it reads no further now, as it is `max_drift` ahead of
+    another partition (`Timestamps`)."""
 
     task: str
     partition: int
@@ -482,6 +484,7 @@ class SourceStatus(msgspec.Struct, frozen=True, array_like=True):
     )
     age_ms: int = 0
     offsets: tuple[tuple[int, int], ...] = ()
+    held: bool = False
 
 
 class VmHeard(msgspec.Struct, frozen=True, array_like=True):
@@ -687,6 +690,24 @@ class TimeTold(msgspec.Struct, frozen=True, tag="c", array_like=True):
     word: TimeWord
 
 
+class ReadTold(msgspec.Struct, frozen=True, tag="d", array_like=True):
+    """As `Word`: how far a source thread has read. Only said where a source has a `max_drift`."""
+
+    slot: Slot
+    incarnation: int
+    word: ReadTo
+
+
+ToldWord = Word | TimeTold | ReadTold
+
+
+def told(slot: Slot, incarnation: int, word: StateWord) -> ToldWord:
+    """A word of a thread, as its worker says it."""
+    if isinstance(word, TimeWord):
+        return TimeTold(slot, incarnation, word)
+    return ReadTold(slot, incarnation, word) if isinstance(word, ReadTo) else Word(slot, incarnation, word)
+
+
 class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     """Is the way there and back open? `losses`: how often something on a link from or to the sender was
     lost since it came up; `heard`: the highest such number that it has heard from whom it writes to. `round`: of
@@ -706,4 +727,4 @@ class Ping(msgspec.Struct, frozen=True, tag="p", array_like=True):
     contact_ms: int = -1
 
 
-Tuples = WireFrame | Acks | Word | Ping | LatencyReport | Paces | TimeTold
+Tuples = WireFrame | Acks | ToldWord | Ping | LatencyReport | Paces

@@ -43,7 +43,8 @@ class TaskEventTime(SnapshotPart, frozen=True, kw_only=True):
     it has any. watermark, of its slowest thread, in s since 1970, and lag_s, how far that is behind now, are there
     when it is known. held_by: the source partition that holds it back; missing: none, or a task before it. late_rows:
     rows that came from before it. rows_without_time: of each source with timestamps before it. open_keys: keys with
-    windows or timers that are open, of a run that is to end."""
+    windows or timers that are open, of a run that is to end. waiting: source partition → the one that it waits for, as
+    it is `max_drift` ahead of it."""
 
     state: str = ""
     watermark: float | None = None
@@ -52,6 +53,7 @@ class TaskEventTime(SnapshotPart, frozen=True, kw_only=True):
     late_rows: int
     rows_without_time: dict[str, int] = {}
     open_keys: int | None = None
+    waiting: dict[str, str] = {}
 
 
 class TaskNow(SnapshotPart, frozen=True, kw_only=True):

@@ -76,6 +76,15 @@ class RangeWatermarks(msgspec.Struct, frozen=True, tag="r", array_like=True):
     kept: tuple[tuple[int, int], ...] = ()
 
 
+class ReadTo(msgspec.Struct, frozen=True, tag="d", array_like=True):
+    """Source thread `sender` has read rows up to `at_us` (event time less its lateness, µs). Later than any time: it is
+    not waited for now. Said to threads of sources with a `max_drift`, when it changes, and every second."""
+
+    sender: int
+    target: int
+    at_us: int
+
+
 MoveWord = Barrier | StateMove | StateTaken | StateAsked
 TimeWord = Watermark | RangeWatermarks
-StateWord = MoveWord | TimeWord
+StateWord = MoveWord | TimeWord | ReadTo

@@ -14,7 +14,16 @@ UNTOLD = 2  # of whoever does not tell: versions up to 2 did not
 RETIRED: frozenset[str] = frozenset()  # `Type.field`: read by nobody any more, and gone with the next version
 # messages that `OLDEST` cannot read: only said to who speaks `WIRE`, or nothing is lost when they are dropped
 NEW_KINDS: frozenset[str] = frozenset(
-    {"LatencyReport", "Paces", "OutputLines", "OffsetsKept", "TimeTold", "StateQuestion", "StateAnswer"}
+    {
+        "LatencyReport",
+        "Paces",
+        "OutputLines",
+        "OffsetsKept",
+        "ReadTold",
+        "TimeTold",
+        "StateQuestion",
+        "StateAnswer",
+    }
 )
 REMEDY = "`headgate cluster upgrade HOSTS.toml` brings a cluster to one version"
 

@@ -435,7 +435,9 @@ class SimSource(SimThread):
         if source.ledger is not None:
             name, came = (w.task, w.partition, w.thread), source.came(self.world.wall_ns) or ()
             told = SourceStatus(*name, *source.counts, source.stopped, source.exhausted, *came)
-            self.told = replace(told, rests=source.rests)
+            held = source.times is not None and source.times.held_by >= 0
+            self.world.met["sources held"] += held
+            self.told = replace(told, rests=source.rests, held=held)
             if self.spool is not None:
                 self._forget(self.spool, source.ledger.acked)
         if (source.stopped, source.exhausted, source.rests) != before:

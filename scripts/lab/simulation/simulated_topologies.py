@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -89,6 +90,14 @@ def time_of(row: Row) -> float:
 
 class Timely(Few):
     """Rows with event times."""
+
+
+APART_S, MOST_APART_S = 40.0, 15.0  # from one partition to the next, and how far one may be ahead
+
+
+def drifted_time_of(row: Row) -> float:
+    """The same of partitions whose times lie apart."""
+    return time_of(row) + APART_S * int(row[1])
 
 
 def work(row: Row) -> Row:
@@ -300,6 +309,12 @@ class TenSeconds(Timed):
         return left or None, [("ten", key, at, *sorted(state[str(at)]))]
 
 
+class DriftedTens(TenSeconds):
+    """The same of partitions whose times lie apart."""
+
+    at = staticmethod(drifted_time_of)
+
+
 class HalfMinutes(TenSeconds):
     """All that three of those name, and again at the end."""
 
@@ -327,12 +342,12 @@ class HalfMinutes(TenSeconds):
 TEN_US, HALF_US = 10_000_000, 30_000_000
 
 
-def timed_rows(partitions: int) -> list[Row]:
-    """What must be at the sink of `times`."""
+def timed_rows(partitions: int, at: Callable[[Row], float] = time_of) -> list[Row]:
+    """What must be at the sink of `times`, or of `drifts`."""
     tens: dict[tuple[int, int], list[int]] = {}
     for partition in range(partitions):
         for position in range(ROWS_EACH):
-            end = int(time_of(("", partition, position)) * 1_000_000) // TEN_US * TEN_US + TEN_US
+            end = int(at(("", partition, position)) * 1_000_000) // TEN_US * TEN_US + TEN_US
             tens.setdefault((position % 7, end), []).append(partition * 1000 + position)
     halves: dict[tuple[int, int], list[int]] = {}
     every: dict[int, list[int]] = {}
@@ -689,6 +704,33 @@ SHAPES: dict[str, Shape] = {
         ends=True,
         expected=timed_rows,
     ),
+    "drifts": Shape(
+        Topology(
+            "drifts",
+            (
+                replace(
+                    _source(2, run="Timely"),
+                    timestamps=Timestamps(
+                        f"{HERE}:drifted_time_of", lateness=MOST_LATE_S, max_drift=MOST_APART_S
+                    ),
+                ),
+                WORK,
+                Task("tens", kind="keyed", state="keyed", run=f"{HERE}:DriftedTens", timed=True),
+                Task("halves", kind="keyed", state="keyed", run=f"{HERE}:HalfMinutes", timed=True),
+                _sink(),
+            ),
+            (
+                *_edges("source work"),
+                _fields("work", "tens", "seventh"),
+                _fields("tens", "halves", "third"),
+                *_edges("tens sink", "halves sink"),
+            ),
+        ),
+        holds=True,
+        rates_tps=(20.0, 30.0, 45.0),
+        ends=True,
+        expected=partial(timed_rows, at=drifted_time_of),
+    ),
     "long holds": Shape(
         Topology(
             "long_holds",
@@ -702,5 +744,10 @@ SHAPES: dict[str, Shape] = {
 }
 
 SELDOM = ("long holds",)  # they take long
-ASKED = ("batched", "ends", "times")  # only when they are asked for: seeds stay the worlds that they were
+ASKED = (
+    "batched",
+    "drifts",
+    "ends",
+    "times",
+)  # only when they are asked for: seeds stay the worlds that they were
 DRAWN = (*sorted(SHAPES.keys() - {*SELDOM, *ASKED}) * 2, *SELDOM)  # shapes that seeds choose from

@@ -14,13 +14,7 @@ from headgate.lab.simulation.virtual_time import MS
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.dead_letter_messages import Poisoned
-from headgate.topology_runtime.wire.state_moves import (
-    Barrier,
-    RangeWatermarks,
-    StateTaken,
-    StateWord,
-    Watermark,
-)
+from headgate.topology_runtime.wire.state_moves import Barrier, StateTaken, StateWord
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, NotRead, StateChange
 from headgate.topology_runtime.worker.orders import worker_state as st
@@ -338,7 +332,7 @@ class SimWorker:
             peer.arrives(message)
 
     def _lost(self, message: Any) -> None:
-        what = message.word if isinstance(message, m.Word | m.TimeTold) else message
+        what = message.word if isinstance(message, m.ToldWord) else message
         self.world.met[LOST.get(type(what), "words lost")] += 1
 
     def _ping(self, slot: Slot, answer: bool) -> None:
@@ -419,8 +413,7 @@ class SimWorker:
         if slot == self.slot:
             self._put(word.target, word)
         elif slot is not None:
-            told = m.TimeTold if isinstance(word, Watermark | RangeWatermarks) else m.Word
-            self._send(slot, told(self.slot, self.incarnation, word))  # type: ignore[arg-type]
+            self._send(slot, m.told(self.slot, self.incarnation, word))
 
     def store(self, task: str, thread: int) -> SimStore | SimFarStore:
         return SimFarStore(self, task, thread) if self.world.far else SimStore(self.agent, task, thread)

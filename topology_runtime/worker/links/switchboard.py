@@ -31,14 +31,14 @@ from headgate.topology_runtime.wire.messages import (
     DesiredState,
     Frame,
     Ping,
-    TimeTold,
     Token,
+    ToldWord,
     Tuples,
     WireFrame,
-    Word,
     WorkerAt,
+    told,
 )
-from headgate.topology_runtime.wire.state_moves import RangeWatermarks, StateWord, Watermark
+from headgate.topology_runtime.wire.state_moves import StateWord
 from headgate.topology_runtime.worker.links.frame_encoding import ROW_BYTES_MOST, BadRows, written
 from headgate.topology_runtime.worker.links.peer_links import Outbox
 from headgate.topology_runtime.worker.meters import meter as mt
@@ -288,11 +288,8 @@ class Sender(KeptThread):
             self._send(slot, encode(what if isinstance(what, Whole) else self._signed(what)))
         return True
 
-    def _signed(self, word: StateWord) -> Word | TimeTold:
-        slot, incarnation = self._board.slot, self._board.incarnation
-        if isinstance(word, Watermark | RangeWatermarks):
-            return TimeTold(slot, incarnation, word)
-        return Word(slot, incarnation, word)
+    def _signed(self, word: StateWord) -> ToldWord:
+        return told(self._board.slot, self._board.incarnation, word)
 
     def _order(self, what: Any) -> bool:
         if isinstance(what, WorkerAt):
@@ -441,18 +438,18 @@ class Receiver(KeptThread):
         name = self._peer()[0]
         return not name or name == f"{slot}#{incarnation}"
 
-    def _told(self, message: Acks | Word | TimeTold | LatencyReport | Paces) -> None:
+    def _told(self, message: Acks | ToldWord | LatencyReport | Paces) -> None:
         token = self._state.token
         if self._state.fenced(message.slot, message.incarnation):
             self._refuse(message.slot, message.incarnation, token)
         elif isinstance(message, Acks):
             self._board.put_acks(message.acks)
-        elif isinstance(message, Word | TimeTold):
+        elif isinstance(message, ToldWord):
             self._word(message)
         elif self._board.latency.qsize() < EARLY_MOST:
             self._board.latency.put(message)
 
-    def _word(self, message: Word | TimeTold) -> None:
+    def _word(self, message: ToldWord) -> None:
         word, places = message.word, self._state.places
         if places.get(word.sender) != message.slot or places.get(word.target) != self._board.slot:
             self.refused += 1

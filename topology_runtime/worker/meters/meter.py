@@ -50,7 +50,7 @@ CALL_STARTED_NS: monotonic, when a frame (or a call of another kind) was begun, 
 CALL_MOVED: another number than before: not the same call any more; brought up to date by the main thread.
 CALL_KIND: index into KINDS. IDENT: as stacks name the thread. UNLOGGED: rows that a sink began and has not logged.
 BUSY_NS: in the task's logic; WAIT_NS: of that, off the CPU.
-SOURCE_STATE: bit 0 stopped, bit 1 exhausted; above `rests`.
+SOURCE_STATE: bit 0 stopped, bit 1 exhausted, bit 2 held; above `rests`.
 SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS: as `messages.SourceNow` says; 0 where rows do not arrive.
 SOURCE_OFFSETS: of a source with offsets, twice a position, the offset to go on from there (0: not known), and both
 XORed: whoever reads while they are written sees that they do not fit.
@@ -62,7 +62,7 @@ RUNNING, ENDED, FREE = 1, 2, 3
 KINDS: tuple[CallKind, ...] = ("row", "bucket", "read", "open", "close")
 ROW, BUCKET, READ, OPEN, CLOSE = range(5)
 FIELDS = 39
-RESTS_SHIFT = 2
+STOPPED_BIT, EXHAUSTED_BIT, HELD_BIT, RESTS_SHIFT = 1, 2, 4, 3
 THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
 E2E = FIELDS + BUCKETS
 THREADS = 1024

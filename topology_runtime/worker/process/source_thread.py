@@ -12,6 +12,8 @@ from itertools import islice
 from queue import Empty
 from typing import Any
 
+from msgspec.structs import replace
+
 from headgate.topology_runtime.api.logic import Exhausted, LiveSource, OffsetSource
 from headgate.topology_runtime.api.task_functions import key_function
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
@@ -111,8 +113,9 @@ class SourceWork(ThreadWork):
         arrived, oldest_ns, seen_ns = came
         told = arrived, oldest_ns, seen_ns, state >> mt.RESTS_SHIFT
         offsets = mt.offsets_in(words, at)
-        flags = bool(state & 1), bool(state & 2)
-        return SourceStatus(*name, emitted, acked, above, in_flight, replayed, *flags, *told, offsets=offsets)
+        flags = bool(state & mt.STOPPED_BIT), bool(state & mt.EXHAUSTED_BIT)
+        said = SourceStatus(*name, emitted, acked, above, in_flight, replayed, *flags, *told, offsets=offsets)
+        return replace(said, held=bool(state & mt.HELD_BIT))
 
     def kept(self, offset: int) -> None:
         self._kept = max(self._kept, offset)
@@ -480,7 +483,9 @@ class SourceWork(ThreadWork):
             words[at + mt.SOURCE_EMITTED : at + mt.SOURCE_REPLAYED + 1] = _words(*source.counts)
             if self._spool is not None:
                 self._forget(self._spool, source.ledger.acked)
-        state = int(source.stopped) | (2 if source.exhausted else 0) | source.rests << mt.RESTS_SHIFT
+        held = source.times is not None and source.times.held_by >= 0
+        bits = mt.STOPPED_BIT * source.stopped | mt.EXHAUSTED_BIT * source.exhausted | mt.HELD_BIT * held
+        state = bits | source.rests << mt.RESTS_SHIFT
         if state != words[at + mt.SOURCE_STATE]:
             words[at + mt.SOURCE_STATE] = state
             self.host.changed()

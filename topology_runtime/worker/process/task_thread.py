@@ -244,7 +244,7 @@ class TaskThread(threading.Thread):
         if self.work.unreadable or self.away:
             now = replace(now, unreadable=self.work.unreadable, away=self.away)
         if (times := self.work.times) is not None:
-            now = replace(now, timeless=times.unknown, times_wrong=times.wrong)
+            now = replace(now, timeless=times.unknown, times_wrong=times.wrong, held_by=times.held_by)
         return now
 
     def _away_now(self, error: ServiceAway | None) -> float:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.dead_letter_messages import (
     AGAIN_PARTITION,
@@ -29,7 +28,7 @@ from headgate.topology_runtime.wire.dead_letter_messages import (
     SentAgain,
 )
 from headgate.topology_runtime.wire.messages import Ack, EndOfInput, RootKey, RootPart, ThreadStatus
-from headgate.topology_runtime.wire.state_moves import Watermark
+from headgate.topology_runtime.wire.state_moves import ReadTo, Watermark
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import joined
 from headgate.topology_runtime.worker.calls.router import Router, owners
@@ -46,6 +45,8 @@ from headgate.topology_runtime.worker.rows import row_values as wire
 from headgate.topology_runtime.worker.rows.acks import FIRED, STAYS, BufferedRow
 from headgate.topology_runtime.worker.rows.row_runs import Batch
 from headgate.topology_runtime.worker.rows.row_values import RowSizes, fitting
+from headgate.topology_runtime.worker.sources.end_words import END_SEQUENCES, EndWords
+from headgate.topology_runtime.worker.sources.source_alignment import Alignment
 from headgate.topology_runtime.worker.sources.source_ledger import (
     IN_FLIGHT_BYTES,
     ROWS_A_THREAD,
@@ -193,42 +194,6 @@ class Ways:
         return self._routers[number]
 
 
-# ── Words of the end of the input, for the threads of keyed tasks: one for each key range, each a root of its own
-# with a name of its own (dead_letter_messages.py), so that it is sent again until it is done and counts once. Pure.
-
-END_SEQUENCES = 1 << 62  # their roots are numbered from here on
-
-
-@dataclass(slots=True)
-class EndWords:
-    """Of one source thread."""
-
-    ledger: Ledger = field(default_factory=lambda: Ledger(window_rows=4 * KEY_RANGES, first=END_SEQUENCES))
-    _told: dict[str, None] = field(default_factory=dict)  # keyed tasks
-    _places: dict[int, tuple[str, int]] = field(default_factory=dict)  # sequence → task, key range
-
-    def clear(self) -> None:
-        """Another thread says them."""
-        self.ledger = Ledger(window_rows=4 * KEY_RANGES, first=self.ledger.sequence)
-        self._told.clear()
-        self._places.clear()
-
-    def due(self, tasks: Iterable[str], now_ns: int) -> Iterator[tuple[Root, str, int]]:
-        """What is to be sent now: (root, task, key range)."""
-        for task in tasks:
-            if task not in self._told:
-                self._told[task] = None
-                for key_range in range(KEY_RANGES):
-                    root = self.ledger.begin([key_range], now_ns, now_ns)
-                    self._places[root.sequence] = task, key_range
-                    yield root, task, key_range
-        while (again := self.ledger.next_replay(now_ns)) is not None:
-            yield again, *self._places[again.sequence]
-
-    def told(self, tasks: Iterable[str]) -> bool:
-        return all(task in self._told for task in tasks)
-
-
 def partition_of(task: int) -> int:
     """The partition that dead letters of this task (its number in the topology) have when they are sent again."""
     return AGAIN_PARTITION + task
@@ -274,6 +239,7 @@ class SourceTask(Behaviour):
         self.ends = EndWords()
         self.rests = 0  # as SourceStatus says
         self.times: SourceWatermark | None = None  # where tasks with event time wait for it
+        self.aligned = Alignment(core.topology, core.task)
         self._telling = Telling()
         self._faulted = 0  # the step by which all was sent again
         self.partitions = core.task.partitions
@@ -397,6 +363,8 @@ class SourceTask(Behaviour):
                     self.ends.ledger.ack(ack, now_ns)
         elif isinstance(word, SendAgain) and not self.leaving:
             self.letters.want(word)
+        elif isinstance(word, ReadTo):
+            self.aligned.hear(word)
         return False
 
     def on_faults(self, count: int, now_ns: int) -> None:
@@ -405,6 +373,8 @@ class SourceTask(Behaviour):
             self._faults, self._fault_due_ns = count, now_ns + FAULT_PAUSE_NS
 
     def on_orders(self, gone: Collection[int], rerouted: bool, now_ns: int) -> None:
+        assert self.core.orders is not None
+        self.aligned.obey(self.core.orders, self.core.desired.thread)
         self._resize()
 
     # ── begin ───────────────────────────────────────────────────────────────────────────────────
@@ -514,9 +484,11 @@ class SourceTask(Behaviour):
             return
         if ledger is not None:
             times.done_below(ledger.floor)
+        over = self.stopped_reading or (self.exhausted and ledger is not None and ledger.empty)
+        if self.aligned.any:
+            self.aligned.tell(self.core, times, self.stopped_reading or self.exhausted, now_ns)
         if not self._telling.due(now_ns):
             return
-        over = self.stopped_reading or (self.exhausted and ledger is not None and ledger.empty)
         told_us = times.told_us(now_ns, over)
         if told_us is not None and self._telling.is_told((orders.number, told_us), now_ns):
             for target in targets_of(orders, self.task.name):
@@ -605,6 +577,8 @@ class SourceTask(Behaviour):
             wake = min(wake, flush_ns)
         schedule = self.core.orders.schedule if self.core.orders else None
         ledger = self.ledger
+        if self.times is not None and self.times.held_by >= 0:
+            return wake
         if self.arrivals is not None and self.takes(wall_ns):
             wake = min(wake, max(now_ns + EARLIEST_NS, self.quiet_until_ns))
         if ledger is None or schedule is None or not self.reading or not ledger.room():
@@ -668,7 +642,7 @@ class SourceTask(Behaviour):
             self.stopped_reading = True
             return
         schedule = orders.schedule
-        if schedule is None or not self.core.routed:
+        if schedule is None or not self.core.routed or self._is_held(now_ns):
             return
         if self.arrivals is not None:
             self._emit_arrived(now_ns, wall_ns, schedule.cap_at(wall_ns) / self.partitions, read)
@@ -687,6 +661,15 @@ class SourceTask(Behaviour):
             rows, written_bytes = self._fitting(rows)
             place = ledger.position * self.partitions + self.core.desired.partition
             self._begin_root(rows, written_bytes, schedule.intended_ns(place) or wall_ns, now_ns)
+
+    def _is_held(self, now_ns: int) -> bool:
+        """Is it to wait for others that come to the same tasks with event time? What must be read is."""
+        if self.times is None or not self.aligned.any:
+            return False
+        if self._end is None and self.aligned.holds(self.times, now_ns):
+            return True
+        self.times.go_on(now_ns)
+        return False
 
     def _begin_root(self, rows: Sequence[Any], written_bytes: int, intended_ns: int, now_ns: int) -> None:
         assert self.ledger is not None

@@ -24,12 +24,14 @@ LOOKED_ROWS, LOOKED_NS = (
     10 * S,
 )  # when none of so many rows has a time, or none for so long, that is said
 FIELDS_SHOWN = 10
+HELD_NS = 2 * S  # a thread that was held so shortly ago counts as held: it reads on step by step
 
 
 class SourceWatermark:
     """Of one source thread. `time_of`: row → event time, µs. unknown: rows whose time could not be got; they move
     nothing. wrong: why no row has a time, or that the unit is another, in words; "": all is well. A thread without new
-    rows for `idle_ns`, all of whose rows are done, is not waited for."""
+    rows for `idle_ns`, all of whose rows are done, is not waited for. read_us: how far it has read, as the watermark is
+    how far that is done. held_by: the thread that it was held for in the last `HELD_NS`, −1: none."""
 
     def __init__(
         self,
@@ -41,6 +43,8 @@ class SourceWatermark:
         self._lateness_us, self._idle_ns = round(times.lateness * US), round(times.idle * S)
         self._roots: deque[tuple[int, int | None]] = deque()  # sequence, its greatest event time
         self._done_us: int | None = None
+        self.read_us: int | None = None
+        self.held_by, self._held_ns = -1, 0
         self._new_ns: int | None = None
         self._first_ns: int | None = None  # when its first row came
         self._rows = self.unknown = 0
@@ -56,7 +60,18 @@ class SourceWatermark:
         if greatest is not None:
             self.wrong = wrong_unit(greatest / US / SECONDS[self._unit], self._unit)
             self._example = ""
+            read_us = greatest - self._lateness_us
+            self.read_us = read_us if self.read_us is None else max(self.read_us, read_us)
         self._look(now_ns)
+
+    def hold(self, thread: int, now_ns: int) -> None:
+        """It reads nothing now, for it is too far ahead of that thread. So it is not idle."""
+        self.held_by, self._held_ns, self._new_ns = thread, now_ns, now_ns
+
+    def go_on(self, now_ns: int) -> None:
+        """It is not held just now."""
+        if self.held_by >= 0 and now_ns - self._held_ns >= HELD_NS:
+            self.held_by = -1
 
     def _look(self, now_ns: int) -> None:
         """Has no row of many a time?"""
@@ -125,12 +140,19 @@ class SourceWatermark:
 
     def told_us(self, now_ns: int, over: bool = False) -> int | None:
         """The watermark; None: not known yet; IDLE_US: not waited for. over: it reads no more."""
-        if self._new_ns is None:
-            self._new_ns = now_ns
         self._look(now_ns)
-        if not self._roots and (over or now_ns - self._new_ns >= self._idle_ns):
+        if not self._roots and (over or self._is_idle(now_ns)):
             return IDLE_US
         return None if self._done_us is None else self._done_us - self._lateness_us
+
+    def told_read_us(self, now_ns: int, over: bool = False) -> int | None:
+        """The same of how far it has read: what is not done yet holds nobody up."""
+        return IDLE_US if over or self._is_idle(now_ns) else self.read_us
+
+    def _is_idle(self, now_ns: int) -> bool:
+        if self._new_ns is None:
+            self._new_ns = now_ns
+        return now_ns - self._new_ns >= self._idle_ns
 
 
 def watermark_of(

@@ -117,6 +117,7 @@ function eventTimeText(now) {
   for (const [source, rows] of Object.entries(now.rows_without_time ?? {})) {
     if (rows) parts.push(`${some(rows, "row")} of ${source} without a time`);
   }
+  for (const [source, other] of Object.entries(now.waiting ?? {})) parts.push(`${source} waits for ${other}`);
   if (open) parts.push(`${some(open, "key")} with open windows or timers`);
   return parts.join("; ");
 }
