@@ -6,7 +6,7 @@
     python scripts/vocabulary.py --shown PATHS    of Python what users see: no comments, of docstrings those of commands
     python scripts/vocabulary.py --count …        a line for each word, with how often it was found
 
-The words stand in docs/glossary.md, in the table under "Words we do not use": `| not | use |`, several in a cell
+The words stand in scripts/words.md, in the table under "Words we do not use": `| not | use |`, several in a cell
 separated by commas. A word is looked for as a whole word in any case; a space in it matches any white space. It is
 right where it is part of what the table says to use ("letters" in "dead letters"), in code of a document (fenced or in
 backticks) and in the target of a link. Of strings of Python files those count that hold a space. Exit code 1 when
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-GLOSSARY = ROOT / "docs" / "glossary.md"
+WORDS = ROOT / "scripts" / "words.md"
 HEADING = "## Words we do not use"
 DOCUMENTS = (
     "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md", "docs",
@@ -37,7 +37,7 @@ PACKAGES = ("agent", "controller", "dashboards", "topology_runtime", "scripts/la
 SUFFIXES = (".md", ".py")
 SKIPPED = (
     "docs/decisions/[0-9]*",
-    "docs/glossary.md",
+    "scripts/words.md",
 )  # what was decided stays as it was written; the table itself
 ALLOWED = frozenset({  # (path, word) where the word is right; keep it tiny
     ("docs/explanation/protocol.md", "tuples"),  # a section that code cites by its name
@@ -69,7 +69,7 @@ def rules_of(text: str) -> list[Rule]:
     """Of the table in the text of the glossary."""
     _, heading, rest = text.partition(HEADING)
     if not heading:
-        raise SystemExit(f"no heading {HEADING!r} in {GLOSSARY}")
+        raise SystemExit(f"no heading {HEADING!r} in {WORDS}")
     rules = []
     for line in rest.partition("\n## ")[0].splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -168,7 +168,7 @@ def main(words: list[str] | None = None) -> int:
     given = parser.parse_args(words)
     asked = [path.resolve() for path in given.paths] or [ROOT / path for path in (*DOCUMENTS, *PACKAGES)]
     shown = given.shown or not given.paths
-    rules = rules_of(GLOSSARY.read_text("utf-8"))
+    rules = rules_of(WORDS.read_text("utf-8"))
     there = files(path for path in asked if path.exists() or given.paths)
     found = sorted({finding for file in there for finding in findings(file, rules, shown)})
     if given.count:
@@ -178,7 +178,7 @@ def main(words: list[str] | None = None) -> int:
         print("".join(f"{finding}\n" for finding in found), end="")
     if found:
         places = len({each.path for each in found})
-        print(f"{len(found)} words in {places} files; docs/glossary.md says what to use", file=sys.stderr)
+        print(f"{len(found)} words in {places} files; scripts/words.md says what to use", file=sys.stderr)
     return 1 if found else 0
 
 

@@ -86,7 +86,7 @@ def test_a_glossary_without_the_table_is_refused():
 
 
 def test_the_glossary_of_the_project_has_rules_and_uses_none_of_their_words(tmp_path):
-    text = vocabulary.GLOSSARY.read_text("utf-8")
+    text = vocabulary.WORDS.read_text("utf-8")
     rules = vocabulary.rules_of(text)
     assert len(rules) > 40
     copy = tmp_path / "glossary.md"

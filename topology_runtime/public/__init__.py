@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.logic import keep_if as keep_if
     from headgate.topology_runtime.api.logic import no_side_effects as no_side_effects
     from headgate.topology_runtime.api.logic import side_effects as side_effects
+    from headgate.topology_runtime.api.side_table import SideTable as SideTable
     from headgate.topology_runtime.api.timed import Time as Time
     from headgate.topology_runtime.api.timed import Timed as Timed
     from headgate.topology_runtime.api.topology import Static as Static
@@ -76,6 +77,7 @@ PLACES = _places(
         "builder": "topology",
         "logic": "Context Exhausted Keyed LiveSource OffsetSource RowId Sink Source To Window any_thread batched "
         "concurrent flat_map keep_if no_side_effects side_effects",
+        "side_table": "SideTable",
         "timed": "Time Timed",
         "topology": "Static",
     },
