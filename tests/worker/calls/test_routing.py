@@ -103,6 +103,16 @@ def test_senders_do_not_choose_the_same_receiver_in_step(receivers: int) -> None
             assert all(abs(got[thread] - share) <= 5 for thread in weights)
 
 
+@pytest.mark.parametrize("sender", [0, 1, 7])
+def test_rows_come_to_slot_after_slot_in_short_turns(sender: int) -> None:
+    """Threads of a slot have numbers that follow each other. 20 rows in a row to one slot would overload it for as long
+    as they take, while two others rest."""
+    split = router("shuffle", dict.fromkeys(range(60), 1.0), cap=1, sender=sender)
+    slots = [thread // 20 for _ in range(240) for thread in shares(split, [1])]
+    for first in range(len(slots) - 9):
+        assert all(1 <= slots[first : first + 9].count(slot) <= 5 for slot in range(3))
+
+
 @pytest.mark.parametrize("grouping", ["shuffle", "local"])
 def test_a_thread_of_weight_zero_gets_nothing(grouping: Grouping) -> None:
     got = shares(router(grouping, {1: 0.0, 2: 0.6, 3: 0.4}), [7, 1, 30] * 50)

@@ -9,6 +9,7 @@ direct           thread number `To.index` modulo the receiver's threads
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from heapq import heapify, heapreplace
@@ -88,6 +89,7 @@ class KeyWatch:
 
 
 SPREAD = 0x9E3779B1  # 2³² divided by the golden ratio, made odd
+APART = math.e - 2  # any irrational number whose multiples keep clear of those of GOLDEN
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, lie evenly spread however many are taken
 KNOWN_MOST, KNOWN_LONGEST = 32_768, 64  # keys whose ranges are kept, and their characters
 RANGE_SHIFT = 32 - (KEY_RANGES - 1).bit_length()  # the upper bits of 32 name the range
@@ -183,6 +185,16 @@ def unrolled(runs: Iterable[tuple[int, int]]) -> list[int]:
     return table
 
 
+def in_turn(receivers: int) -> list[int]:
+    """The places of receivers in the order in which rows go to them. Neighbours, which mostly are in one slot, come far
+    apart: else rows would come to slot after slot, each overloaded for a while.
+
+    >>> in_turn(6)
+    [0, 3, 2, 5, 1, 4]
+    """
+    return sorted(range(receivers), key=lambda place: place * APART % 1.0)
+
+
 class Router:
     """Splits the rows of one edge among the receiving threads; made again for each set of routes. `sender`:
     number of the thread it is for."""
@@ -219,11 +231,11 @@ class Router:
         share = 1.0 / len(targets) if targets else 0.0
         self._weights = [weight / total if total > 0 else share for _, weight in targets]
         # when each receiver is due next, in rows: stride scheduling (Waldspurger and Weihl 1995), which begins
-        # for sender s and receiver r of n somewhere in r's first stride: at s × golden ratio − r / n
+        # for sender s and receiver r of n somewhere in r's first stride: at s × golden ratio − turn of r / n
         self._due = [
-            ((sender * GOLDEN - place / len(targets)) % 1.0 / weight, place)
-            for place, weight in enumerate(self._weights)
-            if weight > 0
+            ((sender * GOLDEN - turn / len(targets)) % 1.0 / self._weights[place], place)
+            for turn, place in enumerate(in_turn(len(targets)))
+            if self._weights[place] > 0
         ]
         heapify(self._due)
         copies = self._threads if edge.grouping == "all" else []
