@@ -51,6 +51,7 @@ def allocated(request: PlanRequest) -> Allocation:
         allocator, sure = ALLOCATORS[request.allocator], request.sure
         brims = allocator.brims and sure is None  # a plan that is to be sure has the margin that this takes
         margin, why = margin_of(request.topology, request.models, request.margin, brims)
+        why = request.margin_why if why == ASKED and request.margin_why else why
         rate_tps = request.rate_tps * margin * (sure.margin if sure is not None else 1.0)
         room = memory_of_tasks(request.topology, request.models, (*request.vms, *request.may_add))
         models = within_memory(request.topology, request.models, room)

@@ -52,6 +52,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     sure: Sure | None = None
     in_force: Placement | None = None
     margin: float | None = None
+    margin_why: str = ""
     unknown: float = 1.0
 
 

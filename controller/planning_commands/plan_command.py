@@ -25,7 +25,7 @@ from headgate.controller.planning_commands.planning_options import (
     refuse_unknown_choices,
     topology_and_models,
 )
-from headgate.topology_runtime.commands.number_options import Number
+from headgate.topology_runtime.commands.number_options import Duration, Number
 from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wording import significant
@@ -122,6 +122,12 @@ _SPREAD = (
     help="The rate shall hold with this probability: 0.95.",
 )
 @click.option(
+    "--p95",
+    type=Duration(),
+    metavar="50ms",
+    help="95 of 100 rows shall be done so soon after they are due, by prediction.",
+)
+@click.option(
     "--ledger",
     metavar="FILE|DIR",
     help="… by what this prediction ledger, or folder of traces, says of the models (default: ./traces).",
@@ -170,6 +176,7 @@ TAKES: dict[str, set[str]] = {
         "target",
         "plot",
         "sure",
+        "p95",
         "ledger",
         *_PLANNING,
         *_SCHEDULERS,
@@ -210,8 +217,11 @@ def refuse_rates(options: Options) -> float:
         raise UsageError("--rate-step needs --max-rate", hint="leave it out, or add --max-rate")
     if options["max_rate"] and options["vms"] is None and options["slots"] is None:
         raise UsageError("--max-rate needs fixed VMs", hint="add --vms 4,4 or --slots 20")
-    if options["max_rate"] and options["sure"] is not None:
-        raise UsageError("--sure needs a --rate", hint="leave out --max-rate")
+    for name in ("sure", "p95"):
+        if options["max_rate"] and options[name] is not None:
+            raise UsageError(f"--{name} needs a --rate", hint="leave out --max-rate")
+    if options["p95"] is not None and (options["sure"] is not None or options["margin"] is not None):
+        raise UsageError("--p95 chooses how much more is planned for", hint="leave out --sure and --margin")
     return _step_tps(options["rate_step"])
 
 
@@ -229,19 +239,29 @@ def _step_tps(text: str | None) -> float:
 
 
 def answer_plan(output: Format, options: Options) -> None:
+    from headgate.controller.planning_commands.latency_limit import (
+        latency_asked,
+        latency_data,
+        latency_sentence,
+    )
+
     step_tps, target = refuse_rates(options), options["target"]
     question = asked(options)
     if options["max_rate"]:
         question = replace(question, step_tps=step_tps)
-    found, before, less = answered(question, options["base"])
+    found, before, less = answered(question, options["base"], options["p95"])
+    latency = latency_asked(found, question)
     draw(found, question, options["plot"])
     lacking = unmeasured(question)
     if target is not None:
         write_export(output, target, found, question)
     elif output == "table":
         print_plan(found, before, question.topology)
+        if latency is not None:
+            click.echo(f"\nlatency\n{latency_sentence(latency, options['p95'])}")
     else:
-        more = {"unmeasured": list(lacking), "tentative": list(tentative(question)), "degraded": less}
+        more: Options = {"unmeasured": list(lacking), "tentative": list(tentative(question))}
+        more |= {"degraded": less, "latency": latency_data(latency, options["p95"])}
         write_plan(output, found, before, {k: v for k, v in more.items() if v}, question.topology)
     warn(question, lacking, less)
 
@@ -260,8 +280,11 @@ def warn(question: PlanWanted, lacking: Sequence[str], less: str) -> None:
         click.echo(f"warning: the plan is for less than was asked for: {less}", err=True)
 
 
-def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None, str]:
-    """(the plan, the plan of the file `base` that it is to replace or None, why it is for less than asked or "")."""
+def answered(
+    question: PlanWanted, base: str | None, p95_ms: float | None = None
+) -> tuple[Plan, Plan | None, str]:
+    """(the plan, the plan of the file `base` that it is to replace or None, why it is for less than asked or "").
+    p95_ms: so long 95 of 100 rows may take."""
     from headgate.controller.files.planning_inputs import read_base
     from headgate.controller.planning_commands.plan_changes import based_on
     from headgate.controller.planning_commands.plan_request import check
@@ -269,7 +292,12 @@ def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None,
     before = read_base(base, question.topology) if base is not None else None
     if before is not None:
         question = question.beside(before)
-    found, less = question.plan_or_best()
+    if p95_ms is None:
+        found, less = question.plan_or_best()
+    else:
+        from headgate.controller.planning_commands.latency_limit import within
+
+        found, less, _ = within(question, p95_ms)
     if before is not None:
         found = based_on(found, before, question.topology, question.request.fixed)
         check(found, question.topology, question.models)

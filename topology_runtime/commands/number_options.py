@@ -28,3 +28,23 @@ class Number(click.FloatRange):
 
     def _describe_range(self) -> str:
         return super()._describe_range() if self.name != "float" else ""
+
+
+UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0, "": 1.0}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
+    """`50ms`, `0.05s`, or a number of milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        text = str(value).strip()
+        number = text.rstrip("usm")
+        try:
+            found = float(number) * UNITS_MS[text[len(number) :]]
+        except (KeyError, ValueError):
+            found = 0.0
+        if not 0 < found < float("inf"):
+            self.fail(f"{value!r} is no duration above 0: 50ms, 0.05s", param, ctx)
+        return found
