@@ -485,8 +485,10 @@ def answer_placement(output: Format, options: Options) -> None:
     from headgate.controller.files.planning_inputs import read_json
     from headgate.controller.models.plan_data import PREDICTION_SCHEMA, placement_of, prediction_data
     from headgate.controller.plan.plan_steps import model_names
+    from headgate.controller.plan.predict.latency import latency_of
     from headgate.controller.plan.predict.placement_load import load_of
     from headgate.controller.plan.predict.prediction import with_certainty
+    from headgate.controller.planning_commands.latency_limit import latency_data, latency_sentence
     from headgate.controller.planning_commands.plan_sentences import carries, readable_slots, slot_rows
 
     refuse_unknown_choices(options)
@@ -496,6 +498,9 @@ def answer_placement(output: Format, options: Options) -> None:
     named = options["placement"]
     placement, vms = placement_of(read_json(named), topology, named)
     prediction = predicted(topology, models, placement, vms, rate_tps, options)
+    latency = None
+    if rate_tps is not None:
+        latency = latency_of(topology, models, placement, vms, prediction, rate_tps)
     if sure is not None:
         load = load_of(topology, models, placement, vms, options["interference"] == "cpu")
         prediction = with_certainty(prediction, load, rate_tps, sure, model_names(topology))
@@ -507,9 +512,12 @@ def answer_placement(output: Format, options: Options) -> None:
         at_rate = f"at {significant(prediction.at_rate_tps, 6)} rows/s"
         at = "at peak" if options["usage"] == "peak" else at_rate
         write_table(readable_slots(slot_rows(placement, prediction)), f"slots {at}")
+        if latency is not None:
+            click.echo(f"\nlatency\n{latency_sentence(latency, None)}")
         return
     how = {key: options[key] for key in ("routing", "interference", "usage")}
     document = {"schema": PREDICTION_SCHEMA, "topology": topology.name, **how, **prediction_data(prediction)}
+    document |= {"latency": data} if (data := latency_data(latency, None)) else {}
     emit(output, document, slot_rows(placement, prediction))
 
 

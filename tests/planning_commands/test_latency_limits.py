@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from scene import Scene
 
@@ -58,3 +60,12 @@ def test_it_chooses_the_margin_itself(scene: Scene, words: tuple[str, str]) -> N
     assert "--p95 chooses how much more" in fails(
         scene, "plan", "--rate", "9", "--p95", "50ms", *words, code=2
     )
+
+
+def test_a_placement_has_one_too_at_a_rate(scene: Scene) -> None:
+    plan = scene.plan("--rate", "120")
+    placed = scene.write("plan.json", plan)
+    found = json.loads(scene.run("plan", "--placement", placed, "--rate", "120", "-o", "json"))
+    assert found["latency"] == plan["latency"]
+    assert "latency\nAt 60 rows/s p50 " in scene.run("plan", "--placement", placed, "--rate", "60")
+    assert "latency" not in json.loads(scene.run("plan", "--placement", placed, "-o", "json"))
