@@ -7,13 +7,15 @@ A state that the user's code gives up (None) is GONE: it leaves at once, and the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Keyed
 from headgate.topology_runtime.api.timed import Change, Time, Timed, Timer, time_of_rows
 from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.event_time.window_columns import Array, times_in
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
@@ -25,10 +27,13 @@ from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
     KeyedBatch,
     KeyedStates,
 )
+from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import timers_read, timers_written
+from headgate.topology_runtime.worker.rows.columns import Columns
 
 Timers = tuple[Timer, ...] | dict[Timer, None]  # the second where they are many: changed in its place
 FEW = 8  # timers of a key that are no more than this are a tuple, which takes less room
+NO_PLACES: Mapping[int, str | int] = MappingProxyType({})
 DEAD_LEAST = 1024  # cancelled timers that an index may have at any rate
 
 
@@ -40,6 +45,12 @@ def adds_rows(logic: Timed) -> bool:
     """Has its class an `adds` that does what its `process` does?"""
     found = [cls for cls in type(logic).__mro__ if vars(cls).keys() & {"process", "adds"}]
     return "adds" in vars(found[0]) and "process" not in vars(logic)
+
+
+def adds_groups(logic: Timed) -> bool:
+    """Has its class an `adds_group` that does for rows as columns what its `process` does?"""
+    found = [cls for cls in type(logic).__mro__ if vars(cls).keys() & {"process", "adds", "adds_group"}]
+    return adds_rows(logic) and "adds_group" in vars(found[0])
 
 
 class Held:
@@ -112,9 +123,12 @@ class TimedLogic(Keyed):
         key_of: Callable[[Any], Callable[[Any], Any]],
         clock_ns: Callable[[], int],
         feeders: Mapping[int, str],
+        key_places: Mapping[int, str | int] = NO_PLACES,
     ) -> None:
-        """feeders: in-edge → the task at its other end."""
-        self.time_of = time_of_rows(logic, key_of)
+        """feeders: in-edge → the task at its other end. key_places: of an in-edge whose rows have their key at a name
+        or position."""
+        self.time_of = self._time_of = time_of_rows(logic, key_of)
+        self.key_places = key_places if adds_groups(logic) else {}
         self.logic, self._clock_ns, self._feeders = logic, clock_ns, feeders
         self.adds: Adds | None = logic.adds if adds_rows(logic) else None  # type: ignore[attr-defined]
         self.source = ""
@@ -129,6 +143,19 @@ class TimedLogic(Keyed):
         """No state is here, so no timer is. What is known of time stays."""
         self.events, self.clocks = TimerIndex(), TimerIndex()
         self.gone: list[Hashable] = []  # keys that were forgotten since this was looked at
+
+    def times_in(self, columns: Columns) -> Array | None:
+        """The event times of these rows; None: each row is to be looked at."""
+        at = self.logic.at
+        if self.time_of is not self._time_of or not isinstance(at, str | int):
+            return None
+        column = columns.array_at(at)
+        return None if column is None else times_in(column, self.logic.unit)
+
+    def set_timers(self, key: Hashable, held: Held, changes: Iterable[Change]) -> None:
+        """A state that was changed in its place set these."""
+        self._in_place.clear()
+        self._after(key, held, held.state, changes, None)
 
     def from_edge(self, edge: int) -> None:
         """The rows that follow came by it."""
@@ -271,6 +298,64 @@ class TimedStates(KeyedStates):
         self._let_go()
         return came
 
+    def key_place(self, edge: int) -> str | int | None:
+        return self._logic.key_places.get(edge)
+
+    def _each(self, some: KeyedBatch, code: UserCode) -> tuple[list[Any], list[attempts.Failure]]:
+        """Rows that come as columns by the group, where a group does no more than change the state that is there."""
+        left = None if code.watch.careful else self._left_by_groups(some)
+        if left is None:
+            return super()._each(some, code)
+        code.watch.over(many := len(some.ranges) - len(left))
+        if not left:
+            return [[]] * many, []
+        found = set(left)
+        outs, failures = super()._each(some.where(found.__contains__), code)
+        failed = {left[failure.place] for failure in failures}
+        rest = iter(outs)
+        rows = (row for row in range(len(some.ranges)) if row not in failed)
+        every = [next(rest) if row in found else [] for row in rows]
+        return every, [replace(failure, place=left[failure.place]) for failure in failures]
+
+    def _left_by_groups(self, some: KeyedBatch) -> list[int] | None:
+        """Rows that are to be taken one by one, when the states have taken all others; None: they have taken none."""
+        columns, logic, kind = some.batch.rows, self._logic, self._known.kind(some.keys)
+        if type(columns) is not Columns or self.careful or kind is None:
+            return None
+        user, times = logic.logic, logic.times_in(columns)
+        found = user.groups(some.keys, times, columns.array_at) if times is not None else None  # type: ignore[attr-defined]
+        if found is None:
+            return None
+        groups, folds = found
+        states, watermark_us, left = self._by_kind[kind], logic.watermark_us, list[int]()
+        late = groups.sums(times < watermark_us) if watermark_us is not None else [0] * len(folds)
+        time, adds, keys = Time(0, watermark_us), user.adds_group, groups.keys  # type: ignore[attr-defined]
+        helds = [states.all.get(key, GONE) for key in keys]
+        for group in groups.as_they_came:
+            number = groups.key_numbers[group]
+            key, held = keys[number], helds[number]
+            state = held if held is not GONE else logic.new(key)
+            time.changes = None
+            start, rows = groups.starts[group], groups.sizes[group]
+            if type(state) is not Held or not adds(state.state, start, rows, folds[group], time):
+                left.append(group)
+                continue
+            if held is GONE:
+                states.all[key] = helds[number] = state
+            if time.changes is not None or not state.noted:
+                logic.set_timers(key, state, time.changes or ())
+            logic.late += late[group]
+            self._changed_in_place(states, key, state)
+        return groups.places(left)
+
+    def _changed_in_place(self, states: StatesOfKind, at: Any, held: Held) -> None:
+        if self._looked < LOOKED_FIRST or not (self._looked + 1) % LOOK_ONE_IN:
+            self._look_again(at, held)
+        else:
+            self._looked += 1
+        states.new.add(at)
+        self._by_range = None
+
     def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
         """At once, where a row does no more than change the state that is there."""
         key, key_range, row = triple
@@ -286,12 +371,7 @@ class TimedStates(KeyedStates):
             return super()._one(triple)
         if watermark_us is not None and at_us < watermark_us:
             logic.late += 1
-        if self._looked < LOOKED_FIRST or not (self._looked + 1) % LOOK_ONE_IN:
-            self._look_again(key, held)
-        else:
-            self._looked += 1
-        states.new.add(at)
-        self._by_range = None
+        self._changed_in_place(states, at, held)
         return []
 
     def _look(self, key: Hashable, state: Any) -> None:
