@@ -184,7 +184,9 @@ def frames(draw: Any) -> tuple[Columns, int | None]:
     ((_, columns),) = grouped(rows)
     narrow = TYPES.get(kinds[0], ())
     if narrow and "v" in columns.names and draw(st.booleans()):
-        column = abs(columns.given["v"]) if "u" in (dtype := draw(st.sampled_from(narrow))) else columns.given["v"]
+        column = (
+            abs(columns.given["v"]) if "u" in (dtype := draw(st.sampled_from(narrow))) else columns.given["v"]
+        )
         columns = columns_in({**columns.given, "v": column.astype(dtype)})
     return columns, draw(st.sampled_from([None, None, None, 0, 3, many]))
 
@@ -199,7 +201,9 @@ AGGREGATES: dict[str, Any] = {
     "several": w.several(n=w.count("v"), low=w.min_of("v"), high=w.max_of("v"), all=w.sum_of("v"), mean=w.mean_of("v")),
     "not by columns": w.several(n=w.count(), kinds=w.distinct("v")),
 }  # fmt: skip
-WINDOW_KINDS = st.sampled_from([w.tumbling(10), w.tumbling(4, 1), w.sliding(10, 2), w.sliding(9, 3, -4), w.sliding(7, 2)])
+WINDOW_KINDS = st.sampled_from(
+    [w.tumbling(10), w.tumbling(4, 1), w.sliding(10, 2), w.sliding(9, 3, -4), w.sliding(7, 2)]
+)
 FIRINGS = st.sampled_from(
     [{}, {}, {"late": 5}, {"late": {"within_s": 3, "emit": True}}, {"late": {"emit": True}},
      {"early": {"rows": 3}, "emit": "retractions"}, {"early": {"seconds": 1}, "emit": "updates", "late": 4}]
@@ -246,7 +250,9 @@ TEN = {"k": ["a", "b"] * 5, "t": np.arange(10), "v": np.arange(10) / 8}
 
 @pytest.mark.parametrize("kind", [w.tumbling(4), w.sliding(8, 2)], ids=["tumbling", "sliding"])
 def test_all_rows_of_sound_columns_are_taken_by_the_group(kind: Any) -> None:
-    by_columns, by_rows = both([frame_of(**TEN), 0, frame_of(**TEN)], windows=kind, aggregate=AGGREGATES["several"])
+    by_columns, by_rows = both(
+        [frame_of(**TEN), 0, frame_of(**TEN)], windows=kind, aggregate=AGGREGATES["several"]
+    )
     assert by_columns.logic.by_group == 20 and by_rows.logic.by_group == 0
     assert len(by_columns.given) > 4
 
@@ -272,7 +278,10 @@ def test_sums_near_sixty_four_bits_are_refused_row_by_row() -> None:
 
 
 def test_floats_are_added_exactly_and_rounded_once() -> None:
-    steps = [frame_of(k=["a"] * 3, t=[1, 2, 3], v=[1e16, 1.0, -1e16]), frame_of(k=["a"] * 2, t=[1, 2], v=[0.1, 0.2])]
+    steps = [
+        frame_of(k=["a"] * 3, t=[1, 2, 3], v=[1e16, 1.0, -1e16]),
+        frame_of(k=["a"] * 2, t=[1, 2], v=[0.1, 0.2]),
+    ]
     by_columns, _ = both(steps, windows=w.tumbling(10), aggregate=w.sum_of("v"))
     assert by_columns.logic.by_group == 5
     assert by_columns.given[0]["value"] == float(1 + Fraction(0.1) + Fraction(0.2))

@@ -419,12 +419,17 @@ class Several(WindowAggregate):
         self._named = dict(sorted(named.items(), key=lambda one: one[1].changes))
         self._all = list(self._named.values())
         self._adds, self._parts = [one.add for one in self._all], [one.part for one in self._all]
-        self._takes, self._folds = [one.takes_fold for one in self._all], [one.add_fold for one in self._all]
+        self._folds = [one.add_fold for one in self._all]
         self.sliced = all(one.sliced for one in self._all)
         self._unsure = [
             (number, one.merges)
             for number, one in enumerate(self._all)
             if type(one).merges is not WindowAggregate.merges
+        ]
+        self._unsure_folds = [
+            (number, one.takes_fold)
+            for number, one in enumerate(self._all)
+            if type(one).takes_fold is not WindowAggregate.takes_fold
         ]
         self._order = list(named)
 
@@ -444,9 +449,7 @@ class Several(WindowAggregate):
         return list(zip(*(one for one in found if one is not None), strict=True))
 
     def takes_fold(self, value: list[Any], fold: Any, most: int) -> bool:
-        return all(
-            takes(part, of_group, most) for takes, part, of_group in zip(self._takes, value, fold, strict=True)
-        )
+        return all(takes(value[number], fold[number], most) for number, takes in self._unsure_folds)
 
     def add_fold(self, value: list[Any], fold: Any) -> list[Any]:
         return [add(part, of_group) for add, part, of_group in zip(self._folds, value, fold, strict=True)]

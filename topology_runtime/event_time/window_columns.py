@@ -11,15 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headgate.topology_runtime.api.timed import EARLIEST_US, LATEST_US, TO_US
 
-if TYPE_CHECKING:
-    import numpy as np
-
 Array = Any  # of numpy
-ColumnAt = Callable[[str | int | None], "np.ndarray[Any, Any] | None"]  # name or position → column, if it is there
+ColumnAt = Callable[[str | int | None], Array | None]  # name or position → column; None: it is not there
 SURE_END = 1 << 62  # sums that stay below it are exact in 64 bits
 
 
@@ -28,7 +25,9 @@ class RowGroups:
     first: where it begins in `order`, the places of all rows. as_they_came: the groups in the order of their first
     rows."""
 
-    def __init__(self, keys: Sequence[Hashable], key_numbers: Array, starts: Array, order: Array, first: Array):
+    def __init__(
+        self, keys: Sequence[Hashable], key_numbers: Array, starts: Array, order: Array, first: Array
+    ):
         self.keys, self.order, self.first = keys, order, first
         self._bounds = [*first.tolist(), len(order)]
         self.sizes = [end - begin for begin, end in pairwise(self._bounds)]

@@ -159,12 +159,22 @@ class SliceEngine:
     ) -> tuple[SlicedWindows | None, list[Any]]:
         """The window that ends now."""
         out: list[Any] = []
-        if slices := self._slices_of(state, at):
-            result = self._aggregate.result(self._merged(slices))
+        following, goes_on = at + self._every, False
+        due: list[WindowSlice] = []
+        over: list[int | tuple[int, int]] = []
+        for place, one in state.slices.items():
+            if one.first <= at <= one.last:
+                due.append(one)
+            if one.last <= at:
+                over.append(place)
+            elif one.first <= following:
+                goes_on = True
+        if due:
+            result = self._aggregate.result(self._merged(due))
             out = self._make_rows(key, Span(at - self._size, at), result, 0, ON_TIME, False)
-        if self._slices_of(state, at + self._every):
-            time.set(at + self._every)
-        for place in [place for place, one in state.slices.items() if one.last <= at]:
+        if goes_on:
+            time.set(following)
+        for place in over:
             del state.slices[place]
         return state if state.slices else None, out
 

@@ -37,7 +37,7 @@ from headgate.topology_runtime.worker.rows.columns import columns_in
 
 sys.path.insert(0, str(SCRIPTS.parent / "examples" / "nexmark"))
 
-from auction_events import Auctions  # noqa: E402
+from auction_events import Auctions
 
 SOURCE, TASK, FRAME, RATE, LOOK_EVERY = 1, 2, 256, 5_000.0, 64
 FORMS = ("rows", "columns")
@@ -141,7 +141,11 @@ def windows(repeats: int = 5, rows: int = 200_000, case: str = ",".join(CASES)) 
             for form in FORMS:
                 found[form].append(once(key, form, rows))
         for form in FORMS:
-            line: dict[str, Any] = {"case": key, "form": form, "us": spread([one["us"] for one in found[form]])}
+            line: dict[str, Any] = {
+                "case": key,
+                "form": form,
+                "us": spread([one["us"] for one in found[form]]),
+            }
             line["takes_us"] = statistics.median(one["us"] - one["ends_us"] for one in found[form])
             table.append(line | {"results": found[form][0]["results"]})
     return table

@@ -155,15 +155,14 @@ class KeyedStates(KeptStates):
     def process(self, some: KeyedBatch, code: UserCode) -> tuple[Came, KeyedBatch]:
         """What comes of these rows, and which rows those are: the others are dead letters."""
         self.bring(some.keys, some.ranges)
-        rows = some.batch.rows
         if self._good and not self.careful:
             self._good.clear()
         careful = self.careful or code.watch.careful
         kind = self._known.kind(some.keys) if self._together and not careful else None
         if kind is not None:
-            call, span = partial(self._all, some, kind), range(len(rows))
+            call, span = partial(self._all, some, kind), range(len(some.ranges))
             calls, failures = attempts.together(call, span, code.pause, code.watch)
-            came = calls[0] if len(calls) == 1 else _joined(calls, len(rows) - len(failures))
+            came = calls[0] if len(calls) == 1 else _joined(calls, len(span) - len(failures))
         else:
             outs, failures = self._each(some, code)
             came = flat(outs)
@@ -461,11 +460,11 @@ class KeyedRows:
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
-        acks = AckSums(frame.roots)
+        acks, place = AckSums(frame.roots), self.states.key_place(frame.edge)
         last = self.applied.hear(frame.roots)
-        place = self.states.key_place(frame.edge)
-        rows = frame.rows if place is not None and type(frame.rows) is Columns else list(frame.rows)
-        batch = Batch(rows, frame.runs, frame.roots)
+        rows: Sequence[Any] = frame.rows
+        stay = place is not None and type(rows) is Columns
+        batch = Batch(rows if stay else list(rows), frame.runs, frame.roots)
         if last >= END_PARTITION:
             batch = self._take_ends(batch, frame.edge, now_ns, acks)
             if not batch.rows:

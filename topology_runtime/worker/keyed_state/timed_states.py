@@ -6,19 +6,20 @@ A state that the user's code gives up (None) is GONE: it leaves at once, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from headgate.topology_runtime.api.logic import Keyed
 from headgate.topology_runtime.api.timed import Change, Time, Timed, Timer, time_of_rows
 from headgate.topology_runtime.errors import BadRow
-from headgate.topology_runtime.event_time.window_columns import Array, times_in
+from headgate.topology_runtime.event_time.window_columns import Array, RowGroups, times_in
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
+from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
     GONE,
     LOOK_ONE_IN,
@@ -27,7 +28,6 @@ from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
     KeyedBatch,
     KeyedStates,
 )
-from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import timers_read, timers_written
 from headgate.topology_runtime.worker.rows.columns import Columns
 
@@ -62,8 +62,7 @@ class Held:
         self.state, self.events, self.clocks, self.noted = state, events, clocks, noted
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(NamedTuple):
     """In place of a row: a timer that is due. failed: its call raised for good, so that it only goes."""
 
     at_us: int
@@ -176,12 +175,17 @@ class TimedLogic(Keyed):
             if new is held.state and new is not None and time.changes is None and held.noted:
                 return held, rows
             return self._after(key, held, new, time.changes or (), None), rows
-        if row.failed:
-            return self._after(key, held, held.state, (), row), []
-        time = Time(row.at_us, self.watermark_us, row.name, self._clock_ns)
-        new, out = self.logic.on_timer(key, row.at_us, held.state, time)
+        return self.fired(key, held, row)
+
+    def fired(self, key: Hashable, held: Held, fired: Fired) -> tuple[Any, list[Any]]:
+        """As `process`, of a timer of a state that is there."""
+        self._in_place.clear()
+        if fired.failed:
+            return self._after(key, held, held.state, (), fired), []
+        time = Time(fired.at_us, self.watermark_us, fired.name, self._clock_ns)
+        new, out = self.logic.on_timer(key, fired.at_us, held.state, time)
         rows = rows_of(out)
-        return self._after(key, held, new, time.changes or (), row), rows
+        return self._after(key, held, new, time.changes or (), fired), rows
 
     def _after(
         self, key: Hashable, held: Held, new: Any, changes: Iterable[Change], fired: Fired | None
@@ -322,14 +326,15 @@ class TimedStates(KeyedStates):
         columns, logic, kind = some.batch.rows, self._logic, self._known.kind(some.keys)
         if type(columns) is not Columns or self.careful or kind is None:
             return None
-        user, times = logic.logic, logic.times_in(columns)
-        found = user.groups(some.keys, times, columns.array_at) if times is not None else None  # type: ignore[attr-defined]
-        if found is None:
+        user: Any = logic.logic
+        times = logic.times_in(columns)
+        if times is None or (found := user.groups(some.keys, times, columns.array_at)) is None:
             return None
-        groups, folds = found
+        groups: RowGroups = found[0]
+        folds: Sequence[Any] = found[1]
         states, watermark_us, left = self._by_kind[kind], logic.watermark_us, list[int]()
         late = groups.sums(times < watermark_us) if watermark_us is not None else [0] * len(folds)
-        time, adds, keys = Time(0, watermark_us), user.adds_group, groups.keys  # type: ignore[attr-defined]
+        time, adds, keys = Time(0, watermark_us), user.adds_group, groups.keys
         helds = [states.all.get(key, GONE) for key in keys]
         for group in groups.as_they_came:
             number = groups.key_numbers[group]
@@ -393,10 +398,16 @@ class TimedStates(KeyedStates):
         """What comes of a timer that is due."""
         if self._good and not self.careful:
             self._good.clear()  # as in `process`: a snapshot would have what was before
-        placed = self._by_range
-        rows = self._one((key, key_range, fired))
+        placed, (states, at) = self._by_range, self._at(key, key_range)
+        held = states.all[at]
+        if self.careful or type(held) is not Held:
+            rows = self._one((key, key_range, fired))
+        else:
+            state, rows = self._logic.fired(key, held, fired)
+            self._look(key, state) if state is not held else self._look_again(key, held)
+            states.all[at] = state
+            states.new.add(at)
         if placed is not None:  # while ranges move it is asked for again and again
-            states, at = self._at(key, key_range)
             placed[key_range][key] = states.all[at]
             self._by_range = placed
         if self._logic.gone:
