@@ -230,7 +230,7 @@ def both(steps: Sequence[Any], **params: Any) -> tuple[OneThread, OneThread]:
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
-@searching(400)
+@searching(100)
 @given(STEPS, WINDOW_KINDS, FIRINGS)
 def test_frames_of_columns_give_what_the_same_rows_give(
     aggregate: str, steps: list[Any], kind: Any, firing: dict[str, Any]
@@ -259,7 +259,8 @@ def test_all_rows_of_sound_columns_are_taken_by_the_group(kind: Any) -> None:
 
 def test_late_rows_are_taken_one_by_one_and_the_others_by_the_group() -> None:
     late = {"within_s": 5, "emit": True}
-    by_columns, _ = both([frame_of(**TEN), 4, frame_of(**TEN)], windows=w.tumbling(4), late=late)
+    steps = [frame_of(**TEN), 4, frame_of(**TEN)]
+    by_columns, _ = both(steps, windows=w.tumbling(4), aggregate=w.sum_of("v"), late=late)
     assert by_columns.logic.by_group == 10 + 6
     assert [row["timing"] for row in by_columns.given].count("late") == 4
 
@@ -285,3 +286,15 @@ def test_floats_are_added_exactly_and_rounded_once() -> None:
     by_columns, _ = both(steps, windows=w.tumbling(10), aggregate=w.sum_of("v"))
     assert by_columns.logic.by_group == 5
     assert by_columns.given[0]["value"] == float(1 + Fraction(0.1) + Fraction(0.2))
+
+
+def test_keys_that_are_equal_and_of_several_types_are_told_apart() -> None:
+    by_columns, _ = both([frame_of(k=[1, 1.5, True, 1, "a"], t=np.arange(5))], windows=w.tumbling(10))
+    assert by_columns.logic.by_group == 0
+    assert sorted(repr(row["key"]) for row in by_columns.given) == ["'a'", "1", "1.5", "True"]
+
+
+def test_times_of_the_first_rows_are_looked_at_one_by_one() -> None:
+    """They may be in another unit."""
+    one = OneThread(True, windows=w.tumbling(10))
+    assert one.logic.by_group == 0 and one.seen()[-1] == str(FIRST_ROWS)

@@ -17,7 +17,7 @@ from headgate.topology_runtime.api.timed import EARLIEST_US, LATEST_US, TO_US
 
 Array = Any  # of numpy
 ColumnAt = Callable[[str | int | None], Array | None]  # name or position → column; None: it is not there
-SURE_END = 1 << 62  # sums that stay below it are exact in 64 bits
+GROUPS_END = 1 << 62  # numbers of groups stay below it, which has room in 64 bits
 
 
 class RowGroups:
@@ -36,7 +36,7 @@ class RowGroups:
         self.as_they_came: list[int] = order[first].argsort().tolist()
 
     def sums(self, column: Array) -> list[int]:
-        """Of each group."""
+        """Of each group, modulo 2⁶⁴."""
         import numpy as np
 
         return np.add.reduceat(column[self.order], self.first, dtype=np.int64).tolist()  # type: ignore[no-any-return]
@@ -77,7 +77,7 @@ def row_groups(keys: Sequence[Hashable], times: Array, every: int, offset: int) 
     groups = numbers
     if low != high:
         many = (high - low) // every + 1
-        if many * len(known) >= SURE_END:
+        if many * len(known) >= GROUPS_END:
             return None
         groups = numbers * many + (starts - low) // every
     order = np.argsort(groups, kind="stable")
@@ -111,12 +111,10 @@ def times_in(column: Array, unit: str) -> Array | None:
 
 
 def whole_numbers(column: Array | None) -> int | None:
-    """What the sum of any of these is sure not to reach, of either sign; None: these are no whole numbers, or their sum
-    may not be one of 64 bits."""
+    """What the sum of any of these is sure not to reach, of either sign; None: these are no whole numbers."""
     if column is None or column.ndim != 1 or column.dtype.kind not in "iu":
         return None
-    bound = max(-int(column.min()), int(column.max()), 0) * len(column) + 1
-    return bound if bound < SURE_END else None
+    return max(-int(column.min()), int(column.max()), 0) * len(column) + 1
 
 
 def floats(column: Array | None) -> float | None:

@@ -307,7 +307,7 @@ class KeyedStates(KeptStates):
             return
         if self._plain and kind is int and wire.LEAST_INT <= state <= wire.MOST_INT:
             return
-        flat = self._plain and (kind is dict or kind is tuple) and wire.is_flat(state, SMALL)
+        flat = self._plain and kind in wire.NESTS and wire.room_left(state, wire.DEEPEST) >= 0
         self._looked += not flat
         if (
             not flat
