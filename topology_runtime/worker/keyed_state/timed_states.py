@@ -350,12 +350,13 @@ class TimedStates(KeyedStates):
             if time.changes is not None or not state.noted:
                 logic.set_timers(key, state, time.changes or ())
             logic.late += late[group]
-            self._changed_in_place(states, key, state)
+            self._changed_in_place(states, key, key, state)
         return groups.places(left)
 
-    def _changed_in_place(self, states: StatesOfKind, at: Any, held: Held) -> None:
+    def _changed_in_place(self, states: StatesOfKind, at: Any, key: Hashable, held: Held) -> None:
+        """A state that is there still; not every one is looked at."""
         if self._looked < LOOKED_FIRST or not (self._looked + 1) % LOOK_ONE_IN:
-            self._look_again(at, held)
+            self._look_again(key, held)
         else:
             self._looked += 1
         states.new.add(at)
@@ -376,7 +377,7 @@ class TimedStates(KeyedStates):
             return super()._one(triple)
         if watermark_us is not None and at_us < watermark_us:
             logic.late += 1
-        self._changed_in_place(states, at, held)
+        self._changed_in_place(states, at, key, held)
         return []
 
     def _look(self, key: Hashable, state: Any) -> None:
@@ -404,9 +405,12 @@ class TimedStates(KeyedStates):
             rows = self._one((key, key_range, fired))
         else:
             state, rows = self._logic.fired(key, held, fired)
-            self._look(key, state) if state is not held else self._look_again(key, held)
-            states.all[at] = state
-            states.new.add(at)
+            if state is held:
+                self._changed_in_place(states, at, key, held)
+            else:
+                self._look(key, state)
+                states.all[at] = state
+                states.new.add(at)
         if placed is not None:  # while ranges move it is asked for again and again
             placed[key_range][key] = states.all[at]
             self._by_range = placed
