@@ -20,9 +20,9 @@ from headgate import flat_map, windows
 AT = {"at": "date_time", "unit": "ms"}
 
 
-def timed(query: str, *kinds: str) -> tuple[Any, Any]:
+def timed(query: str, *kinds: str, events: Any = t.Events) -> tuple[Any, Any]:
     """A flow, and its source with timestamps."""
-    flow, source = begun(f"{query}_windows", *kinds)
+    flow, source = begun(f"{query}_windows", *kinds, events=events)
     return flow, source.timestamps("date_time", unit="ms", lateness=Auctions(**GENERATOR).lateness_s(kinds))
 
 
@@ -38,7 +38,7 @@ events >> closed.by(t.auction_of) >> average.by("category") >> into(q4_windows)
 q9_windows, events = timed("q9", "auction", "bid")
 events >> q9_windows.task("winning", w.ClosedAuctions).emits(0.05).by(t.auction_of) >> into(q9_windows)
 
-q5_windows, bids = timed("q5", "bid")
+q5_windows, bids = timed("q5", "bid", events=t.EventColumns)
 counts = q5_windows.task("counts", windows.EventWindow, windows=windows.sliding(10, 2), **AT).emits(0.5)
 hot = q5_windows.task(
     "hot", windows.EventWindow, at="end", unit="ms", windows=windows.tumbling(2), aggregate=highest(w.hotter)

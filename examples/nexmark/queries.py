@@ -27,10 +27,10 @@ GENERATOR: dict[str, Any] = {
 OUT = os.path.abspath(os.environ.get("NEXMARK_OUT", "."))
 
 
-def begun(name: str, *kinds: str) -> tuple[Any, Any]:
+def begun(name: str, *kinds: str, events: Any = t.Events) -> tuple[Any, Any]:
     """A flow, and its source of these kinds of events."""
     flow = topology(name)
-    return flow, flow.source("events", t.Events, kinds=list(kinds), **GENERATOR)
+    return flow, flow.source("events", events, kinds=list(kinds), **GENERATOR)
 
 
 def into(flow: Any) -> Any:
@@ -43,9 +43,8 @@ def into(flow: Any) -> Any:
 
 def begun_columns(name: str) -> tuple[Any, Any, Any]:
     """A flow, its source of bids and its sink, in columns."""
-    flow = topology(name)
+    flow, source = begun(name, "bid", events=t.EventColumns)
     path = os.path.join(OUT, f"{name}.arrows")
-    source = flow.source("events", t.EventColumns, kinds=["bid"], **GENERATOR)
     return flow, source, flow.task("store", t.ArrowBatches, static=Static(), path=path)
 
 

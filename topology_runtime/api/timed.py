@@ -27,7 +27,7 @@ SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}  # the units of event t
 UNIT_WORDS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 YEAR_2000_S, YEAR_2100_S = 946_684_800, 4_102_444_800  # a time between them is what most people mean
 YEAR_S = 31_556_952
-_TO_US = {"s": (US, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
+TO_US = {"s": (US, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
 _ISO_TEXT, _ISO_LIKE = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:"), "2026-11-29T20:15:00Z"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _US = timedelta(microseconds=1)
@@ -182,7 +182,7 @@ def microseconds(value: Any, unit: str = "s") -> int:
     >>> microseconds("1970-01-01T01:00:03+01:00"), microseconds("1970-01-01 00:00:03")
     (3000000, 3000000)
     """
-    kind, (times, parts) = type(value), _TO_US[unit]
+    kind, (times, parts) = type(value), TO_US[unit]
     found: int
     if kind is int:
         found = value * times if parts == 1 else value // parts
@@ -242,7 +242,7 @@ def row_time(
     if unit not in SECONDS:
         raise ValueError(f"unit {unit!r}: must be one of {', '.join(SECONDS)}")
     get = at if callable(at) else key_function(at)
-    times, parts = _TO_US[unit]
+    times, parts = TO_US[unit]
     least, most = (EARLIEST_US // times, LATEST_US // times) if parts == 1 else (1, 0)  # taken as they are
 
     def time_of(row: Any) -> int:

@@ -9,18 +9,28 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.event_time.sketches import DistinctSketch, QuantileSketch, hashed, spelled
 from headgate.topology_runtime.event_time.window_assigners import checked_names, named_spec
+from headgate.topology_runtime.event_time.window_columns import (
+    ColumnAt,
+    RowGroups,
+    compares,
+    floats,
+    partial_sums,
+    whole_numbers,
+)
 from headgate.topology_runtime.wording import REFERENCE, shown
 
 Find = Callable[[str], Any]  # the object of a reference
 Getter = Callable[[Any], Any]
+Place = str | int | None  # a field's name or a position; None: it is found by a function
 INT_END = 1 << 63
 FAR_FLOAT = 1e300  # below it, tens of thousands can be added
 DEPTH_MOST = 8  # aggregates in aggregates
@@ -45,6 +55,18 @@ class WindowAggregate(ABC):
     @abstractmethod
     def add(self, value: Any, part: Any) -> Any:
         """The value with one row more."""
+
+    def folds(self, column_at: ColumnAt, groups: RowGroups) -> Sequence[Any] | None:
+        """What `add_fold` needs of the rows of each of these groups; None: the rows are to be added one by one."""
+        return None
+
+    def takes_fold(self, value: Any, fold: Any, most: int) -> bool:
+        """Is it sure that `add` and, with so many windows, `merges` would take each row of the group?"""
+        return True
+
+    def add_fold(self, value: Any, fold: Any) -> Any:
+        """The value with all rows of the group more."""
+        return self.merge(value, fold)
 
     @abstractmethod
     def merge(self, value: Any, other: Any) -> Any:
@@ -76,14 +98,25 @@ class CountRows(WindowAggregate):
 
     sliced = True
 
-    def __init__(self, of: Getter | None = None) -> None:
-        self._of = of
+    def __init__(self, of: Getter | None = None, place: Place = None) -> None:
+        self._of, self._place = of, place
 
     def new(self) -> int:
         return 0
 
     def part(self, row: Any) -> int:
         return int(self._of is None or self._of(row) is not None)
+
+    def folds(self, column_at: ColumnAt, groups: RowGroups) -> Sequence[int] | None:
+        if self._of is None:
+            return groups.sizes
+        column = column_at(self._place)
+        if column is None or column.dtype.kind != "O":
+            return None if column is None else groups.sizes
+        return [sum(one is not None for one in values) for values in groups.lists(column)]
+
+    def add_fold(self, value: int, fold: int) -> int:
+        return value + fold
 
     def add(self, value: int, part: int) -> int:
         return value + part
@@ -98,8 +131,8 @@ class ExactSum(WindowAggregate):
 
     sliced = True
 
-    def __init__(self, of: Getter, mean: bool = False) -> None:
-        self._of, self._mean = of, mean
+    def __init__(self, of: Getter, mean: bool = False, place: Place = None) -> None:
+        self._of, self._mean, self._place = of, mean, place
 
     def new(self) -> list[Any]:
         return [0, 0, []]
@@ -120,6 +153,28 @@ class ExactSum(WindowAggregate):
         if isinstance(value[1], int) and not -INT_END <= value[1] < INT_END:
             raise OverflowError("a sum of whole numbers is beyond 64 bits")
         return value
+
+    def folds(self, column_at: ColumnAt, groups: RowGroups) -> Sequence[Any] | None:
+        """(rows, their sum, floats, a bound of what they come to)."""
+        column = column_at(self._place)
+        if (whole := whole_numbers(column)) is not None:
+            return list(zip(groups.sizes, groups.sums(column), repeat(None), repeat(whole)))
+        if (bound := floats(column)) is not None:
+            return list(zip(groups.sizes, repeat(0), groups.lists(column), repeat(bound)))
+        return None
+
+    def takes_fold(self, value: list[Any], fold: Any, most: int) -> bool:
+        _, whole, partials = value
+        if type(whole) is not int:
+            return False
+        if fold[2] is None:
+            return abs(whole) + int(fold[3]) < INT_END // (4 * most)
+        return bool(fold[3] + (2 * abs(partials[-1]) if partials else 0.0) < FAR_FLOAT)
+
+    def add_fold(self, value: list[Any], fold: Any) -> list[Any]:
+        count, whole, numbers, _ = fold
+        partials = value[2] if numbers is None else partial_sums(value[2], numbers)
+        return [value[0] + count, value[1] + whole, partials]
 
     def merge(self, value: list[Any], other: list[Any]) -> list[Any]:
         partials = value[2]
@@ -147,8 +202,8 @@ class Extreme(WindowAggregate):
 
     sliced = True
 
-    def __init__(self, of: Getter, greatest: bool) -> None:
-        self._of, self._greatest = of, greatest
+    def __init__(self, of: Getter, greatest: bool, place: Place = None) -> None:
+        self._of, self._greatest, self._place = of, greatest, place
 
     def new(self) -> Any:
         return None
@@ -158,6 +213,13 @@ class Extreme(WindowAggregate):
 
     def add(self, value: Any, part: Any) -> Any:
         return self.merge(value, part)
+
+    def folds(self, column_at: ColumnAt, groups: RowGroups) -> Sequence[Any] | None:
+        column = column_at(self._place)
+        return groups.least(column, self._greatest) if compares(column) else None
+
+    def takes_fold(self, value: Any, fold: Any, most: int) -> bool:
+        return value is None or type(value) in (int, float)
 
     def merge(self, value: Any, other: Any) -> Any:
         if value is None or other is None:
@@ -357,11 +419,17 @@ class Several(WindowAggregate):
         self._named = dict(sorted(named.items(), key=lambda one: one[1].changes))
         self._all = list(self._named.values())
         self._adds, self._parts = [one.add for one in self._all], [one.part for one in self._all]
+        self._folds = [one.add_fold for one in self._all]
         self.sliced = all(one.sliced for one in self._all)
         self._unsure = [
             (number, one.merges)
             for number, one in enumerate(self._all)
             if type(one).merges is not WindowAggregate.merges
+        ]
+        self._unsure_folds = [
+            (number, one.takes_fold)
+            for number, one in enumerate(self._all)
+            if type(one).takes_fold is not WindowAggregate.takes_fold
         ]
         self._order = list(named)
 
@@ -373,6 +441,18 @@ class Several(WindowAggregate):
 
     def add(self, value: list[Any], part: list[Any]) -> list[Any]:
         return [add(old, new) for add, old, new in zip(self._adds, value, part, strict=True)]
+
+    def folds(self, column_at: ColumnAt, groups: RowGroups) -> Sequence[Any] | None:
+        found = [one.folds(column_at, groups) for one in self._all]
+        if any(one is None for one in found):
+            return None
+        return list(zip(*(one for one in found if one is not None), strict=True))
+
+    def takes_fold(self, value: list[Any], fold: Any, most: int) -> bool:
+        return all(takes(value[number], fold[number], most) for number, takes in self._unsure_folds)
+
+    def add_fold(self, value: list[Any], fold: Any) -> list[Any]:
+        return [add(part, of_group) for add, part, of_group in zip(self._folds, value, fold, strict=True)]
 
     def merge(self, value: list[Any], other: list[Any]) -> list[Any]:
         return [one.merge(*parts) for one, *parts in zip(self._all, value, other, strict=True)]
@@ -472,7 +552,7 @@ def aggregate_of(spec: Any, find: Find, depth: int = 0) -> WindowAggregate:
         return OfFunctions(init, add, merge, None if result is None else _function(result, find))
     of = value_of(given["of"], find) if given.get("of") is not None else None
     if name == "count":
-        return CountRows(of)
+        return CountRows(of, place_of(of, given))
     if name == "collect":
         return CollectRows(of)
     return _valued(name, itself if of is None else of, given)
@@ -486,8 +566,13 @@ def _valued(name: str, of: Getter, given: dict[str, Any]) -> WindowAggregate:
     if name == "top":
         return TopRows(of, given["k"])
     if name in ("min", "max"):
-        return Extreme(of, name == "max")
-    return ExactSum(of, name == "mean")
+        return Extreme(of, name == "max", place_of(of, given))
+    return ExactSum(of, name == "mean", place_of(of, given))
+
+
+def place_of(of: Getter | None, given: Mapping[str, Any]) -> Place:
+    """Where a row has what `of` looks at."""
+    return given["of"] if type(of) is itemgetter else None
 
 
 def itself(row: Any) -> Any:

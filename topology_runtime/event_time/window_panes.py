@@ -12,11 +12,11 @@ Whatever may raise (the user's functions) is called before anything is changed, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from headgate.topology_runtime.api.timed import Time
+from headgate.topology_runtime.api.timed import LATEST_US, Time
 from headgate.topology_runtime.api.user_metrics import UserMetrics
 from headgate.topology_runtime.event_time.aggregates import WindowAggregate
 from headgate.topology_runtime.event_time.window_assigners import (
@@ -26,6 +26,7 @@ from headgate.topology_runtime.event_time.window_assigners import (
     Span,
     WindowKind,
 )
+from headgate.topology_runtime.event_time.window_columns import Array, RowGroups, row_groups
 
 Timing = Literal["early", "on time", "late"]
 EARLY, ON_TIME, LATE, TOO_LATE = "early", "on time", "late", "too late"
@@ -121,6 +122,29 @@ class WindowEngine:
         pane.value = self._aggregate.add(pane.value, self._aggregate.part(row))
         pane.rows += 1
         pane.fresh += 1
+        return True
+
+    def groups(self, keys: Sequence[Any], times: Array) -> RowGroups | None:
+        """Rows by key and the window that each is in; None: a row is in several, or may give something."""
+        windows = self._one_window
+        return None if windows is None else row_groups(keys, times, windows.every, windows.offset)
+
+    def adds_group(self, panes: Windows, start: int, rows: int, fold: Any, time: Time) -> bool:
+        """As `adds`, of all rows of a group, and the window may be new."""
+        assert self._one_window is not None
+        end, pane = start + self._one_window.size, panes.get(start)
+        if end <= _mark(time) or end + self._firing.lateness > LATEST_US:
+            return False
+        if pane is None:
+            pane = WindowPane(start, end, self._aggregate.new(), timer=end)
+        if not self._aggregate.takes_fold(pane.value, fold, 1):
+            return False
+        pane.value = self._aggregate.add_fold(pane.value, fold)
+        if not pane.rows:
+            panes[start] = pane
+            self._wait(pane, time)
+        pane.rows += rows
+        pane.fresh += rows
         return True
 
     def take(self, key: Any, row: Any, panes: Windows, time: Time) -> tuple[Windows | None, list[Any]]:

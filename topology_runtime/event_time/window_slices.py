@@ -10,7 +10,7 @@ begins with the first window that is open. The timers of a key go from window to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from headgate.topology_runtime.api.timed import LATEST_US, Time
 from headgate.topology_runtime.api.user_metrics import UserMetrics
 from headgate.topology_runtime.event_time.aggregates import WindowAggregate
 from headgate.topology_runtime.event_time.window_assigners import FixedWindows, Span
+from headgate.topology_runtime.event_time.window_columns import Array, RowGroups, row_groups
 from headgate.topology_runtime.event_time.window_panes import (
     BEFORE_TIME,
     ON_TIME,
@@ -116,6 +117,26 @@ class SliceEngine:
         there.value = aggregate.add(value, part)
         return True
 
+    def groups(self, keys: Sequence[Any], times: Array) -> RowGroups | None:
+        """Rows by key and slice."""
+        return row_groups(keys, times, self._every, self._offset)
+
+    def adds_group(self, state: SlicedWindows, start: int, rows: int, fold: Any, time: Time) -> bool:
+        """As `adds`, of all rows of a group, and the slice may be new."""
+        first, last, there = start + self._every, start + self._size, state.slices.get(start)
+        if state.odd or last > LATEST_US or (time.watermark_us is not None and first <= time.watermark_us):
+            return False
+        value = self._aggregate.new() if there is None else there.value
+        if not self._aggregate.takes_fold(value, fold, self._many):
+            return False
+        value = self._aggregate.add_fold(value, fold)
+        if there is not None:
+            there.value = value
+        else:
+            time.set(first)
+            state.slices[start] = WindowSlice(first, last, value)
+        return True
+
     def _try(self, state: SlicedWindows, ends: Iterable[int], part: Any) -> None:
         """Raises, before anything is changed, what one of these windows would raise with this row."""
         for end in ends:
@@ -138,12 +159,22 @@ class SliceEngine:
     ) -> tuple[SlicedWindows | None, list[Any]]:
         """The window that ends now."""
         out: list[Any] = []
-        if slices := self._slices_of(state, at):
-            result = self._aggregate.result(self._merged(slices))
+        following, goes_on = at + self._every, False
+        due: list[WindowSlice] = []
+        over: list[int | tuple[int, int]] = []
+        for place, one in state.slices.items():
+            if one.first <= at <= one.last:
+                due.append(one)
+            if one.last <= at:
+                over.append(place)
+            elif one.first <= following:
+                goes_on = True
+        if due:
+            result = self._aggregate.result(self._merged(due))
             out = self._make_rows(key, Span(at - self._size, at), result, 0, ON_TIME, False)
-        if self._slices_of(state, at + self._every):
-            time.set(at + self._every)
-        for place in [place for place, one in state.slices.items() if one.last <= at]:
+        if goes_on:
+            time.set(following)
+        for place in over:
             del state.slices[place]
         return state if state.slices else None, out
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Context
@@ -19,6 +19,7 @@ from headgate.topology_runtime.event_time.window_assigners import (
     micros,
     windows_of,
 )
+from headgate.topology_runtime.event_time.window_columns import Array, ColumnAt, RowGroups
 from headgate.topology_runtime.event_time.window_panes import (
     END_OF_TIME,
     TOO_LATE,
@@ -81,7 +82,7 @@ class EventWindow(Timed[Any, WindowState, Any, dict[str, Any]]):
         if isinstance(kind, GlobalWindows) and lateness:
             raise InvalidInput("the global window has no end, so nothing is late for it", hint="leave `late`")
         firing = Firing(rows, clock_us, lateness, self._retractions, give_too_late)
-        made = aggregate_of(aggregate, resolve)
+        made = self._aggregate = aggregate_of(aggregate, resolve)
         self._engine: Any  # takes and gives a WindowState of its own kind
         if isinstance(kind, FixedWindows) and can_slice(kind, made, firing):
             self._engine = SliceEngine(kind, made, firing, self._rows)
@@ -105,6 +106,21 @@ class EventWindow(Timed[Any, WindowState, Any, dict[str, Any]]):
         """As `process`, where no more than a value changes: no timer, no row. False: `process` is to take it, and
         nothing has changed."""
         found: bool = self._engine.adds(row, state, at_us, watermark_us)
+        return found
+
+    def groups(
+        self, keys: Sequence[Any], times: Array, column_at: ColumnAt
+    ) -> tuple[RowGroups, Sequence[Any]] | None:
+        """Rows that come as columns, by key and window, and what the value of each group has to take of them; None:
+        they are to be taken one by one."""
+        groups: RowGroups | None = self._engine.groups(keys, times)
+        folds = self._aggregate.folds(column_at, groups) if groups is not None else None
+        return None if groups is None or folds is None else (groups, folds)
+
+    def adds_group(self, state: WindowState, start: int, rows: int, fold: Any, time: Time) -> bool:
+        """As `process`, of all rows of a group at once, which give no row; the time is of its watermark alone. False:
+        `process` is to take them, and nothing has changed."""
+        found: bool = self._engine.adds_group(state, start, rows, fold, time)
         return found
 
     def on_timer(

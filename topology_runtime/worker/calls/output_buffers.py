@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from headgate.topology_runtime.api.cluster import Slot
@@ -29,30 +30,31 @@ from headgate.topology_runtime.worker.rows.row_runs import Run
 
 @dataclass(slots=True)
 class Buffer:
-    """Rows for one thread by one edge, not yet sent. lent: `rows` is still another's list."""
+    """Rows for one thread by one edge, not yet sent. count: of `parts`."""
 
     edge: int
     target: int
     filled_ns: int
-    rows: Any = field(default_factory=list)
+    parts: list[Sequence[Any]] = field(default_factory=list)
+    count: int = 0
     runs: list[Run] = field(default_factory=list)
     roots: dict[RootKey, tuple[int, RootPart]] = field(default_factory=dict)
-    lent: bool = False
 
     def add(self, rows: Sequence[Any]) -> None:
+        self.parts.append(rows)
+        self.count += len(rows)
+
+    @property
+    def rows(self) -> Any:
         """A list that is all there is of a frame goes on as it is; nobody changes the rows of a frame. Columns stay
-        columns as long as nothing but such columns comes."""
-        if not self.rows and type(rows) in (list, Columns):
-            self.rows, self.lent = rows, True
-        elif (
-            type(self.rows) is type(rows) is Columns
-            and (both := Columns.joined([self.rows, rows])) is not None
-        ):
-            self.rows = both
-        elif self.lent:
-            self.rows, self.lent = [*self.rows, *rows], False
-        else:
-            self.rows.extend(rows)
+        columns where nothing but such columns came."""
+        parts, kinds = self.parts, set(map(type, self.parts))
+        if len(parts) == 1 and kinds <= {list, Columns}:
+            return parts[0]
+        both = (
+            Columns.joined([part for part in parts if type(part) is Columns]) if kinds == {Columns} else None
+        )
+        return list(chain.from_iterable(parts)) if both is None else both
 
 
 def bare(rows: Sequence[Any]) -> Sequence[Any]:
@@ -201,14 +203,14 @@ class Outputs:
         self._take_along(buffer, roots, numbers, given)
         buffer.runs += [(numbers[number], at, count, way) for number, at, count, way in runs]
         buffer.add(rows)
-        if len(buffer.rows) >= self._cap(edge, target):
+        if buffer.count >= self._cap(edge, target):
             self.full.append(self._frame(self.buffers.pop((edge, target)), now_ns))
 
     def _buffer(self, edge: int, target: int, rows: int, now_ns: int) -> Buffer:
         """The buffer of this thread and edge, with room for so many more rows."""
         place = edge, target
         buffer = self.buffers.get(place)
-        if buffer is not None and len(buffer.rows) + rows > self._cap(edge, target):
+        if buffer is not None and buffer.count + rows > self._cap(edge, target):
             self.full.append(self._frame(self.buffers.pop(place), now_ns))
             buffer = None
         if buffer is None:

@@ -51,6 +51,7 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
 from headgate.topology_runtime.worker.rows import row_runs as r
 from headgate.topology_runtime.worker.rows import row_values as wire
 from headgate.topology_runtime.worker.rows.acks import AckSums, Addressed, BufferedRow, single_rows
+from headgate.topology_runtime.worker.rows.columns import Columns
 from headgate.topology_runtime.worker.rows.row_runs import Batch
 from headgate.topology_runtime.worker.rows.row_values import MadeSizes
 
@@ -138,6 +139,10 @@ class KeyedStates(KeptStates):
         self.set_aside += type(state) is Aside
         return state
 
+    def key_place(self, edge: int) -> str | int | None:
+        """Which column is the key of this edge's rows, where states take columns; None: they take rows."""
+        return None
+
     def there(self, key: Hashable, key_range: int) -> Any:
         """The state of a key, GONE where there is none. It stays where it is."""
         return self.look_at(key, key_range, GONE)
@@ -150,19 +155,16 @@ class KeyedStates(KeptStates):
     def process(self, some: KeyedBatch, code: UserCode) -> tuple[Came, KeyedBatch]:
         """What comes of these rows, and which rows those are: the others are dead letters."""
         self.bring(some.keys, some.ranges)
-        rows = some.batch.rows
         if self._good and not self.careful:
             self._good.clear()
         careful = self.careful or code.watch.careful
         kind = self._known.kind(some.keys) if self._together and not careful else None
         if kind is not None:
-            call, span = partial(self._all, some, kind), range(len(rows))
+            call, span = partial(self._all, some, kind), range(len(some.ranges))
             calls, failures = attempts.together(call, span, code.pause, code.watch)
-            came = calls[0] if len(calls) == 1 else _joined(calls, len(rows) - len(failures))
+            came = calls[0] if len(calls) == 1 else _joined(calls, len(span) - len(failures))
         else:
-            triples = list(zip(some.keys, some.ranges, rows, strict=True))
-            outs, failures = code.each(self._one, triples, some.batch)
-            self.careful = max(0, self.careful - len(triples))
+            outs, failures = self._each(some, code)
             came = flat(outs)
         if failures:
             failed = {failure.place for failure in failures}
@@ -171,6 +173,13 @@ class KeyedStates(KeptStates):
         self._look_at_size(some)
         self.keep_bound()
         return came, some
+
+    def _each(self, some: KeyedBatch, code: UserCode) -> tuple[list[Any], list[attempts.Failure]]:
+        """What comes of these rows one by one, but of those that fail."""
+        triples = list(zip(some.keys, some.ranges, some.batch.rows, strict=True))
+        found = code.each(self._one, triples, some.batch)
+        self.careful = max(0, self.careful - len(triples))
+        return found
 
     def _look_at_size(self, some: KeyedBatch) -> None:
         if self.overflow is None or not some.keys or not self.overflow.look_due:
@@ -298,7 +307,7 @@ class KeyedStates(KeptStates):
             return
         if self._plain and kind is int and wire.LEAST_INT <= state <= wire.MOST_INT:
             return
-        flat = self._plain and (kind is dict or kind is tuple) and wire.is_flat(state, SMALL)
+        flat = self._plain and kind in wire.NESTS and wire.room_left(state, wire.DEEPEST) >= 0
         self._looked += not flat
         if (
             not flat
@@ -451,15 +460,17 @@ class KeyedRows:
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
-        acks = AckSums(frame.roots)
+        acks, place = AckSums(frame.roots), self.states.key_place(frame.edge)
         last = self.applied.hear(frame.roots)
-        batch = Batch(list(frame.rows), frame.runs, frame.roots)
+        rows: Sequence[Any] = frame.rows
+        stay = place is not None and type(rows) is Columns
+        batch = Batch(rows if stay else list(rows), frame.runs, frame.roots)
         if last >= END_PARTITION:
             batch = self._take_ends(batch, frame.edge, now_ns, acks)
             if not batch.rows:
                 return acks.all()
         self.results.edge = frame.edge
-        keys, ranges, batch = self._places_of(batch, self.key_of(frame.edge))
+        keys, ranges, batch = self._places_of(batch, self.key_of(frame.edge), place)
         self.results.edge = None
         owned = self.ranges.owned
         if not owned.issuperset(ranges):
@@ -471,10 +482,13 @@ class KeyedRows:
         return acks.all()
 
     def _places_of(
-        self, batch: Batch, key: Callable[[Any], Hashable]
+        self, batch: Batch, key: Callable[[Any], Hashable], place: str | int | None = None
     ) -> tuple[Sequence[Hashable], Sequence[int], Batch]:
         """(keys, their ranges, rows) of the rows that have a key."""
-        keys, batch = self.code.over(key, batch)
+        columns = batch.rows if type(batch.rows) is Columns and not self.code.watch.poison.any else None
+        keys: Sequence[Hashable] | None = columns.values_at(place) if columns is not None else None
+        if keys is None:
+            keys, batch = self.code.over(key, batch)
         try:
             return *self._known.placed(keys), batch
         except Exception:  # a key that cannot be written: it has no range, its row fails

@@ -6,17 +6,20 @@ A state that the user's code gives up (None) is GONE: it leaves at once, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from headgate.topology_runtime.api.logic import Keyed
 from headgate.topology_runtime.api.timed import Change, Time, Timed, Timer, time_of_rows
 from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.event_time.window_columns import Array, RowGroups, times_in
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
+from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
     GONE,
     LOOK_ONE_IN,
@@ -26,9 +29,11 @@ from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
     KeyedStates,
 )
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import timers_read, timers_written
+from headgate.topology_runtime.worker.rows.columns import Columns
 
 Timers = tuple[Timer, ...] | dict[Timer, None]  # the second where they are many: changed in its place
 FEW = 8  # timers of a key that are no more than this are a tuple, which takes less room
+NO_PLACES: Mapping[int, str | int] = MappingProxyType({})
 DEAD_LEAST = 1024  # cancelled timers that an index may have at any rate
 
 
@@ -42,6 +47,12 @@ def adds_rows(logic: Timed) -> bool:
     return "adds" in vars(found[0]) and "process" not in vars(logic)
 
 
+def adds_groups(logic: Timed) -> bool:
+    """Has its class an `adds_group` that does for rows as columns what its `process` does?"""
+    found = [cls for cls in type(logic).__mro__ if vars(cls).keys() & {"process", "adds", "adds_group"}]
+    return adds_rows(logic) and "adds_group" in vars(found[0])
+
+
 class Held:
     """A state, and the timers of its key. noted: are they in the index of the thread?"""
 
@@ -51,8 +62,7 @@ class Held:
         self.state, self.events, self.clocks, self.noted = state, events, clocks, noted
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class Fired(NamedTuple):
     """In place of a row: a timer that is due. failed: its call raised for good, so that it only goes."""
 
     at_us: int
@@ -112,9 +122,12 @@ class TimedLogic(Keyed):
         key_of: Callable[[Any], Callable[[Any], Any]],
         clock_ns: Callable[[], int],
         feeders: Mapping[int, str],
+        key_places: Mapping[int, str | int] = NO_PLACES,
     ) -> None:
-        """feeders: in-edge → the task at its other end."""
-        self.time_of = time_of_rows(logic, key_of)
+        """feeders: in-edge → the task at its other end. key_places: of an in-edge whose rows have their key at a name
+        or position."""
+        self.time_of = self._time_of = time_of_rows(logic, key_of)
+        self.key_places = key_places if adds_groups(logic) else {}
         self.logic, self._clock_ns, self._feeders = logic, clock_ns, feeders
         self.adds: Adds | None = logic.adds if adds_rows(logic) else None  # type: ignore[attr-defined]
         self.source = ""
@@ -129,6 +142,19 @@ class TimedLogic(Keyed):
         """No state is here, so no timer is. What is known of time stays."""
         self.events, self.clocks = TimerIndex(), TimerIndex()
         self.gone: list[Hashable] = []  # keys that were forgotten since this was looked at
+
+    def times_in(self, columns: Columns) -> Array | None:
+        """The event times of these rows; None: each row is to be looked at."""
+        at = self.logic.at
+        if self.time_of is not self._time_of or not isinstance(at, str | int):
+            return None
+        column = columns.array_at(at)
+        return None if column is None else times_in(column, self.logic.unit)
+
+    def set_timers(self, key: Hashable, held: Held, changes: Iterable[Change]) -> None:
+        """A state that was changed in its place set these."""
+        self._in_place.clear()
+        self._after(key, held, held.state, changes, None)
 
     def from_edge(self, edge: int) -> None:
         """The rows that follow came by it."""
@@ -149,12 +175,17 @@ class TimedLogic(Keyed):
             if new is held.state and new is not None and time.changes is None and held.noted:
                 return held, rows
             return self._after(key, held, new, time.changes or (), None), rows
-        if row.failed:
-            return self._after(key, held, held.state, (), row), []
-        time = Time(row.at_us, self.watermark_us, row.name, self._clock_ns)
-        new, out = self.logic.on_timer(key, row.at_us, held.state, time)
+        return self.fired(key, held, row)
+
+    def fired(self, key: Hashable, held: Held, fired: Fired) -> tuple[Any, list[Any]]:
+        """As `process`, of a timer of a state that is there."""
+        self._in_place.clear()
+        if fired.failed:
+            return self._after(key, held, held.state, (), fired), []
+        time = Time(fired.at_us, self.watermark_us, fired.name, self._clock_ns)
+        new, out = self.logic.on_timer(key, fired.at_us, held.state, time)
         rows = rows_of(out)
-        return self._after(key, held, new, time.changes or (), row), rows
+        return self._after(key, held, new, time.changes or (), fired), rows
 
     def _after(
         self, key: Hashable, held: Held, new: Any, changes: Iterable[Change], fired: Fired | None
@@ -271,6 +302,66 @@ class TimedStates(KeyedStates):
         self._let_go()
         return came
 
+    def key_place(self, edge: int) -> str | int | None:
+        return self._logic.key_places.get(edge)
+
+    def _each(self, some: KeyedBatch, code: UserCode) -> tuple[list[Any], list[attempts.Failure]]:
+        """Rows that come as columns by the group, where a group does no more than change the state that is there."""
+        left = None if code.watch.careful else self._left_by_groups(some)
+        if left is None:
+            return super()._each(some, code)
+        code.watch.over(many := len(some.ranges) - len(left))
+        if not left:
+            return [[]] * many, []
+        found = set(left)
+        outs, failures = super()._each(some.where(found.__contains__), code)
+        failed = {left[failure.place] for failure in failures}
+        rest = iter(outs)
+        rows = (row for row in range(len(some.ranges)) if row not in failed)
+        every = [next(rest) if row in found else [] for row in rows]
+        return every, [replace(failure, place=left[failure.place]) for failure in failures]
+
+    def _left_by_groups(self, some: KeyedBatch) -> list[int] | None:
+        """Rows that are to be taken one by one, when the states have taken all others; None: they have taken none."""
+        columns, logic, kind = some.batch.rows, self._logic, self._known.kind(some.keys)
+        if type(columns) is not Columns or self.careful or kind is None:
+            return None
+        user: Any = logic.logic
+        times = logic.times_in(columns)
+        if times is None or (found := user.groups(some.keys, times, columns.array_at)) is None:
+            return None
+        groups: RowGroups = found[0]
+        folds: Sequence[Any] = found[1]
+        states, watermark_us, left = self._by_kind[kind], logic.watermark_us, list[int]()
+        late = groups.sums(times < watermark_us) if watermark_us is not None else [0] * len(folds)
+        time, adds, keys = Time(0, watermark_us), user.adds_group, groups.keys
+        helds = [states.all.get(key, GONE) for key in keys]
+        for group in groups.as_they_came:
+            number = groups.key_numbers[group]
+            key, held = keys[number], helds[number]
+            state = held if held is not GONE else logic.new(key)
+            time.changes = None
+            start, rows = groups.starts[group], groups.sizes[group]
+            if type(state) is not Held or not adds(state.state, start, rows, folds[group], time):
+                left.append(group)
+                continue
+            if held is GONE:
+                states.all[key] = helds[number] = state
+            if time.changes is not None or not state.noted:
+                logic.set_timers(key, state, time.changes or ())
+            logic.late += late[group]
+            self._changed_in_place(states, key, key, state)
+        return groups.places(left)
+
+    def _changed_in_place(self, states: StatesOfKind, at: Any, key: Hashable, held: Held) -> None:
+        """A state that is there still; not every one is looked at."""
+        if self._looked < LOOKED_FIRST or not (self._looked + 1) % LOOK_ONE_IN:
+            self._look_again(key, held)
+        else:
+            self._looked += 1
+        states.new.add(at)
+        self._by_range = None
+
     def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
         """At once, where a row does no more than change the state that is there."""
         key, key_range, row = triple
@@ -286,12 +377,7 @@ class TimedStates(KeyedStates):
             return super()._one(triple)
         if watermark_us is not None and at_us < watermark_us:
             logic.late += 1
-        if self._looked < LOOKED_FIRST or not (self._looked + 1) % LOOK_ONE_IN:
-            self._look_again(key, held)
-        else:
-            self._looked += 1
-        states.new.add(at)
-        self._by_range = None
+        self._changed_in_place(states, at, key, held)
         return []
 
     def _look(self, key: Hashable, state: Any) -> None:
@@ -313,10 +399,19 @@ class TimedStates(KeyedStates):
         """What comes of a timer that is due."""
         if self._good and not self.careful:
             self._good.clear()  # as in `process`: a snapshot would have what was before
-        placed = self._by_range
-        rows = self._one((key, key_range, fired))
+        placed, (states, at) = self._by_range, self._at(key, key_range)
+        held = states.all[at]
+        if self.careful or type(held) is not Held:
+            rows = self._one((key, key_range, fired))
+        else:
+            state, rows = self._logic.fired(key, held, fired)
+            if state is held:
+                self._changed_in_place(states, at, key, held)
+            else:
+                self._look(key, state)
+                states.all[at] = state
+                states.new.add(at)
         if placed is not None:  # while ranges move it is asked for again and again
-            states, at = self._at(key, key_range)
             placed[key_range][key] = states.all[at]
             self._by_range = placed
         if self._logic.gone:

@@ -38,7 +38,10 @@ def behaviour_of(
     code = UserCode(core.results, kind, logic, pause, watch or CallWatch())
     if kind == "keyed" and isinstance(logic, Timed):
         feeders = {number: edge.source for number, edge in core.topology.in_edges(task.name)}
-        code.logic = TimedLogic(logic, core.ports.key_of, core.ports.wall_ns, feeders)
+        places = {
+            number: edge.key for number, edge in core.topology.in_edges(task.name) if edge.key is not None
+        }
+        code.logic = TimedLogic(logic, core.ports.key_of, core.ports.wall_ns, feeders, places)
     if kind == "keyed":
         edges = core.topology.in_edges(task.name)
         keys = {number: core.ports.key_of(edge.key) for number, edge in edges if edge.key is not None}

@@ -64,7 +64,10 @@ class Columns(Sequence[Any]):
 
     def take(self, places: Sequence[int]) -> Columns:
         """The rows at these places."""
-        return self._with(len(places), [_closed(array[list(places)]) for array in self.arrays])
+        import numpy as np
+
+        at = np.asarray(places, np.intp)
+        return self._with(len(places), [_closed(array[at]) for array in self.arrays])
 
     def where(self, chosen: Sequence[bool]) -> Columns:
         """The rows for which this is true."""
@@ -100,10 +103,26 @@ class Columns(Sequence[Any]):
 
     def values_at(self, place: str | int | None) -> list[Any] | None:
         """What all rows have at this name or position, without the rest of them; None when that is not a column."""
+        number = self._number(place)
+        return None if number is None else _values(self._columns[number])
+
+    def array_at(self, place: str | int | None) -> np.ndarray[Any, Any] | None:
+        """As `values_at`, the array."""
+        number = self._number(place)
+        if number is None:
+            return None
+        column = self._columns[number]
+        if type(column) is tuple:
+            column = self._columns[number] = _array_in(column)
+        array: np.ndarray[Any, Any] = column
+        return array
+
+    def _number(self, place: str | int | None) -> int | None:
+        """Of the column at this name or position."""
         if self.form == DICT and place in self.names:
-            return _values(self._columns[self.names.index(place)])
+            return self.names.index(place)
         if self.form == TUPLE and type(place) is int and -len(self._columns) <= place < len(self._columns):
-            return _values(self._columns[place])
+            return place
         return None
 
     @property

@@ -33,6 +33,7 @@ EXT_DECIMAL, EXT_DATE, EXT_TIME, EXT_SPAN, EXT_UUID, EXT_ZONED = range(3, 9)
 EXT_DICT, EXT_SET, EXT_FROZENSET = range(9, 12)  # a dict of which some key is no text: pairs; items
 SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
 FLAT_ENOUGH = frozenset({float, bytes, bool, type(None)})  # every value of which can be written
+NESTS = frozenset({tuple, list, dict})
 CONTAINERS = frozenset({tuple, list, dict, set, frozenset})
 LEAVES = SCALARS | {datetime, Decimal, date, time, timedelta, UUID}
 _STR = frozenset({str})
@@ -76,6 +77,23 @@ def is_flat(value: dict[Any, Any] | tuple[Any, ...], most: int) -> bool:
     if type(value) is dict:
         return SCALARS.issuperset(map(type, value.values())) and _STR.issuperset(map(type, value))
     return SCALARS.issuperset(map(type, value))
+
+
+def room_left(value: Any, most: int) -> int:
+    """Of so many values how many more might be in a list, tuple or dict, at any depth; below 0: it has more, or some
+    that are not sure to be plain. What is left is to be written, for it may have numbers and texts that cannot be."""
+    most -= len(value)
+    if type(value) is dict:
+        if not _STR.issuperset(map(type, value)):
+            return -1
+        value = value.values()
+    for inner in value:
+        kind = type(inner)
+        if kind not in SCALARS:
+            if most < 0 or kind not in NESTS:
+                return -1
+            most = room_left(inner, most)
+    return most
 
 
 def _check(value: Any, depth: int) -> None:
