@@ -4,8 +4,8 @@ The shell makes them in a thread of its own and gives them back as an event, `Pl
 other, so a replay gets the same plan at the same moment. A plan follows from what was asked (`PlanRequest`), and is
 used for just that: where VMs, models, pins or the plan in force are others by then, it is dropped, and made again if it
 is still called for. Which threads stay is no part of what is asked: a plan is moved onto those that are there when it
-is used; and so are traffic and the sizes of states, which are measured again each second. Which plans take long follows from what is asked too
-(`takes_time`), not from a clock.
+is used; and so are traffic and the sizes of states, which are measured again and again. Which plans take long follows
+from what is asked too (`takes_time`), not from a clock.
 """
 
 from __future__ import annotations

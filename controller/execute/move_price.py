@@ -16,6 +16,7 @@ import msgspec
 
 from headgate.controller.execute.plan_diff import ThreadChanges
 from headgate.controller.knowledge.journal_records import Rollout
+from headgate.controller.models.plans import ThreadAt
 from headgate.topology_runtime.api.topology import KEY_RANGES, Topology
 from headgate.topology_runtime.wire.messages import Route
 from headgate.topology_runtime.wording import counted, significant
@@ -51,7 +52,9 @@ class MovePrice(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """What moves, of how many bytes, and the pause that is expected."""
+        """What moves, of how many bytes, and the pause that is expected; empty where nothing moves."""
+        if not self.pause_s:
+            return ""
         many = self.bytes_moved
         what = f"{counted(sum(self.ranges.values()), 'key range')} with {size_words(many)} of state"
         pause = f"a pause of about {significant(self.pause_s, 2)} s is expected"
@@ -75,26 +78,40 @@ def price_of(
     rate: float | None = None,
 ) -> MovePrice:
     """Of this change, with rows sent by `before` until now. rate: bytes/s that one thread moved in this run."""
+    keyed = {task.name for task in topology.tasks if task.state == "keyed"}
+    was, will = owners_of(before, topology), owners_of(after, topology)
+    owners = {task: (was[task], will[task]) for task in will if task in was and task in keyed}
+    return price_by_owners(change.start, change.leave, owners, sizes, rate)
+
+
+def price_by_owners(
+    start: Sequence[ThreadAt],
+    leave: Sequence[ThreadAt],
+    owners: Mapping[str, tuple[Sequence[int], Sequence[int]]],
+    sizes: Sizes,
+    rate: float | None = None,
+) -> MovePrice:
+    """owners: of each keyed task, the owner of each of its key ranges before and after."""
     ranges: dict[str, int] = {}
     moved: dict[str, int] = {}
     sent, taken = Counter[int](), Counter[int]()
-    was, will = owners_of(before, topology), owners_of(after, topology)
-    for task in (name for name in will if name in was and topology.by_name[name].state == "keyed"):
+    for task, (was, will) in owners.items():
         of_ranges = sizes.get(task, ())
-        for number, (old, new) in enumerate(zip(was[task], will[task], strict=True)):
+        for number, (old, new) in enumerate(zip(was, will, strict=True)):
             if old != new:
                 size = of_ranges[number] if of_ranges else 0
                 ranges[task] = ranges.get(task, 0) + 1
                 moved[task] = moved.get(task, 0) + size
                 sent[old] += size
                 taken[new] += size
-    starts, ends = len(change.start), len(change.leave)
     slowest = max((*sent.values(), *taken.values()), default=0)
-    pause_s = SWITCH_S + slowest / (rate or MOVE_BYTES_S) if starts or ends or ranges else 0.0
-    waiting = {thread.slot for thread in (*change.start, *change.leave)}
-    slot_s = pause_s * max(len(waiting), bool(ranges)) + COLD_S * starts
-    rate, measured = rate or MOVE_BYTES_S, rate is not None
-    return MovePrice(starts, ends, ranges, moved, pause_s, slot_s, slowest, rate, measured)
+    bytes_s = rate or MOVE_BYTES_S
+    pause_s = SWITCH_S + slowest / bytes_s if start or leave or ranges else 0.0
+    waiting = {thread.slot for thread in (*start, *leave)}
+    slot_s = pause_s * max(len(waiting), bool(ranges)) + COLD_S * len(start)
+    return MovePrice(
+        len(start), len(leave), ranges, moved, pause_s, slot_s, slowest, bytes_s, rate is not None
+    )
 
 
 def price_data(price: MovePrice) -> dict[str, Any]:

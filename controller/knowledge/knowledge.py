@@ -463,7 +463,9 @@ class Knowledge:
     keys_seen: dict[str, tuple[int, tuple[KeysSeen, ...]]] = field(
         default_factory=dict
     )  # VM → when, and what it reported
-    states_held: dict[int, HeldState] = field(default_factory=dict)  # thread of a keyed task → what it said last
+    states_held: dict[int, HeldState] = field(
+        default_factory=dict
+    )  # thread of a keyed task → what it said last
     hot_keys: tuple[HotKey, ...] = ()
     hot_looked_ns: int = 0
     hot_since: dict[str, tuple[int, HotKey]] = field(

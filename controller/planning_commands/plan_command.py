@@ -269,9 +269,12 @@ def answered(question: PlanWanted, base: str | None) -> tuple[Plan, Plan | None,
     before = read_base(base, question.topology) if base is not None else None
     if before is not None:
         question = question.beside(before)
+        if (stays := question.as_it_is(before)) is not None:
+            return stays, before, ""
     found, less = question.plan_or_best()
     if before is not None:
         found = based_on(found, before, question.topology, question.request.fixed)
+        found = question.moving_least(found, before)
         check(found, question.topology, question.models)
     return found, before, less
 

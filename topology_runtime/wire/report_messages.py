@@ -135,9 +135,9 @@ UNEVEN = 2.0  # … and those of which no range has so many times the mean
 
 
 class HeldState(msgspec.Struct, frozen=True, array_like=True):
-    """About: `saved_bytes` of them as they move and are saved, `memory_bytes` if all were in memory. Of large ones that are
-    uneven: the thread's ranges as (first, how many), and a byte for each: n says 2 ^ (n / 8), 0 nothing, and what
-    they say together is `saved_bytes`."""
+    """About: `saved_bytes` as they are saved and moved, `memory_bytes` if all of them were in memory. Of large ones
+    that are uneven: the thread's ranges as (first, how many), and a byte for each: n says 2 ^ (n / 8), 0 nothing, and
+    what they say together is `saved_bytes`."""
 
     saved_bytes: int
     memory_bytes: int

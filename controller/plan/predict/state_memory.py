@@ -82,9 +82,7 @@ def with_states(
     for slot, part in held.items():
         more_of[slot.vm] += part
     of_vms = tuple(replace(vm, memory=vm.memory + more_of[vm.vm]) for vm in found.vms)
-    return replace(
-        found, slots=tuple(uses), vms=of_vms, states=tuple(states), state_most_bytes=most_bytes
-    )
+    return replace(found, slots=tuple(uses), vms=of_vms, states=tuple(states), state_most_bytes=most_bytes)
 
 
 # ── threads: no more in a slot than it has memory for, with the states that they hold ───────────────────
@@ -112,7 +110,9 @@ def beside_states(
         fit = tuple(point for point in points if point.memory <= room + TOLERANCE)
         if not fit and not model.unmeasured:
             holds = points[0].memory
-            faults.append(f"task {task.name!r} and its states hold {holds:.2f} of a slot's memory in one slot")
+            faults.append(
+                f"task {task.name!r} and its states hold {holds:.2f} of a slot's memory in one slot"
+            )
         found[task.model_name] = replace(model, points=fit or points)
     if faults:
         raise Infeasible("no slot has the memory that states take", faults=faults, hint="larger slots")

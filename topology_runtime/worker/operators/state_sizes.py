@@ -1,7 +1,7 @@
-"""How much the states of one keyed thread take, by range: what its snapshots weighed, and the keys that came since. Pure.
+"""How much the states of one keyed thread take, by range: what its snapshots weighed, and keys since then. Pure.
 
-Nothing is looked at for this: a whole snapshot passes by here, and so do changes. Keys that are new since the last whole
-one are taken to be as large as those that changed last, and to be spread evenly, as keys are.
+Nothing is looked at for this: a whole snapshot passes by here, and so do changes. Keys that are new since the last
+whole one are taken to be as large as those that changed last, and to be spread evenly, as keys are.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from headgate.topology_runtime.wire.report_messages import EVEN_BYTES, PART_STEPS, UNEVEN, HeldState
 from headgate.topology_runtime.wire.state_moves import RangeCopy
-from headgate.topology_runtime.worker.keyed_state.key_ranges import runs_of
 from headgate.topology_runtime.worker.keyed_state.kept_states import STATE_BYTES
+from headgate.topology_runtime.worker.keyed_state.key_ranges import runs_of
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     StateChange,
     StreamedSnapshot,
