@@ -145,8 +145,8 @@ FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
 FAULTS = ("slot_quarantined", "vm_lost", "link_cut")
 BY_RATE = ("rate_changed", "over_provisioned")  # the plan in force may carry it too
 STAYS = (*BY_RATE, "first_rows", "model_off", "refitted", "vm_joined")  # … or is to be better by its price
-BY_TRAFFIC = ("traffic_saved", "vm_loaded")
 TROUBLES = ("thread_failed", "out_of_memory")  # what runs now does not go on
+ELSEWHERE = ("traffic_saved", "vm_loaded", *TROUBLES)  # threads are to be in other slots
 MUST_GO = (*FAULTS, *TROUBLES, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
 
 
@@ -311,6 +311,7 @@ def act(turn: Turn, diagnosis: Diagnosis, choice: PlanChoice) -> None:
     if plan is None or choice.action == "none":
         _record(turn, diagnosis, "none", f"{diagnosis.text} – {choice.text}", choice)
     elif choice.action == "adopt":
+        k.proposal = None  # what waits would move threads for nothing
         turn.record(Adopted(k.epoch, plan, choice.degraded, turn.now.wall_ns))
         _record(turn, diagnosis, "adopt", f"{diagnosis.text} – {choice.text}", choice)
     elif k.mode == "advise":
@@ -487,10 +488,10 @@ def question(
 
 
 def _in_force(k: Knowledge, dead: AbstractSet[Slot], reason: str) -> Placement | None:
-    """What runs, for plans that move little; where traffic asks for another placement, only schedulers that look at
-    both know it."""
+    """What runs, for plans that move little; where threads are to be elsewhere, only schedulers that look at both know
+    it."""
     mapper = MAPPERS.get(k.settings.mapper)
-    if mapper is None or (reason in BY_TRAFFIC and not mapper.steady):
+    if mapper is None or (reason in ELSEWHERE and not mapper.steady):
         return None
     return standing(k.plan, dead)
 

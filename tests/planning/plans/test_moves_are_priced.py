@@ -27,7 +27,9 @@ SLOW = "optimal"
 @cache
 def begun(pair: str) -> list[tuple[int, PlanRequest, Plan]]:
     """Worlds by number, and the plan that is in force there."""
-    made = ((seed, request, first(request)) for seed, request in worlds(pair, range(2 if SLOW in pair else 12)))
+    made = (
+        (seed, request, first(request)) for seed, request in worlds(pair, range(2 if SLOW in pair else 12))
+    )
     return [(seed, request, plan) for seed, request, plan in made if plan is not None]
 
 
@@ -103,7 +105,9 @@ def question(rate_tps: float, before: Plan, sizes: dict[str, list[int]], **more:
 
 
 def planned_for(rate_tps: float) -> Plan:
-    plan = choose(PlanQuestion(PlanRequest(TOPOLOGY, MODELS, rate_tps, vms_of(4, 4)), (), None, False, frozenset())).plan
+    plan = choose(
+        PlanQuestion(PlanRequest(TOPOLOGY, MODELS, rate_tps, vms_of(4, 4)), (), None, False, frozenset())
+    ).plan
     assert plan is not None
     return plan
 
@@ -112,7 +116,9 @@ def test_the_price_says_ranges_bytes_and_pause_of_what_moves():
     before = planned_for(140.0)
     choice = choose(question(420.0, before, {"count": EVEN}))
     assert choice.action == "enact" and choice.plan is not None and choice.price is not None
-    had = Counter[object]({(b.slot, b.task): b.threads for b in before.placement.bundles if b.task == "count"})
+    had = Counter[object](
+        {(b.slot, b.task): b.threads for b in before.placement.bundles if b.task == "count"}
+    )
     shares = {share.slot: share.share for share in choice.plan.prediction.shares if share.task == "count"}
     stay_most = sum(min(1024 * shares.get(slot, 0.0), 1024 * n / had.total()) for (slot, _), n in had.items())
     assert choice.price.ranges["count"] == pytest.approx(1024 - stay_most, abs=3)
