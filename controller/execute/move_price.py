@@ -23,7 +23,7 @@ from headgate.topology_runtime.wording import counted, significant
 
 NS = 1_000_000_000
 SWITCH_S = 0.25  # until all senders have switched, where nothing moves: the goal's 95th percentile
-MOVE_BYTES_S = 20e6  # by one thread, until the receiver has it on disk: where the run has measured none
+MOVE_BYTES_S = 20e6  # by one thread, of states of 100 B (decision 106): where the run has measured none
 MEASURED_LEAST = 1 << 20  # bytes; the pause of a move of fewer says nothing of their rate
 COLD_S = 1.0  # of a slot, for each thread that starts: imports, connections, caches
 LASTS_S = 600.0  # a plan is taken to stay in force so long

@@ -62,7 +62,9 @@ def test_a_model_is_corrected_though_the_plan_for_the_rate_fails_again_and_again
     assert world.rollout.plan.rate_tps > 250.0 and {t.slot for t in world.rollout.threads} == used
 
 
-def test_what_waits_for_approval_is_withdrawn_once_the_plan_in_force_carries_the_rate_by_a_corrected_model() -> None:
+def test_what_waits_for_approval_is_withdrawn_once_the_plan_in_force_carries_the_rate_by_a_corrected_model() -> (
+    None
+):
     """A plan for the correction itself takes the place of none that waits: it is looked at again at the next look."""
     world = CostedWorld(BY_CPU, times(BY_CPU, 0.5), rate_tps=150.0, mode="approve").start().run(12)
     world.ask("rate_set", rate_tps=250.0)

@@ -433,9 +433,10 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     as (first, how many); `applied_again`: rows that may have been counted twice, at most; `unsaved`: why no snapshot
     is written; `held`: what its states take. Of a source: `unreadable`: why no rows are had of it. `away`: the
     service that its rows wait for. Of a task with event time: `rests`: as of a source (`SourceStatus`);
-    `watermark_us`: its watermark (none: not known yet); `held_by`: the thread of a source that holds it back, −1: none or one of a task; `late`: rows from before it;
-    `open_keys`: keys with windows or timers that are open, −1: not counted (it is, once the run is to end). Of a source
-    with timestamps: `timeless`: rows without one. Of both: `times_wrong`: what is wrong with the times of all rows."""
+    `watermark_us`: its watermark (none: not known yet); `held_by`: the thread of a source that holds it back, −1:
+    none or one of a task; `late`: rows from before it; `open_keys`: keys with windows or timers that are open, −1:
+    not counted (it is, once the run is to end). Of a source with timestamps: `timeless`: rows without one. Of both:
+    `times_wrong`: what is wrong with the times of all rows."""
 
     thread: int
     switched: int = 0

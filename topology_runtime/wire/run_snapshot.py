@@ -274,7 +274,8 @@ class DecisionNow(SnapshotPart, frozen=True, kw_only=True):
     rule: the same in words; numbers: its evidence. alternatives: what was rejected, each with why.
     diff: lines by slot that begin with `+` or `-`. moves: threads that start or leave; state_bytes: of keyed
     state that move; expected_pause_s: until they have. pause_ms: until every sender had switched.
-    time_to_stable_s: from the decision to the first stable verdict under its plan. lost: tuples lost until then. epoch: the plan's, or the one in force."""
+    time_to_stable_s: from the decision to the first stable verdict under its plan. lost: tuples lost until then.
+    epoch: the plan's, or the one in force."""
 
     time: str
     epoch: int

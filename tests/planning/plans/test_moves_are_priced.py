@@ -1,4 +1,4 @@
-"""A change of the rate that the plan in force carries moves nothing, a larger one little; moves are worth their price."""
+"""A change of the rate that the plan in force carries moves nothing, a larger one little; moves have a price."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import pytest
 from keyed_family import Family, Tally, all_of
 from keyed_rows_made import keyed_rows
-
 from msgspec.structs import replace
 
 from headgate.topology_runtime.api.cluster import Slot

@@ -59,8 +59,8 @@ class KeyedTask(Behaviour):
         self._rows_soon = SNAPSHOT_ROWS
         self._retried_ns = 0
         self.bound_memory()
-        self._sizes = StateSizes()
-        self._held: HeldState | None = None
+        self._state_sizes = StateSizes()
+        self._held_state: HeldState | None = None
         self._moves = Moves(rows.thread)
         self._settled = 0  # the newest routes by which everything has come and gone, durably
         self._snapshot_ns = self._saved_changes = 0
@@ -169,7 +169,7 @@ class KeyedTask(Behaviour):
             applied_again=again,
             unsaved=self.unsaved or self.unread,
             failed=failed,
-            held=self._held,
+            held=self._held_state,
         )
 
     @property
@@ -277,15 +277,15 @@ class KeyedTask(Behaviour):
         try:
             change = None if self._moved or self.store.whole_due else self.rows.change()
             if change is None:
-                self.store.save(self._sizes.whole(self.rows.snapshot(), self._keys))
+                self.store.save(self._state_sizes.whole(self.rows.snapshot(), self._keys))
             else:
-                self._sizes.changed(change)
+                self._state_sizes.changed(change)
                 self.store.add(change)
         except (OSError, BadRow) as error:
             self._not_saved(str(error))
             return
         ranges = self.rows.ranges
-        self._held = self._sizes.held(ranges.owned, self._keys)
+        self._held_state = self._state_sizes.held(ranges.owned, self._keys)
         self._given = dict(ranges.versions), ranges.changes
         self.rows.cover()
         self._look_at_snapshot(now_ns)
