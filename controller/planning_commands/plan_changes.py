@@ -116,7 +116,11 @@ def price_between(old: Plan, new: Plan) -> MovePrice:
         after.append(free.pop(0) if free else start[-1])
     leave = [thread for threads in there.values() for thread in threads]
     states = new.prediction.states or old.prediction.states
-    weights = thread_weights(old, before), thread_weights(new, after)
+    keyed = {state.task for state in states}
+    weights = tuple(
+        thread_weights(plan, [thread for thread in threads if thread.task in keyed])
+        for plan, threads in ((old, before), (new, after))
+    )
     owners, sizes = {}, {}
     for state in states:
         if all(state.task in of_plan for of_plan in weights):
