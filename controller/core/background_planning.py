@@ -4,8 +4,8 @@ The shell makes them in a thread of its own and gives them back as an event, `Pl
 other, so a replay gets the same plan at the same moment. A plan follows from what was asked (`PlanRequest`), and is
 used for just that: where VMs, models, pins or the plan in force are others by then, it is dropped, and made again if it
 is still called for. Which threads stay is no part of what is asked: a plan is moved onto those that are there when it
-is used; and so is traffic, which is measured again each second. Which plans take long follows from what is asked too
-(`takes_time`), not from a clock.
+is used; and so are traffic and the sizes of states, which are measured again and again. Which plans take long follows
+from what is asked too (`takes_time`), not from a clock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def planned_in_background(turn: Turn, diagnosis: Diagnosis | None = None, urgent
         if not takes_time(request):
             return planned(request)
         found = turn.knowledge.background.found
-        if found is None or replace(found.request, traffic=request.traffic) != request:
+        if found is None or _measured_as(found.request, request) != request:
             raise NotYet(_ask(turn, request, diagnosis, urgent))
         if found.error is not None:
             raise found.error
@@ -56,6 +56,11 @@ def planned_in_background(turn: Turn, diagnosis: Diagnosis | None = None, urgent
         return found.plan, found.degraded
 
     return make
+
+
+def _measured_as(asked: PlanRequest, request: PlanRequest) -> PlanRequest:
+    """With what is measured again and again as it is now."""
+    return replace(asked, traffic=request.traffic, states=request.states)
 
 
 def _ask(turn: Turn, request: PlanRequest, diagnosis: Diagnosis | None, urgent: bool) -> str:

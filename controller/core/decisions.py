@@ -20,11 +20,14 @@ from headgate.controller.analyze.model_bias import spread_of
 from headgate.controller.core import background_planning, rolling_upgrade
 from headgate.controller.core.alarms import what_is_barred
 from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choose, planned, standing
+from headgate.controller.execute.desired_state import routes_now
+from headgate.controller.execute.move_price import measured_rate, price_data
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
 from headgate.controller.execute.plan_drift import lost_vms, quarantined_now, unreached
 from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable
 from headgate.controller.execute.rollout_steps import PROBATION_WINDOWS
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Reason
+from headgate.controller.knowledge.held_states import range_sizes, task_states
 from headgate.controller.knowledge.journal_records import Adopted, Durable, HeldDead, Rollout, Submitted
 from headgate.controller.knowledge.knowledge import Knowledge, OrderedPlan, Partition, Turn
 from headgate.controller.knowledge.loop_events import Finish, MachinesSeen, ReleaseMachine, RequestMachine
@@ -33,7 +36,7 @@ from headgate.controller.knowledge.run_view import PlanProposal
 from headgate.controller.knowledge.spooled_events import unread, without_reader
 from headgate.controller.knowledge.vm_ways import covers, cut_pairs
 from headgate.controller.models.model_data import model_data
-from headgate.controller.models.plans import Plan, Sure, ThreadAt
+from headgate.controller.models.plans import Placement, Plan, Sure, ThreadAt
 from headgate.controller.plan.planner import PlanRequest
 from headgate.controller.plan.predict.vm_links import crossings_of
 from headgate.controller.plan.schedulers import MAPPERS
@@ -140,7 +143,10 @@ GATHER_NS = 10 * NS  # the first plan waits so long for the VMs that shall be th
 GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
 FAULTS = ("slot_quarantined", "vm_lost", "link_cut")
+BY_RATE = ("rate_changed", "over_provisioned")  # the plan in force may carry it too
+STAYS = (*BY_RATE, "first_rows", "model_off", "refitted", "vm_joined")  # … or is to be better by its price
 TROUBLES = ("thread_failed", "out_of_memory")  # what runs now does not go on
+ELSEWHERE = ("traffic_saved", "vm_loaded", *TROUBLES)  # threads are to be in other slots
 MUST_GO = (*FAULTS, *TROUBLES, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
 
 
@@ -305,6 +311,7 @@ def act(turn: Turn, diagnosis: Diagnosis, choice: PlanChoice) -> None:
     if plan is None or choice.action == "none":
         _record(turn, diagnosis, "none", f"{diagnosis.text} – {choice.text}", choice)
     elif choice.action == "adopt":
+        k.proposal = None  # what waits would move threads for nothing
         turn.record(Adopted(k.epoch, plan, choice.degraded, turn.now.wall_ns))
         _record(turn, diagnosis, "adopt", f"{diagnosis.text} – {choice.text}", choice)
     elif k.mode == "advise":
@@ -418,6 +425,7 @@ def _plan(plan: Plan, choice: PlanChoice, k: Knowledge) -> dict[str, Any]:
         "limited_by_slot": plan.prediction.limited_by_slot,
         "slots": plan.slots.used,
         "moves": choice.moves,
+        **({"price": price_data(choice.price)} if choice.price is not None else {}),
         "asked": [vm.vm for vm in choice.asked],
         "degraded": choice.degraded or None,
         **({"traffic": asdict(traffic), "flows": [*map(asdict, plan.prediction.flows)]} if traffic else {}),
@@ -439,8 +447,9 @@ def question(
     run, s = k.durable.run, k.settings
     if run is None:
         raise InvalidInput("there is no topology to plan for", hint="`headgate submit`")
-    dead = dead_slots(k)
+    dead, routes = dead_slots(k), routes_now(k.durable)[1]
     here = tuple(vm for vm in present(k) if vm.vm not in without)
+    tasks = {t.thread: t.task for t in k.durable.rollout.threads} if k.durable.rollout is not None else {}
     request = PlanRequest(
         topology=run.topology,
         models=slot_troubles.planned_with(k),
@@ -457,7 +466,9 @@ def question(
         margin=s.margin,
         sure=Sure(s.sure, spread_of(k.models, s.ledger), strict=False) if s.sure else None,
         traffic=k.traffic.measured if s.mapper in MAPPERS and MAPPERS[s.mapper].by_traffic else None,
-        in_force=standing(k.plan, dead) if s.mapper in MAPPERS and MAPPERS[s.mapper].steady else None,
+        in_force=_in_force(k, dead, reason),
+        states=task_states(k.states_held, tasks),
+        state_most_bytes=s.state_in_memory,
     )
     apart = without if reason == "link_cut" else frozenset()
     threads = tuple(thread for thread in movable(k) if thread.slot.vm not in apart)
@@ -465,7 +476,29 @@ def question(
     leaving = frozenset(t.thread for t in rollout.leaving) if rollout is not None else frozenset()
     closed = frozenset(k.open_circuits)
     forced, ordered = reason in FAULTS, reason in MUST_GO
-    return PlanQuestion(request, threads, k.plan, forced, closed, k.durable.next_thread, leaving, ordered)
+    return PlanQuestion(
+        request, threads, k.plan, forced, closed, k.durable.next_thread, leaving, ordered,
+        may_stay=reason in STAYS,
+        near_stays=reason in BY_RATE,
+        counted_tps=_counted_tps(k),
+        routes=routes,
+        sizes=range_sizes(k.states_held, routes, run.topology),
+        move_bytes_s=measured_rate(k.durable.rollouts),
+    )  # fmt: skip
+
+
+def _in_force(k: Knowledge, dead: AbstractSet[Slot], reason: str) -> Placement | None:
+    """What runs, for plans that move little; where threads are to be elsewhere, only schedulers that look at both know
+    it."""
+    mapper = MAPPERS.get(k.settings.mapper)
+    if mapper is None or (reason in ELSEWHERE and not mapper.steady):
+        return None
+    return standing(k.plan, dead)
+
+
+def _counted_tps(k: Knowledge) -> float:
+    """The rate that threads of the plan in force were counted for; it may have been adopted for others since."""
+    return next((one.rate_tps for one in reversed(k.durable.rollouts) if one.epoch == k.epoch), 0.0)
 
 
 def present(k: Knowledge) -> tuple[Vm, ...]:

@@ -5,15 +5,17 @@ The same question gives the same answer, live, in replay and in simulation.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from headgate.controller.execute.move_price import MovePrice, Sizes, gain_s, price_of
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
-from headgate.controller.execute.rollout import circuit_of
+from headgate.controller.execute.rollout import circuit_of, routes
 from headgate.controller.models.plans import Placement, Plan, ThreadAt
 from headgate.controller.models.task_models import unknown_tasks
 from headgate.controller.plan.plan_moves import relabel
@@ -30,9 +32,11 @@ from headgate.controller.plan.scaling import (
     whatif_document,
 )
 from headgate.controller.plan.schedulers import each_once
+from headgate.controller.plan.steadiness import as_it_is, is_near, moving_least
 from headgate.controller.plan.verifier import faults_of
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.wire.messages import Route
 from headgate.topology_runtime.wording import counted
 
 BETTER = 1.02  # a degraded plan must carry this much more than the present one to be worth its moves
@@ -44,7 +48,10 @@ Action = Literal["enact", "adopt", "none"]
 class PlanQuestion:
     """What there is to plan with. threads: existing ones that may stay. present: the plan agents are held
     to. forced: something of it is dead, so it cannot stay as it is. closed: plans that failed lately. leaving: those
-    of `threads` that are on their way out. ordered: another must take its place, also one for less."""
+    of `threads` that are on their way out. ordered: another must take its place, also one for less. may_stay: the one
+    that is present may stay if it carries the rate, unless another is worth its moves; near_stays: in any case, where
+    the rate is about `counted_tps`, that its threads were counted for (0: its own). routes: that are in force; sizes:
+    bytes of state by task and key range; move_bytes_s: of state, that a thread moved in this run."""
 
     request: PlanRequest
     threads: tuple[ThreadAt, ...]
@@ -54,11 +61,17 @@ class PlanQuestion:
     next_thread: int = 0
     leaving: frozenset[int] = frozenset()
     ordered: bool = False
+    may_stay: bool = True
+    near_stays: bool = True
+    counted_tps: float = 0.0
+    routes: tuple[Route, ...] = ()
+    sizes: Sizes = field(default_factory=dict)
+    move_bytes_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """What to do, and why. asked: VMs to get first. rejected: what else was thought of."""
+    """What to do, and why. asked: VMs to get first. rejected: what else was thought of. price: of its moves."""
 
     action: Action
     text: str
@@ -67,6 +80,7 @@ class PlanChoice:
     degraded: str = ""
     moves: int = 0
     rejected: tuple[str, ...] = ()
+    price: MovePrice | None = None
 
 
 def choose(
@@ -75,8 +89,13 @@ def choose(
     """The plan for the rate asked for, or the best one that fits. Raises Infeasible when none does. make: what plans
     are made by (left out: `planned`)."""
     request = question.request
+    stays = _staying(question)
+    if stays is not None and question.near_stays and _is_near(question):
+        return _chosen(question, stays, "")
     plan, degraded = (make or planned)(request)
     plan = relabel(plan, question.threads, request.excluded, request.pinned)
+    if request.in_force is not None and question.present is not None:
+        plan = moving_least(request, plan, question.present, request.in_force)
     faults = faults_of(plan, request.topology, request.models, _replaced(question))
     if faults:
         return PlanChoice(
@@ -88,20 +107,50 @@ def choose(
         )
     if degraded and not (question.forced or question.ordered) and not _better(plan, question):
         return PlanChoice("none", f"nothing better fits: {degraded}", degraded=degraded)
+    found = _chosen(question, plan, degraded)
+    if stays is None or not found.moves or found.price is None:
+        return found
+    freed_s = gain_s(stays.slots.used, plan.slots.used)
+    if freed_s > found.price.slot_s:
+        return found
+    why = f"another plan is not worth its moves: {found.text}; it frees {freed_s:,.0f} s of a slot and takes "
+    why += f"{found.price.slot_s:,.0f}"
+    return dataclasses.replace(_chosen(question, stays, ""), rejected=(why,))
+
+
+def _is_near(question: PlanQuestion) -> bool:
+    present = question.present
+    counted_tps = question.counted_tps or (present.rate_tps if present is not None else 0.0)
+    return is_near(question.request.rate_tps, counted_tps)
+
+
+def _staying(question: PlanQuestion) -> Plan | None:
+    """The plan in force, where it may stay and carries the rate."""
+    present = _replaced(question)
+    if present is None or not question.may_stay or question.ordered:
+        return None
+    return as_it_is(question.request, present)
+
+
+def _chosen(question: PlanQuestion, plan: Plan, degraded: str) -> PlanChoice:
+    """What bringing this plan into force takes."""
+    request = question.request
     change = diff(question.threads, plan.placement, request.topology, question.next_thread)
     here = {vm.vm for vm in request.vms}
     asked = tuple(vm for vm in plan.vms if vm.vm not in here)
     moves = moves_of(question, change)
     if not moves and not question.forced:
         return PlanChoice("adopt", "the placement that runs already fits this rate", plan, (), degraded)
-    return PlanChoice(
-        "enact",
-        describe(plan, change, _back(question, change), asked) + _less(degraded),
-        plan,
-        asked,
-        degraded,
-        moves,
-    )
+    price = _price(question, plan, change)
+    text = describe(plan, change, _back(question, change), asked) + _less(degraded)
+    text += f"; {price.words}" if price.ranges else ""
+    return PlanChoice("enact", text, plan, asked, degraded, moves, price=price)
+
+
+def _price(question: PlanQuestion, plan: Plan, change: ThreadChanges) -> MovePrice:
+    topology, staying = question.request.topology, (*change.keep, *change.start)
+    after = routes(topology, plan, staying, question.routes)
+    return price_of(change, question.routes, after, topology, question.sizes, question.move_bytes_s)
 
 
 def _less(degraded: str) -> str:
@@ -159,7 +208,10 @@ def _with_unknown(request: PlanRequest, lacking: int) -> Plan | None:
 def moving_little(asked: PlanQuestion, make: Callable[[PlanRequest], Plan] = make_plan) -> Plan:
     """What would be planned; raises Infeasible."""
     request = asked.request
-    return relabel(make(request), asked.threads, request.excluded, request.pinned)
+    plan = relabel(make(request), asked.threads, request.excluded, request.pinned)
+    if request.in_force is None or asked.present is None:
+        return plan
+    return moving_least(request, plan, asked.present, request.in_force)
 
 
 def _replaced(question: PlanQuestion) -> Plan | None:

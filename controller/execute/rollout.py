@@ -22,9 +22,11 @@ from headgate.controller.execute.desired_state import (
     routes_now,
     wire_threads,
 )
+from headgate.controller.execute.move_price import measured_rate, price_of
 from headgate.controller.execute.plan_diff import diff
 from headgate.controller.execute.rollout_steps import PROBATION_WINDOWS
 from headgate.controller.knowledge.diagnoses import Stability
+from headgate.controller.knowledge.held_states import range_sizes
 from headgate.controller.knowledge.journal_records import (
     Durable,
     Gone,
@@ -264,6 +266,8 @@ def _planned(k: Knowledge, order: Enactment, dead: frozenset[Slot], wall_ns: int
     new = routes(topology, plan, staying, before)
     patched = around_dead(before, set(now), new)
     number = d.next_routes if patched != before else number
+    sizes, rate = range_sizes(k.states_held, patched, topology), measured_rate(d.rollouts)
+    price = price_of(change, patched, new, topology, sizes, rate)
     modelled = modelled_tps(plan, topology, models, staying)
     if d.rollout is not None:
         modelled |= {t.thread: d.rollout.modelled_tps.get(t.thread, 0.0) for t in leaving}
@@ -286,6 +290,9 @@ def _planned(k: Knowledge, order: Enactment, dead: frozenset[Slot], wall_ns: int
         undoes=order.undoes,
         degraded=order.degraded,
         keepers=keepers_next(d, topology, number, patched),
+        state_bytes=price.bytes_moved,
+        slowest_bytes=price.slowest_bytes,
+        pause_s=round(price.pause_s, 3),
     )
 
 

@@ -162,7 +162,8 @@ class RolloutStarted(msgspec.Struct, frozen=True, tag="planned", dict=True):
     fresh: those that start with it. already: those that were leaving before.
     before_number, before_routes: by which rows go until it is SWITCHED.
     keepers: of keyed tasks, until it is in force (execute/desired_state.py).
-    awaits: VMs asked of the machines provider. undoes: the epoch that it rolls back, or 0."""
+    awaits: VMs asked of the machines provider. undoes: the epoch that it rolls back, or 0.
+    state_bytes: of keyed state that moves, slowest_bytes: the most by one thread, pause_s: that is expected of it."""
 
     epoch: int
     plan: Plan
@@ -182,6 +183,9 @@ class RolloutStarted(msgspec.Struct, frozen=True, tag="planned", dict=True):
     undoes: int = 0
     degraded: str = ""
     keepers: tuple[Keepers, ...] = ()
+    state_bytes: int = 0
+    slowest_bytes: int = 0
+    pause_s: float = 0.0
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -215,6 +219,9 @@ class RolloutStarted(msgspec.Struct, frozen=True, tag="planned", dict=True):
             self.wall_ns,
             awaited=awaited,
             plan=self.plan.id,
+            state_bytes=self.state_bytes,
+            slowest_bytes=self.slowest_bytes,
+            pause_s=self.pause_s,
         )
         rollouts = tuple(
             replace(known, rolled_back=True) if known.epoch == self.undoes else known for known in d.rollouts
@@ -540,7 +547,8 @@ class Reopened(msgspec.Struct, frozen=True, tag="reopened"):
 
 class Rollout(msgspec.Struct, frozen=True):
     """When a plan was decided, switched to, in force, committed (UTC ns, 0: not yet), for the summary, and for what
-    the next one will take. awaited: it had to wait for VMs. plan: its id."""
+    the next one will take. awaited: it had to wait for VMs. plan: its id. state_bytes, slowest_bytes, pause_s: as of
+    `RolloutStarted`."""
 
     epoch: int
     reason: str
@@ -554,6 +562,9 @@ class Rollout(msgspec.Struct, frozen=True):
     abandoned: str = ""
     awaited: bool = False
     plan: str = ""
+    state_bytes: int = 0
+    slowest_bytes: int = 0
+    pause_s: float = 0.0
 
 
 class Durable(msgspec.Struct, frozen=True):

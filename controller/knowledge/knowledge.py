@@ -37,7 +37,7 @@ from headgate.topology_runtime.wire.messages import (
     Token,
     WorkerStatus,
 )
-from headgate.topology_runtime.wire.report_messages import KeysSeen, ProfileSpec
+from headgate.topology_runtime.wire.report_messages import HeldState, KeysSeen, ProfileSpec
 from headgate.topology_runtime.wording import one_line, utc_iso
 
 # ── What is being planned beside the loop, and what came of it last. Plain values ───────────────────────
@@ -464,6 +464,9 @@ class Knowledge:
     keys_seen: dict[str, tuple[int, tuple[KeysSeen, ...]]] = field(
         default_factory=dict
     )  # VM → when, and what it reported
+    states_held: dict[int, HeldState] = field(
+        default_factory=dict
+    )  # thread of a keyed task → what it said last
     hot_keys: tuple[HotKey, ...] = ()
     hot_looked_ns: int = 0
     hot_since: dict[str, tuple[int, HotKey]] = field(

@@ -26,6 +26,7 @@ from headgate.controller.models.plans import (
     SlotUse,
     TaskAllocation,
     TaskFlow,
+    TaskState,
     VmUse,
     usd_per_hour,
 )
@@ -143,6 +144,7 @@ _TOP = (
     "search_ended",
     "gap_words",
     "margin",
+    "kept",
     "traffic",
     "rate_tps",
     "base_epoch",
@@ -174,6 +176,7 @@ def plan_data(plan: Plan, traffic: PlanTraffic | None = None) -> dict[str, Any]:
             if plan.allocation.margin_why
             else {}
         ),
+        **({"kept": plan.allocation.kept} if plan.allocation.kept else {}),
         "topology": words.pop("topology"),
         "rate_tps": plan.rate_tps,
         **words,
@@ -205,9 +208,12 @@ def placement_data(placement: Placement) -> list[dict[str, Any]]:
 def prediction_data(prediction: Prediction) -> dict[str, Any]:
     """The contract's `prediction`; bounds of what the models' spread makes uncertain only where known."""
     data = _known(prediction)
-    flows = data.pop("flows")
+    flows, states = data.pop("flows"), data.pop("states")
+    if not states:
+        data.pop("state_most_bytes")
     return {
         **data,
+        **({"states": [asdict(state) for state in states]} if states else {}),
         "rate_tps": prediction.told_tps,
         **({"flows": [_known(flow) for flow in flows]} if flows else {}),
         **({"sure": sure_data(prediction.sure)} if prediction.sure is not None else {}),
@@ -263,7 +269,7 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     sure = prediction.sure.margin if prediction.sure is not None else 1.0
     allocation = Allocation(
         words["allocator"], rate_tps * sure * margin, tasks, slots.estimated,
-        gap=gap, ended=ended, margin=margin, margin_why=why,
+        gap=gap, ended=ended, margin=margin, margin_why=why, kept=top.integer("kept", 0, 2**63, 0),
     )  # fmt: skip
     return Plan(
         rate_tps=rate_tps,
@@ -383,6 +389,7 @@ def _prediction_of(top: Fields) -> Prediction:
         shares=shares,
         sure=_sure_of(found) if found.data.get("sure") is not None else None,
         flows=found.structs("flows", TaskFlow, optional=True),
+        states=found.structs("states", TaskState, optional=True),
     )
 
 

@@ -133,6 +133,15 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
+class TaskState(msgspec.Struct, frozen=True):
+    """What the states of a keyed task take, of all its threads: as they are saved and moved, and if all of them were in
+    memory. A stock: whoever has a part of the key ranges holds that part of it."""
+
+    task: str
+    saved_bytes: int
+    memory_bytes: int
+
+
 class TaskAllocation(msgspec.Struct, frozen=True):
     """What one task needs: `threads`, CPU and memory in slots. MBA also says how it got there:
     `full_bundles` bundles of `bundle_threads` threads (a whole slot each), then `rest_threads`
@@ -155,7 +164,8 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     """Threads and resources per task at `rate_tps`; `slots` is ρ (static tasks not counted). Of an allocator that
     chooses what shares a slot: `mixes`, the threads of each slot (a plan's placement has them), and the `gap`: by what
     part of its slots it may be above the fewest there are; `ended`: why a gap is left. margin: threads and slots
-    are for so many times the rate, for this reason; that of a plan that is to be sure is in its prediction."""
+    are for so many times the rate, for this reason; that of a plan that is to be sure is in its prediction. kept: so
+    many threads stay where an earlier plan had them; only the others were placed."""
 
     allocator: str
     rate_tps: float
@@ -166,6 +176,7 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: str = ""
     margin: float = 1.0
     margin_why: str = ""
+    kept: int = 0
 
     @property
     def gap_words(self) -> str:
@@ -253,7 +264,8 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     and `rate_high_tps` when the models carry spread; `likely_tps` is then what it is likely to carry, less where
     several slots are about full), which task and slot limit it, CPU and memory per slot and VM at `at_rate_tps`, and
     the routing shares behind it. sure: how surely it carries a rate, where that was asked. flows: what was measured
-    that tasks say to each other, at the plan's rate, where it was planned by that."""
+    that tasks say to each other, at the plan's rate, where it was planned by that. states: of keyed tasks, of which no
+    slot keeps more than `state_most_bytes` in memory (0: half of its own)."""
 
     rate_tps: float
     limited_by: str | None
@@ -267,6 +279,8 @@ class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     likely_tps: float | None = None
     sure: Certainty | None = None
     flows: tuple[TaskFlow, ...] = ()
+    states: tuple[TaskState, ...] = ()
+    state_most_bytes: int = 0
 
     @property
     def told_tps(self) -> float | None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from headgate.controller.knowledge import spooled_events
 from headgate.controller.knowledge.dead_letters import DeadLetterRecord
+from headgate.controller.knowledge.held_states import sound
 from headgate.controller.knowledge.journal_records import Joined, StateLost
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Distrust, KeepDeadLetters, Send
@@ -164,8 +165,12 @@ def hear_keyed_state(turn: Turn, workers: Iterable[m.WorkerStatus]) -> None:
     """Journal what is lost as soon as it is known; what is known already is reported again and again."""
     rollout = turn.knowledge.durable.rollout
     tasks = {t.thread: t.task for t in rollout.threads} if rollout is not None else {}
+    for gone in turn.knowledge.states_held.keys() - tasks.keys():
+        del turn.knowledge.states_held[gone]
     for worker in workers:
         for now in worker.threads:
+            if now.held is not None and sound(now.held):
+                turn.knowledge.states_held[now.thread] = now.held
             if now.lost and now.thread in tasks:
                 _lost(turn, tasks[now.thread], now, str(worker.slot))
             if now.applied_again:

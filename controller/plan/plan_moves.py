@@ -282,6 +282,11 @@ def moves(placement: Placement, in_force: Placement) -> int:
     return after.total() + before.total() - 2 * kept
 
 
+def started(placement: Placement, in_force: Placement) -> int:
+    """Threads that start."""
+    return (_counts(placement) - _counts(in_force)).total()
+
+
 def threads_of(placement: Placement) -> tuple[ThreadAt, ...]:
     """The threads of a placement, numbered as they come; of partitions none is looked at."""
     places = [bundle for bundle in placement.bundles for _ in range(bundle.threads)]

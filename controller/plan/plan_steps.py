@@ -16,6 +16,15 @@ from headgate.controller.plan.planning_request import PlanRequest, flows_measure
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.prediction import predict, with_certainty
 from headgate.controller.plan.predict.slot_fit import memory_of_tasks, overfull_slots, within_memory
+from headgate.controller.plan.predict.state_memory import (
+    allocated_with,
+    beside_states,
+    by_threads,
+    fewer_points,
+    in_slots,
+    parts_of,
+    with_states,
+)
 from headgate.controller.plan.predict.vm_links import overfull, refuse_narrow
 from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
 from headgate.topology_runtime.api.cluster import Vm
@@ -55,7 +64,7 @@ def allocated(request: PlanRequest) -> Allocation:
         rate_tps = request.rate_tps * margin * (sure.margin if sure is not None else 1.0)
         room = memory_of_tasks(request.topology, request.models, (*request.vms, *request.may_add))
         models = within_memory(request.topology, request.models, room)
-        found = allocator.allocate(request.topology, models, rate_tps)
+        found = _beside_states(request, models, rate_tps, room)
         if request.unknown < 1:
             names = unknown_tasks(request.topology, request.models)
             found = unknown_shared(found, names, request.unknown)
@@ -66,6 +75,21 @@ def allocated(request: PlanRequest) -> Allocation:
             cause="a task would see more rows/s than can be counted",
             hint="plan for a lower rate",
         ) from error
+
+
+def _beside_states(
+    request: PlanRequest, models: Mapping[str, Model], rate_tps: float, room: float
+) -> Allocation:
+    """The allocator's, of no more threads in a slot than it has memory for with the states that they hold."""
+    allocator, topology = ALLOCATORS[request.allocator], request.topology
+    if not request.states:
+        return allocator.allocate(topology, models, rate_tps)
+    parts, most = parts_of(request.states, request.state_most_bytes, (*request.vms, *request.may_add))
+    fit = beside_states(topology, models, rate_tps, parts, room, most)
+    if allocator.reserves == "mixes":  # what shares a slot is chosen by what it holds
+        return allocator.allocate(topology, fit, rate_tps)
+    models = fewer_points(models, fit)
+    return allocated_with(allocator.allocate(topology, models, rate_tps), topology, models, parts, most)
 
 
 def with_rising_needs(request: PlanRequest) -> PlanRequest:
@@ -141,7 +165,8 @@ def placement_in(request: PlanRequest, allocation: Allocation, room: Room) -> Pl
 def mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
     """Raises Infeasible also where slots would hold more than they have: some mappers look at no memory."""
     placement = _mapped(request, allocation, room)
-    if over := overfull_slots(placement, request.topology, request.models, room.vms):
+    held = in_slots(request.states, request.state_most_bytes, by_threads(placement), room.vms)
+    if over := overfull_slots(placement, request.topology, request.models, room.vms, held):
         raise Infeasible(f"{request.mapper} puts more into a slot than it has memory for", faults=over)
     return placement
 
@@ -202,14 +227,14 @@ def planned(
         slots=count,
         vms=vms,
         placement=placement,
-        prediction=_prediction(request, placement, vms),
+        prediction=predicted(request, placement, vms),
         interference=request.interference,
         base_epoch=request.base_epoch,
     )
     return with_id(plan)
 
 
-def _prediction(request: PlanRequest, placement: Placement, vms: Sequence[Vm]) -> Prediction:
+def predicted(request: PlanRequest, placement: Placement, vms: Sequence[Vm]) -> Prediction:
     topology, models = request.topology, request.models
     found = predict(
         topology,
@@ -223,6 +248,7 @@ def _prediction(request: PlanRequest, placement: Placement, vms: Sequence[Vm]) -
     if request.sure is not None:
         load = load_of(topology, models, placement, vms, request.interference == "cpu")
         found = with_certainty(found, load, request.rate_tps, request.sure, model_names(topology))
+    found = with_states(found, request.states, request.state_most_bytes, vms)
     return replace(found, flows=flows_measured(request))
 
 

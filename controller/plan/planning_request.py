@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.controller.models.plans import MeasuredTraffic, Placement, Sure, TaskFlow
+from headgate.controller.models.plans import MeasuredTraffic, Placement, Sure, TaskFlow, TaskState
 from headgate.controller.models.task_models import Model, missing_models
 from headgate.controller.plan.mappers.free_slots import Room, TopologySpread, Weights
 from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS
@@ -31,7 +31,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate. `traffic`: what was
     measured between tasks, and of their CPU; left out: what selectivities and models say. `in_force`: what runs, for
     schedulers that choose among equals by moves. `margin`: to plan for so many times the rate (None: as the models'
-    spread says). `unknown`: of a slot, for each task that nothing is known of yet."""
+    spread says). `unknown`: of a slot, for each task that nothing is known of yet. `states`: what states of keyed
+    tasks take, of which no slot keeps more than `state_most_bytes` in memory (0: half of it)."""
 
     topology: Topology
     models: dict[str, Model]
@@ -54,6 +55,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     margin: float | None = None
     margin_why: str = ""
     unknown: float = 1.0
+    states: tuple[TaskState, ...] = ()
+    state_most_bytes: int = 0
 
 
 def check(request: PlanRequest) -> None:

@@ -6,7 +6,7 @@ always      every thread is placed once, in a slot there is, and as many as allo
             placement supports the predicted rate and the shares give the predicted use of slots · no VM's link
             has to carry more than it holds · by measured models no slot holds more memory than it has (but of mappers
             that look at no need)
-by mapper   see `mapper_rules`
+by mapper   see `mapper_rules`; of a plan that kept threads where they were only what it carries and holds
 replacing   the supported rate is no less than that of the plan it replaces, up to the planned rate
 """
 
@@ -16,17 +16,21 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
+from msgspec.structs import replace
+
 from headgate.controller.models.plan_data import models_digest
 from headgate.controller.models.plans import UNLIMITED_TPS, Plan
 from headgate.controller.models.task_models import Model, unknown_tasks
 from headgate.controller.plan.allocators.allocation_rules import lone_tasks
-from headgate.controller.plan.mappers.mapper_rules import overdraft
+from headgate.controller.plan.mappers.mapper_rules import overdraft, unsupported
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS, slot_uses
 from headgate.controller.plan.predict.slot_fit import overfull_slots
+from headgate.controller.plan.predict.state_memory import in_slots
 from headgate.controller.plan.predict.vm_links import overfull, too_much
 from headgate.controller.plan.schedulers import MAPPERS
+from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wording import significant
 
@@ -48,12 +52,22 @@ def faults_of(
     faults += [*_wrong_counts(plan), *_wrong_shares(plan), *_wrong_prediction(plan, topology, models)]
     mapper = MAPPERS.get(plan.mapper) if by_mapper else None
     rules = mapper.rules if mapper is not None else ()
+    if plan.allocation.kept:
+        rules = tuple(rule for rule in rules if rule is unsupported)
+        faults += _overfull(plan)
     faults += [fault for rule in rules for fault in rule(plan, most)]
     if mapper is not None and not mapper.heedless:
-        faults += overfull_slots(plan.placement, topology, models, plan.vms)
+        faults += overfull_slots(plan.placement, topology, models, plan.vms, _states(plan))
     faults += [f"link: {too_much(link)}" for link in overfull(plan, topology)]
     faults += _worse(plan, replaces, most) if replaces is not None else ()
     return faults
+
+
+def _overfull(plan: Plan) -> Iterator[str]:
+    """Of threads that were kept: no slot is predicted to hold more than its memory."""
+    for use in plan.prediction.slots:
+        if use.memory > 1 + TOLERANCE:
+            yield f"slot {use.vm}/{use.slot} would hold {use.memory:.4f} of its memory"
 
 
 def _wrong_origin(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> Iterator[str]:
@@ -142,11 +156,19 @@ def _wrong_prediction(plan: Plan, topology: Topology, models: Mapping[str, Model
     if not _close(found.rate_tps, supported):
         yield f"predicted are {_rows(found.rate_tps)} rows/s, the placement supports {_rows(supported)}"
     said = {(use.vm, use.slot): use for use in found.slots}
+    states = _states(plan)
     for use in slot_uses(load, load.in_order(found.shares), found.at_rate_tps):
+        use = replace(use, memory=use.memory + states.get(Slot(use.vm, use.slot), 0.0))
         there = said.pop((use.vm, use.slot), None)
         if there is None or not (_close(there.cpu, use.cpu) and _close(there.memory, use.memory)):
             yield f"slot {use.vm}/{use.slot} would use {use.cpu:.4f} of its CPU and {use.memory:.4f} of its memory"
     yield from (f"slot {vm}/{slot} has no thread and is predicted" for vm, slot in said)
+
+
+def _states(plan: Plan) -> dict[Slot, float]:
+    """The part of each slot's memory that states of keyed tasks take."""
+    found = plan.prediction
+    return in_slots(found.states, found.state_most_bytes, found.shares, plan.vms)
 
 
 def _worse(plan: Plan, old: Plan, overdraft: float) -> Iterator[str]:

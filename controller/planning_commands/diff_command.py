@@ -54,7 +54,7 @@ def diff(old: str, new: str, traces: Path, output: Format) -> None:
 
 def print_diff(old: Plan, new: Plan) -> None:
     """For people: a line per slot that changes, then what it comes to."""
-    from headgate.controller.planning_commands.plan_changes import changes
+    from headgate.controller.planning_commands.plan_changes import changes, price_between
 
     found = changes(old, new)
     if old.topology != new.topology:
@@ -69,6 +69,8 @@ def print_diff(old: Plan, new: Plan) -> None:
             _say(f"{SIGNS[slot.change]} {slot.vm}/{slot.slot}  {threads_words(slot)}", COLOURS[slot.change])
     for line in summary_lines(old, new, found):
         _say(line)
+    if words := price_between(old, new).words:
+        _say(words)
 
 
 def threads_words(slot: SlotChange) -> str:

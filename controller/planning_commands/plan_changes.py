@@ -7,20 +7,22 @@ only shares its name with another (it has other slots, or is in another rack) is
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from headgate.controller.execute.move_price import MovePrice, price_by_owners, price_data
 from headgate.controller.execute.plan_diff import diff
+from headgate.controller.execute.rollout import owners_of_ranges, thread_weights
 from headgate.controller.models.plan_data import with_id
-from headgate.controller.models.plans import Plan, usd_per_hour
-from headgate.controller.plan.plan_moves import relabel, renamed
+from headgate.controller.models.plans import Plan, ThreadAt, usd_per_hour
+from headgate.controller.plan.plan_moves import relabel, renamed, threads_of
 from headgate.controller.plan.predict.prediction import vm_uses
-from headgate.topology_runtime.api.cluster import Vm
-from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import KEY_RANGES, Topology
 
 SCHEMA = "headgate/diff/v1"
 
@@ -96,7 +98,36 @@ def changes_data(old: Plan, new: Plan) -> dict[str, Any]:
         "tasks": [msgspec.structs.asdict(task) for task in found.tasks],
         "slots": [msgspec.structs.asdict(slot) for slot in found.slots if slot.change != "same"],
         "vms": [msgspec.structs.asdict(vm) for vm in found.vms],
+        "price": price_data(price_between(old, new)),
     }
+
+
+def price_between(old: Plan, new: Plan) -> MovePrice:
+    """What it costs to bring `new` into force while `old` is, with states as large as either plan knows."""
+    before = threads_of(old.placement)
+    there: defaultdict[tuple[Slot, str], list[ThreadAt]] = defaultdict(list)
+    for thread in before:
+        there[thread.slot, thread.task].append(thread)
+    after, start = [], []
+    for fresh in threads_of(new.placement):
+        free = there[fresh.slot, fresh.task]
+        if not free:
+            start.append(replace(fresh, thread=len(before) + fresh.thread))
+        after.append(free.pop(0) if free else start[-1])
+    leave = [thread for threads in there.values() for thread in threads]
+    states = new.prediction.states or old.prediction.states
+    keyed = {state.task for state in states}
+    weights = tuple(
+        thread_weights(plan, [thread for thread in threads if thread.task in keyed])
+        for plan, threads in ((old, before), (new, after))
+    )
+    owners, sizes = {}, {}
+    for state in states:
+        if all(state.task in of_plan for of_plan in weights):
+            was = owners_of_ranges(weights[0][state.task], ())
+            owners[state.task] = was, owners_of_ranges(weights[1][state.task], was)
+            sizes[state.task] = [state.saved_bytes // KEY_RANGES] * KEY_RANGES
+    return price_by_owners(start, leave, owners, sizes)
 
 
 def _tasks(slots: list[SlotChange]) -> list[TaskChange]:

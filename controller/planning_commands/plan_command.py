@@ -292,6 +292,8 @@ def answered(
     before = read_base(base, question.topology) if base is not None else None
     if before is not None:
         question = question.beside(before)
+        if p95_ms is None and (stays := question.as_it_is(before)) is not None:
+            return stays, before, ""
     if p95_ms is None:
         found, less = question.plan_or_best()
     else:
@@ -300,6 +302,8 @@ def answered(
         found, less, _ = within(question, p95_ms)
     if before is not None:
         found = based_on(found, before, question.topology, question.request.fixed)
+        if p95_ms is None:
+            found = question.moving_least(found, before)
         check(found, question.topology, question.models)
     return found, before, less
 

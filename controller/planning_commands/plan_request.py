@@ -54,7 +54,33 @@ class PlanWanted:
 
     def beside(self, base: Plan) -> PlanWanted:
         """The same question, asked while `base` is in force."""
-        return replace(self, request=msgspec.structs.replace(self.request, in_force=base.placement))
+        said = base.prediction
+        more = {"states": said.states, "state_most_bytes": said.state_most_bytes}
+        return replace(self, request=msgspec.structs.replace(self.request, in_force=base.placement, **more))
+
+    def as_it_is(self, base: Plan) -> Plan | None:
+        """The plan in force where it stays: it is by the scheduler that is asked for, for about this rate, and carries
+        it."""
+        from headgate.controller.plan.steadiness import as_it_is, is_near
+
+        request = self.request
+        same = (base.allocator, base.mapper, base.routing) == (
+            request.allocator, request.mapper, request.routing,
+        )  # fmt: skip
+        there = self.acquire is not None or base.vms == request.vms
+        cap = self.max_usd_per_hour
+        if not (same and there and self.step_tps is None and is_near(request.rate_tps, base.rate_tps)):
+            return None
+        if cap is not None and usd_per_hour(base.vms) > cap + CENT:
+            return None
+        return as_it_is(request, base)
+
+    def moving_least(self, plan: Plan, base: Plan) -> Plan:
+        """The plan, or one as good on its VMs that moves fewer threads of the one in force."""
+        from headgate.controller.plan.steadiness import moving_least
+
+        asked = msgspec.structs.replace(self.request, vms=plan.vms, may_add=(), fixed=True)
+        return moving_least(asked, plan, base, base.placement)
 
     def plan(self) -> Plan:
         """The plan asked for, verified. Raises InvalidInput, Infeasible (also: costs more than the cap)."""

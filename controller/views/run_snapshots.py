@@ -332,6 +332,7 @@ Decision = dict[str, Any]  # `headgate/decision/v1`
 def decision_now(found: Decision) -> DecisionNow:
     """What is known of a decision when it is taken."""
     plan = found.get("plan") or {}
+    price = plan.get("price") or {}
     return DecisionNow(
         time=found["time"],
         epoch=found["epoch"],
@@ -346,6 +347,8 @@ def decision_now(found: Decision) -> DecisionNow:
         predicted_tps=figure(plan.get("predicted_tps"), 4),
         slots=plan.get("slots"),
         moves=plan.get("moves"),
+        state_bytes=sum(price["state_bytes"].values()) if price else None,
+        expected_pause_s=price.get("pause_s"),
     )
 
 

@@ -44,8 +44,8 @@ def test_people_see_signs_and_what_it_comes_to(scene, plans):
     lines = scene.headgate("diff", *plans).splitlines()
     assert any(line.startswith("+ vm2") for line in lines)
     assert any(line.startswith("+ vm2/0  ") for line in lines)
-    assert "$0.392 → $" in lines[-3] and "slot" in lines[-3]
-    assert lines[-2].startswith("planned for 200 → 400 rows/s")
+    assert "$0.392 → $" in lines[-4] and "slot" in lines[-4]
+    assert lines[-3].startswith("planned for 200 → 400 rows/s")
     assert lines[-1].startswith("rows/s that leave a slot ") and " → " in lines[-1]
     assert not any("\x1b" in line for line in lines)
 

@@ -20,16 +20,19 @@ from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 HERE = Slot("vm", 0)
 
 
-def keyed_rows(logic: Keyed, key: Callable[[Any], Any], exactly_once: bool = False) -> KeyedRows:
-    """Thread 5 of task t, which thread 9 hears and thread 3 sends to."""
+def keyed_rows(
+    logic: Keyed, key: Callable[[Any], Any], exactly_once: bool = False, owns: bool = True
+) -> KeyedRows:
+    """Thread 5 of task t, which thread 9 hears and thread 3 sends to. owns: all ranges."""
     numbers = random.Random(1)
     around = Around("t", 5, ("source",), {3: "before"}, False, 2)
     out = Outputs(5, HERE, 1, lambda: numbers.getrandbits(64), 0)
     out.route_by([(0, Router(Edge("t", "u"), Route(0, ((9, 1.0),)), frozenset(), None, lambda _: 10_000, 5))])
     code = UserCode(Results(around, out), "keyed", logic, lambda _: None)
     keyed = KeyedRows(code, lambda: numbers.getrandbits(64), lambda _: key, exactly_once)
-    keyed.ranges.stand(Standing(1, (5,) * KEY_RANGES, (), frozenset({5}), {}))
-    keyed.claim(0)
+    if owns:
+        keyed.ranges.stand(Standing(1, (5,) * KEY_RANGES, (), frozenset({5}), {}))
+        keyed.claim(0)
     return keyed
 
 

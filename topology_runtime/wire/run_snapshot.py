@@ -274,9 +274,10 @@ class EventNow(SnapshotPart, frozen=True, kw_only=True):
 class DecisionNow(SnapshotPart, frozen=True, kw_only=True):
     """What a diagnosis led to, also when that was nothing (action `none`). trigger: the rule that applied;
     rule: the same in words; numbers: its evidence. alternatives: what was rejected, each with why.
-    diff: lines by slot that begin with `+` or `-`. moves: threads that start or leave. pause_ms: until every
-    sender had switched. time_to_stable_s: from the decision to the first stable verdict under its plan.
-    lost: tuples lost until then. epoch: the plan's, or the one in force."""
+    diff: lines by slot that begin with `+` or `-`. moves: threads that start or leave; state_bytes: of keyed
+    state that move; expected_pause_s: until they have. pause_ms: until every sender had switched.
+    time_to_stable_s: from the decision to the first stable verdict under its plan. lost: tuples lost until then.
+    epoch: the plan's, or the one in force."""
 
     time: str
     epoch: int
@@ -291,6 +292,8 @@ class DecisionNow(SnapshotPart, frozen=True, kw_only=True):
     predicted_tps: float | None = None
     slots: int | None = None
     moves: int | None = None
+    state_bytes: int | None = None
+    expected_pause_s: float | None = None
     diff: tuple[str, ...] = ()
     pause_ms: float | None = None
     time_to_stable_s: float | None = None

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from headgate.controller.models.plans import Placement, Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point, memory
 from headgate.controller.plan.predict.linear_program import TOLERANCE
+from headgate.controller.plan.predict.state_memory import in_slots
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
@@ -91,12 +92,17 @@ def within_memory(topology: Topology, models: Mapping[str, Model], room: float) 
 
 
 def held_memory(
-    placement: Placement, topology: Topology, models: Mapping[str, Model], vms: Iterable[Vm]
+    placement: Placement,
+    topology: Topology,
+    models: Mapping[str, Model],
+    vms: Iterable[Vm],
+    states: Mapping[Slot, float] = {},
 ) -> dict[Slot, float]:
-    """Slot → fraction of its memory that its process holds, the bare worker and what tasks of fixed size
-    reserve included; nothing when no model says how large a bare worker is."""
+    """Slot → fraction of its memory that its process holds, the bare worker, what tasks of fixed size reserve and
+    what `states` take included; nothing when no model says how large a bare worker is, and nothing of states is
+    known."""
     worker_bytes = worker_memory(topology, models)
-    if worker_bytes <= 0:
+    if worker_bytes <= 0 and not states:
         return {}
     sizes = {vm.vm: vm.slot_memory_bytes for vm in vms}
     resident = resident_memory(placement, topology, models)
@@ -106,17 +112,21 @@ def held_memory(
         if static is not None:
             held[bundle.slot] += static.memory * bundle.threads / static.threads
     return {
-        slot: (worker_bytes + resident.get(slot, 0.0)) / sizes[slot.vm] + held[slot]
+        slot: (worker_bytes + resident.get(slot, 0.0)) / sizes[slot.vm] + held[slot] + states.get(slot, 0.0)
         for slot in {bundle.slot for bundle in placement.bundles}
         if slot.vm in sizes
     }
 
 
 def overfull_slots(
-    placement: Placement, topology: Topology, models: Mapping[str, Model], vms: Iterable[Vm]
+    placement: Placement,
+    topology: Topology,
+    models: Mapping[str, Model],
+    vms: Iterable[Vm],
+    states: Mapping[Slot, float] = {},
 ) -> list[str]:
-    """Slots that would hold more memory than they have, by measured models, in words."""
-    held = sorted(held_memory(placement, topology, models, vms).items())
+    """Slots that would hold more memory than they have, by measured models and states, in words."""
+    held = sorted(held_memory(placement, topology, models, vms, states).items())
     return [f"slot {slot} would hold {part:.4f} of its memory" for slot, part in held if part > 1 + TOLERANCE]
 
 
@@ -134,7 +144,9 @@ class HeldMemory:
 
     @classmethod
     def of(cls, plan: Plan, topology: Topology, models: Mapping[str, Model]) -> HeldMemory:
-        return cls(plan.id, held_memory(plan.placement, topology, models, plan.vms))
+        found = plan.prediction
+        states = in_slots(found.states, found.state_most_bytes, found.shares, plan.vms)
+        return cls(plan.id, held_memory(plan.placement, topology, models, plan.vms, states))
 
 
 NEAR = 0.01  # relative: so little another size is the same

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from keyed_family import Family, Tally, all_of
 from keyed_rows_made import keyed_rows
+from msgspec.structs import replace
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import KEY_RANGES
@@ -393,6 +396,44 @@ def test_more_state_than_may_be_under_way_leaves_in_turns() -> None:
         rows.ranges.told(copy.key_range for copy in copies)
     assert rows.ranges.settled and max(sizes) <= WINDOW_BYTES + MOVE_MOST_BYTES
     assert sum(sizes) > WINDOW_BYTES
+
+
+def test_a_range_goes_on_once_its_part_has_come_and_those_that_stay_go_on_all_the_while() -> None:
+    """The new owner, to whom the old one is thread 9, has the first message only; the rest is on its way yet."""
+    old, new = keyed_rows(Large(), lambda row: row), keyed_rows(Large(), lambda row: row, owns=False)
+    count = 24
+    part = RootPart(RootKey(3, 1, 0, 0), Slot("vm", 0), 0, 0, 0, 0, 0, 1)
+
+    def rows_of(keys: Sequence[int], position: int) -> Frame:
+        root = replace(part, position=position, id=position + 1)
+        return Frame(0, 3, part.home, 1, 5, [root], [(0, 0, len(keys), 0)], list(keys), 0, 0)
+
+    old.take(rows_of(range(count), 0), 0)
+    places = {key: range_of(key) for key in range(count)}
+    middle = sorted(places.values())[count // 2]
+    owners = [TWO if place < middle else 5 for place in range(KEY_RANGES)]
+    old.ranges.stand(
+        Standing(2, owners, (Layer(1, (5,) * KEY_RANGES), Layer(2, owners)), frozenset({5, TWO}))
+    )
+    mine = [5 if owner == TWO else 9 for owner in owners]
+    new.ranges.stand(Standing(2, mine, (Layer(1, (9,) * KEY_RANGES), Layer(2, mine)), frozenset({5, 9})))
+    old.ranges.let_go()
+    moves = Moves(5).due(2, old, 0)
+    assert len(moves) > 2
+    new.offered(9, moves[0].copies)
+    new.claim(0)
+    came = {copy.key_range for copy in moves[0].copies}
+    here = [key for key, place in places.items() if place in came]
+    waits = [key for key, place in places.items() if place < middle and place not in came]
+    assert (
+        here and waits and came <= new.ranges.owned and {places[key] for key in waits} <= new.ranges.missing
+    )
+    new.take(rows_of([here[0], waits[0]], 100), 0)
+    assert new.uncovered_rows == 1 and list(new.side) == [places[waits[0]]]
+    stays = next(key for key, place in places.items() if place >= middle)
+    before = old.uncovered_rows
+    old.take(rows_of([stays], 200), 0)
+    assert old.uncovered_rows == before + 1 and not old.side
 
 
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────────

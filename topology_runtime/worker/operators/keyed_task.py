@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.wire.messages import ELSEWHERE, Frame, OffsetsKept, ThreadStatus
+from headgate.topology_runtime.wire.report_messages import HeldState
 from headgate.topology_runtime.wire.state_moves import RangeWatermarks, StateAsked, StateMove, StateTaken
 from headgate.topology_runtime.wire.state_questions import StateAnswer, StateQuestion
 from headgate.topology_runtime.worker.calls.attempts import StartAgain
@@ -26,6 +27,7 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     NotRead,
     SnapshotStore,
 )
+from headgate.topology_runtime.worker.operators.state_sizes import StateSizes
 from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Heard, ThreadCore
 from headgate.topology_runtime.worker.operators.watermarks import done_places
 from headgate.topology_runtime.worker.orders.thread_orders import Orders
@@ -57,6 +59,8 @@ class KeyedTask(Behaviour):
         self._rows_soon = SNAPSHOT_ROWS
         self._retried_ns = 0
         self.bound_memory()
+        self._state_sizes = StateSizes()
+        self._held_state: HeldState | None = None
         self._moves = Moves(rows.thread)
         self._settled = 0  # the newest routes by which everything has come and gone, durably
         self._snapshot_ns = self._saved_changes = 0
@@ -165,7 +169,12 @@ class KeyedTask(Behaviour):
             applied_again=again,
             unsaved=self.unsaved or self.unread,
             failed=failed,
+            held=self._held_state,
         )
+
+    @property
+    def _keys(self) -> int:
+        return self.rows.states.many + self.rows.states.stored
 
     def take(self, frame: Frame, now_ns: int) -> list[Addressed]:
         try:
@@ -268,13 +277,15 @@ class KeyedTask(Behaviour):
         try:
             change = None if self._moved or self.store.whole_due else self.rows.change()
             if change is None:
-                self.store.save(self.rows.snapshot())
+                self.store.save(self._state_sizes.whole(self.rows.snapshot(), self._keys))
             else:
+                self._state_sizes.changed(change)
                 self.store.add(change)
         except (OSError, BadRow) as error:
             self._not_saved(str(error))
             return
         ranges = self.rows.ranges
+        self._held_state = self._state_sizes.held(ranges.owned, self._keys)
         self._given = dict(ranges.versions), ranges.changes
         self.rows.cover()
         self._look_at_snapshot(now_ns)

@@ -520,10 +520,11 @@ def _work_of(desired: ThreadSpec, topology: Topology) -> type[ThreadWork]:
 
 
 def _news_of(thread: ThreadStatus) -> ThreadStatus:
-    """What of a thread is worth a report of its own: not how far its event time has come."""
-    if thread.watermark_us is None and not thread.timeless and thread.held_by < 0:
+    """What of a thread is worth a report of its own: not how far its event time has come, nor how large it is."""
+    timed = thread.watermark_us is not None or thread.timeless or thread.held_by >= 0
+    if not timed and thread.held is None:
         return thread
-    return replace(thread, watermark_us=None, held_by=-1, late=0, timeless=0)
+    return replace(thread, watermark_us=None, held_by=-1, late=0, timeless=0, held=None)
 
 
 def _standing(source: SourceStatus) -> tuple[int, bool, bool, int]:

@@ -99,6 +99,8 @@ function parts(decision) {
       `#${decision.epoch} for ${rateText(decision.rate_tps)}, can carry ${rateText(decision.predicted_tps)}, ${some(decision.slots, "slot")}`,
     ]);
     facts.push(["threads that move", count(decision.moves)], ["pause", milliseconds(decision.pause_ms)]);
+    if (decision.state_bytes)
+      facts.push(["state that moves", `${figure(decision.state_bytes / 1e6)} MB, ${duration(decision.expected_pause_s)} expected`]);
     facts.push(
       ["rows lost", count(decision.lost)],
       ["time to stable", duration(decision.time_to_stable_s)],

@@ -1,0 +1,157 @@
+"""Does a change of the rate move threads? What runs stays where it carries the rate, and what changes, changes where it
+is (ours). Pure.
+
+ 1. A rate within `NEAR` of the one that the plan in force was counted for moves nothing, where that plan is predicted
+    to carry it.
+ 2. Of a new plan's counts those placements are looked at too that keep what runs (`kept_threads`): the one with the
+    fewest moves is taken that is as good: sound, in no more slots, at no higher cost, carrying as much.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from headgate.controller.models.plan_data import models_digest, with_id
+from headgate.controller.models.plans import Allocation, Placement, Plan, usd_per_hour
+from headgate.controller.models.task_models import unknown_tasks
+from headgate.controller.plan.kept_threads import kept_placements
+from headgate.controller.plan.plan_moves import moves, started
+from headgate.controller.plan.plan_steps import allocated, planned, predicted
+from headgate.controller.plan.planner import COUNTED, ENOUGH, RISE
+from headgate.controller.plan.planning_request import PlanRequest, room_of
+from headgate.controller.plan.predict.linear_program import TOLERANCE
+from headgate.controller.plan.predict.slot_fit import overfull_slots
+from headgate.controller.plan.predict.state_memory import in_slots
+from headgate.controller.plan.predict.vm_links import overfull
+from headgate.controller.plan.schedulers import MAPPERS
+from headgate.controller.plan.verifier import faults_of
+from headgate.topology_runtime.errors import Infeasible
+
+RISES = 6  # tenths by which more threads are counted than the mapper's own plan has
+NEAR = 0.05  # relative: a rate that differs by so little is the same
+
+
+def is_near(rate_tps: float, counted_tps: float) -> bool:
+    """Is that about the rate that threads were counted for?"""
+    return abs(rate_tps - counted_tps) <= NEAR * counted_tps * (1 + TOLERANCE)
+
+
+def as_it_is(request: PlanRequest, present: Plan) -> Plan | None:
+    """The plan in force, for the rate of the request; None where it does not carry that, or would not be sound."""
+    if unknown_tasks(request.topology, request.models):
+        return None
+    plan = _for_rate(request, present)
+    if plan.prediction.rate_tps < _enough(request, present):
+        return None
+    sure = request.sure
+    if sure is not None and (plan.prediction.sure is None or plan.prediction.sure.chance < sure.probability):
+        return None
+    as_made = present.models_digest == plan.models_digest
+    faults = faults_of(plan, request.topology, request.models, by_mapper=as_made)
+    if not faults:
+        held = in_slots(request.states, request.state_most_bytes, plan.prediction.shares, plan.vms)
+        faults = overfull_slots(plan.placement, request.topology, request.models, plan.vms, held)
+    return None if faults else plan
+
+
+def _enough(request: PlanRequest, present: Plan) -> float:
+    """The rate that it has to carry."""
+    counted = (request.allocator, request.mapper) == COUNTED or request.sure is not None
+    counted = counted or present.allocation.margin > 1
+    part = 1 - TOLERANCE if counted else ENOUGH
+    return request.rate_tps * (request.margin or present.allocation.margin) * part
+
+
+def _for_rate(request: PlanRequest, present: Plan) -> Plan:
+    """The same threads in the same slots; what is said of them is worked out anew."""
+    prediction = predicted(request, present.placement, present.vms)
+    margin = present.allocation.margin * (prediction.sure.margin if prediction.sure is not None else 1.0)
+    rates = request.topology.rates(request.rate_tps * margin)
+    tasks = tuple(replace(task, rate_tps=rates[task.task]) for task in present.allocation.tasks)
+    allocation = replace(present.allocation, tasks=tasks, rate_tps=request.rate_tps * margin)
+    return with_id(
+        replace(
+            present,
+            rate_tps=request.rate_tps,
+            allocation=allocation,
+            prediction=prediction,
+            models_digest=models_digest(request.topology, request.models),
+            base_epoch=request.base_epoch,
+        )
+    )
+
+
+def moving_least(request: PlanRequest, plan: Plan, present: Plan, there: Placement) -> Plan:
+    """The plan, or one that is as good and moves fewer of the threads that are `there`: of as many threads, or of as
+    many as a higher rate needs, since those that stay are not where a mapper would have them. At a higher rate it may
+    take the slots that the plan in force has."""
+    if MAPPERS[plan.mapper].steady or unknown_tasks(request.topology, request.models):
+        return plan
+    asked = _as_planned(request, plan)
+    limit = plan if request.rate_tps <= present.rate_tps else _larger(plan, present)
+    room, best, least = room_of(asked), plan, moves(plan.placement, there)
+    counted = (plan.allocator, plan.mapper) == COUNTED
+    for step in range(1 if counted else RISES + 1):
+        allocation = plan.allocation
+        if step:
+            counted_tps = allocation.rate_tps / allocation.margin * RISE**step
+            try:
+                allocation = _counted_for(asked, plan, allocated(replace(asked, rate_tps=counted_tps)))
+            except Infeasible:
+                break
+        for placement in kept_placements(allocation, room, there, limit.slots.used):
+            many = moves(placement, there)
+            if many >= least:
+                continue
+            kept = sum(task.threads for task in allocation.tasks) - started(placement, there)
+            other = planned(asked, replace(allocation, kept=kept), placement, plan.slots.extra)
+            if _as_good(asked, other, plan, limit):
+                least, best = many, other
+        if best is not plan:
+            break
+    return best
+
+
+def _as_planned(request: PlanRequest, plan: Plan) -> PlanRequest:
+    """The request that the plan answers."""
+    certain = plan.prediction.sure
+    return replace(
+        request,
+        rate_tps=plan.rate_tps,
+        allocator=plan.allocator,
+        mapper=plan.mapper,
+        routing=plan.routing,
+        sure=replace(request.sure, margin=certain.margin) if request.sure and certain else request.sure,
+    )
+
+
+def _counted_for(request: PlanRequest, plan: Plan, allocation: Allocation) -> Allocation:
+    """An allocation for a higher rate, said to be for the rate in question."""
+    rates = {task.task: task.rate_tps for task in plan.allocation.tasks}
+    tasks = tuple(replace(task, rate_tps=rates[task.task]) for task in allocation.tasks)
+    return replace(allocation, tasks=tasks)
+
+
+def _larger(plan: Plan, present: Plan) -> Plan:
+    return present if present.slots.used > plan.slots.used else plan
+
+
+def _as_good(request: PlanRequest, other: Plan, plan: Plan, limit: Plan) -> bool:
+    needed_tps = min(request.rate_tps, plan.prediction.rate_tps)
+    if (request.allocator, request.mapper) != COUNTED:
+        needed_tps = min(ENOUGH * request.rate_tps, plan.prediction.rate_tps)
+    return (
+        other.prediction.rate_tps >= needed_tps * (1 - TOLERANCE)
+        and other.slots.used <= limit.slots.used
+        and usd_per_hour(other.vms) <= max(usd_per_hour(plan.vms), usd_per_hour(limit.vms))
+        and len(other.vms) <= max(len(plan.vms), len(limit.vms))
+        and _chance(other) >= _chance(plan)
+        and not overfull(other, request.topology)
+        and not faults_of(other, request.topology, request.models)
+    )
+
+
+def _chance(plan: Plan) -> float:
+    """How surely it carries the rate, as far as that is asked for."""
+    sure = plan.prediction.sure
+    return min(sure.probability, sure.chance) if sure is not None else 1.0
