@@ -202,7 +202,7 @@ def largest() -> Iterator[tuple[str, m.FromAgent]]:
     )
     yield (
         "sources",
-        m.Report("vm1", 3, 1, m.Token(), (), (m.SourceStatus("s", 0, 1, 1, 1, 0, 0, 0),) * 50_000),
+        m.Report("vm1", 3, 1, m.Token(), (), (m.SourceStatus("s", 0, 1, 1, 1, 0, 0, 0),) * 49_900),
     )
     yield (
         "spools",
