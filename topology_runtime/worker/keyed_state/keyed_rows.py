@@ -15,7 +15,7 @@ Rules (protocol: Keyed state) [A4] [A5] [B4]:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence, Set
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress
@@ -34,15 +34,17 @@ from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, grouped, twice_in
-from headgate.topology_runtime.worker.keyed_state.kept_states import KeptStates
+from headgate.topology_runtime.worker.keyed_state.kept_states import KeptStates, SavedStates
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
+    NO_STATES,
     Contents,
     KeyedSnapshot,
+    RangesMoved,
+    SavedWhole,
     StateChange,
     States,
-    StreamedSnapshot,
-    Whole,
+    columns_of,
     contents_of,
     copied,
     of_range,
@@ -123,10 +125,20 @@ class KeyedStates(KeptStates):
         super().__init__(known)
         self._logic, self._together = logic, processes_all(logic)
         self._plain = type(logic).snapshot is Keyed.snapshot and "snapshot" not in vars(logic)
+        self._restores = type(logic).restore is Keyed.restore and "restore" not in vars(logic)
         self._looked = 0  # states, since one could not be saved
         self.careful = 0  # rows for each of which the state before is kept as bytes
         self.set_aside = 0  # states that `restore` did not take, ever
         self._good: dict[tuple[int, Hashable], bytes] = {}  # these bytes, by range and key
+
+    @property
+    def _takes_all(self) -> bool:
+        """Is what was saved the state itself?"""
+        return self._restores and not self.careful
+
+    @property
+    def _as_they_are(self) -> bool:
+        return self._plain and not self.set_aside and not self._good
 
     def _stays(self, state: Any) -> bool:
         return type(state) is Aside or state is GONE
@@ -326,8 +338,10 @@ class KeyedStates(KeptStates):
 
     def pack(self, key_range: int) -> bytes:
         """[key, state] rows."""
+        rows = self.saved_in(key_range)
         try:
-            return wire.write(self.saved_in(key_range), wire.NESTED)
+            is_plain = all(wire.shape_of([row[at] for row in rows]) == wire.PLAIN for at in (0, 1))
+            return wire.write(rows, wire.PLAIN if is_plain else wire.NESTED)  # in both the same bytes
         except BadRow as error:
             raise attempts.StartAgain(error.what) from error
 
@@ -337,13 +351,19 @@ class KeyedStates(KeptStates):
         if self.overflow is not None:
             self.overflow.saw(list(saved.items()))
         good = {key: wire.write([state], wire.NESTED) for key, state in saved.items()} if self.careful else {}
-        came = {key: self._restored(state) for key, state in saved.items()}
-        came = {key: state for key, state in came.items() if state is not GONE}
+        came = saved
+        if not self._takes_all:
+            came = {key: self._restored(state) for key, state in saved.items()}
+            came = {key: state for key, state in came.items() if state is not GONE}
         self.drop(key_range)
-        self.set_aside += sum(type(state) is Aside for state in came.values())
-        for key, state in came.items():
-            states, at = self._at(key, key_range)
-            states.all[at] = state
+        kind = self._known.kind(list(came))
+        if kind is not None and self._takes_all:
+            self._by_kind[kind].all.update(came)
+        else:
+            self.set_aside += sum(type(state) is Aside for state in came.values())
+            for key, state in came.items():
+                states, at = self._at(key, key_range)
+                states.all[at] = state
         self._good |= {(key_range, key): data for key, data in good.items()}
         if came:
             self._ranged()[key_range] = came
@@ -356,6 +376,8 @@ class KeyedStates(KeptStates):
 
     def trouble(self, data: bytes) -> tuple[BaseException | None, bool]:
         """(why not all states in these bytes of a range can be taken up now, whether none can)."""
+        if self._restores:
+            return None, False
         tried = [self._restored(state) for _, state in of_range(data)]
         bad = [state.why for state in tried if type(state) is Aside]
         return bad[0] if bad else None, len(bad) == len(tried)
@@ -366,24 +388,50 @@ class KeyedStates(KeptStates):
         aside = [state for state in found if type(state) is Aside]
         return len(aside), len(found) + self.stored, aside[0].why if aside else None
 
-    def pack_new(self) -> States:
-        """The states that changed since the last snapshot."""
-        ranges: list[int] = []
-        keys: list[Hashable] = []
-        found: list[Any] = []
-        for key_range, key, saved in self.kept_new(GONE):
-            ranges.append(key_range)
-            keys.append(key)
-            found.append(saved)
-        try:
-            return states_of(ranges, keys, found)
-        except BadRow as error:
-            raise attempts.StartAgain(error.what) from error
+    def pack_new(self, of: Container[int] | None = None) -> States:
+        """The states that changed since the last snapshot; of these ranges."""
+        found = self.new_ones(GONE)
+        if of is not None:
+            there = [key_range in of for key_range in found.ranges]
+            found.ranges, found.keys, found.states = (
+                list(compress(some, there)) for some in (found.ranges, found.keys, found.states)
+            )
+        return _packed(found)
+
+    def pack_some(self, most: int) -> States:
+        """The next ones of the sweep."""
+        return _packed(self.sweep(most))
+
+    def put(self, new: States) -> Iterable[tuple[Hashable, Any]]:
+        """These in place of those here; keys and states. Raises msgspec.DecodeError."""
+        keys, saved = columns_of(new)
+        self._by_range = None
+        self.bring(keys, new.ranges)
+        kind = self._known.kind(keys)
+        if kind is not None and self._takes_all:
+            self._by_kind[kind].all.update(zip(keys, saved, strict=True))
+            return zip(keys, saved, strict=True)
+        came = list(map(self._restored, saved))
+        for key_range, key, state in zip(new.ranges, keys, came, strict=True):
+            states, at = self._at(key, key_range)
+            if state is GONE:
+                states.all.pop(at, None)
+                continue
+            self.set_aside += type(state) is Aside
+            states.all[at] = state
+        return zip(keys, came, strict=True)
 
     def saved(self) -> None:
         """A snapshot has all that is here."""
         for states in self._by_kind.values():
             states.saved()
+
+
+def _packed(found: SavedStates) -> States:
+    try:
+        return states_of(found.ranges, found.keys, found.states)
+    except BadRow as error:
+        raise attempts.StartAgain(error.what) from error
 
 
 def _unsaved(key: Hashable, error: BadRow) -> BadRow:
@@ -609,25 +657,37 @@ class KeyedRows:
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────────
 
-    def snapshot(self) -> Whole:
-        """Everything that is here; streamed where memory has no room for it."""
+    def begin_whole(self) -> KeyedSnapshot:
+        """Of everything that is here, all but states: those that there are by now are swept (`swept`), and what changes
+        from now on is to be saved behind it."""
         applied = self.applied
-        filled = self.states.filled | applied.filled | self._beside()
-        versions = sorted(self.ranges.versions.items())
-        copies = (self.copy(at) if at in filled else RangeCopy(at, version) for at, version in versions)
+        filled = applied.filled | self._beside()
+        copies = (
+            self._copied(at, version, NO_STATES, self._pack_given(at))
+            if at in filled
+            else RangeCopy(at, version)
+            for at, version in sorted(self.ranges.versions.items())
+        )
         lost, again = tuple(sorted(self.ranges.lost)), applied.again_at_most
-        if self.states.stored:
-            rest = KeyedSnapshot((), lost, applied.floors(), again, applied.exact)
-            return StreamedSnapshot(rest, len(versions), copies)
-        return KeyedSnapshot(tuple(copies), lost, applied.floors(), again, applied.exact)
+        whole = KeyedSnapshot(tuple(copies), lost, applied.floors(), again, applied.exact)
+        self.states.begin_sweep()
+        return whole
+
+    def swept(self, most: int) -> States | None:
+        """The next states of the whole snapshot that was begun, so many about; None: it has all."""
+        return self.states.pack_some(most) if self.states.sweeping else None
 
     # What a range has beside states and rows that were applied: nothing here (timed_rows.py).
 
     def _beside(self) -> Set[int]:
-        """Ranges that have something."""
+        """Ranges that may have something."""
         return frozenset()
 
     def _pack_beside(self, key_range: int) -> bytes:
+        return b""
+
+    def _pack_given(self, key_range: int) -> bytes:
+        """As `_pack_beside`, also where a range has no states."""
         return b""
 
     def _pack_new_beside(self) -> tuple[tuple[int, bytes], ...]:
@@ -637,14 +697,17 @@ class KeyedRows:
     def _take_beside(self, key_range: int, data: bytes) -> None:
         """Of a copy that takes the place of the one that is here. Raises msgspec.DecodeError."""
 
-    def change(self) -> StateChange | None:
-        """What is new since the last snapshot; None when that can only be told whole."""
-        applied = self.applied
-        try:
-            states, rows, beside = self.states.pack_new(), applied.pack_new(), self._pack_new_beside()
-            return StateChange(states, rows, applied.floors(), applied.again_at_most, beside)
-        except BadRow:
-            return None
+    def change(self, told: Mapping[int, int]) -> StateChange:
+        """What is new since the last snapshot. told: the ranges that it had, and their versions."""
+        applied, versions = self.applied, self.ranges.versions
+        moved = None
+        if versions != told:
+            came = [at for at, version in sorted(versions.items()) if told.get(at) != version]
+            left = tuple(sorted(told.keys() - versions.keys()))
+            moved = RangesMoved(tuple(map(self.copy, came)), left, tuple(sorted(self.ranges.lost)))
+        new = self.states.pack_new(None if moved is None else versions)
+        rows, beside = applied.pack_new(), self._pack_new_beside()
+        return StateChange(new, rows, applied.floors(), applied.again_at_most, beside, moved)
 
     def cover(self) -> None:
         """A snapshot has all that was processed so far; whether it is durable is not known yet."""
@@ -668,14 +731,43 @@ class KeyedRows:
         self.cover()
         return self.released(0)
 
-    def restore(self, saved: Whole) -> None:
+    def mark(self) -> None:
+        """What changes from here on is behind the whole snapshot that was begun; nothing is durable by that."""
+        self.states.saved()
+        self.applied.saved()
+
+    def restore(self, saved: SavedWhole) -> None:
         """Take up the snapshot of this thread's former life. Raises msgspec.DecodeError."""
         for copy in saved.copies:
             self._install(copy)
-        rest = saved.rest if isinstance(saved, StreamedSnapshot) else saved
-        self.ranges.lost |= set(rest.lost)
-        self.applied.take_floors(rest.below)
-        self.applied.again_at_most = rest.applied_again
+        lost, again = saved.rest.lost, saved.rest.applied_again
+        self.applied.take_floors(saved.rest.below)
+        for change in saved.changes:
+            self.applied.unpack_new(change.applied)
+            self.applied.take_floors(change.below)
+            if change.moved is not None:
+                for key_range in change.moved.left:
+                    self._leave(key_range)
+                    self.ranges.versions.pop(key_range, None)
+                for copy in change.moved.came:
+                    self._install(copy)
+                lost = change.moved.lost
+            self._took_up(self.states.put(change.states))
+            self.states.keep_bound()
+            for key_range, data in change.beside:
+                self._take_beside(key_range, data)
+            again = max(again, change.applied_again)
+        self.ranges.lost |= set(lost)
+        self.applied.again_at_most = again
+
+    def _took_up(self, states: Iterable[tuple[Hashable, Any]]) -> None:
+        """These are here anew."""
+
+    def _leave(self, key_range: int) -> None:
+        """What is here of a range goes."""
+        self.states.drop(key_range)
+        self._frozen.pop(key_range, None)
+        self.applied.drop(key_range)
 
     def _install(self, copy: RangeCopy) -> None:
         """This copy of a range, in place of the one that is here. Raises msgspec.DecodeError."""
@@ -705,8 +797,11 @@ class KeyedRows:
         beside = self._pack_beside(key_range)
         if not (beside or self.states.any_in(key_range) or self.applied.of(key_range)):
             return RangeCopy(key_range, version)
-        states, applied = self.states.pack(key_range), self.applied.pack(key_range)
-        return copied(key_range, version, Contents(states, applied, self.applied.floors(), beside))
+        return self._copied(key_range, version, self.states.pack(key_range), beside)
+
+    def _copied(self, key_range: int, version: int, states: bytes, beside: bytes) -> RangeCopy:
+        rows = self.applied.pack(key_range)
+        return copied(key_range, version, Contents(states, rows, self.applied.floors(), beside))
 
     # ── ranges that move ────────────────────────────────────────────────────────────────────────
 
@@ -771,9 +866,7 @@ class KeyedRows:
     def taken(self, ranges: Iterable[int]) -> None:
         """Their owner has these ranges durably: what is here of them goes."""
         for key_range in self.ranges.told(ranges):
-            self.states.drop(key_range)
-            self._frozen.pop(key_range, None)
-            self.applied.drop(key_range)
+            self._leave(key_range)
             self.dirty = True
 
 

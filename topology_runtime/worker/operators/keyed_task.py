@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from headgate.topology_runtime.worker.keyed_state.kept_states import Overflow
 from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Standing, runs_of
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.range_answers import Moves
+from headgate.topology_runtime.worker.keyed_state.snapshot_parts import SnapshotParts
 from headgate.topology_runtime.worker.keyed_state.state_looks import looked_up
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
@@ -37,11 +39,25 @@ SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, th
 SLOW_NS = 10 * NS  # a snapshot that is under way for longer is an alarm
 SNAPSHOT_ROWS = 100_000  # … all threads of the task keep so many, of the 200,000 that a ledger may have kept
 SNAPSHOT_BYTES = 48 << 20  # … or so much of what came of rows waits for it (rows of 2 KB never do)
+SNAPSHOT_STATES = 10_000  # … or so many have changed: that is some 20 ms of its thread
+SWEPT_LEAST, SWEPT_BY_CHANGES = (
+    4096,
+    2,
+)  # states of a whole snapshot with each of changes: … times as many as changed
+SWEPT_AWAITED = 32_768  # … while it is awaited
 PATIENT_TRIES = 6  # to build a thread, before keys whose state `restore` does not take are set aside
 THREADS_NOT_KNOWN = 4  # with state in a slot, before there are orders
 ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
+
+
+class Given(NamedTuple):
+    """A part of a snapshot, under way: versions and changes of ranges by then; does it cover all rows?"""
+
+    versions: dict[int, int]
+    changes: int
+    covers: bool
 
 
 class KeyedTask(Behaviour):
@@ -52,6 +68,7 @@ class KeyedTask(Behaviour):
 
     def __init__(self, core: ThreadCore, rows: KeyedRows) -> None:
         self.core, self.rows = core, rows
+        self.parts = SnapshotParts(rows)
         self.store: SnapshotStore = core.ports.snapshots(core.task.name, rows.thread)
         self.unsaved, self.saves_failed, self.unread = "", 0, ""
         self._rows_soon = SNAPSHOT_ROWS
@@ -61,7 +78,7 @@ class KeyedTask(Behaviour):
         self._settled = 0  # the newest routes by which everything has come and gone, durably
         self._snapshot_ns = self._saved_changes = 0
         self._saved: dict[int, int] = {}  # versions in the last snapshot
-        self._given: tuple[dict[int, int], int] | None = None  # … in the one under way, and changes so far
+        self._given: Given | None = None  # under way
         self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
         self._asked = 0
         self._early: dict[Early, StateMove] = {}
@@ -96,6 +113,7 @@ class KeyedTask(Behaviour):
         if before is not None:
             before.store.clear()
             self.rows.states.overflow = Overflow(before.store, before.most_bytes)
+        self.parts = SnapshotParts(self.rows, self.parts.most)
         self.rows.states.be_careful(self.started_again)
         self._moves, self._settled, self._snapshot_ns = Moves(self.rows.thread), 0, now_ns
         self._given = None
@@ -241,9 +259,9 @@ class KeyedTask(Behaviour):
             rows.ranges.let_go()
             for move in self._moves.due(core.switched, rows, now_ns):
                 core.post.send_word(move)
-        waited = self._waited and not self.unsaved
+        soon = (self._waited and not self.unsaved) or self._whole_awaited
         due = rows.dirty and self._given is None
-        if due and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if waited else self.snapshot_every_ns):
+        if due and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if soon else self.snapshot_every_ns):
             self._save(now_ns)
         self._acknowledge()
         if rows.ranges.settled and not self._moved:
@@ -254,29 +272,32 @@ class KeyedTask(Behaviour):
         """Does anybody wait for a snapshot?"""
         rows = self.rows
         many = rows.uncovered_rows >= self._rows_soon or rows.uncovered_bytes >= SNAPSHOT_BYTES
-        return self._moved or self.core.going or many
+        return self._moved or self.core.going or many or rows.states.new_many >= SNAPSHOT_STATES
 
     @property
     def _moved(self) -> bool:
         """Have ranges come or gone since the last snapshot?"""
         return self.rows.ranges.changes != self._saved_changes
 
+    @property
+    def _whole_awaited(self) -> bool:
+        """Is a whole snapshot being made without which nothing is durable?"""
+        return self.rows.states.sweeping and not self.store.stands
+
     def _save(self, now_ns: int) -> None:
         """Begin a durable snapshot; the rows it covers are released once it is one. When it cannot be written, nothing
         is."""
         self._snapshot_ns = now_ns
         try:
-            change = None if self._moved or self.store.whole_due else self.rows.change()
-            if change is None:
-                self.store.save(self.rows.snapshot())
-            else:
-                self.store.add(change)
+            part = self.parts.next(self.store)
+            self.store.save(part)
         except (OSError, BadRow) as error:
             self._not_saved(str(error))
             return
         ranges = self.rows.ranges
-        self._given = dict(ranges.versions), ranges.changes
-        self.rows.cover()
+        self._given = Given(dict(ranges.versions), ranges.changes, part.ends or part.change is not None)
+        if self._given.covers:
+            self.rows.cover()
         self._look_at_snapshot(now_ns)
 
     def _look_at_snapshot(self, now_ns: int) -> None:
@@ -294,17 +315,20 @@ class KeyedTask(Behaviour):
             self.rows.dirty = True
             self._not_saved(str(error))
             return
-        self.unsaved = ""
-        self._saved, self._saved_changes = given
-        self.core.settle(self.rows.released(now_ns))
+        if given.covers:
+            self.unsaved = ""
+            self._saved, self._saved_changes = given.versions, given.changes
+            self.core.settle(self.rows.released(now_ns))
 
     def _not_saved(self, why: str) -> None:
         self.unsaved = why
         self.saves_failed += 1
+        self.rows.states.end_sweep()
 
     def _note_saved(self) -> None:
         ranges = self.rows.ranges
         self._saved, self._saved_changes = dict(ranges.versions), ranges.changes
+        self.parts.told = self._saved
 
     def _acknowledge(self) -> None:
         """Tell keepers which of the ranges they answered for are here durably."""

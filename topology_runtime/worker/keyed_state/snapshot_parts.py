@@ -1,0 +1,43 @@
+"""What a thread saves when: each time what changed, and some states of a whole snapshot that is being made. Pure but
+for the user's code.
+
+So no snapshot keeps its thread from rows for longer than some thousand states take (docs/decisions/0104).
+"""
+
+from __future__ import annotations
+
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotPart, SnapshotStore
+
+SWEPT_LEAST, SWEPT_BY_CHANGES = (
+    4096,
+    2,
+)  # states of a whole one with each of changes: … times as many as changed
+SWEPT_AWAITED = 32_768  # … while nothing is durable without it
+
+
+class SnapshotParts:
+    """Of the rows of one thread. told: ranges and their versions, as the last part has them. most: states at once,
+    0: as above."""
+
+    def __init__(self, rows: KeyedRows, most: int = 0) -> None:
+        self._rows, self.most = rows, most
+        self.told: dict[int, int] = {}
+
+    def next(self, store: SnapshotStore) -> SnapshotPart:
+        """What changed, unless nothing stands behind which it could be: then a whole one, which has all at its end."""
+        rows, stands = self._rows, store.stands
+        change = rows.change(self.told) if stands else None
+        most = self.most or SWEPT_AWAITED
+        if change is not None:
+            most = self.most or max(SWEPT_LEAST, SWEPT_BY_CHANGES * len(change.states.ranges))
+        begun = rows.begin_whole() if store.whole_due else None
+        if begun is not None and not stands:
+            rows.mark()
+        states = rows.swept(most)
+        ends = states is not None and not rows.states.sweeping
+        if ends and not stands and begun is None:
+            change = rows.change(self.told)
+        if change is not None or begun is not None:
+            self.told = dict(rows.ranges.versions)
+        return SnapshotPart(change, begun, states, ends)
