@@ -185,7 +185,7 @@ class Store:
                 self.disk[self.member.thread] = there[: (len(before) + len(there)) // 2]
             self.making = None
             raise OSError(28, "No space left on device")
-        self.family.saves += part.ends or part.change is not None
+        self.family.saves += part.covers
         self.family.parts += part.ends and part.begun is None
         self.there, self.changes = there, 0 if part.ends else self.changes + 1
         if there is not None:

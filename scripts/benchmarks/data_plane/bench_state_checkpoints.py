@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from headgate.topology_runtime.api.topology import Edge, Task, Topology
 from headgate.topology_runtime.platform.processes import rss_bytes
 from headgate.topology_runtime.worker.keyed_state import far_snapshots
 from headgate.topology_runtime.worker.keyed_state.far_snapshots import FarPlace, FarSnapshots
+from headgate.topology_runtime.worker.keyed_state.saved_beside import SavedBeside
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotStore
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
@@ -50,11 +52,11 @@ class SavedThread(ThreadAlone):
 
     def __init__(self, keys: int, folder: str, store: str, life: int) -> None:
         far = FarPlace(folder, "run", life)
-        made: dict[str, Any] = {
+        made: dict[str, Callable[[str, int], SnapshotStore]] = {
             "disk": partial(SnapshotFiles, folder),
-            "folder": lambda task, thread: FarSnapshots(far, task, thread),
+            "folder": partial(FarSnapshots, far),
         }
-        super().__init__(FLOW, "profiles", made[store])
+        super().__init__(FLOW, "profiles", lambda *which: SavedBeside(made[store](*which), "profiles"))
         self.keys, self.position = keys, 0
         self._choose, self._begun_s = random.Random(keys), time.perf_counter()
         self.pauses_s: list[float] = []
@@ -123,7 +125,7 @@ def block(thread: SavedThread, seconds: float, saving: bool, rate: float, found:
             time.sleep(due_s - now_s)
         thread.take_some()
         if saving:
-            whole |= thread.store.whole_due
+            whole |= thread.behaviour.rows.states.sweeping
             thread.look_round()
         latencies.append(time.perf_counter() - due_s)
         due_s = due_s + FRAME / rate if rate else time.perf_counter()

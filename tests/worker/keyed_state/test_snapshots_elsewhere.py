@@ -21,6 +21,7 @@ from headgate.topology_runtime.worker.keyed_state import far_snapshots as far
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.far_snapshots import FarPlace, FarSnapshots
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_state.saved_beside import SavedBeside
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, NotRead, SnapshotPart
 
 ONE, TWO, THREE = 10, 11, 12
@@ -139,7 +140,8 @@ class Thread:
         self.written = threading.Event()
         self.counts = True
         self.rows = task_of(CountByKey())
-        self.store = FarSnapshots(place(folder, life), "t", thread, lambda: self.counts, self.written.set)
+        far_ones = FarSnapshots(place(folder, life), "t", thread, self.written.set)
+        self.store = SavedBeside(far_ones, "t", lambda: self.counts, self.written.set)
         saved = self.store.load()
         if saved is not None:
             self.rows.restore(saved)

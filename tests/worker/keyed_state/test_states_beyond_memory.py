@@ -137,10 +137,9 @@ class Saving:
         part = self.parts.next(self.store)
         self.store.save(part)
         self.several += part.ends and part.begun is None
-        durable = part.ends or part.change is not None
-        if durable:
+        if part.covers:
             self.task.covered()
-        return durable
+        return part.covers
 
     def save_all(self) -> None:
         while not self.save():

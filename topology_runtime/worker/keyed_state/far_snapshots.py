@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
 
 import msgspec
 
@@ -154,26 +153,16 @@ def begin_with(place: ObjectFolder, task: str, thread: int, snapshot: bytes) -> 
 
 
 class FarSnapshots:
-    """Those of thread `thread` of `task`: written by a thread of their own (form.SnapshotStore). counts: whether this
-    VM may work now; wake: have `look` called."""
+    """Those of thread `thread` of `task` (form.SnapshotStore). wake: have `of` asked again."""
+
+    under_way = False  # it is there, or was not written, when `save` returns
 
     def __init__(
-        self,
-        place: FarPlace,
-        task: str,
-        thread: int,
-        counts: Callable[[], bool] = lambda: True,
-        wake: Callable[[], None] = lambda: None,
+        self, place: FarPlace, task: str, thread: int, wake: Callable[[], None] = lambda: None
     ) -> None:
-        self._place, self._task, self._thread = place, task, thread
+        self._place, self._task, self._thread, self._wake = place, task, thread, wake
         self._folder = folder_of(task, thread)
-        self._counts, self._wake = counts, wake
         self._store: ObjectFolder | None = None  # of the thread that writes
-        self._jobs: SimpleQueue[Callable[[], None] | None] | None = None
-        self._idle = threading.Event()
-        self._idle.set()
-        self._unseen = False  # one was written, or was not, and nobody has looked
-        self._error = ""
         self._whole = self._added = -1  # bytes; −1: the next one is to be whole
         self._numbered = 0  # whole ones of ours
         self._chain = _Name(place.life, 0, 0, 0)  # the newest object of the one that stands
@@ -188,23 +177,19 @@ class FarSnapshots:
 
     @property
     def whole_due(self) -> bool:
-        too_long = not self.stands or self._added > max(self._whole, ADDED_LEAST)
+        too_long = not self.stands or self._added > max(self._whole // 2, ADDED_LEAST)
         return too_long and self._making is None
 
-    @property
-    def under_way(self) -> bool:
-        return not self._idle.is_set() or (self._unseen and not self._counts())
-
     def look(self) -> None:
-        self._unseen = False
-        if self._error:
-            raise OSError(self._error)
+        """Nothing is left to be said."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
     def load(self) -> SavedWhole | None:
-        self._idle.wait()
-        self._unseen, self._whole, self._making = False, -1, None
+        self._whole, self._making = -1, None
         place = self._place.open()
         if place.there(f"{self._folder}/{TAKEN_OVER}"):
             raise OSError(f"others have taken over what thread {self._thread} of {self._task} had")
@@ -231,41 +216,20 @@ class FarSnapshots:
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
 
     def save(self, part: SnapshotPart) -> None:
-        if self._jobs is None:
-            self._jobs = SimpleQueue()
-            name = f"{self._task}-{self._thread} snapshots"
-            threading.Thread(target=self._work, args=(self._jobs,), name=name, daemon=True).start()
-        self._idle.clear()
-        self._jobs.put(lambda: self._write(part))
-
-    def remove(self) -> None:
-        """Its ranges are all elsewhere: what is there of it goes, when there is time."""
-        if self._jobs is not None:
-            self._jobs.put(self._remove_all)
-        self.close()
-
-    def close(self) -> None:
-        if self._jobs is not None:
-            self._jobs.put(None)
-            self._jobs = None
-
-    def _work(self, jobs: SimpleQueue[Callable[[], None] | None]) -> None:
-        while (job := jobs.get()) is not None:
-            job()
-
-    def _write(self, part: SnapshotPart) -> None:
         try:
             if self._store is None:
                 self._store = self._place.open()
             self._put_part(part)
             if self._store.there(f"{self._folder}/{TAKEN_OVER}"):
                 raise OSError(f"others have taken over what thread {self._thread} of {self._task} had")
-            self._error = ""
-        except Exception as error:  # whatever a store's package raises: nothing is let go
-            self._whole, self._making, self._error = -1, None, str(error) or repr(error)
-        self._unseen = True
-        self._idle.set()
-        self._wake()
+        except BaseException:
+            self._whole, self._making = -1, None
+            raise
+
+    def remove(self) -> None:
+        """Its ranges are all elsewhere: what is there of it goes."""
+        if self._store is not None:
+            self._remove(list(self._there))
 
     def _put(self, name: _Name, data: bytes) -> None:
         assert self._store is not None
@@ -333,10 +297,6 @@ class FarSnapshots:
             except OSError:
                 return
             self._there.remove(name)
-
-    def _remove_all(self) -> None:
-        if self._store is not None:
-            self._remove(list(self._there))
 
 
 @dataclass

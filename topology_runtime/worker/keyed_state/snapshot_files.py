@@ -39,7 +39,7 @@ class SnapshotFiles:
 
     @property
     def whole_due(self) -> bool:
-        too_long = not self.stands or self._added > max(self._whole, ADDED_LEAST)
+        too_long = not self.stands or self._added > max(self._whole // 2, ADDED_LEAST)
         return too_long and self._made < 0
 
     def load(self) -> SavedWhole | None:

@@ -105,6 +105,11 @@ class SnapshotPart:
     states: States | None = None
     ends: bool = False
 
+    @property
+    def covers(self) -> bool:
+        """Is everything until now durable by it?"""
+        return self.change is not None or (self.begun is not None and self.ends)
+
 
 class NotRead(Exception):
     """What another thread saved is not read yet; the text says what stands in the way, if something does."""

@@ -5,7 +5,7 @@ its own, saves what it has. Pure but for the user's code and the store of snapsh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +26,7 @@ from headgate.topology_runtime.worker.keyed_state.state_looks import looked_up
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
+    SnapshotPart,
     SnapshotStore,
 )
 from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Heard, ThreadCore
@@ -39,12 +40,8 @@ SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, th
 SLOW_NS = 10 * NS  # a snapshot that is under way for longer is an alarm
 SNAPSHOT_ROWS = 100_000  # … all threads of the task keep so many, of the 200,000 that a ledger may have kept
 SNAPSHOT_BYTES = 48 << 20  # … or so much of what came of rows waits for it (rows of 2 KB never do)
-SNAPSHOT_STATES = 10_000  # … or so many have changed: that is some 20 ms of its thread
-SWEPT_LEAST, SWEPT_BY_CHANGES = (
-    4096,
-    2,
-)  # states of a whole snapshot with each of changes: … times as many as changed
-SWEPT_AWAITED = 32_768  # … while it is awaited
+SNAPSHOT_STATES = 8192  # … or so many have changed: some 20 ms of its thread
+SWEPT_EVERY_NS = NS // 10  # some states of a whole snapshot beside what changed
 PATIENT_TRIES = 6  # to build a thread, before keys whose state `restore` does not take are set aside
 THREADS_NOT_KNOWN = 4  # with state in a slot, before there are orders
 ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
@@ -76,7 +73,7 @@ class KeyedTask(Behaviour):
         self.bound_memory()
         self._moves = Moves(rows.thread)
         self._settled = 0  # the newest routes by which everything has come and gone, durably
-        self._snapshot_ns = self._saved_changes = 0
+        self._snapshot_ns = self._given_ns = self._saved_changes = 0
         self._saved: dict[int, int] = {}  # versions in the last snapshot
         self._given: Given | None = None  # under way
         self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
@@ -259,43 +256,52 @@ class KeyedTask(Behaviour):
             rows.ranges.let_go()
             for move in self._moves.due(core.switched, rows, now_ns):
                 core.post.send_word(move)
-        soon = (self._waited and not self.unsaved) or self._whole_awaited
-        due = rows.dirty and self._given is None
-        if due and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if soon else self.snapshot_every_ns):
-            self._save(now_ns)
+        if rows.dirty and self._given is None and now_ns - self._snapshot_ns >= self._pause_ns:
+            self._snapshot_ns = now_ns
+            self._save(self.parts.next, now_ns)
+        elif self._sweep_due(now_ns):
+            self._save(lambda _: self.parts.more(), now_ns)
         self._acknowledge()
         if rows.ranges.settled and not self._moved:
             self._settled = core.switched
+
+    @property
+    def _pause_ns(self) -> int:
+        """From one snapshot to the next."""
+        if self.unsaved:
+            return self.snapshot_every_ns
+        awaited = self.rows.states.sweeping and not self.store.stands
+        soon = awaited or self._waited or self.rows.states.new_many >= SNAPSHOT_STATES
+        return SNAPSHOT_SOON_NS if soon else self.snapshot_every_ns
 
     @property
     def _waited(self) -> bool:
         """Does anybody wait for a snapshot?"""
         rows = self.rows
         many = rows.uncovered_rows >= self._rows_soon or rows.uncovered_bytes >= SNAPSHOT_BYTES
-        return self._moved or self.core.going or many or rows.states.new_many >= SNAPSHOT_STATES
+        return self._moved or self.core.going or many
 
     @property
     def _moved(self) -> bool:
         """Have ranges come or gone since the last snapshot?"""
         return self.rows.ranges.changes != self._saved_changes
 
-    @property
-    def _whole_awaited(self) -> bool:
-        """Is a whole snapshot being made without which nothing is durable?"""
-        return self.rows.states.sweeping and not self.store.stands
+    def _sweep_due(self, now_ns: int) -> bool:
+        idle = self._given is None and now_ns - self._given_ns >= SWEPT_EVERY_NS
+        return idle and self.rows.states.sweeping and self.store.stands
 
-    def _save(self, now_ns: int) -> None:
+    def _save(self, part_of: Callable[[SnapshotStore], SnapshotPart], now_ns: int) -> None:
         """Begin a durable snapshot; the rows it covers are released once it is one. When it cannot be written, nothing
         is."""
-        self._snapshot_ns = now_ns
+        self._given_ns = now_ns
         try:
-            part = self.parts.next(self.store)
+            part = part_of(self.store)
             self.store.save(part)
         except (OSError, BadRow) as error:
             self._not_saved(str(error))
             return
         ranges = self.rows.ranges
-        self._given = Given(dict(ranges.versions), ranges.changes, part.ends or part.change is not None)
+        self._given = Given(dict(ranges.versions), ranges.changes, part.covers)
         if self._given.covers:
             self.rows.cover()
         self._look_at_snapshot(now_ns)
@@ -305,7 +311,7 @@ class KeyedTask(Behaviour):
         if self._given is None:
             return
         if self.store.under_way:
-            if now_ns - self._snapshot_ns >= SLOW_NS:
+            if now_ns - self._given_ns >= SLOW_NS:
                 self.unsaved = f"not written yet, after {SLOW_NS // NS} s"
             return
         given, self._given = self._given, None
