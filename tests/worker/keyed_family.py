@@ -35,8 +35,8 @@ from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
+    SavedPart,
     SavedWhole,
-    SnapshotPart,
 )
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
@@ -176,7 +176,7 @@ class Store:
         except msgspec.DecodeError as error:
             raise OSError(str(error)) from error
 
-    def save(self, part: SnapshotPart) -> None:
+    def save(self, part: SavedPart) -> None:
         """On a full disk half of what is added is written."""
         before, self.there = self.there, None
         there, self.making = form.behind(before, self.making, part)
@@ -230,7 +230,7 @@ class FarStore(Store):
         if self.error:
             raise OSError(self.error)
 
-    def save(self, part: SnapshotPart) -> None:
+    def save(self, part: SavedPart) -> None:
         self.given, self.due_ns = part, self.family.now_ns + self.family.far_ns
 
     def of(self, thread: int) -> KeyedSnapshot | None:

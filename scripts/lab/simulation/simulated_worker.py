@@ -426,7 +426,7 @@ class SimWorker:
         return SimFarStore(self, task, thread) if self.world.far else SimStore(self.agent, task, thread)
 
 
-def note_met(world: Any, part: form.SnapshotPart) -> None:
+def note_met(world: Any, part: form.SavedPart) -> None:
     world.met["snapshots of changes"] += part.change is not None and not part.ends
     world.met["whole snapshots in several parts"] += part.ends and part.begun is None
 
@@ -455,7 +455,7 @@ class SimStore:
         data = self._disk.get((self._task, self._thread))
         return form.stream(data) if data is not None else None
 
-    def save(self, part: form.SnapshotPart) -> None:
+    def save(self, part: form.SavedPart) -> None:
         """On a full disk half of a change is written."""
         before, self._there = self._there, None
         there, self._making = form.behind(before, self._making, part)
@@ -512,7 +512,7 @@ class SimFarStore:
         if self._error:
             raise OSError(self._error)
 
-    def save(self, part: form.SnapshotPart) -> None:
+    def save(self, part: form.SavedPart) -> None:
         there, making = form.behind(self._there, self._making, part)
         changes = 0 if part.ends else self._changes + 1
         self._pending, self._there, self._making = True, None, None

@@ -15,7 +15,7 @@ from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart
 from headgate.topology_runtime.worker.calls.router import KNOWN_MOST, KeyRanges, range_of
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotPart
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart
 
 
 class Touchy(Keyed):
@@ -56,10 +56,10 @@ def task_of(logic: Keyed) -> KeyedRows:
     return keyed_rows(logic, lambda row: row[0])
 
 
-def whole_part(task: KeyedRows) -> SnapshotPart:
+def whole_part(task: KeyedRows) -> SavedPart:
     """All that there is, at once."""
     whole = task.begin_whole()
-    return SnapshotPart(None, whole, task.swept(1 << 40), True)
+    return SavedPart(None, whole, task.swept(1 << 40), True)
 
 
 def whole_of(task: KeyedRows) -> bytes:

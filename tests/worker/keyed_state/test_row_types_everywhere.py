@@ -26,7 +26,7 @@ from headgate.topology_runtime.worker.calls.dead_lettering import bytes_of
 from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.keyed_state import snapshot_files as files
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotPart, contents_of, of_range
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart, contents_of, of_range
 from headgate.topology_runtime.worker.links import frame_encoding
 from headgate.topology_runtime.worker.meters import sample_rows
 from headgate.topology_runtime.worker.meters.row_copies import Copies
@@ -134,7 +134,7 @@ def _changed(value: Any, folder: Path) -> Any:
     task.take(frame([("a", value)], 1), 0)
     if task.results.letters:
         raise BadRow("is no change")
-    store.save(SnapshotPart(task.change(task.ranges.versions)))
+    store.save(SavedPart(task.change(task.ranges.versions)))
     return _restored(store)
 
 

@@ -26,8 +26,8 @@ from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
+    SavedPart,
     SavedWhole,
-    SnapshotPart,
 )
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
 from headgate.topology_runtime.worker.meters import meter as mt
@@ -45,7 +45,7 @@ def path(folder: Path) -> Path:
 def save(task: KeyedRows, store: SnapshotFiles) -> bool:
     """As a thread does that saves all at once; True when it was whole."""
     if not store.whole_due:
-        store.save(SnapshotPart(task.change(task.ranges.versions)))
+        store.save(SavedPart(task.change(task.ranges.versions)))
         task.covered()
         return False
     store.save(whole_part(task))
@@ -153,7 +153,7 @@ def test_after_a_failure_the_next_one_is_whole(tmp_path: Path) -> None:
     task.take(frame([("a", 1)], len(rows)), 0)
     assert not store.whole_due
     with pytest.raises(OSError):
-        store.save(SnapshotPart(task.change(task.ranges.versions)))
+        store.save(SavedPart(task.change(task.ranges.versions)))
     assert store.whole_due and save(task, store)
     assert states(restored(files(tmp_path).load())) == states(task)
 
@@ -228,7 +228,7 @@ def answering(directory: Path) -> Iterator[Switchboard]:
 
 def test_it_answers_for_a_thread_that_is_no_more(tmp_path: Path) -> None:
     SnapshotFiles(str(tmp_path), "tally", 5).save(
-        SnapshotPart(begun=KeyedSnapshot((RangeCopy(3, 2, b"state"),)), ends=True)
+        SavedPart(begun=KeyedSnapshot((RangeCopy(3, 2, b"state"),)), ends=True)
     )
     with answering(tmp_path) as board:
         board.put(5, StateAsked(9, 5, 4, "tally", 5))

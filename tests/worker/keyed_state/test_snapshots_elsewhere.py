@@ -22,7 +22,7 @@ from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.far_snapshots import FarPlace, FarSnapshots
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.saved_beside import SavedBeside
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, NotRead, SnapshotPart
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, NotRead, SavedPart
 
 ONE, TWO, THREE = 10, 11, 12
 
@@ -151,10 +151,10 @@ class Thread:
         self.rows.take(frame([(key, 1) for key in keys], self._next), 0)
         self._next += len(keys)
 
-    def part(self) -> SnapshotPart:
+    def part(self) -> SavedPart:
         """All at once."""
         if not self.store.whole_due:
-            return SnapshotPart(self.rows.change(self.rows.ranges.versions))
+            return SavedPart(self.rows.change(self.rows.ranges.versions))
         return whole_part(self.rows)
 
     def saves(self) -> None:

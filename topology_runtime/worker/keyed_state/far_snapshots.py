@@ -29,8 +29,8 @@ from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
+    SavedPart,
     SavedWhole,
-    SnapshotPart,
 )
 
 ADDED_LEAST = 8 << 20  # bytes of changes behind a whole snapshot, though that is smaller
@@ -215,7 +215,7 @@ class FarSnapshots:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
 
-    def save(self, part: SnapshotPart) -> None:
+    def save(self, part: SavedPart) -> None:
         try:
             if self._store is None:
                 self._store = self._place.open()
@@ -236,7 +236,7 @@ class FarSnapshots:
         self._there.append(name)
         self._store.put(f"{self._folder}/{name}", data)
 
-    def _put_part(self, part: SnapshotPart) -> None:
+    def _put_part(self, part: SavedPart) -> None:
         if part.change is not None:
             record = form.added(part.change)
             if self._making is not None:

@@ -9,8 +9,8 @@ from queue import SimpleQueue
 
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
+    SavedPart,
     SavedWhole,
-    SnapshotPart,
     SnapshotStore,
 )
 
@@ -58,7 +58,7 @@ class SavedBeside:
     def of(self, thread: int) -> KeyedSnapshot | None:
         return self._store.of(thread)
 
-    def save(self, part: SnapshotPart) -> None:
+    def save(self, part: SavedPart) -> None:
         if self._jobs is None:
             self._jobs = SimpleQueue()
             name = f"{self._name} snapshots"
@@ -83,7 +83,7 @@ class SavedBeside:
         while (job := jobs.get()) is not None:
             job()
 
-    def _write(self, part: SnapshotPart) -> None:
+    def _write(self, part: SavedPart) -> None:
         try:
             self._store.save(part)
             self._error = ""

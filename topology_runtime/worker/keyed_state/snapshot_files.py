@@ -12,8 +12,8 @@ import msgspec
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
+    SavedPart,
     SavedWhole,
-    SnapshotPart,
 )
 
 FOLDER = "snapshots"
@@ -47,7 +47,7 @@ class SnapshotFiles:
         self._whole = self._made = -1
         return _read(self._path)
 
-    def save(self, part: SnapshotPart) -> None:
+    def save(self, part: SavedPart) -> None:
         """All of it is on disk when this returns. Raises OSError; then a new whole one is to be begun, and what was
         durable stands."""
         whole, added, made = self._whole, self._added, self._made

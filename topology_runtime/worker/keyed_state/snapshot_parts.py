@@ -7,7 +7,7 @@ So no snapshot keeps its thread from rows for longer than some thousand states t
 from __future__ import annotations
 
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotPart, SnapshotStore
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart, SnapshotStore
 
 SWEPT = 1024  # states of a whole one at once: 2 to 4 ms; with many changes half as many as changed
 SWEPT_AWAITED = 32_768  # … while nothing is durable without it
@@ -21,7 +21,7 @@ class SnapshotParts:
         self._rows, self.most = rows, most
         self.told: dict[int, int] = {}
 
-    def next(self, store: SnapshotStore) -> SnapshotPart:
+    def next(self, store: SnapshotStore) -> SavedPart:
         """What changed, unless nothing stands behind which it could be: then a whole one, which has all at its end."""
         rows, stands = self._rows, store.stands
         change = rows.change(self.told) if stands else None
@@ -37,9 +37,9 @@ class SnapshotParts:
             change = rows.change(self.told)
         if change is not None or begun is not None:
             self.told = dict(rows.ranges.versions)
-        return SnapshotPart(change, begun, states, ends)
+        return SavedPart(change, begun, states, ends)
 
-    def more(self) -> SnapshotPart:
+    def more(self) -> SavedPart:
         """Of the whole snapshot that is being made, without what changed."""
         states = self._rows.swept(self.most or SWEPT)
-        return SnapshotPart(states=states, ends=not self._rows.states.sweeping)
+        return SavedPart(states=states, ends=not self._rows.states.sweeping)

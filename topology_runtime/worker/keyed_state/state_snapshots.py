@@ -95,7 +95,7 @@ class StateChange(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True)
-class SnapshotPart:
+class SavedPart:
     """What is saved at once. change: since the one before; goes behind the whole snapshot that there is, and that which
     is being made. begun: a new one is made from here on, instead. states: some of those that it lacks. ends: it is
     whole with these."""
@@ -134,7 +134,7 @@ class SnapshotStore(Protocol):
     def load(self) -> SavedWhole | None:
         """What this thread saved last. One that is being made is given up."""
 
-    def save(self, part: SnapshotPart) -> None:
+    def save(self, part: SavedPart) -> None:
         """Begin to make it durable; which it is once it is not under way, and `look` does not raise."""
 
     def look(self) -> None:
@@ -211,9 +211,7 @@ def swept(states: States) -> bytes:
     return added(StateChange(states, NO_ROWS, (), 0))
 
 
-def behind(
-    there: bytes | None, making: bytes | None, part: SnapshotPart
-) -> tuple[bytes | None, bytes | None]:
+def behind(there: bytes | None, making: bytes | None, part: SavedPart) -> tuple[bytes | None, bytes | None]:
     """What stands and what is being made, None where there is nothing, with this part behind it."""
     if part.change is not None:
         record = added(part.change)

@@ -18,13 +18,13 @@ from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
-    GONE,
     LOOK_ONE_IN,
     LOOKED_FIRST,
     Came,
     KeyedBatch,
     KeyedStates,
 )
+from headgate.topology_runtime.worker.keyed_state.savable_states import GONE
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import timers_read, timers_written
 
 Timers = tuple[Timer, ...] | dict[Timer, None]  # the second where they are many: changed in its place

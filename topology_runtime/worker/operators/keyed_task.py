@@ -26,7 +26,7 @@ from headgate.topology_runtime.worker.keyed_state.state_looks import looked_up
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
-    SnapshotPart,
+    SavedPart,
     SnapshotStore,
 )
 from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Heard, ThreadCore
@@ -49,7 +49,7 @@ ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
 
 
-class Given(NamedTuple):
+class SaveUnderWay(NamedTuple):
     """A part of a snapshot, under way: versions and changes of ranges by then; does it cover all rows?"""
 
     versions: dict[int, int]
@@ -75,7 +75,7 @@ class KeyedTask(Behaviour):
         self._settled = 0  # the newest routes by which everything has come and gone, durably
         self._snapshot_ns = self._given_ns = self._saved_changes = 0
         self._saved: dict[int, int] = {}  # versions in the last snapshot
-        self._given: Given | None = None  # under way
+        self._given: SaveUnderWay | None = None  # under way
         self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
         self._asked = 0
         self._early: dict[Early, StateMove] = {}
@@ -290,7 +290,7 @@ class KeyedTask(Behaviour):
         idle = self._given is None and now_ns - self._given_ns >= SWEPT_EVERY_NS
         return idle and self.rows.states.sweeping and self.store.stands
 
-    def _save(self, part_of: Callable[[SnapshotStore], SnapshotPart], now_ns: int) -> None:
+    def _save(self, part_of: Callable[[SnapshotStore], SavedPart], now_ns: int) -> None:
         """Begin a durable snapshot; the rows it covers are released once it is one. When it cannot be written, nothing
         is."""
         self._given_ns = now_ns
@@ -301,7 +301,7 @@ class KeyedTask(Behaviour):
             self._not_saved(str(error))
             return
         ranges = self.rows.ranges
-        self._given = Given(dict(ranges.versions), ranges.changes, part.covers)
+        self._given = SaveUnderWay(dict(ranges.versions), ranges.changes, part.covers)
         if self._given.covers:
             self.rows.cover()
         self._look_at_snapshot(now_ns)
