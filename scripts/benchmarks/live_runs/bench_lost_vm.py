@@ -124,7 +124,7 @@ def once(number: int, keys: int = 0) -> dict[str, Any]:
                     "--rate",
                     str(rate),
                 ),
-                *("--slot-cores", "0.2", "--vms", vms, "--state-dir", str(state), "--run", run),
+                *("--slot-cores", cores_of(keys), "--vms", vms, "--state-dir", str(state), "--run", run),
                 *("--path", str(folder)),
                 *(("--set", f"state-to={folder}/states", "--set", "exactly-once=true") if keys else ()),
             )
@@ -168,6 +168,11 @@ def once(number: int, keys: int = 0) -> dict[str, Any]:
             remove_run(run)
 
 
+def cores_of(keys: int) -> str:
+    """Of a slot: rows that waited are worked on one by one, beside those that come."""
+    return "1" if keys else "0.2"
+
+
 def agent_words(vm: str, control: str, state: Path, run: str, keys: int) -> list[str]:
     key = Keyring(state / "keys").ensure("agent", vm)
     words = [
@@ -187,7 +192,15 @@ def agent_words(vm: str, control: str, state: Path, run: str, keys: int) -> list
         run,
     ]
     memory = f"{256 + keys * STATE_BYTES * 6 // 1_000_000}M"
-    return [*words, "--slot-cores", "0.2", "--slot-memory", memory, "--state-dir", str(state.parent / vm)]
+    return [
+        *words,
+        "--slot-cores",
+        cores_of(keys),
+        "--slot-memory",
+        memory,
+        "--state-dir",
+        str(state.parent / vm),
+    ]
 
 
 def wait_for(what: Any, most_s: float = START_S) -> None:

@@ -662,10 +662,12 @@ class KeyedRows:
         """Take every range for which nothing is waited any more, with the best copy there is, and process
         the rows that waited for it."""
         acks = AckSums()
-        for key_range in self.ranges.claimable():
-            if not self._may_claim(key_range, now_ns):
-                continue
+        claimed = [at for at in self.ranges.claimable() if self._may_claim(at, now_ns)]
+        for (
+            key_range
+        ) in claimed:  # all before any row: one that changes a state has the ranges' tables made anew
             self._claim(key_range)
+        for key_range in claimed:
             for row in self.side.pop(key_range, ()):
                 acks.let_go(row)
                 if row.root.partition == self._end:
