@@ -5,7 +5,7 @@ its own, saves what it has. Pure but for the user's code and the store of snapsh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -26,7 +26,6 @@ from headgate.topology_runtime.worker.keyed_state.state_looks import looked_up
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
-    SavedPart,
     SnapshotStore,
 )
 from headgate.topology_runtime.worker.operators.thread_core import Behaviour, Heard, ThreadCore
@@ -258,9 +257,9 @@ class KeyedTask(Behaviour):
                 core.post.send_word(move)
         if rows.dirty and self._given is None and now_ns - self._snapshot_ns >= self._pause_ns:
             self._snapshot_ns = now_ns
-            self._save(self.parts.next, now_ns)
+            self._save(now_ns)
         elif self._sweep_due(now_ns):
-            self._save(lambda _: self.parts.more(), now_ns)
+            self._save(now_ns, more=True)
         self._acknowledge()
         if rows.ranges.settled and not self._moved:
             self._settled = core.switched
@@ -290,12 +289,12 @@ class KeyedTask(Behaviour):
         idle = self._given is None and now_ns - self._given_ns >= SWEPT_EVERY_NS
         return idle and self.rows.states.sweeping and self.store.stands
 
-    def _save(self, part_of: Callable[[SnapshotStore], SavedPart], now_ns: int) -> None:
-        """Begin a durable snapshot; the rows it covers are released once it is one. When it cannot be written, nothing
-        is."""
+    def _save(self, now_ns: int, more: bool = False) -> None:
+        """Begin a durable snapshot, or `more` of a whole one; the rows it covers are released once it is one. When it
+        cannot be written, nothing is."""
         self._given_ns = now_ns
         try:
-            part = part_of(self.store)
+            part = self.parts.more() if more else self.parts.next(self.store)
             self.store.save(part)
         except (OSError, BadRow) as error:
             self._not_saved(str(error))
