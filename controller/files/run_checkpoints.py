@@ -29,7 +29,6 @@ from headgate.topology_runtime.worker.keyed_state.checkpoints import (
     shape_of,
 )
 from headgate.topology_runtime.worker.keyed_state.far_snapshots import FarPlace
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot
 
 JOURNAL, TALLIES = Path("controller") / "journal.bin", Path("controller") / "tallies.bin"
 TRIES, PAUSE_S = 100, 0.1  # to read snapshots while they are written
@@ -85,11 +84,11 @@ def make(state: Path, url: str, wall_ns: int) -> Checkpoint:
     states, exact = dict[tuple[str, int], bytes](), False
     for one in sorted(keepers, key=lambda one: ranked[one.task]):
         found = {thread: _snapshot(place, one.task, thread) for thread in sorted({t for t, _ in one.ranges})}
-        there = {thread: {copy.key_range for copy in saved.copies} for thread, saved in found.items()}
-        if missing_ranges(one, there):
+        streams = {thread: form.stream(saved) for thread, saved in found.items()}
+        if missing_ranges(one, {thread: saved.ranges for thread, saved in streams.items()}):
             raise StateMoves(f"key ranges of {one.task} are on their way")
-        exact = exact or any(saved.exact for saved in found.values())
-        states |= {(one.task, thread): form.whole(saved) for thread, saved in found.items()}
+        exact = exact or any(saved.rest.exact for saved in streams.values())
+        states |= {(one.task, thread): saved for thread, saved in found.items()}
     now = _durable(state)
     if _numbers(now) != _numbers(d):
         raise StateMoves("key ranges have begun to move meanwhile")
@@ -166,7 +165,7 @@ def _positions(state: Path, d: Durable, topology: Topology) -> tuple[SourcePosit
     return tuple(found)
 
 
-def _snapshot(place: ObjectFolder, task: str, thread: int) -> KeyedSnapshot:
+def _snapshot(place: ObjectFolder, task: str, thread: int) -> bytes:
     """What a thread saved last, while it saves more."""
     steady, trouble = _SteadyFolder(place), ""
     for _ in range(TRIES):

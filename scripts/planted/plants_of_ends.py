@@ -156,7 +156,7 @@ OF_ENDS: tuple[Plant, ...] = (
     one(
         "rows that may have counted twice are forgotten by a restart",
         KEYED_ROWS,
-        "        self.applied.again_at_most = rest.applied_again\n",
+        "        self.applied.again_at_most = again\n",
         "",
         test="tests/worker/keyed_state/test_snapshot_files.py",
     ),

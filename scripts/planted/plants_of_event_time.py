@@ -107,9 +107,9 @@ OF_EVENT_TIME: tuple[Plant, ...] = (
     ),
     one(
         "a state that is forgotten is there again after a restart",
-        f"{WORKER}/keyed_state/keyed_rows.py",
-        "        came = {key: state for key, state in came.items() if state is not GONE}\n",
-        "        came = {key: state for key, state in came.items()}\n",
+        f"{WORKER}/keyed_state/savable_states.py",
+        "            if state is GONE:\n",
+        "            if state is None:\n",
         test="tests/worker/keyed_state/test_timers.py",
     ),
     one(

@@ -94,7 +94,7 @@ OF_FAILING: tuple[Plant, ...] = (
     ),
     one(
         "a state that is set aside is saved as it is not",
-        KEYED_ROWS,
+        f"{WORKER}/keyed_state/savable_states.py",
         "        if type(state) is Aside:\n            return state.saved\n",
         "        if type(state) is Aside:\n            return ()\n",
         test=BUILT,

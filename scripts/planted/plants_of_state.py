@@ -365,10 +365,24 @@ BY_FRAME = (
 
 SAVED_KEYS = (
     one(
+        "a state that was brought from the store while a whole snapshot is made is not in it",
+        f"{WORKER}/keyed_state/kept_states.py",
+        "                states.new.add(at)\n        self._by_range = None",
+        "                pass\n        self._by_range = None",
+        test="tests/worker/keyed_state/test_snapshot_parts.py",
+    ),
+    one(
+        "what changes while a whole snapshot is made is not behind it",
+        SNAPSHOTS,
+        "made = self._make(record, made) if made >= 0 else made",
+        "made = made",
+        test="tests/worker/keyed_state/test_snapshot_parts.py",
+    ),
+    one(
         "states are saved without the rows that made them",
         KEYED_ROWS,
-        "self.states.pack_new(), applied.pack_new(), self",
-        "self.states.pack_new(), Applied().pack_new(), self",
+        "rows, beside = applied.pack_new(), self",
+        "rows, beside = Applied().pack_new(), self",
         test=FILES,
     ),
     one(
@@ -381,8 +395,8 @@ SAVED_KEYS = (
     one(
         "changes are added behind a failure",
         SNAPSHOTS,
-        '        self._whole = -1\n        with open(self._path, "r+b")',
-        '        with open(self._path, "r+b")',
+        "        self._whole = self._made = -1\n        if part.change",
+        "        if part.change",
         test=FILES,
     ),
     one(

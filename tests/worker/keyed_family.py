@@ -35,9 +35,8 @@ from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
-    StateChange,
-    StreamedSnapshot,
-    Whole,
+    SavedPart,
+    SavedWhole,
 )
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
 from headgate.topology_runtime.worker.operators.keyed_task import KeyedTask
@@ -148,12 +147,18 @@ class Store:
     family: Family
     member: Member
     thread: int
-    changes: int = CHANGES_MOST
+    there: bytes | None = None
+    making: bytes | None = None
+    changes: int = 0
     under_way = False
 
     @property
+    def stands(self) -> bool:
+        return self.there is not None
+
+    @property
     def whole_due(self) -> bool:
-        return self.changes >= CHANGES_MOST
+        return self.making is None and (self.there is None or self.changes >= CHANGES_MOST)
 
     def look(self) -> None: ...
     def close(self) -> None: ...
@@ -163,29 +168,28 @@ class Store:
     def disk(self) -> dict[int, bytes]:
         return self.family.disks.setdefault(self.member.slot.vm, {})
 
-    def load(self) -> KeyedSnapshot | None:
-        return self.of(self.thread)
+    def load(self) -> SavedWhole | None:
+        self.there = self.making = None
+        data = self.disk.get(self.thread)
+        try:
+            return None if data is None else form.stream(data)
+        except msgspec.DecodeError as error:
+            raise OSError(str(error)) from error
 
-    def save(self, snapshot: Whole) -> None:
-        self.changes = CHANGES_MOST
-        self._write(b"", form.whole(snapshot))
-        self.changes = 0
-
-    def add(self, change: StateChange) -> None:
-        before = self.disk[self.member.thread]
-        self.changes += CHANGES_MOST
-        self._write(before, form.added(change))
-        self.changes += 1 - CHANGES_MOST
-
-    def _write(self, before: bytes, data: bytes) -> None:
+    def save(self, part: SavedPart) -> None:
         """On a full disk half of what is added is written."""
-        disk = self.disk
+        before, self.there = self.there, None
+        there, self.making = form.behind(before, self.making, part)
         if self.family.disk_full:
-            if before:
-                disk[self.member.thread] = before + data[: len(data) // 2]
+            if before is not None and there is not None and there.startswith(before):
+                self.disk[self.member.thread] = there[: (len(before) + len(there)) // 2]
+            self.making = None
             raise OSError(28, "No space left on device")
-        self.family.saves += 1
-        disk[self.member.thread] = before + data
+        self.family.saves += part.covers
+        self.family.parts += part.ends and part.begun is None
+        self.there, self.changes = there, 0 if part.ends else self.changes + 1
+        if there is not None:
+            self.disk[self.member.thread] = there
 
     def of(self, thread: int) -> KeyedSnapshot | None:
         data = self.disk.get(thread)
@@ -211,12 +215,13 @@ class FarStore(Store):
     @property
     def under_way(self) -> bool:
         if self.given is not None and self.family.now_ns >= self.due_ns:
-            (write, what), self.given, self.error = self.given, None, ""
+            part, self.given, self.error = self.given, None, ""
             if self.member.thread in self.family.taken_over:
+                self.there = self.making = None
                 self.error = "others have taken it over"
                 return False
             try:
-                write(what)
+                super().save(part)
             except OSError as error:
                 self.error = str(error)
         return self.given is not None
@@ -225,13 +230,8 @@ class FarStore(Store):
         if self.error:
             raise OSError(self.error)
 
-    def save(self, snapshot: Whole) -> None:
-        if isinstance(snapshot, StreamedSnapshot):
-            snapshot = msgspec.structs.replace(snapshot.rest, copies=tuple(snapshot.copies))
-        self.given, self.due_ns = (super().save, snapshot), self.family.now_ns + self.family.far_ns
-
-    def add(self, change: StateChange) -> None:
-        self.given, self.due_ns = (super().add, change), self.family.now_ns + self.family.far_ns
+    def save(self, part: SavedPart) -> None:
+        self.given, self.due_ns = part, self.family.now_ns + self.family.far_ns
 
     def of(self, thread: int) -> KeyedSnapshot | None:
         if thread != self.thread:
@@ -255,6 +255,7 @@ class Family:
         self.members: dict[int, Member] = {}
         self.disks: dict[str, dict[int, bytes]] = {}
         self.disk_full, self.saves, self.now_ns = False, 0, 100 * S
+        self.parts = 0  # whole snapshots that were made in several
         self.deaf: set[int] = set()  # threads that never hear that a state was taken
         self.dead_vms: set[str] = set()
         self.number, self.table = 0, list[int]()  # of the routes in force

@@ -72,7 +72,7 @@ class OneThread:
             self.position += len(rows)
             if self.position - self.saved >= SNAPSHOT_ROWS:
                 self.saved = self.position
-                self.rows.change()
+                self.rows.change(self.rows.ranges.versions)
                 self.rows.covered()
         return (time.thread_time() - begin_s) / len(keys) * 1e6
 

@@ -3,7 +3,8 @@
 W1  source → f1 → f2 → f3 → count in one worker, against a bare loop making tuples and calling f1–f3
 W2  the same over two workers (source, f1 | f2, f3, count), against two processes that pass 512-tuple frames
     over one ZeroMQ pair without acks
-    each without chains and with (worker/orders/thread_orders.py), one after the other
+    each without chains and with (worker/orders/thread_orders.py), one after the other; with --times instead: without
+    event time, with timestamps that no task uses, with counts by key in the place of the sink, and those by timers
 W3  200 rows/s through five stages over two workers: latency from the intended emit time, against a hop;
     without chains and with
 """
@@ -22,7 +23,7 @@ from functools import partial
 
 from benchmarks.benchmark_runner import SCRIPTS, spread
 from benchmarks.data_plane import bench_tasks as bt
-from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Timestamps, Topology
 from headgate.topology_runtime.keys.curve import new_pair
 from headgate.topology_runtime.keys.key_pairs import Contact, KeyGuard, Who, contact_at
 from headgate.topology_runtime.latency.latency_buckets import percentile_ns
@@ -39,11 +40,23 @@ NAMES = ("source", "f1", "f2", "f3", "count")
 TWO_WORKERS = {"source": [0], "f1": [0], "f2": [1], "f3": [1], "count": [1]}
 
 
-def topology() -> Topology:
-    own = "benchmarks.data_plane.bench_tasks"
-    source = Task("source", kind="source", run=f"{own}:Numbers", static=Static())
-    tasks = (source, *(Task(n, run=f"{own}:{n}") for n in NAMES[1:]))
-    return Topology("bench", tasks, tuple(Edge(a, b) for a, b in itertools.pairwise(NAMES)))
+OWN = "benchmarks.data_plane.bench_tasks"
+FORMS = ("plain", "stamped", "keyed", "timed")
+
+
+def topology(form: str = "plain") -> Topology:
+    stamps = Timestamps(0, unit="us") if form in ("stamped", "timed") else None
+    source = Task("source", kind="source", run=f"{OWN}:Numbers", static=Static(), timestamps=stamps)
+    sinks = {
+        "keyed": Task("count", kind="keyed", state="keyed", run=f"{OWN}:CountedRows"),
+        "timed": Task("count", kind="keyed", state="keyed", run=f"{OWN}:TimedCounts", timed=True),
+    }
+    sink = sinks.get(form, Task("count", run=f"{OWN}:count"))
+    tasks = (source, *(Task(n, run=f"{OWN}:{n}") for n in NAMES[1:-1]), sink)
+    edges = [Edge(a, b) for a, b in itertools.pairwise(NAMES)]
+    if form in sinks:
+        edges[-1] = Edge(*NAMES[-2:], grouping="fields", key=f"{OWN}:key")
+    return Topology("bench", tasks, tuple(edges))
 
 
 @contextmanager
@@ -110,10 +123,12 @@ def bare_pair(seconds: float) -> float:
     return rate
 
 
-def ours(seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] = ()) -> float:
+def ours(
+    seconds: float, places: dict[str, list[int]], chained: tuple[str, ...] = (), form: str = "plain"
+) -> float:
     """Rows/s at the sink of the real workers, acks and meters on."""
     settings, modelled = m.DataPlaneSettings(frame_rows=FRAME_ROWS), dict.fromkeys(NAMES, MODELLED_TPS)
-    with running(topology(), places, settings, modelled, chained) as rig:
+    with running(topology(form), places, settings, modelled, chained) as rig:
         rig.offer([(0.0, FULL_TPS)])
         rig.pump(1.0)
         before, start = rig.count("count"), time.perf_counter()
@@ -161,8 +176,26 @@ def bare_hop(seconds: float) -> tuple[float, float]:
     return late[len(late) // 2], late[int(len(late) * 0.99)]
 
 
-def throughput(name: str, repeats: int = 5, seconds: float = 3.0) -> dict[str, object]:
+def with_times(name: str, places: dict[str, list[int]], repeats: int, seconds: float) -> dict[str, object]:
+    """Rows/s of each form, by turns; timestamps that nobody uses beside none, and timers beside counts by key."""
+    rates: dict[str, list[float]] = {form: [] for form in FORMS}
+    for i in range(repeats):
+        for form in FORMS if i % 2 == 0 else reversed(FORMS):
+            rates[form].append(ours(seconds, places, form=form))
+        said = ", ".join(f"{form} {some[-1]:,.0f}/s" for form, some in rates.items())
+        print(f"{name} {i + 1}/{repeats}: {said}", file=sys.stderr)
+    pairs = {"unused": ("stamped", "plain"), "used": ("timed", "keyed")}
+    ratios = {
+        said: [a / b for a, b in zip(rates[one], rates[other], strict=True)]
+        for said, (one, other) in pairs.items()
+    }
+    return {form: spread(some) for form, some in (rates | ratios).items()}
+
+
+def throughput(name: str, repeats: int = 5, seconds: float = 3.0, times: bool = False) -> dict[str, object]:
     places = TWO_WORKERS if name == "W2" else {n: [0] for n in NAMES}
+    if times:
+        return with_times(name, places, repeats, seconds)
     threads, chains, rates = [], [], []
     for i in range(repeats):
         bare = bare_loop(seconds) if name == "W1" else bare_pair(seconds)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headgate.topology_runtime.api.logic import Exhausted, Source
@@ -20,6 +21,7 @@ from headgate.topology_runtime.api.topology import Edge, Task, Timestamps, Topol
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.state_moves import Watermark
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotStore
 from headgate.topology_runtime.worker.operators.timed_task import TimedTask
 from headgate.topology_runtime.worker.process.called_thread import (
     INCARNATION,
@@ -68,18 +70,18 @@ FLOW = Topology(
 )
 
 
-class TimersAlone:
-    """The thread's world: what it sends is acked."""
+class ThreadAlone:
+    """The world of the thread of a task: what it sends is acked."""
 
     slot, incarnation = SLOT, INCARNATION
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, flow: Topology, task: str, snapshots: Callable[[str, int], SnapshotStore]) -> None:
         self.sent: list[m.Frame] = []
-        ports = replace(ports_in(self), snapshots=lambda task, thread: SnapshotFiles(directory, task, thread))
-        self.called = CalledThread(FLOW.by_name["timed"], FLOW, ports, lambda seconds: None)
-        self.called.logic = OnceAfter()
+        ports = replace(ports_in(self), snapshots=snapshots)
+        self.called = CalledThread(flow.by_name[task], flow, ports, lambda seconds: None)
+        self.called.build()
         self.called.begin()
-        self.called.core.obey(orders_for(FLOW), time.monotonic_ns())
+        self.called.core.obey(orders_for(flow), time.monotonic_ns())
 
     def deliver(self, frames: Iterable[m.Frame]) -> None:
         self.sent += frames
@@ -105,7 +107,7 @@ class TimersAlone:
 def measured(many: bool, timers: int) -> dict[str, float]:
     """Seconds to set them, to fire them (of CPU, too), and of the longest look round meanwhile."""
     with tempfile.TemporaryDirectory() as directory:
-        world = TimersAlone(directory)
+        world = ThreadAlone(FLOW, "timed", partial(SnapshotFiles, directory))
         core, begun = world.called.core, time.perf_counter()
         for first in range(0, timers, FRAME):
             rows = [(n if many else 0, 0 if many else n) for n in range(first, min(timers, first + FRAME))]

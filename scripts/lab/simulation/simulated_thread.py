@@ -58,6 +58,7 @@ class SimSpool(Spool):
 
 LOOK_NS = 100 * MS  # a thread that keeps rows looks around this often
 REST_NS = 20 * MS  # a thread without contact looks again so often
+SAVED_AT_ONCE = 3  # states of a whole snapshot
 QUEUE_A_TURN = 4  # items taken in one turn at most
 
 
@@ -130,6 +131,8 @@ class SimThread:
 
     def _compose(self) -> None:
         self.core.behaviour = keyed = behaviour_of(self.core, self.logic, lambda _: None)
+        if isinstance(keyed, KeyedTask):
+            keyed.parts.most = SAVED_AT_ONCE
         if self.world.exact and isinstance(keyed, KeyedTask):
             keyed.rows.applied.most = 16  # rows are forgotten as soon as they may be
 

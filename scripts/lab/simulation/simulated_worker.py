@@ -16,7 +16,7 @@ from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.dead_letter_messages import Poisoned
 from headgate.topology_runtime.wire.state_moves import Barrier, StateTaken, StateWord
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, NotRead, StateChange
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, NotRead
 from headgate.topology_runtime.worker.orders import worker_state as st
 from headgate.topology_runtime.worker.rows.acks import Addressed
 
@@ -419,6 +419,11 @@ class SimWorker:
         return SimFarStore(self, task, thread) if self.world.far else SimStore(self.agent, task, thread)
 
 
+def note_met(world: Any, part: form.SavedPart) -> None:
+    world.met["snapshots of changes"] += part.change is not None and not part.ends
+    world.met["whole snapshots in several parts"] += part.ends and part.begun is None
+
+
 class SimStore:
     """Snapshots of a keyed thread on its VM's disk (keyed.SnapshotStore)."""
 
@@ -426,31 +431,36 @@ class SimStore:
 
     def __init__(self, agent: SimAgent, task: str, thread: int) -> None:
         self._agent, self._disk, self._task, self._thread = agent, agent.disk, task, thread
-        self._changes = CHANGES_MOST  # behind the whole one
+        self._there: bytes | None = None  # nothing may be put behind what else is on the disk
+        self._making: bytes | None = None
+        self._changes = 0  # behind the whole one
+
+    @property
+    def stands(self) -> bool:
+        return self._there is not None
 
     @property
     def whole_due(self) -> bool:
-        return self._changes >= CHANGES_MOST
+        return self._making is None and (self._there is None or self._changes >= CHANGES_MOST)
 
-    def load(self) -> KeyedSnapshot | None:
-        return self.of(self._thread)
+    def load(self) -> form.SavedWhole | None:
+        self._there = self._making = None
+        data = self._disk.get((self._task, self._thread))
+        return form.stream(data) if data is not None else None
 
-    def save(self, snapshot: form.Whole) -> None:
+    def save(self, part: form.SavedPart) -> None:
+        """On a full disk half of a change is written."""
+        before, self._there = self._there, None
+        there, self._making = form.behind(before, self._making, part)
         if self._agent.full:
-            self._changes = CHANGES_MOST
+            if before is not None and there is not None and there.startswith(before):
+                self._disk[self._task, self._thread] = there[: (len(before) + len(there)) // 2]
+            self._making = None
             raise OSError(28, "no space left on the simulated disk")
-        self._disk[self._task, self._thread] = form.whole(snapshot)
-        self._changes = 0
-
-    def add(self, change: StateChange) -> None:
-        """On a full disk half of it is written."""
-        data, full = form.added(change), self._agent.full
-        self._disk[self._task, self._thread] += data[: len(data) // 2] if full else data
-        if full:
-            self._changes = CHANGES_MOST
-            raise OSError(28, "no space left on the simulated disk")
-        self._changes += 1
-        self._agent.world.met["snapshots of changes"] += 1
+        self._there, self._changes = there, 0 if part.ends else self._changes + 1
+        if there is not None:
+            self._disk[self._task, self._thread] = there
+        note_met(self._agent.world, part)
 
     def of(self, thread: int) -> KeyedSnapshot | None:
         data = self._disk.get((self._task, thread))
@@ -472,13 +482,19 @@ class SimFarStore:
 
     def __init__(self, worker: SimWorker, task: str, thread: int) -> None:
         self._worker, self._world, self._task, self._thread = worker, worker.world, task, thread
-        self._changes, self._data, self._pending, self._error = CHANGES_MOST, b"", False, ""
+        self._there: bytes | None = None
+        self._making: bytes | None = None
+        self._changes, self._pending, self._error = 0, False, ""
         self._unseen = False
         self._due_ns: dict[int, int] = {}
 
     @property
+    def stands(self) -> bool:
+        return self._there is not None
+
+    @property
     def whole_due(self) -> bool:
-        return self._changes >= CHANGES_MOST
+        return self._making is None and (self._there is None or self._changes >= CHANGES_MOST)
 
     @property
     def under_way(self) -> bool:
@@ -489,37 +505,33 @@ class SimFarStore:
         if self._error:
             raise OSError(self._error)
 
-    def save(self, snapshot: form.Whole) -> None:
-        self._data = b""
-        self._begin(form.whole(snapshot), 0)
+    def save(self, part: form.SavedPart) -> None:
+        there, making = form.behind(self._there, self._making, part)
+        changes = 0 if part.ends else self._changes + 1
+        self._pending, self._there, self._making = True, None, None
+        self._world.later(self._world.delay_ns(1, 300), lambda: self._land(there, making, changes))
+        note_met(self._world, part)
 
-    def add(self, change: StateChange) -> None:
-        self._begin(form.added(change), self._changes + 1)
-        self._world.met["snapshots of changes"] += 1
-
-    def _begin(self, record: bytes, changes: int) -> None:
-        self._pending, self._changes = True, CHANGES_MOST
-        data = self._data + record
-        self._world.later(self._world.delay_ns(1, 300), lambda: self._land(data, changes))
-
-    def _land(self, data: bytes, changes: int) -> None:
+    def _land(self, there: bytes | None, making: bytes | None, changes: int) -> None:
         self._pending, self._unseen, self._error = False, True, ""
         place = self._task, self._thread
         if self._worker.agent.full:
             self._error = "the simulated store does not answer"
             return
-        lives = self._world.far_disk.setdefault(place, {})
-        lives[self._worker.incarnation] = data
+        if there is not None:
+            self._world.far_disk.setdefault(place, {})[self._worker.incarnation] = there
         if place in self._world.far_taken:
             self._error = "others have taken it over"
             self._world.met["snapshots fenced"] += 1
             return
-        self._data, self._changes = data, changes
+        self._there, self._making, self._changes = there, making, changes
 
-    def load(self) -> KeyedSnapshot | None:
+    def load(self) -> form.SavedWhole | None:
         if (self._task, self._thread) in self._world.far_taken:
             raise ConnectionError("others have taken it over")
-        return self._newest(self._thread)
+        self._there = self._making = None
+        lives = self._world.far_disk.get((self._task, self._thread))
+        return form.stream(lives[max(lives)]) if lives else None
 
     def _newest(self, thread: int) -> KeyedSnapshot | None:
         lives = self._world.far_disk.get((self._task, thread))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from keyed_family import Family, all_of
 from keyed_rows_made import keyed_rows, sent
-from test_keyed_frames import frame
+from test_keyed_frames import frame, whole_of
 
 from headgate.topology_runtime.tasks.stateful import CountByKey
 from headgate.topology_runtime.wire.messages import OffsetsKept
@@ -56,13 +56,12 @@ def test_what_the_controller_keeps_is_forgotten_and_a_late_copy_of_it_still_coun
 def test_it_is_remembered_through_snapshots_of_more_rows_than_others_remember() -> None:
     task, many = task_of(), 2 * REMEMBERED
     take(task, 0, 1000)
-    data = form.whole(task.snapshot())
+    data = whole_of(task)
     task.covered()
     take(task, 1000, many)
-    change = task.change()
-    assert change is not None
+    change = task.change(task.ranges.versions)
     again = task_of()
-    again.restore(form.read(data + form.added(change)))
+    again.restore(form.stream(data + form.added(change)))
     take(again, 0, many)
     assert counts(again)["a"] == many + 1000
 
@@ -72,7 +71,7 @@ def test_where_rows_are_forgotten_goes_into_snapshots() -> None:
     take(task, 0, 3000)
     task.applied.done_below([(SOURCE, PARTITION, 3000)])
     again = task_of()
-    again.restore(form.read(form.whole(task.snapshot())))
+    again.restore(form.stream(whole_of(task)))
     take(again, 0, 1000)
     assert counts(again)["a"] == 3000
 

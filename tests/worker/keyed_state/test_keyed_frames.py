@@ -13,7 +13,9 @@ from headgate.topology_runtime.api.logic import Keyed, processes_all
 from headgate.topology_runtime.tasks.stateful import CountByKey
 from headgate.topology_runtime.wire.messages import Frame, RootKey, RootPart
 from headgate.topology_runtime.worker.calls.router import KNOWN_MOST, KeyRanges, range_of
+from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart
 
 
 class Touchy(Keyed):
@@ -52,6 +54,18 @@ class Unequal(CountByKey):
 
 def task_of(logic: Keyed) -> KeyedRows:
     return keyed_rows(logic, lambda row: row[0])
+
+
+def whole_part(task: KeyedRows) -> SavedPart:
+    """All that there is, at once."""
+    whole = task.begin_whole()
+    return SavedPart(None, whole, task.swept(1 << 40), True)
+
+
+def whole_of(task: KeyedRows) -> bytes:
+    data, _ = form.behind(None, None, whole_part(task))
+    assert data is not None
+    return data
 
 
 def frame(rows: Sequence[Any], position: int = 0, attempt: int = 0, id_: int = 0xF00) -> Frame:

@@ -104,7 +104,7 @@ def test_what_was_given_away_is_saved_as_gone_before_the_plan_is_in_force() -> N
     family.settle()
     store = family.members[ONE].keyed.store
     saved = store.load()
-    assert saved is not None and not saved.copies
+    assert saved is not None and not saved.ranges
 
 
 @pytest.mark.parametrize("at_s", [0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 1.0])

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 import numpy as np
 import pytest
-from test_keyed_frames import frame, task_of
+from test_keyed_frames import frame, task_of, whole_part
 
 from headgate.topology_runtime.api.logic import Keyed
 from headgate.topology_runtime.errors import BadRow
@@ -26,7 +26,7 @@ from headgate.topology_runtime.worker.calls.dead_lettering import bytes_of
 from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.keyed_state import snapshot_files as files
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import contents_of, of_range
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart, contents_of, of_range
 from headgate.topology_runtime.worker.links import frame_encoding
 from headgate.topology_runtime.worker.meters import sample_rows
 from headgate.topology_runtime.worker.meters.row_copies import Copies
@@ -122,20 +122,19 @@ def _state(task: KeyedRows) -> Any:
 
 def _whole(value: Any, folder: Path) -> Any:
     store = files.SnapshotFiles(str(folder), "t", 5)
-    store.save(_processed(value).snapshot())
+    store.save(whole_part(_processed(value)))
     return _restored(store)
 
 
 def _changed(value: Any, folder: Path) -> Any:
     store = files.SnapshotFiles(str(folder), "t", 5)
     task = _processed(0)
-    store.save(task.snapshot())
+    store.save(whole_part(task))
     task.covered()
     task.take(frame([("a", value)], 1), 0)
-    change = task.change()
-    if change is None or task.results.letters:
+    if task.results.letters:
         raise BadRow("is no change")
-    store.add(change)
+    store.save(SavedPart(task.change(task.ranges.versions)))
     return _restored(store)
 
 
@@ -203,9 +202,9 @@ def test_a_state_that_was_passed_over_is_never_saved_as_something_else() -> None
     task.take(frame([("a", Colour.RED)], 64), 0)
     assert not task.results.letters, "it was not looked at"
     with pytest.raises(StartAgain):
-        task.snapshot()
+        whole_part(task)
     with pytest.raises(StartAgain):
-        task.change()
+        task.change(task.ranges.versions)
 
 
 # ── keys ────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +214,7 @@ def test_a_state_that_was_passed_over_is_never_saved_as_something_else() -> None
 def test_a_key_is_the_same_after_it_crossed_a_wire_and_a_snapshot(key: Hashable, tmp_path: Path) -> None:
     store, task = files.SnapshotFiles(str(tmp_path), "t", 5), task_of(CountByKey())
     task.take(frame([(key, 0), (_framed(key, tmp_path), 1)]), 0)
-    store.save(task.snapshot())
+    store.save(whole_part(task))
     again, saved = task_of(CountByKey()), store.load()
     assert saved is not None
     again.restore(saved)
@@ -249,7 +248,7 @@ def test_equal_keys_are_one_wherever_they_came_from(one: Hashable, other: Hashab
     store, task = files.SnapshotFiles(str(tmp_path), "t", 5), task_of(CountByKey())
     keys = [one, other, _framed(one, tmp_path), _framed(other, tmp_path)]
     task.take(frame([(key, n) for n, key in enumerate(keys)]), 0)
-    store.save(task.snapshot())
+    store.save(whole_part(task))
     again, saved = task_of(CountByKey()), store.load()
     assert saved is not None
     again.restore(saved)

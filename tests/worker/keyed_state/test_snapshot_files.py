@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from keyed_family import Tally
-from test_keyed_frames import frame, task_of
+from test_keyed_frames import frame, task_of, whole_part
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Static, Task, Topology
@@ -24,7 +24,11 @@ from headgate.topology_runtime.wire.state_moves import RangeCopy, StateAsked, St
 from headgate.topology_runtime.worker.keyed_state import snapshot_files as snapshots
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
+    KeyedSnapshot,
+    SavedPart,
+    SavedWhole,
+)
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.process.task_thread import AnsweringWork, HeldLease, Host, TaskThread
@@ -39,21 +43,27 @@ def path(folder: Path) -> Path:
 
 
 def save(task: KeyedRows, store: SnapshotFiles) -> bool:
-    """As the thread does; True when it was whole."""
-    change = None if store.whole_due else task.change()
-    if change is None:
-        store.save(task.snapshot())
-    else:
-        store.add(change)
+    """As a thread does that saves all at once; True when it was whole."""
+    if not store.whole_due:
+        store.save(SavedPart(task.change(task.ranges.versions)))
+        task.covered()
+        return False
+    store.save(whole_part(task))
     task.covered()
-    return change is None
+    return True
 
 
-def restored(saved: KeyedSnapshot | None) -> KeyedRows:
+def restored(saved: SavedWhole | None) -> KeyedRows:
     assert saved is not None
     task = task_of(CountByKey())
     task.restore(saved)
     return task
+
+
+def found(folder: Path) -> KeyedSnapshot:
+    whole = files(folder).of(5)
+    assert whole is not None
+    return whole
 
 
 def states(task: KeyedRows) -> dict[Any, Any]:
@@ -141,10 +151,9 @@ def test_after_a_failure_the_next_one_is_whole(tmp_path: Path) -> None:
     task, store, rows = filled(tmp_path, 3)
     os.rename(path(tmp_path), tmp_path / "elsewhere")
     task.take(frame([("a", 1)], len(rows)), 0)
-    change = task.change()
-    assert change is not None and not store.whole_due
+    assert not store.whole_due
     with pytest.raises(OSError):
-        store.add(change)
+        store.save(SavedPart(task.change(task.ranges.versions)))
     assert store.whole_due and save(task, store)
     assert states(restored(files(tmp_path).load())) == states(task)
 
@@ -152,7 +161,7 @@ def test_after_a_failure_the_next_one_is_whole(tmp_path: Path) -> None:
 def test_a_snapshot_of_before_is_read(tmp_path: Path) -> None:
     """One whole one, without a word about itself."""
     task, _, _ = filled(tmp_path, 1)
-    path(tmp_path).write_bytes(msgspec.msgpack.encode(task.snapshot()))
+    path(tmp_path).write_bytes(msgspec.msgpack.encode(found(tmp_path)))
     assert states(restored(files(tmp_path).load())) == states(task)
 
 
@@ -218,7 +227,9 @@ def answering(directory: Path) -> Iterator[Switchboard]:
 
 
 def test_it_answers_for_a_thread_that_is_no_more(tmp_path: Path) -> None:
-    SnapshotFiles(str(tmp_path), "tally", 5).save(KeyedSnapshot((RangeCopy(3, 2, b"state"),)))
+    SnapshotFiles(str(tmp_path), "tally", 5).save(
+        SavedPart(begun=KeyedSnapshot((RangeCopy(3, 2, b"state"),)), ends=True)
+    )
     with answering(tmp_path) as board:
         board.put(5, StateAsked(9, 5, 4, "tally", 5))
         move = board.inbox(9).get(timeout=10)

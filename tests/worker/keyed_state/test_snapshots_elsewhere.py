@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 from keyed_family import Family, S, all_of
 from patience import PATIENCE_S
-from test_keyed_frames import frame, task_of
+from test_keyed_frames import frame, task_of, whole_part
 
 from headgate.topology_runtime.connectors import object_folder
 from headgate.topology_runtime.connectors.object_folder import FolderOfFiles, ObjectFolder
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.tasks.stateful import CountByKey
 from headgate.topology_runtime.worker.keyed_state import far_snapshots as far
+from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.far_snapshots import FarPlace, FarSnapshots
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, NotRead
+from headgate.topology_runtime.worker.keyed_state.saved_beside import SavedBeside
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, NotRead, SavedPart
 
 ONE, TWO, THREE = 10, 11, 12
 
@@ -138,7 +140,8 @@ class Thread:
         self.written = threading.Event()
         self.counts = True
         self.rows = task_of(CountByKey())
-        self.store = FarSnapshots(place(folder, life), "t", thread, lambda: self.counts, self.written.set)
+        far_ones = FarSnapshots(place(folder, life), "t", thread, self.written.set)
+        self.store = SavedBeside(far_ones, "t", lambda: self.counts, self.written.set)
         saved = self.store.load()
         if saved is not None:
             self.rows.restore(saved)
@@ -148,14 +151,16 @@ class Thread:
         self.rows.take(frame([(key, 1) for key in keys], self._next), 0)
         self._next += len(keys)
 
+    def part(self) -> SavedPart:
+        """All at once."""
+        if not self.store.whole_due:
+            return SavedPart(self.rows.change(self.rows.ranges.versions))
+        return whole_part(self.rows)
+
     def saves(self) -> None:
         """Raises OSError."""
-        change = None if self.store.whole_due else self.rows.change()
         self.written.clear()
-        if change is None:
-            self.store.save(self.rows.snapshot())
-        else:
-            self.store.add(change)
+        self.store.save(self.part())
         self.rows.cover()
         assert self.written.wait(PATIENCE_S)
         self.store.look()
@@ -173,7 +178,7 @@ def found(folder: Path, thread: int = 5) -> dict[Any, Any]:
     saved, _ = far.read(place(folder).open(), "t", thread)
     rows = task_of(CountByKey())
     if saved is not None:
-        rows.restore(saved)
+        rows.restore(form.stream(saved))
     return of(rows)
 
 
@@ -249,7 +254,7 @@ def contents(thread: Thread, of_thread: int) -> dict[Any, Any]:
             assert thread.written.wait(PATIENCE_S)
     rows = task_of(CountByKey())
     assert isinstance(saved, KeyedSnapshot)
-    rows.restore(saved)
+    rows.restore(form.stream(form.whole(saved)))
     return of(rows)
 
 
@@ -257,7 +262,7 @@ def test_a_snapshot_of_a_vm_that_rests_does_not_count_yet(tmp_path: Path) -> Non
     one = Thread(tmp_path)
     one.takes("a")
     one.counts = False
-    one.store.save(one.rows.snapshot())
+    one.store.save(one.part())
     assert one.written.wait(PATIENCE_S)
     assert one.store.under_way
     one.counts = True

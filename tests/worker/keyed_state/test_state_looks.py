@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_keyed_frames import frame, task_of
+from test_keyed_frames import frame, task_of, whole_of
 from test_timers import US, Bench, Last
 
 from headgate.topology_runtime.api.cluster import Slot
@@ -50,9 +50,9 @@ def asked(key: Hashable, number: int = 11, thread: int = 5) -> StateQuestion:
 
 
 def told(task: KeyedRows, key: Hashable) -> StateAnswer:
-    before = task.dirty, task.snapshot()
+    before = task.dirty, whole_of(task)
     answer = looked_up(task, asked(key), HOME, 99)
-    assert (task.dirty, task.snapshot()) == before
+    assert (task.dirty, whole_of(task)) == before
     assert (answer.vm, answer.slot, answer.incarnation, answer.number, answer.thread, answer.wall_ns) == (
         "vm1", *HOME, 11, 5, 99,
     )  # fmt: skip

@@ -12,8 +12,9 @@ from headgate.topology_runtime.wire.report_messages import HeldState
 from headgate.topology_runtime.wire.state_moves import RangeCopy
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
+    RangesMoved,
+    SavedPart,
     StateChange,
-    StreamedSnapshot,
     states_of,
 )
 from headgate.topology_runtime.worker.operators.state_sizes import StateSizes
@@ -33,15 +34,20 @@ def told(sizes: StateSizes, ranges: int, keys: int) -> HeldState:
     return held
 
 
+def saw(sizes: StateSizes, *weights: int, keys: int) -> None:
+    """A whole snapshot in which ranges weigh so much besides their states."""
+    sizes.saw(SavedPart(begun=snapshot(*weights), ends=True), keys)
+
+
 def test_nothing_is_said_of_no_state() -> None:
     sizes = StateSizes()
-    sizes.whole(snapshot(0, 0, 0), 0)
+    saw(sizes, 0, 0, 0, keys=0)
     assert sizes.held({0, 1, 2}, 0) is None and sizes.held(set(), 5) is None
 
 
 def test_a_whole_snapshot_says_what_each_range_weighs() -> None:
     sizes, weights = StateSizes(), (2_000_000, 300_000, 0, 50_000)
-    sizes.whole(snapshot(*weights), 100)
+    saw(sizes, *weights, keys=100)
     held = told(sizes, 4, 100)
     assert held.saved_bytes == sum(weights)
     assert held.memory_bytes == sum(weights) + 100 * 200
@@ -50,20 +56,31 @@ def test_a_whole_snapshot_says_what_each_range_weighs() -> None:
     assert found[:4] == [pytest.approx(weight, rel=0.09) for weight in weights] and not any(found[4:])
 
 
-def test_a_streamed_one_is_looked_at_as_it_is_written() -> None:
-    sizes, weights = StateSizes(), (2_000_000, 300_000)
-    copies = iter(snapshot(*weights).copies)
-    passed = sizes.whole(StreamedSnapshot(KeyedSnapshot(()), 2, copies), 10)
-    assert isinstance(passed, StreamedSnapshot)
-    assert [len(copy.data) for copy in passed.copies] == list(weights)
-    assert told(sizes, 2, 10).saved_bytes == sum(weights)
+def test_one_that_is_made_in_parts_counts_once_it_is_whole() -> None:
+    sizes = StateSizes()
+    sizes.saw(SavedPart(begun=snapshot(0, 0)), 4)
+    sizes.saw(SavedPart(states=states_of([0, 0, 0], ["a", "b", "c"], ["x" * 100_000] * 3)), 4)
+    assert sizes.held({0, 1}, 0) is None
+    sizes.saw(SavedPart(states=states_of([1], ["d"], ["x" * 2_000_000]), ends=True), 4)
+    held = told(sizes, 2, 4)
+    assert held.saved_bytes == pytest.approx(2_300_000, rel=0.001)
+    found = range_sizes({ONE: held}, ROUTES, TOPOLOGY)["tally"]
+    assert found[:2] == [pytest.approx(300_000, rel=0.09), pytest.approx(2_000_000, rel=0.09)]
+
+
+def test_ranges_that_came_weigh_what_they_had() -> None:
+    sizes = StateSizes()
+    saw(sizes, 5000, 0, keys=10)
+    moved = RangesMoved((RangeCopy(1, 3, b"x" * 7000),), (), ())
+    sizes.saw(SavedPart(StateChange(states_of([], [], []), b"", (), 0, moved=moved)), 10)
+    assert told(sizes, 2, 10).saved_bytes == 12_000
 
 
 def test_keys_that_came_since_are_as_large_as_those_that_changed_last() -> None:
     sizes = StateSizes()
-    sizes.whole(snapshot(0, 0), 0)
+    saw(sizes, 0, 0, keys=0)
     states = states_of([0, 1], ["a", "b"], ["x" * 1000, "y" * 3000])
-    sizes.changed(StateChange(states, b"", (), 0))
+    sizes.saw(SavedPart(StateChange(states, b"", (), 0)), 2)
     assert told(sizes, 2, 50).saved_bytes == pytest.approx(50 * 2000, rel=0.01)
 
 

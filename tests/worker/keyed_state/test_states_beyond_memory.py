@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from keyed_family import Family, Member, all_of
-from test_keyed_frames import Touchy, TouchyTogether, frame, task_of
+from test_keyed_frames import Touchy, TouchyTogether, frame, task_of, whole_part
 
 from headgate.topology_runtime.api.logic import Keyed
 from headgate.topology_runtime.worker.calls.attempts import StartAgain
@@ -18,7 +18,8 @@ from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.keyed_state.kept_states import Overflow
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, StreamedSnapshot
+from headgate.topology_runtime.worker.keyed_state.snapshot_parts import SnapshotParts
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, stream, whole
 from headgate.topology_runtime.worker.keyed_state.state_store import SqliteStates
 
 KEYS: tuple[Any, ...] = (
@@ -80,11 +81,12 @@ def restored(saved: Any, folder: Path, logic: Keyed, most_bytes: int | None) -> 
 @pytest.mark.parametrize("form", [Touchy, TouchyTogether, Nested])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_same_comes_of_rows_wherever_their_states_are(
-    seed: int, form: Callable[[], Keyed], most_bytes: int, tmp_path: Path
+    seed: int, form: Callable[[], Keyed], most_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose = random.Random(seed)
     tasks = [task_of(form()), bounded(form(), tmp_path, most_bytes)]
-    files = [SnapshotFiles(str(tmp_path / str(number)), "t", 5) for number in range(2)]
+    monkeypatch.setattr("headgate.topology_runtime.worker.keyed_state.snapshot_files.ADDED_LEAST", 1)
+    files = [Saving(task, tmp_path / str(number)) for number, task in enumerate(tasks)]
     position = 0
     for _ in range(25):
         rows = [
@@ -100,20 +102,21 @@ def test_the_same_comes_of_rows_wherever_their_states_are(
         position += len(rows)
         what = choose.random()
         if what < 0.3:
-            for task, store in zip(tasks, files, strict=True):
-                _save(task, store)
+            for one in files:
+                one.save()
         elif what < 0.4:
             for number, store in enumerate(files):
-                _save(tasks[number], store)
-                tasks[number] = restored(store.load(), tmp_path, form(), most_bytes if number else None)
+                store.save_all()
+                tasks[number] = bounded(form(), tmp_path, most_bytes) if number else task_of(form())
+                store.begin_again(tasks[number])
         elif what < 0.5:
             key_range = choose.choice(sorted(tasks[0].states.filled or {0}))
             copies = [task.copy(key_range) for task in tasks]
             for task, copy in zip(tasks, copies, strict=True):
                 task.states.drop(key_range)
                 assert not task.states.any_in(key_range)
-                task.restore(KeyedSnapshot((copy,)))
-            files = [SnapshotFiles(str(tmp_path / str(number)), "t", 5) for number in range(2)]  # a whole one
+                task.restore(stream(whole(KeyedSnapshot((copy,)))))
+            files = [Saving(task, tmp_path / str(number)) for number, task in enumerate(tasks)]  # a whole one
     assert states(tasks[0]) == states(tasks[1])
     assert tasks[1].states.stored > 0
 
@@ -122,13 +125,31 @@ def _sent(task: KeyedRows) -> list[Any]:
     return [row for one in task.results.outputs.flush(0, everything=True) for row in one.rows]
 
 
-def _save(task: KeyedRows, store: SnapshotFiles) -> None:
-    change = None if store.whole_due else task.change()
-    if change is None:
-        store.save(task.snapshot())
-    else:
-        store.add(change)
-    task.covered()
+class Saving:
+    """A thread's rows saved in `SnapshotParts` of two states."""
+
+    def __init__(self, task: KeyedRows, folder: Path) -> None:
+        self.store = SnapshotFiles(str(folder), "t", 5)
+        self.parts, self.task, self.several = SnapshotParts(task, most=2), task, 0
+
+    def save(self) -> bool:
+        """Once; is all durable by that?"""
+        part = self.parts.next(self.store)
+        self.store.save(part)
+        self.several += part.ends and part.begun is None
+        if part.covers:
+            self.task.covered()
+        return part.covers
+
+    def save_all(self) -> None:
+        while not self.save():
+            pass
+
+    def begin_again(self, task: KeyedRows) -> None:
+        saved = self.store.load()
+        assert saved is not None
+        task.restore(saved)
+        self.task, self.parts = task, SnapshotParts(task, most=2)
 
 
 def test_without_a_bound_there_is_no_file(tmp_path: Path) -> None:
@@ -248,26 +269,26 @@ def test_ranges_move_and_threads_die_with_states_beyond_memory(
 
 
 @pytest.mark.parametrize("most_bytes", [None, ROOM_FOR_TWO])
-def test_a_snapshot_is_streamed_with_what_changed_since(
+def test_a_large_snapshot_is_read_from_its_file_with_what_changed_since(
     most_bytes: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.topology_runtime.worker.keyed_state.snapshot_files.STREAMED_FROM", 0)
+    monkeypatch.setattr("headgate.topology_runtime.worker.keyed_state.snapshot_files.MAPPED_FROM", 0)
     monkeypatch.setattr("headgate.topology_runtime.worker.keyed_state.state_snapshots.CHANGES_BYTES", 200)
-    task, store = bounded(Nested(), tmp_path, ROOM_FOR_TWO), SnapshotFiles(str(tmp_path), "t", 5)
+    task = bounded(Nested(), tmp_path, ROOM_FOR_TWO)
+    saving = Saving(task, tmp_path)
     for position in range(0, 120, 4):
         task.take(frame([(f"k{(position + n) * 7 % 50}", n) for n in range(4)], position), 0)
-        _save(task, store)
-    assert isinstance(task.snapshot(), StreamedSnapshot)
-    again = restored(store.load(), tmp_path, Nested(), most_bytes)
+        saving.save_all()
+    again = restored(saving.store.load(), tmp_path, Nested(), most_bytes)
     assert states(again) == states(task)
     again.take(frame([("k0", 0)], 0), 0)
     assert states(again) == states(task), "it knows which rows it has"
 
 
-def test_a_snapshot_that_is_too_large_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_is_too_large_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.topology_runtime.worker.keyed_state.state_snapshots.RECORD_MOST", 100)
     task, store = bounded(Nested(), tmp_path, 0), SnapshotFiles(str(tmp_path), "t", 5)
     task.take(frame([("a", 1), ("b", 1)]), 0)
     with pytest.raises(OSError, match="use more threads"):
-        store.save(task.snapshot())
+        store.save(whole_part(task))
     assert store.whole_due and store.load() is None

@@ -8,11 +8,12 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 import pytest
-from test_keyed_frames import frame, task_of
+from test_keyed_frames import frame, task_of, whole_of, whole_part
 
 from headgate.topology_runtime.api.logic import Keyed
 from headgate.topology_runtime.worker.calls.attempts import StartAgain
 from headgate.topology_runtime.worker.calls.router import range_of
+from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import contents_of, of_range
 
@@ -68,7 +69,7 @@ def test_the_first_row_that_makes_a_bad_state_is_refused_however_many_were_good(
     task.take(frame([("a", 1), ("a", bad), ("b", 2)], position=500), 0)
     assert [letter.position for letter in task.results.letters] == [501]
     assert (of(task, "a"), of(task, "b")) == (1, 2)
-    task.snapshot()
+    whole_part(task)
 
 
 @pytest.mark.parametrize("logic", [Kept(), Told()], ids=["kept", "told"])
@@ -89,7 +90,9 @@ def test_carefully_the_row_is_found_and_its_key_is_as_it_was(logic: Keyed[Any, A
     assert [letter.position for letter in task.results.letters] == [1]
     assert (of(task, "a"), of(task, "b")) == ([1, 3], [2])
     saved = {
-        key: state for copy in task.snapshot().copies for key, state in of_range(contents_of(copy).states)
+        key: state
+        for copy in form.read(whole_of(task)).copies
+        for key, state in of_range(contents_of(copy).states)
     }
     assert {key: list(state) for key, state in saved.items()} == {"a": [1, 3], "b": [2]}
 

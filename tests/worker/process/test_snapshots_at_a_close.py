@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from line_of_threads import host_of
+from patience import until
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.logic import Keyed
@@ -79,10 +80,12 @@ def test_a_snapshot_outlives_an_orderly_close_unless_all_keys_are_elsewhere(
     rows.claim(0)
     rows.take(frame_of(("a", 5)), 0)
     assert rows.states.of(range_of("a")) == {"a": 5}
+    until(lambda: not keyed(thread).store.under_way)
     thread.core.on_time(time.monotonic_ns() + 10**10)
+    until(lambda: not keyed(thread).store.under_way)
     path = path_of(str(tmp_path), "sums", 2)
     assert read(path) is not None
     if moved:
         rows.ranges.versions.clear()
     thread.work.close()
-    assert Path(path).exists() != moved
+    until(lambda: Path(path).exists() != moved)

@@ -77,7 +77,9 @@ def states(thread: TaskThread) -> dict[Any, Any]:
 
 def saved(thread: TaskThread) -> dict[Any, Any]:
     """What is on disk once a snapshot was due."""
+    until(lambda: not keyed(thread).store.under_way)  # one from before
     thread.core.on_time(time.monotonic_ns() + next(later))
+    until(lambda: not keyed(thread).store.under_way)
     snapshot = read(path_of(thread.host.directory, "sums", 2))
     assert snapshot is not None
     return {k: list(v) for copy in snapshot.copies for k, v in of_range(contents_of(copy).states)}
@@ -182,6 +184,7 @@ def test_a_snapshot_that_raises_later_starts_again_and_goes_on(tmp_path: Path) -
     assert isinstance(behaviour, KeyedTask)
     thread.core.take(frame_of(("a", 3), position=10), 0)
     states(thread)["a"].append("odd")
+    until(lambda: not keyed(thread).store.under_way)
     thread.core.on_time(time.monotonic_ns() + next(later))
     assert behaviour.started_again == 1 and "key 'a' cannot be saved" in behaviour.said
     assert states(thread) == {"a": [1]}

@@ -131,6 +131,8 @@ class KeyRanges:
         kind = self.kind(keys)
         if kind is None:
             return list(map(range_of, keys))
+        if len(keys) >= KNOWN_MOST:  # more than there is room for
+            return list(map(range_in, map(key_bytes, keys)))
         return list(map(_RANGE, map(self._known[kind].__getitem__, keys)))
 
     def one(self, key: Hashable) -> int:

@@ -18,8 +18,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, chain, islice, takewhile
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain, compress, islice, takewhile
 from typing import Any, NamedTuple
 
 import msgspec
@@ -367,20 +367,33 @@ class Applied:
             )
 
     def pack_new(self) -> bytes:
-        """The rows that were applied since the last snapshot. Raises BadRow when something that came of them cannot
-        travel."""
+        """The rows that were applied since the last snapshot. One whose output cannot travel is left out, as if it were
+        forgotten."""
         newest = (frame for one in reversed(self._generations) for frame in reversed(one.frames))
         frames = list(takewhile(lambda frame: frame.first >= self._saved, newest))[::-1]
-        packed = [_packed_frame(frame) for frame in frames]
-        rows = list(chain.from_iterable(frame.came for frame in frames))
-        indexes: list[tuple[int, int]] = []
         try:
-            shape = wire.shape_of(rows)
-        except BadRow:  # some of them may say which thread they are for
-            indexes = [(at, row.index) for at, row in enumerate(rows) if type(row) is To]
-            rows = [row.row if type(row) is To else row for row in rows]
-            shape = wire.shape_of(rows)
-        return _encode((packed, shape, wire.write(rows, shape), indexes))
+            return _packed_frames(frames)
+        except BadRow:
+            return _packed_frames([self._travelling(frame) for frame in frames])
+
+    def _travelling(self, frame: _Frame) -> _Frame:
+        """The rows of a frame whose output can travel."""
+        outs = [frame.out(row) for row in range(len(frame.ranges))]
+        fit = [_travels(out) for out in outs]
+        if self.exact:  # all of them, some without
+            outs = [out if travels else [] for out, travels in zip(outs, fit, strict=True)]
+            return replace(frame, came=list(chain.from_iterable(outs)), counts=list(map(len, outs)))
+        new = dict(
+            zip(compress(range(len(fit)), fit), range(len(fit)), strict=False)
+        )  # row → its number by now
+        groups = []
+        for place, positions, rows, _, _ in frame.groups:
+            there = {at: new[row] for at, row in zip(positions, rows, strict=True) if fit[row]}
+            self.take_floors((*place[:2], at + 1) for at in set(positions) - there.keys())
+            if there:
+                groups.append(_group(place, list(there), list(there.values())))
+        outs, ranges = list(compress(outs, fit)), list(compress(frame.ranges, fit))
+        return _Frame(frame.first, groups, ranges, list(chain.from_iterable(outs)), list(map(len, outs)))
 
     def unpack_new(self, data: bytes) -> None:
         """These were applied beside those known. Raises msgspec.DecodeError."""
@@ -422,6 +435,20 @@ def _packed(known: dict[Identity, Sequence[Any]]) -> bytes:
     return _encode(
         (list(known), [len(out) for out in known.values()], shape, wire.write(rows, shape), indexes)
     )
+
+
+def _packed_frames(frames: Sequence[_Frame]) -> bytes:
+    """Raises BadRow."""
+    packed = [_packed_frame(frame) for frame in frames]
+    rows = list(chain.from_iterable(frame.came for frame in frames))
+    indexes: list[tuple[int, int]] = []
+    try:
+        shape = wire.shape_of(rows)
+    except BadRow:  # some of them may say which thread they are for
+        indexes = [(at, row.index) for at, row in enumerate(rows) if type(row) is To]
+        rows = [row.row if type(row) is To else row for row in rows]
+        shape = wire.shape_of(rows)
+    return _encode((packed, shape, wire.write(rows, shape), indexes))
 
 
 def _packed_frame(frame: _Frame) -> PackedFrame:

@@ -3,7 +3,7 @@
     URL/checkpoints/NAME/topology             JSON: names, kinds, states and partitions of tasks, and edges
     URL/checkpoints/NAME/positions            JSON: of each source partition, from where it reads on
     URL/checkpoints/NAME/run                  JSON: whose it is, and who had which key ranges
-    URL/checkpoints/NAME/state/TASK~THREAD    a whole snapshot (state_snapshots.py)
+    URL/checkpoints/NAME/state/TASK~THREAD    a whole snapshot, and what changed since (state_snapshots.py)
     URL/checkpoints/NAME/complete             JSON, written last: size and SHA-256 of all others
 
 Without `complete`, or where something does not match it, a checkpoint is damaged and nobody begins with it.
@@ -153,7 +153,7 @@ class OpenCheckpoint:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """states: (task, thread) → the bytes of its whole snapshot."""
+    """states: (task, thread) → what it saved, as bytes."""
 
     url: str
     topology: CheckpointTopology
@@ -332,13 +332,11 @@ def _thread(file: str, name: str) -> tuple[str, int]:
 def _check_ranges(found: Checkpoint, name: str) -> None:
     """Every key range is with who had it."""
     try:
-        there = {(task, thread): snapshot.copies for task, thread, snapshot in found.snapshots()}
+        there = {place: form.stream(data).ranges for place, data in found.states.items()}
     except msgspec.DecodeError as error:
         raise _damaged(name, f"a snapshot cannot be read: {error}") from error
     for keepers in found.run.keepers:
-        if missing := missing_ranges(
-            keepers, {t: {c.key_range for c in cs} for t, cs in _of(keepers.task, there)}
-        ):
+        if missing := missing_ranges(keepers, dict(_of(keepers.task, there))):
             raise _damaged(name, f"{missing} of {KEY_RANGES:,} key ranges of {keepers.task} are missing")
 
 

@@ -7,7 +7,8 @@ say whose they are and in which order:
 
 LIFE: the incarnation of the worker that wrote it, so nothing that an earlier one still writes is taken for newer.
 WHOLE: its whole snapshots, numbered; with those of a new one all before are removed. FIRST-LAST: which changes are in
-it (0-0: the whole one). Small changes are written again with those before, and take their place, so that there are few.
+it. 0-0, 0-1, …: the whole one, in pieces; 0-0 says how many and is written last, so that without it there is none.
+Small changes are written again with those before, and take their place, so that there are few.
 
 Whoever takes over a thread's ranges says so first (TAKEN_OVER), then reads. Whoever wrote looks for that word before
 its snapshot counts. So one of them comes second, and knows.
@@ -18,8 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from queue import SimpleQueue
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -29,12 +29,12 @@ from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
-    StateChange,
-    StreamedSnapshot,
-    Whole,
+    SavedPart,
+    SavedWhole,
 )
 
 ADDED_LEAST = 8 << 20  # bytes of changes behind a whole snapshot, though that is smaller
+PIECE_BYTES = 32 << 20  # of a whole snapshot, in an object
 AGAIN_BYTES = 512 << 10  # changes up to this size are written again with those that come
 READ_AGAIN_S = 1.0  # after a read that failed
 RUN_NOTE = "run"  # there in the folder of every run: without it the place is not the one that it was
@@ -96,9 +96,9 @@ def folder_of(task: str, thread: int) -> str:
     return f"{STATE}/{task}~{thread}"
 
 
-def read(place: ObjectFolder, task: str, thread: int) -> tuple[KeyedSnapshot | None, list[_Name]]:
-    """What a thread saved last, and the names of all that is there of it. Raises OSError where the place does not
-    answer, msgspec.DecodeError where what it has is damaged."""
+def read(place: ObjectFolder, task: str, thread: int) -> tuple[bytes | None, list[_Name]]:
+    """What a thread saved last (`state_snapshots.stream`), and the names of all that is there of it. Raises OSError
+    where the place does not answer, msgspec.DecodeError where what it has is damaged."""
     folder = folder_of(task, thread)
     names = sorted(filter(None, map(_named, place.names(folder))))
     if not names and not place.there(RUN_NOTE):
@@ -114,16 +114,23 @@ def read(place: ObjectFolder, task: str, thread: int) -> tuple[KeyedSnapshot | N
     return None, names
 
 
-def _chained(place: ObjectFolder, folder: str, chain: list[_Name]) -> KeyedSnapshot | None:
+def _chained(place: ObjectFolder, folder: str, chain: list[_Name]) -> bytes | None:
     """A whole snapshot and what changed since, up to the last object that is whole. None: the whole one never was."""
-    begin, data, at = chain[0], b"", 0
-    if begin.first == 0:
-        data = place.get(f"{folder}/{begin}")
+    begin, left = chain[0], [name for name in chain if name.first]
+    data = place.get(f"{folder}/{begin}") if begin.first == begin.last == 0 else b""
     if not form.is_complete(data):
-        if len(chain) > 1:
+        if left:
             raise msgspec.DecodeError(f"{place.url}/{folder}/{begin} is damaged, or not there")
         return None
-    parts, left = [data], chain[1:]
+    parts, at, pieces = [data], 0, form.stream(data).rest.pieces
+    if pieces:
+        parts = [form.together(data)]
+    for piece in range(1, pieces + 1):
+        name = _Name(begin.life, begin.whole, 0, piece)
+        data = place.get(f"{folder}/{name}") if name in chain else b""
+        if not form.is_complete(data):
+            raise msgspec.DecodeError(f"{place.url}/{folder}/{name} is damaged, or not there")
+        parts.append(data[len(form.MAGIC) :])
     while following := [name for name in left if name.first == at + 1]:
         for name in reversed(following):  # the longest first
             data = place.get(f"{folder}/{name}")
@@ -137,68 +144,62 @@ def _chained(place: ObjectFolder, folder: str, chain: list[_Name]) -> KeyedSnaps
         raise msgspec.DecodeError(
             f"an object between others in {place.url}/{folder} is damaged, or not there"
         )
-    return form.read(b"".join(parts))
+    return b"".join(parts)
 
 
 def begin_with(place: ObjectFolder, task: str, thread: int, snapshot: bytes) -> None:
-    """Before a run begins: a thread that never was had this whole snapshot (form.whole). Raises OSError."""
+    """Before a run begins: a thread that never was had saved this. Raises OSError."""
     place.put(f"{folder_of(task, thread)}/{_Name(0, 1, 0, 0)}", snapshot)
 
 
 class FarSnapshots:
-    """Those of thread `thread` of `task`: written by a thread of their own (form.SnapshotStore). counts: whether this
-    VM may work now; wake: have `look` called."""
+    """Those of thread `thread` of `task` (form.SnapshotStore). wake: have `of` asked again."""
+
+    under_way = False  # it is there, or was not written, when `save` returns
 
     def __init__(
-        self,
-        place: FarPlace,
-        task: str,
-        thread: int,
-        counts: Callable[[], bool] = lambda: True,
-        wake: Callable[[], None] = lambda: None,
+        self, place: FarPlace, task: str, thread: int, wake: Callable[[], None] = lambda: None
     ) -> None:
-        self._place, self._task, self._thread = place, task, thread
+        self._place, self._task, self._thread, self._wake = place, task, thread, wake
         self._folder = folder_of(task, thread)
-        self._counts, self._wake = counts, wake
         self._store: ObjectFolder | None = None  # of the thread that writes
-        self._jobs: SimpleQueue[Callable[[], None] | None] | None = None
-        self._idle = threading.Event()
-        self._idle.set()
-        self._unseen = False  # one was written, or was not, and nobody has looked
-        self._error = ""
         self._whole = self._added = -1  # bytes; −1: the next one is to be whole
-        self._chain = _Name(place.life, 0, 0, 0)  # the newest object of ours
+        self._numbered = 0  # whole ones of ours
+        self._chain = _Name(place.life, 0, 0, 0)  # the newest object of the one that stands
         self._tail = b""  # what is in it, if it may be written again with more
+        self._making: _Making | None = None
         self._there: list[_Name] = []  # all that may be there
         self._reads: dict[int, _Read] = {}
 
     @property
-    def whole_due(self) -> bool:
-        return self._whole < 0 or self._added > max(self._whole, ADDED_LEAST)
+    def stands(self) -> bool:
+        return self._whole >= 0
 
     @property
-    def under_way(self) -> bool:
-        return not self._idle.is_set() or (self._unseen and not self._counts())
+    def whole_due(self) -> bool:
+        too_long = not self.stands or self._added > max(self._whole // 2, ADDED_LEAST)
+        return too_long and self._making is None
 
     def look(self) -> None:
-        self._unseen = False
-        if self._error:
-            raise OSError(self._error)
+        """Nothing is left to be said."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────────
 
-    def load(self) -> KeyedSnapshot | None:
-        self._idle.wait()
-        self._unseen, self._whole = False, -1
+    def load(self) -> SavedWhole | None:
+        self._whole, self._making = -1, None
         place = self._place.open()
         if place.there(f"{self._folder}/{TAKEN_OVER}"):
             raise OSError(f"others have taken over what thread {self._thread} of {self._task} had")
         try:
-            found, self._there = read(place, self._task, self._thread)
+            data, self._there = read(place, self._task, self._thread)
+            found = form.stream(data) if data is not None else None
         except msgspec.DecodeError as error:
             raise OSError(f"the snapshot of thread {self._thread} of {self._task}: {error}") from error
         wholes = [name.whole for name in self._there if name.life == self._place.life]
-        self._chain = _Name(self._place.life, max(wholes, default=0), 0, 0)
+        self._numbered = max(wholes, default=0)
         return found
 
     def of(self, thread: int) -> KeyedSnapshot | None:
@@ -214,61 +215,65 @@ class FarSnapshots:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
 
-    def save(self, snapshot: Whole) -> None:
-        data = form.whole(snapshot) if isinstance(snapshot, StreamedSnapshot) else b""
-        self._begin(lambda: self._put_whole(data or form.whole(snapshot)))
-
-    def add(self, change: StateChange) -> None:
-        self._begin(lambda: self._put_change(form.added(change)))
-
-    def remove(self) -> None:
-        """Its ranges are all elsewhere: what is there of it goes, when there is time."""
-        if self._jobs is not None:
-            self._jobs.put(self._remove_all)
-        self.close()
-
-    def close(self) -> None:
-        if self._jobs is not None:
-            self._jobs.put(None)
-            self._jobs = None
-
-    def _begin(self, write: Callable[[], None]) -> None:
-        if self._jobs is None:
-            self._jobs = SimpleQueue()
-            name = f"{self._task}-{self._thread} snapshots"
-            threading.Thread(target=self._work, args=(self._jobs,), name=name, daemon=True).start()
-        self._idle.clear()
-        self._jobs.put(lambda: self._write(write))
-
-    def _work(self, jobs: SimpleQueue[Callable[[], None] | None]) -> None:
-        while (job := jobs.get()) is not None:
-            job()
-
-    def _write(self, write: Callable[[], None]) -> None:
+    def save(self, part: SavedPart) -> None:
         try:
             if self._store is None:
                 self._store = self._place.open()
-            write()
+            self._put_part(part)
             if self._store.there(f"{self._folder}/{TAKEN_OVER}"):
                 raise OSError(f"others have taken over what thread {self._thread} of {self._task} had")
-            self._error = ""
-        except Exception as error:  # whatever a store's package raises: nothing is let go
-            self._whole, self._error = -1, str(error) or repr(error)
-        self._unseen = True
-        self._idle.set()
-        self._wake()
+        except BaseException:
+            self._whole, self._making = -1, None
+            raise
+
+    def remove(self) -> None:
+        """Its ranges are all elsewhere: what is there of it goes."""
+        if self._store is not None:
+            self._remove(list(self._there))
 
     def _put(self, name: _Name, data: bytes) -> None:
         assert self._store is not None
         self._there.append(name)
         self._store.put(f"{self._folder}/{name}", data)
-        self._chain = name
 
-    def _put_whole(self, data: bytes) -> None:
-        before, self._whole = list(self._there), -1
-        self._chain = _Name(self._place.life, self._chain.whole + 1, 0, 0)  # also if it fails
-        self._put(self._chain, data)
-        self._whole, self._added, self._tail = len(data), 0, b""
+    def _put_part(self, part: SavedPart) -> None:
+        if part.change is not None:
+            record = form.added(part.change)
+            if self._making is not None:
+                self._making.records.append(record)
+            if self.stands and not part.ends:
+                self._put_change(record)
+        if part.begun is not None:
+            self._numbered += 1  # also if it fails
+            self._making = _Making(part.begun, _Name(self._place.life, self._numbered, 0, 0))
+        if (making := self._making) is None:
+            return
+        if part.states is not None:
+            making.records.append(form.swept(part.states))
+        if part.ends:
+            self._put_whole(making)
+        elif sum(map(len, making.records)) >= PIECE_BYTES:
+            self._put_piece(making)
+
+    def _put_piece(self, making: _Making) -> None:
+        making.pieces += 1
+        data, making.records = b"".join((form.MAGIC, *making.records)), []
+        making.size += len(data)
+        self._put(replace(making.name, last=making.pieces), data)
+
+    def _put_whole(self, making: _Making) -> None:
+        """It takes the place of the one before."""
+        self._whole = -1
+        if making.pieces and making.records:
+            self._put_piece(making)
+        begun = msgspec.structs.replace(making.begun, pieces=making.pieces)
+        data = b"".join((form.whole(begun), *making.records))
+        before = [
+            name for name in self._there if (name.life, name.whole) != (making.name.life, making.name.whole)
+        ]
+        self._put(making.name, data)
+        self._whole, self._added, self._tail = making.size + len(data), 0, b""
+        self._chain, self._making = making.name, None
         self._remove(before)
 
     def _put_change(self, record: bytes) -> None:
@@ -279,6 +284,7 @@ class FarSnapshots:
         name = _Name(before.life, before.whole, before.first if again else before.last + 1, before.last + 1)
         self._put(name, data)
         self._whole, self._added, self._tail = whole, self._added + len(record), data
+        self._chain = name
         if again:
             self._remove([before])
 
@@ -292,9 +298,16 @@ class FarSnapshots:
                 return
             self._there.remove(name)
 
-    def _remove_all(self) -> None:
-        if self._store is not None:
-            self._remove(list(self._there))
+
+@dataclass
+class _Making:
+    """A whole snapshot that is being made: what it begins with, the name of that, and what is yet to be put."""
+
+    begun: KeyedSnapshot
+    name: _Name
+    records: list[bytes] = field(default_factory=list)
+    pieces: int = 0
+    size: int = 0
 
 
 class _Read(threading.Thread):
@@ -312,7 +325,8 @@ class _Read(threading.Thread):
             try:
                 place = self._place.open()
                 place.put(f"{folder_of(self._task, self._thread)}/{TAKEN_OVER}", b"")
-                self.found, _ = read(place, self._task, self._thread)
+                data, _ = read(place, self._task, self._thread)
+                self.found = form.read(data) if data is not None else None
             except msgspec.DecodeError as error:
                 self.damaged = str(error)
             except Exception as error:  # whatever a store's package raises: it is asked again

@@ -195,6 +195,40 @@ class StatesOfKind:
         self.before, self.new = self.new, set()
 
 
+class SavedStates:
+    """As plain values, with the range and the key of each."""
+
+    def __init__(self) -> None:
+        self.ranges: list[int] = []
+        self.keys: list[Hashable] = []
+        self.states: list[Any] = []
+
+    def add(self, key_range: int, key: Hashable, saved: Any) -> None:
+        self.ranges.append(key_range)
+        self.keys.append(key)
+        self.states.append(saved)
+
+
+class Sweep:
+    """What is left of it: places by kind, and ranges of the store."""
+
+    def __init__(self, places: list[tuple[type | None, list[Any]]], stored: list[int]) -> None:
+        self.places, self.stored = places, stored
+
+    def take(self, most: int) -> tuple[type | None, list[Any]] | None:
+        if not self.places:
+            return None
+        kind, places = self.places[-1]
+        some = places[-most:]
+        del places[-most:]
+        if not places:
+            self.places.pop()
+        return kind, some
+
+
+NOWHERE = object()
+
+
 class KeptStates:
     """Key → state. Equal keys of several types are several keys: those of each type that has no such twins are by
     themselves (`_by_kind`), all others under their range too. overflow: none, where nothing bounds memory."""
@@ -208,8 +242,14 @@ class KeptStates:
             None  # those in memory, where nothing has changed since
         )
         self.overflow: Overflow | None = None
+        self._sweep: Sweep | None = None
 
     # What the states are.
+
+    @property
+    def _as_they_are(self) -> bool:
+        """Is each its own plain value?"""
+        raise NotImplementedError
 
     def _saved(self, key_range: int, key: Hashable, state: Any) -> Any:
         """A state as a plain value. Raises StartAgain."""
@@ -234,9 +274,12 @@ class KeptStates:
     def _ranged(self) -> dict[int, dict[Hashable, Any]]:
         if self._by_range is None:
             self._by_range = {}
+            by_range = defaultdict[int, dict[Hashable, Any]](dict)
             for kind, states in self._by_kind.items():
-                for key_range, key, at in self._placed(kind, list(states.all)):
-                    self._by_range.setdefault(key_range, {})[key] = states.all[at]
+                placed = self._placed(kind, list(states.all))
+                for (key_range, key, _), state in zip(placed, states.all.values(), strict=True):
+                    by_range[key_range][key] = state
+            self._by_range = dict(by_range)
         return self._by_range
 
     def _placed(self, kind: type | None, places: Sequence[Any]) -> Iterable[tuple[int, Hashable, Any]]:
@@ -321,7 +364,7 @@ class KeptStates:
             rows += map(list, self.overflow.of(key_range))
         return rows
 
-    # ── what memory has no room for ─────────────────────────────────────────────────────────────
+    # ── those in the store ──────────────────────────────────────────────────────────────────────
 
     def bring(self, keys: Sequence[Hashable], ranges: Sequence[int]) -> None:
         """The states of these keys are in memory, where there are any."""
@@ -341,27 +384,83 @@ class KeptStates:
         for key_range, key, saved in overflow.take(away):
             states, at = self._at(key, key_range)
             states.all[at] = self._brought(key_range, key, saved)
+            if self._sweep is not None:  # which may have passed this place, and will not find it in the store
+                states.new.add(at)
         self._by_range = None
 
     def _is_here(self, key_range: int, key: Hashable) -> bool:
         states, at = self._at(key, key_range)
         return at in states.all
 
-    def kept_new(self, forgotten: Any) -> Iterator[tuple[int, Hashable, Any]]:
-        """(range, key, state as a plain value) of those that are in no snapshot. forgotten: of one that is nowhere."""
+    # ── what snapshots take ─────────────────────────────────────────────────────────────────────
+
+    def new_ones(self, forgotten: Any) -> SavedStates:
+        """Those that are in no snapshot. forgotten: of one that is nowhere, as a plain value."""
+        found = SavedStates()
         for kind, states in self._by_kind.items():
-            away: list[tuple[int, Hashable]] = []
-            for key_range, key, at in self._placed(kind, list(states.new)):
-                if at in states.all or self.overflow is None or not self.overflow.stored[key_range]:
-                    yield key_range, key, self._saved(key_range, key, states.all.get(at, forgotten))
-                else:
-                    away.append((key_range, key))
-            if away and self.overflow is not None:
-                left = dict.fromkeys(away)
-                for key_range, key, saved in self.overflow.look(away):
-                    del left[key_range, key]
-                    yield key_range, key, saved
-                yield from ((*one, self._saved(*one, forgotten)) for one in left)
+            self._gather(kind, list(states.new), found, forgotten)
+        return found
+
+    @property
+    def new_many(self) -> int:
+        """Those that are in no snapshot."""
+        return sum([len(states.new) for states in self._by_kind.values()])
+
+    def begin_sweep(self) -> None:
+        """`sweep` gives all that there are by now, in this order: some at a time, as they are by then. Those that come
+        or change meanwhile are new."""
+        stored = [] if self.overflow is None else [r for r, n in self.overflow.stored.items() if n]
+        self._sweep = Sweep([(kind, list(one.all)) for kind, one in self._by_kind.items() if one.all], stored)
+
+    def end_sweep(self) -> None:
+        self._sweep = None
+
+    @property
+    def sweeping(self) -> bool:
+        """Does `sweep` have more?"""
+        return self._sweep is not None
+
+    def sweep(self, most: int) -> SavedStates:
+        """The next ones, `most` at once; of those in the store a whole range."""
+        found = SavedStates()
+        while self._sweep is not None and len(found.keys) < most:
+            if (some := self._sweep.take(most - len(found.keys))) is not None:
+                self._gather(*some, found, NOWHERE)
+            elif self._sweep.stored and self.overflow is not None:
+                key_range = self._sweep.stored.pop()
+                for key, saved in self.overflow.of(key_range):
+                    found.add(key_range, key, saved)
+            else:
+                self._sweep = None
+        return found
+
+    def _gather(self, kind: type | None, places: list[Any], found: SavedStates, forgotten: Any) -> None:
+        """Those at these places. forgotten: NOWHERE leaves out one that is nowhere."""
+        states = self._by_kind[kind]
+        if kind is not None and self._as_they_are and not self.stored:
+            if forgotten is NOWHERE:
+                places = list(filter(states.all.__contains__, places))
+            found.ranges += self._known.of(places)
+            found.keys += places
+            found.states += map(states.all.__getitem__, places)
+            return
+        away: list[tuple[int, Hashable]] = []
+        for key_range, key, at in self._placed(kind, places):
+            if at in states.all:
+                found.add(key_range, key, self._saved(key_range, key, states.all[at]))
+            elif self.overflow is not None and self.overflow.stored[key_range]:
+                away.append((key_range, key))
+            elif forgotten is not NOWHERE:
+                found.add(key_range, key, self._saved(key_range, key, forgotten))
+        if away and self.overflow is not None:
+            left = dict.fromkeys(away)
+            for key_range, key, saved in self.overflow.look(away):
+                del left[key_range, key]
+                found.add(key_range, key, saved)
+            for one in left if forgotten is not NOWHERE else ():
+                found.add(*one, self._saved(*one, forgotten))
+
+    # ── what memory has no room for ─────────────────────────────────────────────────────────────
 
     def keep_bound(self) -> None:
         """What memory has no room for goes. Raises StartAgain."""

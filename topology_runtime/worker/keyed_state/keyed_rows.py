@@ -15,13 +15,13 @@ Rules (protocol: Keyed state) [A4] [A5] [B4]:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress
 from typing import Any
 
-from headgate.topology_runtime.api.logic import Keyed, processes_all
+from headgate.topology_runtime.api.logic import processes_all
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadBatch, BadRow
 from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION
@@ -34,19 +34,18 @@ from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, grouped, twice_in
-from headgate.topology_runtime.worker.keyed_state.kept_states import KeptStates
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
+from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
+    NO_STATES,
     Contents,
     KeyedSnapshot,
+    RangesMoved,
+    SavedWhole,
     StateChange,
     States,
-    StreamedSnapshot,
-    Whole,
     contents_of,
     copied,
-    of_range,
-    states_of,
 )
 from headgate.topology_runtime.worker.rows import row_runs as r
 from headgate.topology_runtime.worker.rows import row_values as wire
@@ -102,53 +101,17 @@ class KeyedBatch:
         )
 
 
-class ForgottenState:
-    """In the place of a state that is forgotten, until a snapshot says so (timed_states.py)."""
-
-
-GONE = ForgottenState()
-
-
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """In the place of a state that `restore` did not take: what was saved of it, tried again by the rows of its key."""
-
-    saved: Any
-    why: BaseException
-
-
-class KeyedStates(KeptStates):
+class KeyedStates(SavableStates):
     """The states of a task's keys, and what its rows do to them."""
 
     def __init__(self, logic: Any, known: KeyRanges) -> None:
-        super().__init__(known)
-        self._logic, self._together = logic, processes_all(logic)
-        self._plain = type(logic).snapshot is Keyed.snapshot and "snapshot" not in vars(logic)
+        super().__init__(logic, known)
+        self._together = processes_all(logic)
         self._looked = 0  # states, since one could not be saved
-        self.careful = 0  # rows for each of which the state before is kept as bytes
-        self.set_aside = 0  # states that `restore` did not take, ever
-        self._good: dict[tuple[int, Hashable], bytes] = {}  # these bytes, by range and key
-
-    def _stays(self, state: Any) -> bool:
-        return type(state) is Aside or state is GONE
-
-    def _brought(self, key_range: int, key: Hashable, saved: Any) -> Any:
-        if self.careful:
-            self._good[key_range, key] = wire.write([saved], wire.NESTED)
-        state = self._restored(saved)
-        self.set_aside += type(state) is Aside
-        return state
 
     def key_place(self, edge: int) -> str | int | None:
         """Which column is the key of this edge's rows, where states take columns; None: they take rows."""
         return None
-
-    def there(self, key: Hashable, key_range: int) -> Any:
-        """The state of a key, GONE where there is none. It stays where it is."""
-        return self.look_at(key, key_range, GONE)
-
-    def _put_away(self, key_range: int, key: Hashable) -> None:
-        self._good.pop((key_range, key), None)
 
     # ── rows ────────────────────────────────────────────────────────────────────────────────────
 
@@ -242,18 +205,6 @@ class KeyedStates(KeptStates):
         """A state was spoilt, so many times by now."""
         self.careful = CAREFUL_ROWS << min(times - 1, CAREFUL_DOUBLED)
 
-    def _saved(self, key_range: int, key: Hashable, state: Any) -> Any:
-        """A state as a plain value. Raises StartAgain where the user's `snapshot` does."""
-        if type(state) is Aside:
-            return state.saved
-        if (good := self._good.get((key_range, key))) is not None:
-            return wire.read(good, wire.NESTED)[0]
-        try:
-            return self._logic.snapshot(state)
-        except BaseException as error:  # user code
-            where = f"the state of key {attempts.shown(key, KEY_TEXT_MOST)} cannot be saved"
-            raise attempts.StartAgain(f"{where}: {attempts.failure(0, error).error}") from error
-
     def _all(self, some: KeyedBatch, kind: type, span: Sequence[int]) -> Came:
         """Rows number `span` at once."""
         keys, rows, states = some.keys, some.batch.rows, self._by_kind[kind]
@@ -330,69 +281,6 @@ class KeyedStates(KeptStates):
         if not self._plain:
             return False
         return values_in(state, SMALL * SMALL) <= SMALL * SMALL
-
-    # ── going along ─────────────────────────────────────────────────────────────────────────────
-
-    def pack(self, key_range: int) -> bytes:
-        """[key, state] rows."""
-        try:
-            return wire.write(self.saved_in(key_range), wire.NESTED)
-        except BadRow as error:
-            raise attempts.StartAgain(error.what) from error
-
-    def unpack(self, key_range: int, data: bytes) -> None:
-        """In place of those here; one that `restore` does not take is set aside. Raises msgspec.DecodeError."""
-        saved = dict(of_range(data))
-        if self.overflow is not None:
-            self.overflow.saw(list(saved.items()))
-        good = {key: wire.write([state], wire.NESTED) for key, state in saved.items()} if self.careful else {}
-        came = {key: self._restored(state) for key, state in saved.items()}
-        came = {key: state for key, state in came.items() if state is not GONE}
-        self.drop(key_range)
-        self.set_aside += sum(type(state) is Aside for state in came.values())
-        for key, state in came.items():
-            states, at = self._at(key, key_range)
-            states.all[at] = state
-        self._good |= {(key_range, key): data for key, data in good.items()}
-        if came:
-            self._ranged()[key_range] = came
-
-    def _restored(self, saved: Any) -> Any:
-        try:
-            return self._logic.restore(saved)
-        except BaseException as error:  # user code: the rows of its key try again
-            return Aside(saved, error)
-
-    def trouble(self, data: bytes) -> tuple[BaseException | None, bool]:
-        """(why not all states in these bytes of a range can be taken up now, whether none can)."""
-        tried = [self._restored(state) for _, state in of_range(data)]
-        bad = [state.why for state in tried if type(state) is Aside]
-        return bad[0] if bad else None, len(bad) == len(tried)
-
-    def asides(self) -> tuple[int, int, BaseException | None]:
-        """(states set aside, all states, why)."""
-        found = [state for states in self._by_kind.values() for state in states.all.values()]
-        aside = [state for state in found if type(state) is Aside]
-        return len(aside), len(found) + self.stored, aside[0].why if aside else None
-
-    def pack_new(self) -> States:
-        """The states that changed since the last snapshot."""
-        ranges: list[int] = []
-        keys: list[Hashable] = []
-        found: list[Any] = []
-        for key_range, key, saved in self.kept_new(GONE):
-            ranges.append(key_range)
-            keys.append(key)
-            found.append(saved)
-        try:
-            return states_of(ranges, keys, found)
-        except BadRow as error:
-            raise attempts.StartAgain(error.what) from error
-
-    def saved(self) -> None:
-        """A snapshot has all that is here."""
-        for states in self._by_kind.values():
-            states.saved()
 
 
 def _unsaved(key: Hashable, error: BadRow) -> BadRow:
@@ -623,25 +511,37 @@ class KeyedRows:
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────────
 
-    def snapshot(self) -> Whole:
-        """Everything that is here; streamed where memory has no room for it."""
+    def begin_whole(self) -> KeyedSnapshot:
+        """Of everything that is here, all but states: those that there are by now are swept (`swept`), and what changes
+        from now on is to be saved behind it."""
         applied = self.applied
-        filled = self.states.filled | applied.filled | self._beside()
-        versions = sorted(self.ranges.versions.items())
-        copies = (self.copy(at) if at in filled else RangeCopy(at, version) for at, version in versions)
+        filled = applied.filled | self._beside()
+        copies = (
+            self._copied(at, version, NO_STATES, self._pack_given(at))
+            if at in filled
+            else RangeCopy(at, version)
+            for at, version in sorted(self.ranges.versions.items())
+        )
         lost, again = tuple(sorted(self.ranges.lost)), applied.again_at_most
-        if self.states.stored:
-            rest = KeyedSnapshot((), lost, applied.floors(), again, applied.exact)
-            return StreamedSnapshot(rest, len(versions), copies)
-        return KeyedSnapshot(tuple(copies), lost, applied.floors(), again, applied.exact)
+        whole = KeyedSnapshot(tuple(copies), lost, applied.floors(), again, applied.exact)
+        self.states.begin_sweep()
+        return whole
+
+    def swept(self, most: int) -> States | None:
+        """The next states of the whole snapshot that was begun, so many about; None: it has all."""
+        return self.states.pack_some(most) if self.states.sweeping else None
 
     # What a range has beside states and rows that were applied: nothing here (timed_rows.py).
 
     def _beside(self) -> Set[int]:
-        """Ranges that have something."""
+        """Ranges that may have something."""
         return frozenset()
 
     def _pack_beside(self, key_range: int) -> bytes:
+        return b""
+
+    def _pack_given(self, key_range: int) -> bytes:
+        """As `_pack_beside`, also where a range has no states."""
         return b""
 
     def _pack_new_beside(self) -> tuple[tuple[int, bytes], ...]:
@@ -651,14 +551,17 @@ class KeyedRows:
     def _take_beside(self, key_range: int, data: bytes) -> None:
         """Of a copy that takes the place of the one that is here. Raises msgspec.DecodeError."""
 
-    def change(self) -> StateChange | None:
-        """What is new since the last snapshot; None when that can only be told whole."""
-        applied = self.applied
-        try:
-            states, rows, beside = self.states.pack_new(), applied.pack_new(), self._pack_new_beside()
-            return StateChange(states, rows, applied.floors(), applied.again_at_most, beside)
-        except BadRow:
-            return None
+    def change(self, told: Mapping[int, int]) -> StateChange:
+        """What is new since the last snapshot. told: the ranges that it had, and their versions."""
+        applied, versions = self.applied, self.ranges.versions
+        moved = None
+        if versions != told:
+            came = [at for at, version in sorted(versions.items()) if told.get(at) != version]
+            left = tuple(sorted(told.keys() - versions.keys()))
+            moved = RangesMoved(tuple(map(self.copy, came)), left, tuple(sorted(self.ranges.lost)))
+        new = self.states.pack_new(None if moved is None else versions)
+        rows, beside = applied.pack_new(), self._pack_new_beside()
+        return StateChange(new, rows, applied.floors(), applied.again_at_most, beside, moved)
 
     def cover(self) -> None:
         """A snapshot has all that was processed so far; whether it is durable is not known yet."""
@@ -682,14 +585,43 @@ class KeyedRows:
         self.cover()
         return self.released(0)
 
-    def restore(self, saved: Whole) -> None:
+    def mark(self) -> None:
+        """What changes from here on is behind the whole snapshot that was begun; nothing is durable by that."""
+        self.states.saved()
+        self.applied.saved()
+
+    def restore(self, saved: SavedWhole) -> None:
         """Take up the snapshot of this thread's former life. Raises msgspec.DecodeError."""
         for copy in saved.copies:
             self._install(copy)
-        rest = saved.rest if isinstance(saved, StreamedSnapshot) else saved
-        self.ranges.lost |= set(rest.lost)
-        self.applied.take_floors(rest.below)
-        self.applied.again_at_most = rest.applied_again
+        lost, again = saved.rest.lost, saved.rest.applied_again
+        self.applied.take_floors(saved.rest.below)
+        for change in saved.changes:
+            self.applied.unpack_new(change.applied)
+            self.applied.take_floors(change.below)
+            if change.moved is not None:
+                for key_range in change.moved.left:
+                    self._leave(key_range)
+                    self.ranges.versions.pop(key_range, None)
+                for copy in change.moved.came:
+                    self._install(copy)
+                lost = change.moved.lost
+            self._took_up(self.states.put(change.states))
+            self.states.keep_bound()
+            for key_range, data in change.beside:
+                self._take_beside(key_range, data)
+            again = max(again, change.applied_again)
+        self.ranges.lost |= set(lost)
+        self.applied.again_at_most = again
+
+    def _took_up(self, states: Iterable[tuple[Hashable, Any]]) -> None:
+        """These are here anew."""
+
+    def _leave(self, key_range: int) -> None:
+        """What is here of a range goes."""
+        self.states.drop(key_range)
+        self._frozen.pop(key_range, None)
+        self.applied.drop(key_range)
 
     def _install(self, copy: RangeCopy) -> None:
         """This copy of a range, in place of the one that is here. Raises msgspec.DecodeError."""
@@ -719,8 +651,11 @@ class KeyedRows:
         beside = self._pack_beside(key_range)
         if not (beside or self.states.any_in(key_range) or self.applied.of(key_range)):
             return RangeCopy(key_range, version)
-        states, applied = self.states.pack(key_range), self.applied.pack(key_range)
-        return copied(key_range, version, Contents(states, applied, self.applied.floors(), beside))
+        return self._copied(key_range, version, self.states.pack(key_range), beside)
+
+    def _copied(self, key_range: int, version: int, states: bytes, beside: bytes) -> RangeCopy:
+        rows = self.applied.pack(key_range)
+        return copied(key_range, version, Contents(states, rows, self.applied.floors(), beside))
 
     # ── ranges that move ────────────────────────────────────────────────────────────────────────
 
@@ -741,10 +676,12 @@ class KeyedRows:
         """Take every range for which nothing is waited any more, with the best copy there is, and process
         the rows that waited for it."""
         acks = AckSums()
-        for key_range in self.ranges.claimable():
-            if not self._may_claim(key_range, now_ns):
-                continue
+        claimed = [at for at in self.ranges.claimable() if self._may_claim(at, now_ns)]
+        for (
+            key_range
+        ) in claimed:  # all before any row: one that changes a state has the ranges' tables made anew
             self._claim(key_range)
+        for key_range in claimed:
             for row in self.side.pop(key_range, ()):
                 acks.let_go(row)
                 if row.root.partition == self._end:
@@ -785,9 +722,7 @@ class KeyedRows:
     def taken(self, ranges: Iterable[int]) -> None:
         """Their owner has these ranges durably: what is here of them goes."""
         for key_range in self.ranges.told(ranges):
-            self.states.drop(key_range)
-            self._frozen.pop(key_range, None)
-            self.applied.drop(key_range)
+            self._leave(key_range)
             self.dirty = True
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+import msgspec
+
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.wire.state_moves import RangeCopy, StateAsked, StateMove
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
@@ -85,10 +87,11 @@ def answers_for(asked: StateAsked, disk: SnapshotStore) -> Iterator[StateMove]:
     """The answers of a thread that is no more, from its last snapshot."""
     try:
         saved = disk.load()
-    except OSError:
+        copies_of_all = saved.by_range()[1] if saved is not None else ()
+    except (OSError, msgspec.DecodeError):
         yield StateMove(asked.target, asked.sender, asked.number, (), asked.thread)
         return
-    for copies in _chunks(_of_all_ranges(saved.copies if saved is not None else ())):
+    for copies in _chunks(_of_all_ranges(copies_of_all)):
         yield StateMove(asked.target, asked.sender, asked.number, copies, asked.thread)
 
 

@@ -1,22 +1,24 @@
-"""Durable snapshots of keyed state: one file per thread, written whole, fsynced and renamed; what changed since is
-written behind it and fsynced."""
+"""Durable snapshots of keyed state: one file per thread, written beside the one before, fsynced and renamed once it is
+whole; what changed since is written behind it and fsynced."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Set
 from mmap import PROT_READ, mmap
-from typing import BinaryIO
-from zlib import crc32
 
 import msgspec
 
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import KeyedSnapshot, StateChange, Whole
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
+    KeyedSnapshot,
+    SavedPart,
+    SavedWhole,
+)
 
 FOLDER = "snapshots"
 WRITING = ".new"
-STREAMED_FROM = 32 << 20  # bytes of a file: it is not read into memory
+MAPPED_FROM = 32 << 20  # bytes of a file: it is not read into memory
 ADDED_LEAST = 8 << 20  # bytes of changes behind a whole snapshot, though that is smaller
 
 
@@ -29,45 +31,56 @@ class SnapshotFiles:
         self._path = path_of(directory, task, thread)
         self._directory = directory
         self._whole = self._added = -1  # bytes in the file; −1: what there is, nothing may be written behind
+        self._made = -1  # … of the next one so far; −1: none is being made
+
+    @property
+    def stands(self) -> bool:
+        return self._whole >= 0
 
     @property
     def whole_due(self) -> bool:
-        return self._whole < 0 or self._added > max(self._whole, ADDED_LEAST)
+        too_long = not self.stands or self._added > max(self._whole // 2, ADDED_LEAST)
+        return too_long and self._made < 0
 
-    def load(self) -> Whole | None:
-        """The last whole snapshot, None when there is none. Raises OSError when it does not read. A large one is
-        streamed."""
-        try:
-            if os.path.getsize(self._path) < STREAMED_FROM:
-                return read(self._path)
-            with open(self._path, "rb") as file:
-                return form.stream(memoryview(mmap(file.fileno(), 0, prot=PROT_READ)))
-        except FileNotFoundError:
-            return None
-        except msgspec.DecodeError as error:
-            raise OSError(f"the snapshot {self._path} cannot be read: {error}") from error
+    def load(self) -> SavedWhole | None:
+        """None when there is none. Raises OSError when it does not read. A large one is not read at once."""
+        self._whole = self._made = -1
+        return _read(self._path)
 
-    def save(self, snapshot: Whole) -> None:
-        """The snapshot is on disk when this returns. Raises OSError; then the last one stands."""
-        self._whole = -1
-        os.makedirs(self._folder, exist_ok=True)
-        with open(self._path + WRITING, "wb") as file:
-            whole = _write(file, snapshot)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self._path + WRITING, self._path)
-        self._whole, self._added = whole, 0
+    def save(self, part: SavedPart) -> None:
+        """All of it is on disk when this returns. Raises OSError; then a new whole one is to be begun, and what was
+        durable stands."""
+        whole, added, made = self._whole, self._added, self._made
+        self._whole = self._made = -1
+        if part.change is not None:
+            record = form.added(part.change)
+            made = self._make(record, made) if made >= 0 else made
+            if whole >= 0 and not part.ends:
+                self._add(record, whole + added)
+                added += len(record)
+        if part.begun is not None:
+            os.makedirs(self._folder, exist_ok=True)
+            made = self._make(form.whole(part.begun), 0)
+        if part.states is not None:
+            made = self._make(form.swept(part.states), made)
+        if part.ends:
+            with open(self._path + WRITING, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(self._path + WRITING, self._path)
+            whole, added, made = made, 0, -1
+        self._whole, self._added, self._made = whole, added, made
 
-    def add(self, change: StateChange) -> None:
-        """What changed since is on disk when this returns. Raises OSError; then the next one is to be whole."""
-        data, whole, end = form.added(change), self._whole, self._whole + self._added
-        self._whole = -1
+    def _make(self, record: bytes, made: int) -> int:
+        """Behind the first `made` bytes of the next one; how many it has by now."""
+        with open(self._path + WRITING, "ab" if made else "wb") as file:
+            return made + file.write(record)
+
+    def _add(self, record: bytes, end: int) -> None:
         with open(self._path, "r+b") as file:
             file.seek(end)
-            file.write(data)
+            file.write(record)
             file.flush()
             os.fsync(file.fileno())
-        self._whole, self._added = whole, self._added + len(data)
 
     under_way = False  # it is on disk, or was not written, when `save` returns
 
@@ -86,34 +99,32 @@ class SnapshotFiles:
         return read(path_of(self._directory, self._task, thread))
 
 
-def _write(file: BinaryIO, snapshot: Whole) -> int:
-    """How many bytes it has."""
-    begin, length, crc = len(form.MAGIC) + form.HEAD_BYTES, 0, 0
-    file.seek(begin)
-    for part in form.parts(snapshot):
-        file.write(part)
-        length, crc = length + len(part), crc32(part, crc)
-        if length > form.RECORD_MOST:
-            raise OSError(
-                f"a snapshot of a thread has {form.RECORD_MOST >> 20:,} MiB at most: use more threads"
-            )
-    file.seek(0)
-    file.write(form.MAGIC + form.head(length, crc))
-    return begin + length
-
-
 def path_of(directory: str, task: str, thread: int) -> str:
     return os.path.join(directory, FOLDER, f"{task}~{thread}")
 
 
 def read(path: str) -> KeyedSnapshot | None:
+    """By range. Raises OSError."""
+    found = _read(path)
+    try:
+        return found.whole() if found is not None else None
+    except msgspec.DecodeError as error:
+        raise _unread(path, error) from error
+
+
+def _read(path: str) -> SavedWhole | None:
     try:
         with open(path, "rb") as file:
-            return form.read(file.read())
+            large = os.fstat(file.fileno()).st_size >= MAPPED_FROM
+            return form.stream(mmap(file.fileno(), 0, prot=PROT_READ) if large else file.read())
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise OSError(f"the snapshot {path} cannot be read: {error}") from error
+        raise _unread(path, error) from error
+
+
+def _unread(path: str, error: Exception) -> OSError:
+    return OSError(f"the snapshot {path} cannot be read: {error}")
 
 
 def clean(directory: str, desired: Set[int]) -> list[str]:

@@ -1,7 +1,8 @@
 """What a keyed thread saves: a whole snapshot, and behind it what changed since, one snapshot after the other. Pure.
 
-So a snapshot costs what changed, however much there is. Whole ones are written when ranges have come or gone, after a
-failure, and when what was added is more than they are.
+So a snapshot costs what changed, however much there is. A whole one is begun after a failure, and when what was added
+is more than it is. It is written in pieces (docs/decisions/0104): all but states at once, then states, some with each
+snapshot of changes, as they are by then. With the changes since its begin it is whole once all states were written.
 
 The bytes: MAGIC, and records of (length, CRC-32, data). A last record that is torn was never durable: what it was to
 cover is still kept, so it is passed over. Files from before were one whole snapshot without MAGIC, and are read too.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -23,25 +25,22 @@ from headgate.topology_runtime.worker.rows import row_values as wire
 
 MAGIC = b"hgk1"
 _HEAD = struct.Struct("<II")
-CHANGES_BYTES = 32 << 20
-HEAD_BYTES, RECORD_MOST = _HEAD.size, (1 << 32) - 1
-ARRAY_OF, ARRAY_32 = (
-    [bytes((0x90 | size,)) for size in range(16)],
-    b"\xdd",
-)  # of msgpack: before so many values
+CHANGES_BYTES = 256 << 20
+RECORD_MOST = (1 << 32) - 1
 
 Floors = tuple[tuple[int, int, int], ...]
 
 
 class KeyedSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """All that a thread has. lost: ranges claimed although their state was lost. below, applied_again, exact: as
-    in Applied."""
+    in Applied. pieces: objects in which more of it is (far_snapshots.py)."""
 
     copies: tuple[RangeCopy, ...]
     lost: tuple[int, ...] = ()
     below: Floors = ()
     applied_again: int = 0
     exact: bool = False
+    pieces: int = 0
 
 
 class _WrittenSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -52,19 +51,7 @@ class _WrittenSnapshot(msgspec.Struct, frozen=True, array_like=True):
     below: Floors = ()
     applied_again: int = 0
     exact: bool = False
-
-
-@dataclass(frozen=True)
-class StreamedSnapshot:
-    """One whose copies are made one after the other, each when it is its turn, so that they are never in memory
-    together. rest: without them; count: how many they are."""
-
-    rest: KeyedSnapshot
-    count: int
-    copies: Iterator[RangeCopy]
-
-
-Whole = KeyedSnapshot | StreamedSnapshot
+    pieces: int = 0
 
 
 class Contents(msgspec.Struct, frozen=True, array_like=True):
@@ -87,15 +74,41 @@ class States(msgspec.Struct, frozen=True, array_like=True):
     states: bytes
 
 
+class RangesMoved(msgspec.Struct, frozen=True, array_like=True):
+    """Since the snapshot before: ranges that came, those that left, and all that are lost by now."""
+
+    came: tuple[RangeCopy, ...]
+    left: tuple[int, ...]
+    lost: tuple[int, ...]
+
+
 class StateChange(msgspec.Struct, frozen=True, array_like=True):
-    """What has changed since the snapshot before, where no range came or went. applied: Applied.pack_new. beside: of
-    ranges, what they have by now (Contents)."""
+    """What has changed since the snapshot before. applied: Applied.pack_new. beside: of ranges, what they have by now
+    (Contents). moved: before states and what is beside."""
 
     states: States
     applied: bytes
     below: Floors
     applied_again: int
     beside: tuple[tuple[int, bytes], ...] = ()
+    moved: RangesMoved | None = None
+
+
+@dataclass(frozen=True)
+class SavedPart:
+    """What is saved at once. change: since the one before; goes behind the whole snapshot that there is, and that which
+    is being made. begun: a new one is made from here on, instead. states: some of those that it lacks. ends: it is
+    whole with these."""
+
+    change: StateChange | None = None
+    begun: KeyedSnapshot | None = None
+    states: States | None = None
+    ends: bool = False
+
+    @property
+    def covers(self) -> bool:
+        """Is everything until now durable by it?"""
+        return self.change is not None or (self.begun is not None and self.ends)
 
 
 class NotRead(Exception):
@@ -107,22 +120,22 @@ class SnapshotStore(Protocol):
     OSError."""
 
     @property
+    def stands(self) -> bool:
+        """Is there a whole snapshot, behind which changes are durable?"""
+
+    @property
     def whole_due(self) -> bool:
-        """Is the next one to be whole?"""
+        """Is a new one to be begun?"""
 
     @property
     def under_way(self) -> bool:
-        """Is the one that was given last not durable yet, and may still become so? Meanwhile no other is given."""
+        """Is the part that was given last not durable yet, and may still become so? Meanwhile no other is given."""
 
-    def load(self) -> Whole | None:
-        """What this thread saved last."""
+    def load(self) -> SavedWhole | None:
+        """What this thread saved last. One that is being made is given up."""
 
-    def save(self, snapshot: Whole) -> None:
-        """Begin to make it durable; which it is once it is not under way, and `look` does not raise. One that is
-        streamed is read before this returns."""
-
-    def add(self, change: StateChange) -> None:
-        """As `save`."""
+    def save(self, part: SavedPart) -> None:
+        """Begin to make it durable; which it is once it is not under way, and `look` does not raise."""
 
     def look(self) -> None:
         """Raises OSError when the one that was given last did not become durable."""
@@ -138,10 +151,13 @@ class SnapshotStore(Protocol):
         """No more is saved."""
 
 
-NOTHING = Contents(wire.write([], wire.NESTED), Applied().pack(0))
+NO_STATES = wire.write([], wire.NESTED)
+NOTHING = Contents(NO_STATES, Applied().pack(0))
+NO_ROWS = Applied().pack_new()
 
 _encode = msgspec.msgpack.Encoder().encode
 _written = msgspec.msgpack.Decoder(_WrittenSnapshot).decode
+_base = msgspec.msgpack.Decoder(KeyedSnapshot).decode
 _copy = msgspec.msgpack.Decoder(RangeCopy).decode
 _change = msgspec.msgpack.Decoder(StateChange).decode
 _contents = msgspec.msgpack.Decoder(Contents).decode
@@ -176,56 +192,126 @@ def copied(key_range: int, version: int, contents: Contents) -> RangeCopy:
 # ── bytes ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def whole(snapshot: Whole) -> bytes:
-    return MAGIC + _record(b"".join(parts(snapshot)))
+def whole(snapshot: KeyedSnapshot) -> bytes:
+    return MAGIC + _record(_encode(snapshot))
 
 
-def parts(snapshot: Whole) -> Iterator[bytes]:
-    """What the record of a whole one is made of."""
-    if isinstance(snapshot, KeyedSnapshot):
-        yield _encode(snapshot)
-        return
-    fields = msgspec.structs.astuple(snapshot.rest)
-    yield ARRAY_OF[len(fields)] + ARRAY_32 + snapshot.count.to_bytes(4, "big")
-    yield from map(_encode, snapshot.copies)
-    yield from map(_encode, fields[1:])
-
-
-def head(length: int, crc: int) -> bytes:
-    """Of a record; RECORD_MOST bytes at most."""
-    return _HEAD.pack(length, crc)
+def together(data: bytes) -> bytes:
+    """The beginning of a whole snapshot that is in several objects, for one that is in one."""
+    base = _base(next(_records(memoryview(data))))
+    return whole(msgspec.structs.replace(base, pieces=0))
 
 
 def added(change: StateChange) -> bytes:
     return _record(_encode(change))
 
 
+def swept(states: States) -> bytes:
+    """Some of the states of a whole snapshot."""
+    return added(StateChange(states, NO_ROWS, (), 0))
+
+
+def behind(there: bytes | None, making: bytes | None, part: SavedPart) -> tuple[bytes | None, bytes | None]:
+    """What stands and what is being made, None where there is nothing, with this part behind it."""
+    if part.change is not None:
+        record = added(part.change)
+        there, making = (one + record if one is not None else None for one in (there, making))
+    if part.begun is not None:
+        making = whole(part.begun)
+    if part.states is not None and making is not None:
+        making += swept(part.states)
+    return (making, None) if part.ends else (there, making)
+
+
 def _record(data: bytes) -> bytes:
+    if len(data) > RECORD_MOST:
+        raise OSError(f"what is saved at once has {RECORD_MOST >> 20:,} MiB at most: use more threads")
     return _HEAD.pack(len(data), crc32(data)) + data
 
 
 def read(data: bytes) -> KeyedSnapshot:
-    """The last snapshot in these bytes. Raises msgspec.DecodeError."""
-    found = stream(data)
-    return msgspec.structs.replace(found.rest, copies=tuple(found.copies))
+    """The last snapshot in these bytes, by range. Raises msgspec.DecodeError."""
+    return stream(data).whole()
 
 
-def stream(data: bytes | memoryview) -> StreamedSnapshot:
-    """As `read`; its copies may raise msgspec.DecodeError, too. What changed since the whole snapshot is gone through
-    for so many ranges at once that no more than CHANGES_BYTES of it, about, are in memory."""
+def stream(data: bytes | memoryview | mmap) -> SavedWhole:
+    """As `read`; what is in it may raise msgspec.DecodeError, too."""
     view = memoryview(data)
     if view[: len(MAGIC)] != MAGIC:
-        return _whole_one(_written(view))
+        return SavedWhole(_written(view), [])
     records = list(_records(view))
     if not records:
         raise msgspec.DecodeError("the whole snapshot is torn")
-    base = _written(records[0])
-    return _together(base, records[1:]) if len(records) > 1 else _whole_one(base)
+    return SavedWhole(_written(records[0]), records[1:])
 
 
-def _whole_one(base: _WrittenSnapshot) -> StreamedSnapshot:
-    rest = KeyedSnapshot((), base.lost, base.below, base.applied_again, base.exact)
-    return StreamedSnapshot(rest, len(base.copies), map(_copy, base.copies))
+class SavedWhole:
+    """A whole snapshot, and what changed since."""
+
+    def __init__(self, base: _WrittenSnapshot, records: list[memoryview]) -> None:
+        self._base, self._records = base, records
+        self.rest = KeyedSnapshot((), base.lost, base.below, base.applied_again, base.exact, base.pieces)
+
+    @property
+    def copies(self) -> Iterator[RangeCopy]:
+        return map(_copy, self._base.copies)
+
+    @property
+    def changes(self) -> Iterator[StateChange]:
+        return map(_change, self._records)
+
+    @property
+    def ranges(self) -> set[int]:
+        """That it has by now."""
+        found = {copy.key_range for copy in self.copies}
+        for change in self.changes:
+            if change.moved is not None:
+                found.difference_update(change.moved.left)
+                found.update(copy.key_range for copy in change.moved.came)
+        return found
+
+    def by_range(self, most_bytes: int = CHANGES_BYTES) -> tuple[KeyedSnapshot, Iterator[RangeCopy]]:
+        """The same as one whole snapshot, without and with its copies. What changed is gone through for so many ranges
+        at once that no more than `most_bytes` of it, about, are in memory. Raises msgspec.DecodeError, and so do the
+        copies."""
+        if not self._records:
+            return self.rest, self.copies
+        fold = _Fold(self)
+        return fold.rest, self._merged(fold, most_bytes)
+
+    def whole(self) -> KeyedSnapshot:
+        """By range. Raises msgspec.DecodeError."""
+        rest, copies = self.by_range(1 << 62)
+        return msgspec.structs.replace(rest, copies=tuple(copies))
+
+    def _merged(self, fold: _Fold, most_bytes: int) -> Iterator[RangeCopy]:
+        numbers, applied = sorted(fold.ranges), fold.applied
+        times = sum(map(len, self._records)) // most_bytes + 1
+        step = max(1, -(-len(numbers) // times))
+        for begin in range(0, len(numbers), step):
+            new = self._new_states({at: fold.ranges[at].since for at in numbers[begin : begin + step]})
+            for at in numbers[begin : begin + step]:
+                copy = fold.ranges[at].copy
+                contents, beside = contents_of(copy), fold.ranges[at].beside
+                there = contents.states
+                if at in new:
+                    states = {hashable(key): raw for key, raw in wire.read_pairs(there)} | new.pop(at)
+                    there = wire.write_pairs(states.items())
+                if copy.data or there != contents.states or beside or applied.of(at):
+                    rows = applied.pack(at)
+                    copy = copied(at, copy.version, Contents(there, rows, applied.floors(), beside))
+                yield copy
+
+    def _new_states(self, since: dict[int, int]) -> dict[int, dict[Hashable, msgspec.Raw]]:
+        """What came last of the states of these ranges, as it is written; range → the first change that counts."""
+        found: dict[int, dict[Hashable, msgspec.Raw]] = {at: {} for at in since}
+        for number, change in enumerate(self.changes, 1):
+            states = change.states
+            raw = wire.raw_rows(states.states, states.state_shape)
+            for at, key, state in zip(states.ranges, _keys_of(states), raw, strict=True):
+                if at in since and since[at] <= number:
+                    found[at][key] = state
+        return {at: states for at, states in found.items() if states}
 
 
 def is_complete(data: bytes) -> bool:
@@ -255,67 +341,63 @@ def _records(data: memoryview) -> Iterator[memoryview]:
         yield found
 
 
-def _together(base: _WrittenSnapshot, changes: list[memoryview]) -> StreamedSnapshot:
-    """A whole snapshot, and what changed since."""
-    applied, ranges = Applied(exact=base.exact), set()
-    beside: dict[int, bytes] = {}
-    applied.take_floors(base.below)
-    for copy in map(_copy, base.copies):
+@dataclass
+class _Range:
+    """copy: as it came, with change number `since`. beside: by now."""
+
+    copy: RangeCopy
+    since: int
+    beside: bytes
+
+
+class _Fold:
+    """What a whole snapshot and its changes add up to, but states."""
+
+    def __init__(self, saved: SavedWhole) -> None:
+        rest = saved.rest
+        self.ranges: dict[int, _Range] = {}
+        self.applied = Applied(exact=rest.exact)
+        self.applied.take_floors(rest.below)
+        for copy in saved.copies:
+            self._came(copy, 0)
+        lost, again = rest.lost, rest.applied_again
+        for number, change in enumerate(saved.changes, 1):
+            self._take(number, change)
+            again = max(again, change.applied_again)
+            lost = lost if change.moved is None else change.moved.lost
+        self.applied.done_below(())  # nothing of these is needed any more
+        self.rest = KeyedSnapshot((), lost, self.applied.floors(), again, rest.exact)
+
+    def _came(self, copy: RangeCopy, number: int) -> None:
         contents = contents_of(copy)
-        applied.unpack(copy.key_range, contents.applied)
-        applied.take_floors(contents.below)
-        ranges.add(copy.key_range)
-    for change in map(_change, changes):
-        if not ranges.issuperset(change.states.ranges):
+        self.applied.unpack(copy.key_range, contents.applied)
+        self.applied.take_floors(contents.below)
+        self.ranges[copy.key_range] = _Range(copy, number, contents.beside)
+
+    def _take(self, number: int, change: StateChange) -> None:
+        self.applied.unpack_new(change.applied)
+        self.applied.take_floors(change.below)
+        if change.moved is not None:
+            for at in change.moved.left:
+                self.ranges.pop(at, None)
+                self.applied.drop(at)
+            for copy in change.moved.came:
+                self._came(copy, number)
+        if not self.ranges.keys() >= {*change.states.ranges, *(at for at, _ in change.beside)}:
             raise msgspec.DecodeError("a snapshot has changes of ranges that the one before has not")
-        applied.unpack_new(change.applied)
-        applied.take_floors(change.below)
-        beside.update(change.beside)
-    again = change.applied_again
-    applied.done_below(())  # nothing of these is needed any more
-    rest = KeyedSnapshot((), base.lost, applied.floors(), again, base.exact)
-    return StreamedSnapshot(rest, len(base.copies), _merged(base, changes, applied, beside))
-
-
-def _merged(
-    base: _WrittenSnapshot, changes: list[memoryview], applied: Applied, beside: dict[int, bytes]
-) -> Iterator[RangeCopy]:
-    times = sum(map(len, changes)) // CHANGES_BYTES + 1
-    step = -(-len(base.copies) // times)
-    for begin in range(0, len(base.copies), step):
-        some = base.copies[begin : begin + step]
-        new = _new_states({_copy(raw).key_range for raw in some}, changes)
-        for copy in map(_copy, some):
-            contents = contents_of(copy)
-            there = contents.states
-            if copy.key_range in new:
-                states = dict(of_range(there)) | new.pop(copy.key_range)
-                there = wire.write([[*one] for one in states.items()], wire.NESTED)
-            at_side = beside.get(copy.key_range, contents.beside)
-            if copy.data or there != contents.states or at_side or applied.of(copy.key_range):
-                rows = applied.pack(copy.key_range)
-                all_of_it = Contents(there, rows, applied.floors(), at_side)
-                copy = copied(copy.key_range, copy.version, all_of_it)
-            yield copy
-
-
-def _new_states(ranges: set[int], changes: list[memoryview]) -> dict[int, dict[Hashable, Any]]:
-    """What came last of the states of these ranges."""
-    new: dict[int, dict[Hashable, Any]] = {}
-    for change in map(_change, changes):
-        for key_range, key, state in states_in(change.states):
-            if key_range in ranges:
-                new.setdefault(key_range, {})[key] = state
-    return new
+        for at, beside in change.beside:
+            self.ranges[at].beside = beside
 
 
 # ── states ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def of_range(states: bytes) -> Iterator[tuple[Hashable, Any]]:
+def of_range(states: bytes) -> Iterable[tuple[Hashable, Any]]:
     """(key, state) rows of a copy. Raises msgspec.DecodeError."""
-    for key, state in wire.read(states, wire.NESTED):
-        yield hashable(key), state
+    rows = wire.read(states, wire.NESTED)
+    if all(type(row[0]) in wire.TOLD_APART for row in rows):
+        return rows  # type: ignore[no-any-return]
+    return ((hashable(key), state) for key, state in rows)
 
 
 def states_of(ranges: list[int], keys: list[Hashable], states: list[Any]) -> States:
@@ -324,11 +406,17 @@ def states_of(ranges: list[int], keys: list[Hashable], states: list[Any]) -> Sta
     return States(ranges, shapes[0], wire.write(keys, shapes[0]), shapes[1], wire.write(states, shapes[1]))
 
 
-def states_in(new: States) -> Iterator[tuple[int, Hashable, Any]]:
-    """(range, key, state). Raises msgspec.DecodeError."""
-    keys, states = wire.read(new.keys, new.key_shape), wire.read(new.states, new.state_shape)
-    for key_range, key, state in zip(new.ranges, keys, states, strict=True):
-        yield key_range, hashable(key), state
+def columns_of(new: States) -> tuple[list[Hashable], list[Any]]:
+    """Keys and states. Raises msgspec.DecodeError."""
+    keys, states = _keys_of(new), wire.read(new.states, new.state_shape)
+    if not len(keys) == len(states) == len(new.ranges):
+        raise msgspec.DecodeError("keys without states")
+    return keys, states
+
+
+def _keys_of(new: States) -> list[Hashable]:
+    keys: list[Hashable] = wire.read(new.keys, new.key_shape)
+    return keys if wire.TOLD_APART.issuperset(map(type, keys)) else list(map(hashable, keys))
 
 
 def hashable(key: Any) -> Hashable:

@@ -31,9 +31,10 @@ from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of
 from headgate.topology_runtime.worker.calls.output_buffers import bare
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
-from headgate.topology_runtime.worker.keyed_state.state_snapshots import Whole
+from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedWhole
 from headgate.topology_runtime.worker.keyed_state.timed_states import (
     Fired,
+    Held,
     TimedLogic,
     TimedStates,
     TimerIndex,
@@ -78,6 +79,9 @@ class Given:
 
     next: int = 0
     pending: list[PendingRows] = field(default_factory=list)
+
+
+NONE_GIVEN = Given()  # by timers of a range, ever
 
 
 class FiredCall(NamedTuple):
@@ -329,21 +333,33 @@ class TimedRows(KeyedRows):
         there = {key_range: self.given[key_range] for key_range in ranges if key_range in self.given}
         return {r: given.pending[0].first if given.pending else given.next for r, given in there.items()}
 
-    def restore(self, saved: Whole) -> None:
+    def restore(self, saved: SavedWhole) -> None:
         super().restore(saved)
+        self.left = []
         self.unsent.extend(self._fresh)  # that is on disk
         self.kept |= self._done_below(self.given)
         self._fresh = []
         self._changed.clear()
 
+    def _took_up(self, states: Iterable[tuple[Hashable, Any]]) -> None:
+        for key, held in states:
+            if type(held) is Held and not held.noted:
+                self.logic.note(key, held)
+
+    def _leave(self, key_range: int) -> None:
+        super()._leave(key_range)
+        self._forget({key_range})
+
     def _beside(self) -> Set[int]:
-        return self.given.keys()
+        return self.ranges.versions.keys()  # the watermark
 
     def _pack_beside(self, key_range: int) -> bytes:
-        given = self.given.get(key_range)
-        if given is None and not self.states.any_in(key_range):
+        if key_range not in self.given and not self.states.any_in(key_range):
             return b""
-        given = given or self._none_given(key_range)
+        return self._pack_given(key_range)
+
+    def _pack_given(self, key_range: int) -> bytes:
+        given = self.given.get(key_range, NONE_GIVEN)
         return _encode((given.next, self.logic.watermark_us, [_packed(entry) for entry in given.pending]))
 
     def _pack_new_beside(self) -> tuple[tuple[int, bytes], ...]:
@@ -353,12 +369,13 @@ class TimedRows(KeyedRows):
         self._forget({key_range})
         if data:
             number, watermark_us, entries = _decode(data)
-            pending = [_unpacked(key_range, entry) for entry in entries]
-            self.given[key_range] = Given(number, pending)
-            self._fresh += pending
-            self.pending_rows += sum(len(entry.rows) for entry in pending)
-            self._changed.add(key_range)  # sent again once a snapshot here has it
             self.rise(watermark_us)
+            if number:
+                pending = [_unpacked(key_range, entry) for entry in entries]
+                self.given[key_range] = Given(number, pending)
+                self._fresh += pending
+                self.pending_rows += sum(len(entry.rows) for entry in pending)
+                self._changed.add(key_range)  # sent again once a snapshot here has it
         self.states.note(key_range)
 
     def rise(self, watermark_us: int | None) -> bool:
@@ -391,12 +408,6 @@ class TimedRows(KeyedRows):
             self._covered = [entry for entry in self._covered if entry.key_range not in ranges]
             self.left += left
             self.pending_rows -= sum(len(entry.rows) for entry in left)
-
-    def taken(self, ranges: Iterable[int]) -> None:
-        ranges = list(ranges)
-        here = self.ranges.versions.keys() & set(ranges)
-        super().taken(ranges)
-        self._forget(here - self.ranges.versions.keys())
 
 
 def _packed(entry: PendingRows) -> PackedEntry:

@@ -21,13 +21,13 @@ from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
-    GONE,
     LOOK_ONE_IN,
     LOOKED_FIRST,
     Came,
     KeyedBatch,
     KeyedStates,
 )
+from headgate.topology_runtime.worker.keyed_state.savable_states import GONE
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import timers_read, timers_written
 from headgate.topology_runtime.worker.rows.columns import Columns
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from headgate.topology_runtime.worker.keyed_state.kept_states import Overflow
 from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Standing, runs_of
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.range_answers import Moves
+from headgate.topology_runtime.worker.keyed_state.snapshot_parts import SnapshotParts
 from headgate.topology_runtime.worker.keyed_state.state_looks import looked_up
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
@@ -39,11 +41,21 @@ SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, th
 SLOW_NS = 10 * NS  # a snapshot that is under way for longer is an alarm
 SNAPSHOT_ROWS = 100_000  # … all threads of the task keep so many, of the 200,000 that a ledger may have kept
 SNAPSHOT_BYTES = 48 << 20  # … or so much of what came of rows waits for it (rows of 2 KB never do)
+SNAPSHOT_STATES = 8192  # … or so many have changed: some 20 ms of its thread
+SWEPT_EVERY_NS = NS // 10  # some states of a whole snapshot beside what changed
 PATIENT_TRIES = 6  # to build a thread, before keys whose state `restore` does not take are set aside
 THREADS_NOT_KNOWN = 4  # with state in a slot, before there are orders
 ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
 
 Early = tuple[int, int, int]  # sender, routes number, first range of a message
+
+
+class SaveUnderWay(NamedTuple):
+    """A part of a snapshot, under way: versions and changes of ranges by then; does it cover all rows?"""
+
+    versions: dict[int, int]
+    changes: int
+    covers: bool
 
 
 class KeyedTask(Behaviour):
@@ -54,6 +66,7 @@ class KeyedTask(Behaviour):
 
     def __init__(self, core: ThreadCore, rows: KeyedRows) -> None:
         self.core, self.rows = core, rows
+        self.parts = SnapshotParts(rows)
         self.store: SnapshotStore = core.ports.snapshots(core.task.name, rows.thread)
         self.unsaved, self.saves_failed, self.unread = "", 0, ""
         self._rows_soon = SNAPSHOT_ROWS
@@ -63,9 +76,9 @@ class KeyedTask(Behaviour):
         self._held_state: HeldState | None = None
         self._moves = Moves(rows.thread)
         self._settled = 0  # the newest routes by which everything has come and gone, durably
-        self._snapshot_ns = self._saved_changes = 0
+        self._snapshot_ns = self._given_ns = self._saved_changes = 0
         self._saved: dict[int, int] = {}  # versions in the last snapshot
-        self._given: tuple[dict[int, int], int] | None = None  # … in the one under way, and changes so far
+        self._given: SaveUnderWay | None = None  # under way
         self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
         self._asked = 0
         self._early: dict[Early, StateMove] = {}
@@ -100,6 +113,7 @@ class KeyedTask(Behaviour):
         if before is not None:
             before.store.clear()
             self.rows.states.overflow = Overflow(before.store, before.most_bytes)
+        self.parts = SnapshotParts(self.rows, self.parts.most)
         self.rows.states.be_careful(self.started_again)
         self._moves, self._settled, self._snapshot_ns = Moves(self.rows.thread), 0, now_ns
         self._given = None
@@ -250,13 +264,23 @@ class KeyedTask(Behaviour):
             rows.ranges.let_go()
             for move in self._moves.due(core.switched, rows, now_ns):
                 core.post.send_word(move)
-        waited = self._waited and not self.unsaved
-        due = rows.dirty and self._given is None
-        if due and now_ns - self._snapshot_ns >= (SNAPSHOT_SOON_NS if waited else self.snapshot_every_ns):
+        if rows.dirty and self._given is None and now_ns - self._snapshot_ns >= self._pause_ns:
+            self._snapshot_ns = now_ns
             self._save(now_ns)
+        elif self._sweep_due(now_ns):
+            self._save(now_ns, more=True)
         self._acknowledge()
         if rows.ranges.settled and not self._moved:
             self._settled = core.switched
+
+    @property
+    def _pause_ns(self) -> int:
+        """From one snapshot to the next."""
+        if self.unsaved:
+            return self.snapshot_every_ns
+        awaited = self.rows.states.sweeping and not self.store.stands
+        soon = awaited or self._waited or self.rows.states.new_many >= SNAPSHOT_STATES
+        return SNAPSHOT_SOON_NS if soon else self.snapshot_every_ns
 
     @property
     def _waited(self) -> bool:
@@ -270,24 +294,26 @@ class KeyedTask(Behaviour):
         """Have ranges come or gone since the last snapshot?"""
         return self.rows.ranges.changes != self._saved_changes
 
-    def _save(self, now_ns: int) -> None:
-        """Begin a durable snapshot; the rows it covers are released once it is one. When it cannot be written, nothing
-        is."""
-        self._snapshot_ns = now_ns
+    def _sweep_due(self, now_ns: int) -> bool:
+        idle = self._given is None and now_ns - self._given_ns >= SWEPT_EVERY_NS
+        return idle and self.rows.states.sweeping and self.store.stands
+
+    def _save(self, now_ns: int, more: bool = False) -> None:
+        """Begin a durable snapshot, or `more` of a whole one; the rows it covers are released once it is one. When it
+        cannot be written, nothing is."""
+        self._given_ns = now_ns
         try:
-            change = None if self._moved or self.store.whole_due else self.rows.change()
-            if change is None:
-                self.store.save(self._state_sizes.whole(self.rows.snapshot(), self._keys))
-            else:
-                self._state_sizes.changed(change)
-                self.store.add(change)
+            part = self.parts.more() if more else self.parts.next(self.store)
+            self.store.save(part)
+            self._state_sizes.saw(part, self._keys)
         except (OSError, BadRow) as error:
             self._not_saved(str(error))
             return
         ranges = self.rows.ranges
         self._held_state = self._state_sizes.held(ranges.owned, self._keys)
-        self._given = dict(ranges.versions), ranges.changes
-        self.rows.cover()
+        self._given = SaveUnderWay(dict(ranges.versions), ranges.changes, part.covers)
+        if self._given.covers:
+            self.rows.cover()
         self._look_at_snapshot(now_ns)
 
     def _look_at_snapshot(self, now_ns: int) -> None:
@@ -295,7 +321,7 @@ class KeyedTask(Behaviour):
         if self._given is None:
             return
         if self.store.under_way:
-            if now_ns - self._snapshot_ns >= SLOW_NS:
+            if now_ns - self._given_ns >= SLOW_NS:
                 self.unsaved = f"not written yet, after {SLOW_NS // NS} s"
             return
         given, self._given = self._given, None
@@ -305,17 +331,20 @@ class KeyedTask(Behaviour):
             self.rows.dirty = True
             self._not_saved(str(error))
             return
-        self.unsaved = ""
-        self._saved, self._saved_changes = given
-        self.core.settle(self.rows.released(now_ns))
+        if given.covers:
+            self.unsaved = ""
+            self._saved, self._saved_changes = given.versions, given.changes
+            self.core.settle(self.rows.released(now_ns))
 
     def _not_saved(self, why: str) -> None:
         self.unsaved = why
         self.saves_failed += 1
+        self.rows.states.end_sweep()
 
     def _note_saved(self) -> None:
         ranges = self.rows.ranges
         self._saved, self._saved_changes = dict(ranges.versions), ranges.changes
+        self.parts.told = self._saved
 
     def _acknowledge(self) -> None:
         """Tell keepers which of the ranges they answered for are here durably."""

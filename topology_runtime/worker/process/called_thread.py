@@ -33,17 +33,15 @@ SLOT, INCARNATION = Slot("here", 0), 1
 class NoDisk:
     """Snapshots are written, as a worker's are, and go nowhere."""
 
-    whole_due = under_way = False
+    stands, whole_due, under_way = True, False, False
 
     def look(self) -> None: ...
     def close(self) -> None: ...
     def remove(self) -> None: ...
     def load(self) -> None: ...
-    def save(self, snapshot: state_snapshots.Whole) -> None:
-        state_snapshots.whole(snapshot)
-
-    def add(self, change: state_snapshots.StateChange) -> None:
-        state_snapshots.added(change)
+    def save(self, part: state_snapshots.SavedPart) -> None:
+        if part.change is not None:
+            state_snapshots.added(part.change)
 
     def of(self, thread: int) -> None: ...
 

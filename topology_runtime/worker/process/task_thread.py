@@ -48,6 +48,7 @@ from headgate.topology_runtime.worker.calls.attempts import Pauses
 from headgate.topology_runtime.worker.calls.batches import edge_of, gathered, rows_in
 from headgate.topology_runtime.worker.calls.user_code import Pieces
 from headgate.topology_runtime.worker.keyed_state.far_snapshots import FarPlace, FarSnapshots
+from headgate.topology_runtime.worker.keyed_state.saved_beside import SavedBeside
 from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SnapshotStore
 from headgate.topology_runtime.worker.keyed_state.state_store import OVERFLOW_HINT, SqliteStates
@@ -233,9 +234,14 @@ class TaskThread(threading.Thread):
 
     def _snapshots(self, task: str, thread: int) -> SnapshotStore:
         host = self.host
-        if host.far is None:
-            return SnapshotFiles(host.directory, task, thread)
-        return FarSnapshots(host.far, task, thread, lambda: not self.rests, self.wake)
+        store: SnapshotStore = (
+            SnapshotFiles(host.directory, task, thread)
+            if host.far is None
+            else FarSnapshots(host.far, task, thread, self.wake)
+        )
+        # on the VM's own disk no other takes over while it rests
+        counts = (lambda: True) if host.far is None else (lambda: not self.rests)
+        return SavedBeside(store, f"{task}-{thread}", counts, self.wake)
 
     def now(self) -> ThreadStatus:
         """How this thread is; called by the main thread."""
@@ -755,10 +761,7 @@ class FrameWork(ThreadWork):
         if keyed.rows.ranges.versions:
             keyed.store.close()
             return
-        try:
-            keyed.store.remove()
-        except OSError as error:
-            self._say(f"its snapshot cannot be removed: {error}")  # it is cleaned later
+        keyed.store.remove()
 
 
 class AnsweringWork(ThreadWork):

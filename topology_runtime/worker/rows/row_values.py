@@ -13,7 +13,7 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from itertools import chain, islice
@@ -32,6 +32,7 @@ EXT_TUPLE, EXT_DATETIME = 1, 2  # a tuple's items; a datetime as ISO text, which
 EXT_DECIMAL, EXT_DATE, EXT_TIME, EXT_SPAN, EXT_UUID, EXT_ZONED = range(3, 9)
 EXT_DICT, EXT_SET, EXT_FROZENSET = range(9, 12)  # a dict of which some key is no text: pairs; items
 SCALARS = frozenset({int, float, str, bytes, bool, type(None)})
+TOLD_APART = frozenset({str, int, bytes})  # types of which no value is a NaN
 FLAT_ENOUGH = frozenset({float, bytes, bool, type(None)})  # every value of which can be written
 NESTS = frozenset({tuple, list, dict})
 CONTAINERS = frozenset({tuple, list, dict, set, frozenset})
@@ -201,6 +202,25 @@ def read(data: bytes | msgspec.Raw, shape: int) -> Any:
         raise msgspec.ValidationError(f"not the bytes of rows: {error}") from error
 
 
+# Pairs [key, value] of which the values are moved, not read: rows of shape NESTED.
+
+
+def read_pairs(data: bytes) -> list[tuple[Any, msgspec.Raw]]:
+    """Raises msgspec.DecodeError."""
+    return _pairs.decode(data)
+
+
+def write_pairs(pairs: Iterable[tuple[Any, msgspec.Raw]]) -> bytes:
+    return _encode([(key if type(key) in SCALARS else _wrap(key), value) for key, value in pairs])
+
+
+def raw_rows(data: bytes, shape: int) -> list[msgspec.Raw]:
+    """Each row as it is written in NESTED. Raises msgspec.DecodeError."""
+    if shape in (PLAIN, NESTED):
+        return _raws.decode(data)
+    return [msgspec.Raw(_encode(_wrap(row))) for row in read(data, shape)]
+
+
 def _wrap(value: Any) -> Any:
     """As msgpack has it. BadRow for what is no plain value: msgpack would make another type of it."""
     kind = type(value)
@@ -263,6 +283,8 @@ def _refuse(code: int, _: memoryview) -> Any:
 
 _columns = msgspec.msgpack.Decoder(tuple[int, list[str], list[tuple[str, list[int], memoryview]]])
 _nested = msgspec.msgpack.Decoder(list, ext_hook=_unwrap)
+_pairs = msgspec.msgpack.Decoder(list[tuple[Any, msgspec.Raw]], ext_hook=_unwrap)
+_raws = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _three = msgspec.msgpack.Decoder(tuple[str, int, str])
 _span = msgspec.msgpack.Decoder(tuple[int, int, int])
 _MAKE: dict[int, Callable[[memoryview], Any]] = {
@@ -319,7 +341,7 @@ def key_bytes(key: Any) -> bytes:
 def one_key(key: Hashable) -> Hashable:
     """The key that stands for this one in a dict: a NaN equals no other, not even itself when it came over a wire."""
     kind = type(key)
-    if isinstance(key, tuple) and _SELVES.issuperset(map(type, key)):
+    if isinstance(key, tuple) and TOLD_APART.issuperset(map(type, key)):
         return key
     if kind is tuple or kind is frozenset:
         return kind(map(one_key, key))  # type: ignore[call-overload]
@@ -336,7 +358,6 @@ def key_place(key: Hashable) -> Hashable:
     return (kind, *map(key_place, key)) if kind is tuple else (kind, one_key(key))  # type: ignore[call-overload]
 
 
-_SELVES = frozenset({str, int, bytes})  # types of which no value is a NaN
 _DECIMAL_NAN = Decimal("NaN")
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
