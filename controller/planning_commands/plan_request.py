@@ -59,15 +59,16 @@ class PlanWanted:
         return replace(self, request=msgspec.structs.replace(self.request, in_force=base.placement, **more))
 
     def as_it_is(self, base: Plan) -> Plan | None:
-        """The plan in force where it stays: it is by the scheduler that is asked for, for about this rate, and carries
-        it."""
+        """The plan in force where it stays: it is by the scheduler that is asked for, for about this rate, carries it,
+        and pays for no VM without threads."""
         from headgate.controller.plan.steadiness import as_it_is, is_near
 
         request = self.request
         same = (base.allocator, base.mapper, base.routing) == (
             request.allocator, request.mapper, request.routing,
         )  # fmt: skip
-        there = self.acquire is not None or base.vms == request.vms
+        used = {bundle.slot.vm for bundle in base.placement.bundles}
+        there = base.vms == request.vms if self.acquire is None else used == {vm.vm for vm in base.vms}
         cap = self.max_usd_per_hour
         if not (same and there and self.step_tps is None and is_near(request.rate_tps, base.rate_tps)):
             return None
