@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from headgate.topology_runtime.connectors.remote_files import is_remote, system_of
+from headgate.topology_runtime.connectors.remote_files import is_remote, system_of, without_file_scheme
 from headgate.topology_runtime.errors import HeadgateError
 
 T = TypeVar("T")
@@ -49,8 +49,7 @@ def object_folder(url: str) -> ObjectFolder:
     >>> folder.names("a"), folder.get("a/b")
     (['b'], b'text')
     """
-    if url.startswith("file://"):
-        url = url.removeprefix("file://")
+    url = without_file_scheme(url)
     return StoredObjects(url) if is_remote(url) else FolderOfFiles(url)
 
 

@@ -19,6 +19,11 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def without_file_scheme(address: str) -> str:
+    """The path of a `file://` URL; any other address as it is."""
+    return address.removeprefix("file://")
+
+
 def found_at(path: str) -> list[str]:
     """The files that a URL names: one, those of a folder, or those of a glob. Raises InvalidInput."""
     with _Told(path):

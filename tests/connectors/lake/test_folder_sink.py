@@ -24,7 +24,7 @@ from headgate.topology_runtime.connectors.lake.id_ranges import WrittenIds, rang
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 
-def opened(folder: Path, **given: Any) -> FolderSink:
+def opened(folder: Path | str, **given: Any) -> FolderSink:
     sink = FolderSink(str(folder), **given)
     sink.open(Context("store", 1, 0, 1, ""))
     return sink
@@ -108,9 +108,12 @@ def test_a_row_that_comes_twice_in_one_call_is_there_once(tmp_path: Path) -> Non
     assert found(tmp_path) == Counter(range(4))
 
 
-def test_writers_at_the_same_time_do_not_write_a_row_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_writers_at_the_same_time_do_not_write_a_row_twice(tmp_path: Path, scheme: str) -> None:
+    assert opened(f"{scheme}{tmp_path}").folder == str(tmp_path)
+
     def writer(seed: int) -> None:
-        sink, choose = opened(tmp_path), random.Random(seed)
+        sink, choose = opened(f"{scheme}{tmp_path}"), random.Random(seed)
         starts = list(range(0, 100, 5))
         choose.shuffle(starts)
         for first in starts:

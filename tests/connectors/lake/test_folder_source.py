@@ -319,12 +319,13 @@ def test_an_order_that_is_gone_is_told(tmp_path: Path) -> None:
         opened(tmp_path, found[-2][0] + 1)
 
 
-def test_a_folder_that_is_not_there_is_waited_for_and_not_made(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_folder_that_is_not_there_is_waited_for_and_not_made(tmp_path: Path, scheme: str) -> None:
     with pytest.raises(ServiceAway, match="nosuch"):
-        opened(tmp_path / "nosuch")
+        opened(f"{scheme}{tmp_path}/nosuch")
     assert not os.listdir(tmp_path)
     put(tmp_path, "in/a.jsonl", [1])
-    source = opened(tmp_path / "in")
+    source = opened(f"{scheme}{tmp_path}/in")
     os.rename(tmp_path / "in", tmp_path / "moved")
     with pytest.raises(ServiceAway, match="cannot be read"):
         source.poll(10)

@@ -28,7 +28,7 @@ from headgate.topology_runtime.connectors.record_formats import (
     format_of,
     reader_of,
 )
-from headgate.topology_runtime.connectors.remote_files import is_remote
+from headgate.topology_runtime.connectors.remote_files import is_remote, without_file_scheme
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 ROW_BITS = 32
@@ -83,6 +83,7 @@ class FolderSource(OffsetSource[Any]):
         }
         if faults := [fault for fault, right in checks.items() if not right]:
             raise InvalidInput("invalid FolderSource", faults=faults)
+        folder = without_file_scheme(folder)
         self.address = folder if is_remote(folder) else os.path.abspath(folder)
         here = os.path.isdir(self.address)  # whatever its name has in it
         self._root, self._pattern = (self.address, "") if here else parts_of(self.address)

@@ -14,7 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from headgate.topology_runtime.connectors.remote_files import details_of, is_remote, remote_file, system_of
+from headgate.topology_runtime.connectors.remote_files import (
+    details_of,
+    is_remote,
+    remote_file,
+    system_of,
+    without_file_scheme,
+)
 from headgate.topology_runtime.errors import HeadgateError, ServiceAway
 from headgate.topology_runtime.platform.disk import sync_directory
 
@@ -71,6 +77,7 @@ class FolderStore(Protocol):
 
 
 def store_of(address: str, options: Mapping[str, Any] | None = None) -> FolderStore:
+    address = without_file_scheme(address)
     return RemoteStore(address, options) if is_remote(address) else LocalStore(address)
 
 
