@@ -62,7 +62,7 @@ def test_one_that_is_made_in_parts_counts_once_it_is_whole() -> None:
     sizes.saw(SavedPart(states=states_of([0, 0, 0], ["a", "b", "c"], ["x" * 100_000] * 3)), 4)
     assert sizes.held({0, 1}, 0) is None
     sizes.saw(SavedPart(states=states_of([1], ["d"], ["x" * 2_000_000]), ends=True), 4)
-    held = told(sizes, 2, 4)
+    held = told(sizes, 4, 4)
     assert held.saved_bytes == pytest.approx(2_300_000, rel=0.001)
     found = range_sizes({ONE: held}, ROUTES, TOPOLOGY)["tally"]
     assert found[:2] == [pytest.approx(300_000, rel=0.09), pytest.approx(2_000_000, rel=0.09)]

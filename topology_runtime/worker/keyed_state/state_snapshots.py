@@ -23,7 +23,8 @@ from headgate.topology_runtime.wire.state_moves import RangeCopy
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied
 from headgate.topology_runtime.worker.rows import row_values as wire
 
-MAGIC = b"hgk1"
+MAGIC = b"hgk2"
+READ = (b"hgk1", MAGIC)  # in changes of the first no ranges come or go; who reads it alone reads no other
 _HEAD = struct.Struct("<II")
 CHANGES_BYTES = 256 << 20
 RECORD_MOST = (1 << 32) - 1
@@ -237,7 +238,7 @@ def read(data: bytes) -> KeyedSnapshot:
 def stream(data: bytes | memoryview | mmap) -> SavedWhole:
     """As `read`; what is in it may raise msgspec.DecodeError, too."""
     view = memoryview(data)
-    if view[: len(MAGIC)] != MAGIC:
+    if view[: len(MAGIC)] not in READ:
         return SavedWhole(_written(view), [])
     records = list(_records(view))
     if not records:
@@ -317,7 +318,7 @@ class SavedWhole:
 def is_complete(data: bytes) -> bool:
     """Are these whole records, and is each as it was written?"""
     at = len(MAGIC)
-    if not data.startswith(MAGIC) or len(data) == at:
+    if not data.startswith(READ) or len(data) == at:
         return False
     while at + _HEAD.size <= len(data):
         length, told = _HEAD.unpack_from(data, at)
