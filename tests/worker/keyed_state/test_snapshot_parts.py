@@ -21,6 +21,7 @@ from headgate.topology_runtime.worker.keyed_state import far_snapshots as far
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
 from headgate.topology_runtime.worker.keyed_state.far_snapshots import FarPlace, FarSnapshots
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_state.snapshot_files import SnapshotFiles
 from headgate.topology_runtime.worker.keyed_state.snapshot_parts import SnapshotParts
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart
 
@@ -51,6 +52,30 @@ def test_rows_go_on_while_a_whole_one_is_made_and_are_durable(
         assert saving.save(), "what stands takes changes"
     assert saving.several, "one was made in several parts"
     assert read_again(saving) == states(task)
+
+
+def test_a_crash_once_it_is_whole_counts_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States are written as they are: those that rows have changed since are in a snapshot only with these rows' names,
+    else the rows come again and count again."""
+    monkeypatch.setattr(f"{FILES}.ADDED_LEAST", 1)
+    task = task_of(CountByKey())
+    saving, position = Saving(task, tmp_path), 30
+    take(task, range(30), 0)
+    saving.save_all()
+    while not task.states.sweeping:
+        take(task, (position % 30,), position)
+        saving.save()
+        position += 1
+    take(task, range(30), 1000)
+    while task.states.sweeping:
+        saving.store.save(saving.parts.more())
+        again, found = task_of(CountByKey()), SnapshotFiles(str(tmp_path), "t", 5).load()
+        assert found is not None
+        again.restore(found)
+        take(again, range(30), 1000)
+        assert states(again) == states(task)
+    saving.save()
+    assert not saving.store.whole_due and read_again(saving) == states(task)
 
 
 def test_until_it_is_whole_the_one_before_stands(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ class SnapshotParts:
     def __init__(self, rows: KeyedRows, most: int = 0) -> None:
         self._rows, self.most = rows, most
         self.told: dict[int, int] = {}
+        self._all_swept = False  # of the whole one that is being made, and it lacks what changed last
 
     def next(self, store: SnapshotStore) -> SavedPart:
         """What changed, unless nothing stands behind which it could be: then a whole one, which has all at its end."""
@@ -32,7 +33,8 @@ class SnapshotParts:
         if begun is not None and not stands:
             rows.mark()
         states = rows.swept(most)
-        ends = states is not None and not rows.states.sweeping
+        ends = not rows.states.sweeping and (states is not None or (begun is None and self._all_swept))
+        self._all_swept = False
         if ends and not stands and begun is None:
             change = rows.change(self.told)
         if change is not None or begun is not None:
@@ -40,6 +42,9 @@ class SnapshotParts:
         return SavedPart(change, begun, states, ends)
 
     def more(self) -> SavedPart:
-        """Of the whole snapshot that is being made, without what changed."""
+        """Of the whole snapshot that is being made, without what changed. Where rows have changed states since the last
+        part, it is whole only with the next one: it may have these states, and lacks the names of their rows."""
         states = self._rows.swept(self.most or SWEPT)
-        return SavedPart(states=states, ends=not self._rows.states.sweeping)
+        all_swept = not self._rows.states.sweeping
+        self._all_swept = all_swept and self._rows.dirty
+        return SavedPart(states=states, ends=all_swept and not self._all_swept)
