@@ -9,6 +9,8 @@ is (ours). Pure.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec.structs import replace
 
 from headgate.controller.models.plan_data import models_digest, with_id
@@ -39,6 +41,8 @@ def is_near(rate_tps: float, counted_tps: float) -> bool:
 def as_it_is(request: PlanRequest, present: Plan) -> Plan | None:
     """The plan in force, for the rate of the request; None where it does not carry that, or would not be sound."""
     if unknown_tasks(request.topology, request.models):
+        return None
+    if _in_place(request, present.placement) < sum(map(len, request.pinned.values())):
         return None
     plan = _for_rate(request, present)
     if plan.prediction.rate_tps < _enough(request, present):
@@ -146,9 +150,17 @@ def _as_good(request: PlanRequest, other: Plan, plan: Plan, limit: Plan) -> bool
         and usd_per_hour(other.vms) <= max(usd_per_hour(plan.vms), usd_per_hour(limit.vms))
         and len(other.vms) <= max(len(plan.vms), len(limit.vms))
         and _chance(other) >= _chance(plan)
+        and _in_place(request, other.placement) >= _in_place(request, plan.placement)
         and not overfull(other, request.topology)
         and not faults_of(other, request.topology, request.models)
     )
+
+
+def _in_place(request: PlanRequest, placement: Placement) -> int:
+    """How many threads are where the request has them: a source reads there what nobody else can."""
+    here = {(bundle.task, bundle.slot): bundle.threads for bundle in placement.bundles}
+    asked = Counter((task, slot) for task, slots in request.pinned.items() for slot in slots)
+    return sum(min(many, here.get(place, 0)) for place, many in asked.items())
 
 
 def _chance(plan: Plan) -> float:

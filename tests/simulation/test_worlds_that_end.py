@@ -39,7 +39,7 @@ def test_a_worker_that_is_lost_when_nothing_is_to_be_sent_is_told_and_its_rows_g
             end is not None and end.step == step and any(s.source.rests == end.number for s in sources(world))
         )
 
-    until(world, still, ENDS_S, 10 * MS)
+    until(world, still, ENDS_S, 2 * MS)
     reading = {source.worker.slot for source in sources(world)}
     next(worker for worker in world.workers() if worker.slot not in reading).kill("the story says so")
     world.wait("the run ends", lambda: "" if world.controller.finish else "no end", ENDS_S)
