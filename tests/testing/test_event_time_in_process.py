@@ -91,6 +91,25 @@ def test_a_timer_fires_when_the_watermark_is_past_it_and_at_the_end():
     ]
 
 
+def test_what_finish_gave_no_timer_by_the_clock_gives_again():
+    """Due a moment after the end of the input: the state is still there, as results show it."""
+
+    class Both(Others):
+        def process(self, key: str, row: Any, state: int, time: Time) -> tuple[int, Iterable[Any]]:
+            time.set_clock(time.clock_us + S // 2)
+            return state + 1, []
+
+        def on_timer(self, key: str, at: int, state: int, time: Time) -> tuple[None, Iterable[Any]]:
+            return None, [("timer", key, state)]
+
+        def finish(self, key: str, state: int) -> Iterable[Any]:
+            return [("end", key, state)]
+
+    assert rows(Both, [row_of(1), row_of(2)]) == [("end", "a", 2)]
+    result = testing.run(flow_of(Both), {"events": [row_of(1), testing.wait(1.0), row_of(2)]})
+    assert result.rows["keep"] == [("timer", "a", 1), ("end", "a", 1)], "before the end it fires"
+
+
 def test_lateness_holds_the_watermark_back():
     given = [row_of(1), row_of(12), row_of(8), row_of(15), row_of(3)]
     assert rows(Tens, given, lateness=5.0) == [

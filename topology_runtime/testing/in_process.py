@@ -264,6 +264,8 @@ class InProcessRun:
             elif isinstance(core.behaviour, KeyedTask):
                 if isinstance(core.behaviour, TimedTask) and core.behaviour.at_once(END_US, self.now_ns):
                     self._run_empty(core)
+                if isinstance(core.behaviour, TimedTask):
+                    core.behaviour.rows.may_finish = True
                 self._finish(core, core.behaviour.rows.code.logic)
         for name, core in self._cores.items():
             self._check_states(name, core)

@@ -54,7 +54,9 @@ def test_rows_go_on_while_a_whole_one_is_made_and_are_durable(
     assert read_again(saving) == states(task)
 
 
-def test_a_crash_once_it_is_whole_counts_no_row_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_once_it_is_whole_counts_no_row_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """States are written as they are: those that rows have changed since are in a snapshot only with these rows' names,
     else the rows come again and count again."""
     monkeypatch.setattr(f"{FILES}.ADDED_LEAST", 1)

@@ -164,7 +164,8 @@ class TimedRows(KeyedRows):
     def _indexes(self, clock_us: int) -> Iterator[tuple[bool, TimerIndex, int]]:
         if (watermark_us := self.logic.watermark_us) is not None:
             yield False, self.logic.events, watermark_us
-        yield True, self.logic.clocks, clock_us
+        if not self.may_finish:  # what `finish` has given no timer is to give again
+            yield True, self.logic.clocks, clock_us
 
     def _is_there(self, clock: bool, timer: tuple[int, str], key: Hashable) -> bool:
         return self.states.has(key, self._known.one(key), Fired(*timer, clock))
