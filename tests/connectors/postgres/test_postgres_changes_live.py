@@ -325,6 +325,9 @@ def test_a_stream_that_was_not_asked_for_long_goes_on(shop: Shop) -> None:
         until(lambda: not shop.query(active), "for the server to end the stream")
         with pytest.raises(ServiceAway):
             until(lambda: given.extend(source.poll(1000)), "for the source to notice")
+        shop.query(
+            "alter role headgate reset wal_sender_timeout", alone=True
+        )  # or a busy machine ends it again
         source.seek(given[-1][0] + 1)
         given += take(source, 20_000 - len(given))
         assert [row["row"]["id"] for _, row in given] == list(range(1, 20_001))
