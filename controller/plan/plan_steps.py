@@ -59,8 +59,7 @@ def allocated(request: PlanRequest) -> Allocation:
     try:
         allocator, sure = ALLOCATORS[request.allocator], request.sure
         brims = allocator.brims and sure is None  # a plan that is to be sure has the margin that this takes
-        margin, why = margin_of(request.topology, request.models, request.margin, brims)
-        why = request.margin_why if why == ASKED and request.margin_why else why
+        margin, why = margin_of(request, brims)
         rate_tps = request.rate_tps * margin * (sure.margin if sure is not None else 1.0)
         room = memory_of_tasks(request.topology, request.models, (*request.vms, *request.may_add))
         models = within_memory(request.topology, request.models, room)
@@ -124,16 +123,13 @@ def needed(allocation: Allocation) -> str:
 MOST = 1.5  # a model that may be off by more should be measured again
 DIGITS = 4
 NO_SPREAD = "the models have no spread"
-ASKED = "it was asked for"
 
 
-def margin_of(
-    topology: Topology, models: Mapping[str, Model], asked: float | None, brims: bool
-) -> tuple[float, str]:
+def margin_of(request: PlanRequest, brims: bool) -> tuple[float, str]:
     """(times the rate, why): what was asked for, or by the models' spread where slots are filled to the brim."""
-    if asked is not None:
-        return asked, ASKED
-    return by_spread(topology, models) if brims else (1.0, "")
+    if request.margin is not None:
+        return request.margin, request.margin_why
+    return by_spread(request.topology, request.models) if brims else (1.0, "")
 
 
 def by_spread(topology: Topology, models: Mapping[str, Model]) -> tuple[float, str]:

@@ -31,8 +31,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     mappers that spread threads use them all. `sure`: how surely the plan is to carry the rate. `traffic`: what was
     measured between tasks, and of their CPU; left out: what selectivities and models say. `in_force`: what runs, for
     schedulers that choose among equals by moves. `margin`: to plan for so many times the rate (None: as the models'
-    spread says). `unknown`: of a slot, for each task that nothing is known of yet. `states`: what states of keyed
-    tasks take, of which no slot keeps more than `state_most_bytes` in memory (0: half of it)."""
+    spread says), and why. `unknown`: of a slot, for each task that nothing is known of yet. `states`: what states of
+    keyed tasks take, of which no slot keeps more than `state_most_bytes` in memory (0: half of it)."""
 
     topology: Topology
     models: dict[str, Model]
@@ -53,7 +53,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     sure: Sure | None = None
     in_force: Placement | None = None
     margin: float | None = None
-    margin_why: str = ""
+    margin_why: str = "it was asked for"
     unknown: float = 1.0
     states: tuple[TaskState, ...] = ()
     state_most_bytes: int = 0

@@ -32,6 +32,7 @@ class Stream:
         self.partitions = [list(one) for one in partitions]
         self.polled, self.made = threading.Semaphore(0), 0
         self.hidden = self.broken = 0  # rows that are there and are not given yet; polls that are to fail
+        self.broken_from = len(partitions)  # partitions from here on fail each time
 
     def passes(self, turns: int = 3) -> None:
         """Wait until it has been asked so often again: what was appended before is in the table."""
@@ -50,7 +51,7 @@ class Log(OffsetSource[Any]):
         self.stream.made += 1
 
     def open(self, context: Context) -> None:
-        self.rows = self.stream.partitions[context.partition]
+        self.partition, self.rows = context.partition, self.stream.partitions[context.partition]
         assert context.partitions == len(self.stream.partitions)
 
     def seek(self, offset: int | None) -> None:
@@ -58,6 +59,8 @@ class Log(OffsetSource[Any]):
 
     def poll(self, limit: int) -> Sequence[tuple[int, Any]]:
         self.stream.polled.release()
+        if self.partition >= self.stream.broken_from:
+            raise ConnectionError("this one is away")
         if self.stream.broken:
             self.stream.broken -= 1
             raise ConnectionError("the log is away")
@@ -172,6 +175,19 @@ def test_what_cannot_be_read_is_said_and_read_again_from_the_beginning(
     stream.passes(6)
     assert dict(rates) == {"a": 8}
     assert "the side table of Log cannot be read: ConnectionError: the log is away" in capfd.readouterr().err
+    rates.close()
+
+
+def test_a_partition_that_cannot_be_read_is_said_once_while_others_can(
+    request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]
+) -> None:
+    STREAMS[request.node.name] = two = Stream([("a", 1)], [("b", 2)])
+    rates = table(two)
+    rates.open(context())
+    two.broken_from = 1
+    two.passes(60)  # some of these are its own tries, a second apart
+    assert capfd.readouterr().err.count("cannot be read") == 1
+    assert dict(rates) == {"a": 1, "b": 2}
     rates.close()
 
 

@@ -163,7 +163,7 @@ class _TableReading:
     ) -> None:
         self.name, self.sources, self._key, self._value = name, sources, key, value
         self.parts: list[dict[Any, Any]] = [{} for _ in sources]
-        self.trouble = ""
+        self._troubles = [""] * len(sources)
         self._ready = [threading.Event() for _ in sources]
         self._rows = [0] * len(sources)  # read
         self._users: dict[int, UserGauge] = {}
@@ -215,17 +215,22 @@ class _TableReading:
                 self._follow(number, source)
                 break
             except BaseException as error:  # code of the source: told, and tried again
-                self._say(f"cannot be read: {error_text(error)}; tried again every second")
+                self._say(number, f"cannot be read: {error_text(error)}; tried again every second")
                 time.sleep(AGAIN_S)
         try:
             if opened and hasattr(source, "close"):
                 source.close()
         except BaseException as error:  # code of the source
-            self._say(f"cannot be closed: {error_text(error)}")
+            self._say(number, f"cannot be closed: {error_text(error)}")
 
-    def _say(self, trouble: str) -> None:
-        if trouble != self.trouble:
-            self.trouble = trouble
+    @property
+    def trouble(self) -> str:
+        return next(filter(None, self._troubles), "")
+
+    def _say(self, number: int, trouble: str) -> None:
+        """Once for each trouble of a partition, not once a second."""
+        if trouble != self._troubles[number]:
+            self._troubles[number] = trouble
             kind = type(self.sources[0]).__name__
             print(f"headgate: the side table of {kind} {trouble}", file=sys.stderr, flush=True)
 
@@ -250,7 +255,7 @@ class _TableReading:
                 time.sleep(EMPTY_S)
 
     def _is_whole(self, number: int, fresh: dict[Any, Any]) -> None:
-        self.parts[number], self.trouble = fresh, ""
+        self.parts[number], self._troubles[number] = fresh, ""
         self._ready[number].set()
         self._count()
 
@@ -267,7 +272,7 @@ class _TableReading:
             except BaseException as error:  # the user's code, or a row without a key: it changes nothing
                 self._bad += 1
                 if self._bad == 1:
-                    self._say(f"has a row that is left out, and others may be: {error_text(error)}")
+                    self._say(number, f"has a row that is left out, and others may be: {error_text(error)}")
         self._rows[number] += len(rows)
         if into is self.parts[number]:
             self._count()

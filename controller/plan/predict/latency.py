@@ -5,15 +5,15 @@ and the time that it waits for others (a service). In a slot one thread runs at 
 one core, and no more than the slot's part of it in each 20 ms (a CPU quota). Rows go on by the plan's shares and the
 selectivities of edges. Rows of a paced source come evenly, of an arriving one by chance (Poisson).
 
-What a hop between threads takes was measured on an idle machine (`HOP_S`, `CROSSING_S`). Windows hold rows besides, and
-sinks that write in batches: neither is in here. Where service times vary, the tail is longer than shown.
+What a hop between threads takes (`HOP_S`, `CROSSING_S`) is an estimate, the same for every machine. Windows hold rows
+besides, and sinks that write in batches: neither is in here. Where service times vary, the tail is longer than shown.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,17 +22,19 @@ from typing import NamedTuple
 from headgate.controller.models.plans import Placement, Prediction, Share
 from headgate.controller.models.task_models import Model, cpu, peak_rate
 from headgate.controller.plan.predict.placement_load import load_of
-from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Topology
-from headgate.topology_runtime.worker.calls.router import GOLDEN, in_turn
+from headgate.topology_runtime.wire.run_options import DataPlaneSettings
+from headgate.topology_runtime.worker.calls.router import GOLDEN, first_turns
 
-ROOTS = 2500  # frames that sources emit in all
+ROOTS, ROOTS_LEAST = 2500, 250  # frames that sources emit in all
+FRAMES = 50_000  # that all tasks work on together, about: of many tasks sources emit fewer
 WARM = 0.2  # of these, at the beginning, that are not counted
 EVERY_S = 0.0005  # a source looks for due rows so often
-PERIOD_S, TURN_S = 0.020, 0.005  # of a CPU quota; of Python's lock
+PERIOD_S = 0.020  # of a CPU quota
 HOP_S, CROSSING_S = 40e-6, 200e-6  # from thread to thread in a worker; from one worker to another
-GAP_S = 0.001  # between two frames to one thread
-FRAME_ROWS = 256
+USUAL = DataPlaneSettings()
+TURN_S, GAP_S, FRAME_ROWS = USUAL.switch_interval_s, USUAL.gap_s, USUAL.frame_rows
 DRAWN = 16  # rows by key at once that are drawn one by one
 STABLE = 1.0 + 1e-9  # of what it carries: above, latency grows for as long as it lasts
 COMPUTES = (
@@ -50,13 +52,11 @@ class RowLatency(NamedTuple):
 
 
 class PlanLatency(NamedTuple):
-    """Of rows at all sinks together, and at each. between: p50, p95 and p99 if rows cost the least, and the most, that
-    models say; None: they say nothing of that."""
+    """Of rows at all sinks together, and at each."""
 
     rate_tps: float
     rows: RowLatency
     sinks: tuple[tuple[str, RowLatency], ...]
-    between: tuple[RowLatency, RowLatency] | None = None
 
 
 def latency_of(
@@ -69,7 +69,7 @@ def latency_of(
 ) -> PlanLatency | None:
     """At input rate `rate_tps`; None where the placement does not carry that, or nothing is known of a task.
 
-    O(ROOTS × tasks); some tenths of a second."""
+    O(FRAMES); some tenths of a second."""
     unknown = any(models[t.model_name].unmeasured for t in topology.tasks if t.static is None)
     if unknown or rate_tps <= 0 or rate_tps > STABLE * prediction.rate_tps:
         return None
@@ -138,7 +138,7 @@ def _threads(
     load = load_of(topology, models, placement, vms, True)
     parts = load.in_order(shares, load.even_shares())
     load = load.at(parts, rate_tps)
-    slots = [_slot(slot, cores.get(slot.vm, 1.0), number) for number, slot in enumerate(load.slots)]
+    slots = [_slot(cores.get(slot.vm, 1.0), number) for number, slot in enumerate(load.slots)]
     found: list[list[_Thread]] = [[] for _ in load.tasks]
     for g, group in enumerate(load.groups):
         task, size = topology.by_name[load.tasks[group.task]], cores.get(load.slots[group.slot].vm, 1.0)
@@ -151,9 +151,9 @@ def _threads(
     return found
 
 
-def _slot(slot: Slot, cores: float, number: int) -> _Slot:
+def _slot(cores: float, number: int) -> _Slot:
     quota_s = cores * PERIOD_S if cores < 1.0 else None
-    return _Slot(quota_s, (number * 0.618 % 1.0) * PERIOD_S)
+    return _Slot(quota_s, number * GOLDEN % 1.0 * PERIOD_S)
 
 
 def _wait_s(model: Model, threads: int, cores: float) -> float:
@@ -233,7 +233,7 @@ class _Simulation:
         readers = [(thread, arrives) for task, arrives in self._sources for thread in self._threads[task]]
         each_tps = [self._rate_tps * thread.share for thread, _ in readers]
         frames_a_s = sum(min(tps, 1 / EVERY_S) for tps in each_tps)
-        end_s = ROOTS / frames_a_s
+        end_s = max(ROOTS_LEAST, min(ROOTS, FRAMES // len(self._names))) / frames_a_s
         self._counted_s = WARM * end_s
         for number, ((thread, arrives), tps) in enumerate(zip(readers, each_tps, strict=True)):
             due_s, left = (number + 1) / len(readers) / tps, 0.0
@@ -316,8 +316,11 @@ class _Simulation:
         if way.edge.grouping == "all":
             yield from ((target, made) for target in range(len(way.targets)) if made)
         elif way.edge.grouping == "fields" and len(way.targets) > 1:
-            drawn = Counter(self._drawn(way.shares) for _ in range(min(made, DRAWN)))
-            yield from ((target, -(-made * count // min(made, DRAWN))) for target, count in drawn.items())
+            draws, left = min(made, DRAWN), made
+            for draw in range(draws):
+                count = left // (draws - draw)
+                left -= count
+                yield self._drawn(way.shares), count
         else:
             while made > 0:
                 when, target = way.due[0]
@@ -361,10 +364,5 @@ def _way(edge: Edge, thread: _Thread, targets: list[_Thread], first: int) -> _Wa
     whole = math.fsum(one.share for one in targets)
     shares = [one.share / whole if whole > 0 else 1 / len(targets) for one in targets]
     each = len(targets)
-    due = [
-        ((first * GOLDEN - turn / each) % 1.0 / shares[place], place)
-        for turn, place in enumerate(in_turn(each))
-        if shares[place] > 0
-    ]
-    heapq.heapify(due)
+    due = first_turns(first, shares)
     return _Way(edge, targets, shares, due, [0.0] * each, [[] for _ in targets])

@@ -553,6 +553,26 @@ def _counting(name: str, key: str) -> Topology:
 BRANCHES = (_task("left", "left"), _task("right", "right"))
 WORK = _task("work", "work")
 
+
+def _of_times(name: str, tens: str, times: Timestamps, expected: Callable[[int], list[Row]]) -> Shape:
+    """Two tasks with event time behind each other; `tens`: the class of the first."""
+    tasks = (
+        replace(_source(2, run="Timely"), timestamps=times),
+        WORK,
+        Task("tens", kind="keyed", state="keyed", run=f"{HERE}:{tens}", timed=True),
+        Task("halves", kind="keyed", state="keyed", run=f"{HERE}:HalfMinutes", timed=True),
+        _sink(),
+    )
+    edges = (
+        *_edges("source work"),
+        _fields("work", "tens", "seventh"),
+        _fields("tens", "halves", "third"),
+        *_edges("tens sink", "halves sink"),
+    )
+    topology = Topology(name, tasks, edges)
+    return Shape(topology, holds=True, rates_tps=(20.0, 30.0, 45.0), ends=True, expected=expected)
+
+
 SHAPES: dict[str, Shape] = {
     "line": Shape(_line("line", _source(), WORK)),
     "two sources": Shape(_line("two_sources", _source(2), WORK)),
@@ -679,57 +699,14 @@ SHAPES: dict[str, Shape] = {
         rates_tps=(20.0, 30.0, 45.0),
         ends=True,
     ),
-    "times": Shape(
-        Topology(
-            "times",
-            (
-                replace(
-                    _source(2, run="Timely"),
-                    timestamps=Timestamps(f"{HERE}:time_of", lateness=MOST_LATE_S),
-                ),
-                WORK,
-                Task("tens", kind="keyed", state="keyed", run=f"{HERE}:TenSeconds", timed=True),
-                Task("halves", kind="keyed", state="keyed", run=f"{HERE}:HalfMinutes", timed=True),
-                _sink(),
-            ),
-            (
-                *_edges("source work"),
-                _fields("work", "tens", "seventh"),
-                _fields("tens", "halves", "third"),
-                *_edges("tens sink", "halves sink"),
-            ),
-        ),
-        holds=True,
-        rates_tps=(20.0, 30.0, 45.0),
-        ends=True,
-        expected=timed_rows,
+    "times": _of_times(
+        "times", "TenSeconds", Timestamps(f"{HERE}:time_of", lateness=MOST_LATE_S), timed_rows
     ),
-    "drifts": Shape(
-        Topology(
-            "drifts",
-            (
-                replace(
-                    _source(2, run="Timely"),
-                    timestamps=Timestamps(
-                        f"{HERE}:drifted_time_of", lateness=MOST_LATE_S, max_drift=MOST_APART_S
-                    ),
-                ),
-                WORK,
-                Task("tens", kind="keyed", state="keyed", run=f"{HERE}:DriftedTens", timed=True),
-                Task("halves", kind="keyed", state="keyed", run=f"{HERE}:HalfMinutes", timed=True),
-                _sink(),
-            ),
-            (
-                *_edges("source work"),
-                _fields("work", "tens", "seventh"),
-                _fields("tens", "halves", "third"),
-                *_edges("tens sink", "halves sink"),
-            ),
-        ),
-        holds=True,
-        rates_tps=(20.0, 30.0, 45.0),
-        ends=True,
-        expected=partial(timed_rows, at=drifted_time_of),
+    "drifts": _of_times(
+        "drifts",
+        "DriftedTens",
+        Timestamps(f"{HERE}:drifted_time_of", lateness=MOST_LATE_S, max_drift=MOST_APART_S),
+        partial(timed_rows, at=drifted_time_of),
     ),
     "long holds": Shape(
         Topology(

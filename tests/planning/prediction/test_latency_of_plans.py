@@ -11,10 +11,13 @@ from worlds import chain, model_of
 
 from headgate.controller.models.plans import Bundle, Placement
 from headgate.controller.models.task_models import Model
+from headgate.controller.plan.predict import latency as latency_module
 from headgate.controller.plan.predict.latency import PlanLatency, latency_of
 from headgate.controller.plan.predict.prediction import predict
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.platform.cgroups import PERIOD_US
+from headgate.topology_runtime.worker.sources.source_task import EARLIEST_NS
 
 HOPS_MS = 1.0  # at most, of all hops of these small topologies
 
@@ -152,6 +155,21 @@ def test_every_grouping_sends_all_rows_on(grouping: str) -> None:
     models = known(a=(500, 0.5), b=(500, 0.5))
     found = latency(topology, models, 50, (0, "a", 2), (1, "b", 1), (2, "b", 2))
     assert found is not None and 2 <= found.rows.p50_ms <= 40
+
+
+def test_of_many_rows_by_key_none_is_added() -> None:
+    """97 rows a frame to 20 threads at 97 %: a few more in each, and rows would wait for ever."""
+    edges = (Edge("source", "quick", grouping="fields", key=0), Edge("quick", "sink"))
+    topology = Topology("keys", ended("quick").tasks, edges)
+    bundles = [(slot, "quick", 4) for slot in range(5)]
+    quick = {"quick": model_of("quick", (1, 40_000, 1.0, 0.0))}
+    found = latency(topology, quick, 194_000, *bundles)
+    assert found is not None and found.rows.p99_ms < 40
+
+
+def test_it_goes_by_what_workers_do() -> None:
+    assert pytest.approx(PERIOD_US / 1e6) == latency_module.PERIOD_S
+    assert pytest.approx(EARLIEST_NS / 1e9) == latency_module.EVERY_S
 
 
 def test_large_rates_are_simulated_by_the_frame() -> None:

@@ -197,6 +197,18 @@ def in_turn(receivers: int) -> list[int]:
     return sorted(range(receivers), key=lambda place: place * APART % 1.0)
 
 
+def first_turns(sender: int, weights: Sequence[float]) -> list[tuple[float, int]]:
+    """A heap: when each receiver is due next, in rows, and its place. Stride scheduling (Waldspurger and Weihl 1995),
+    which begins for sender s and receiver r of n somewhere in r's first stride: at s × golden ratio − turn of r / n."""
+    due = [
+        ((sender * GOLDEN - turn / len(weights)) % 1.0 / weights[place], place)
+        for turn, place in enumerate(in_turn(len(weights)))
+        if weights[place] > 0
+    ]
+    heapify(due)
+    return due
+
+
 class Router:
     """Splits the rows of one edge among the receiving threads; made again for each set of routes. `sender`:
     number of the thread it is for."""
@@ -232,14 +244,7 @@ class Router:
         self._threads = [thread for thread, _ in targets]
         share = 1.0 / len(targets) if targets else 0.0
         self._weights = [weight / total if total > 0 else share for _, weight in targets]
-        # when each receiver is due next, in rows: stride scheduling (Waldspurger and Weihl 1995), which begins
-        # for sender s and receiver r of n somewhere in r's first stride: at s × golden ratio − turn of r / n
-        self._due = [
-            ((sender * GOLDEN - turn / len(targets)) % 1.0 / self._weights[place], place)
-            for turn, place in enumerate(in_turn(len(targets)))
-            if self._weights[place] > 0
-        ]
-        heapify(self._due)
+        self._due = first_turns(sender, self._weights)
         copies = self._threads if edge.grouping == "all" else []
         self.copy_of = {thread: number for number, thread in enumerate(copies)}  # tells copies of a row apart
         self.keys = KeyWatch() if edge.grouping == "fields" else None
