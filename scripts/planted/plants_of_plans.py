@@ -57,7 +57,7 @@ PLANS = (
     one(
         "a spread is no reason for a margin",
         "controller/plan/plan_steps.py",
-        'return by_spread(topology, models) if brims else (1.0, "")',
+        'return by_spread(request.topology, request.models) if brims else (1.0, "")',
         'return (1.0, "")',
         test="tests/planning/allocation/test_allocation.py",
     ),
