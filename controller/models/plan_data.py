@@ -145,6 +145,7 @@ _TOP = (
     "gap_words",
     "margin",
     "kept",
+    "slot_speed",
     "traffic",
     "rate_tps",
     "base_epoch",
@@ -177,6 +178,7 @@ def plan_data(plan: Plan, traffic: PlanTraffic | None = None) -> dict[str, Any]:
             else {}
         ),
         **({"kept": plan.allocation.kept} if plan.allocation.kept else {}),
+        **({"slot_speed": plan.allocation.slot_speed} if plan.allocation.slot_speed != 1.0 else {}),
         "topology": words.pop("topology"),
         "rate_tps": plan.rate_tps,
         **words,
@@ -257,6 +259,7 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     if top.has("margin"):
         given = top.object("margin", ("factor", "why"))
         margin, why = given.number("factor", low=1.0), given.text("why")
+    slot_speed = top.number("slot_speed", 1.0, above=True)
     slots = top.object("slots", SlotCount.__struct_fields__).struct(SlotCount)
     tasks = _tasks_of(top)
     vms = _vms_of(top)
@@ -270,6 +273,7 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     allocation = Allocation(
         words["allocator"], rate_tps * sure * margin, tasks, slots.estimated,
         gap=gap, ended=ended, margin=margin, margin_why=why, kept=top.integer("kept", 0, 2**63, 0),
+        slot_speed=slot_speed,
     )  # fmt: skip
     return Plan(
         rate_tps=rate_tps,

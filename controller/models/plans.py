@@ -165,7 +165,8 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     chooses what shares a slot: `mixes`, the threads of each slot (a plan's placement has them), and the `gap`: by what
     part of its slots it may be above the fewest there are; `ended`: why a gap is left. margin: threads and slots
     are for so many times the rate, for this reason; that of a plan that is to be sure is in its prediction. kept: so
-    many threads stay where an earlier plan had them; only the others were placed."""
+    many threads stay where an earlier plan had them; only the others were placed. slot_speed: CPU is counted in slots
+    of VMs of this speed."""
 
     allocator: str
     rate_tps: float
@@ -177,6 +178,7 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     margin: float = 1.0
     margin_why: str = ""
     kept: int = 0
+    slot_speed: float = 1.0
 
     @property
     def gap_words(self) -> str:

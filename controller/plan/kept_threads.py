@@ -36,7 +36,7 @@ def kept_placements(
 
 
 class _Keeping:
-    """loads: slot → CPU that its threads need on average; turn: slots that may be used. beside: threads go where others
+    """loads: slot → the part of its CPU that its threads need on average; turn: slots that may be used. beside: threads go where others
     of their task are, if there are any; else where least CPU is needed."""
 
     def __init__(
@@ -47,8 +47,10 @@ class _Keeping:
         self.turn = _in_turn(room, here, most_slots)
         self.loads = dict.fromkeys(self.turn, 0.0)
         self.each = {task.task: task.cpu_slots / task.threads for task in allocation.tasks}
+        self.cpus = {vm.vm: vm.speed / allocation.slot_speed for vm in room.vms}
         for slot, counts in self.threads.items():
-            self.loads[slot] = sum(self.each.get(name, 0.0) * count for name, count in counts.items())
+            needed = sum(self.each.get(name, 0.0) * count for name, count in counts.items())
+            self.loads[slot] = needed / self.cpus[slot.vm]
 
     def placement(self, full: set[Slot]) -> Placement:
         for task in self.allocation.tasks:
@@ -96,7 +98,7 @@ class _Keeping:
 
     def _change(self, slot: Slot, name: str, by: int) -> None:
         self.threads[slot][name] += by
-        self.loads[slot] += by * self.each[name]
+        self.loads[slot] += by * self.each[name] / self.cpus[slot.vm]
 
 
 def _in_turn(room: Room, here: Mapping[Slot, Threads], most_slots: int) -> list[Slot]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from headgate.controller.models.plan_data import models_digest, with_id
 from headgate.controller.models.plans import Allocation, Placement, Plan, Prediction, SlotCount
 from headgate.controller.models.task_models import Model, at_worst, has_spread, peak, unknown_tasks
-from headgate.controller.plan.allocators.allocation_rules import unknown_shared
+from headgate.controller.plan.allocators.allocation_rules import slots_of, unknown_shared
+from headgate.controller.plan.allocators.mixed_speeds import counted_for, for_own_slots
 from headgate.controller.plan.mappers.free_slots import Room
+from headgate.controller.plan.optimal.fewest_slots import in_own_slots
 from headgate.controller.plan.plan_moves import alternatives, rank
-from headgate.controller.plan.planning_request import PlanRequest, flows_measured
+from headgate.controller.plan.planning_request import PlanRequest, flows_measured, room_of
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.prediction import predict, with_certainty
 from headgate.controller.plan.predict.slot_fit import memory_of_tasks, overfull_slots, within_memory
@@ -26,6 +30,7 @@ from headgate.controller.plan.predict.state_memory import (
     with_states,
 )
 from headgate.controller.plan.predict.vm_links import overfull, refuse_narrow
+from headgate.controller.plan.predict.vm_speeds import models_at, topology_at
 from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Topology
@@ -37,12 +42,29 @@ NEARBY = 16  # as many slots are added one by one, before larger strides
 # ── allocation: how many threads each task gets, and the slots that they need ───────────────────────────
 
 
-def allocation_in(request: PlanRequest, room: Room) -> Allocation:
-    """Raises Infeasible when it needs more slots than there are in the room."""
-    allocation, usable = allocated(request), len(room.slots())
-    if allocation.slots > usable:
-        raise too_much(request, usable, needed(allocation))
-    return allocation
+def placed(request: PlanRequest, room: Room) -> Iterator[tuple[Allocation, Placement]]:
+    """Where VMs are of several speeds, threads are counted for the fastest ones and put there alone first, then for
+    slower ones as well; else there is one way.
+
+    Raises Infeasible, for people, when the slots do not suffice or the threads do not fit one by one."""
+    usable, found, why = len(room.slots()), False, None
+    pinned = {slot.vm for places in room.pinned.values() for slot in places}
+    slowest = min((vm.speed for vm in room.vms if vm.vm in pinned), default=math.inf)
+    for speed, slots in slot_speeds(room):
+        if speed > slowest and ALLOCATORS[request.allocator].reserves == "mixes":
+            continue  # a mix is put where a thread is pinned, whatever else it holds
+        try:
+            allocation = allocated(request, speed)
+            if allocation.slots > slots:
+                raise too_much(request, usable, needed(allocation))
+            placement = placement_in(request, allocation, room.of_speed(speed))
+        except Infeasible as error:
+            why = error
+            continue
+        found = True
+        yield allocation, placement
+    if why is not None and not found:
+        raise why
 
 
 def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
@@ -54,8 +76,30 @@ def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
     return allocation if allocation.slots <= usable else None
 
 
-def allocated(request: PlanRequest) -> Allocation:
-    """Its allocation; raises Infeasible when no number of slots carries the rate."""
+def slot_speeds(room: Room) -> list[tuple[float, int]]:
+    """(speed, how many slots are as fast), falling: what threads may be counted for."""
+    speeds = sorted((vm.speed for vm in room.vms for slot in vm.all_slots() if slot not in room.excluded))
+    found = [(speed, len(speeds) - bisect_left(speeds, speed)) for speed in sorted(set(speeds), reverse=True)]
+    return found or [(1.0, 0)]
+
+
+def allocated(request: PlanRequest, speed: float | None = None) -> Allocation:
+    """Its allocation, for slots of VMs of that speed (None: the fastest that suffice, else of the slowest); raises
+    Infeasible when no number of slots carries the rate."""
+    if speed is not None:
+        return _allocated(request, speed)
+    *fast, (slowest, _) = slot_speeds(room_of(request))
+    for one, slots in fast:
+        try:
+            allocation = _allocated(request, one)
+        except Infeasible:  # said by the last
+            continue
+        if allocation.slots <= slots:
+            return allocation
+    return _allocated(request, slowest)
+
+
+def _allocated(request: PlanRequest, speed: float) -> Allocation:
     try:
         allocator, sure = ALLOCATORS[request.allocator], request.sure
         brims = allocator.brims and sure is None  # a plan that is to be sure has the margin that this takes
@@ -63,11 +107,11 @@ def allocated(request: PlanRequest) -> Allocation:
         rate_tps = request.rate_tps * margin * (sure.margin if sure is not None else 1.0)
         room = memory_of_tasks(request.topology, request.models, (*request.vms, *request.may_add))
         models = within_memory(request.topology, request.models, room)
-        found = _beside_states(request, models, rate_tps, room)
+        found = _beside_states(request, models, rate_tps, room, speed)
         if request.unknown < 1:
             names = unknown_tasks(request.topology, request.models)
             found = unknown_shared(found, names, request.unknown)
-        return replace(found, margin=margin, margin_why=why)
+        return replace(_of_speed(request, models, found, speed), margin=margin, margin_why=why)
     except OverflowError as error:
         raise Infeasible(
             f"no slots carry {significant(request.rate_tps, 6)} rows/s",
@@ -76,11 +120,31 @@ def allocated(request: PlanRequest) -> Allocation:
         ) from error
 
 
-def _beside_states(
-    request: PlanRequest, models: Mapping[str, Model], rate_tps: float, room: float
+def _of_speed(
+    request: PlanRequest, models: Mapping[str, Model], found: Allocation, speed: float
 ) -> Allocation:
-    """The allocator's, of no more threads in a slot than it has memory for with the states that they hold."""
-    allocator, topology = ALLOCATORS[request.allocator], request.topology
+    """The allocation, counted for slots of this speed, said so and looked at in the slots that there are."""
+    if speed == 1.0 and all(vm.speed == 1.0 for vm in (*request.vms, *request.may_add)):
+        return found
+    found, room = replace(found, slot_speed=speed), room_of(request).of_speed(speed)
+    if not room.vms:
+        return found
+    if ALLOCATORS[request.allocator].reserves == "mixes":
+        return in_own_slots(found, request.topology, models, room)
+    if MAPPERS[request.mapper].wants == ALLOCATORS[request.allocator].reserves == "bundles":
+        found = for_own_slots(found, request.topology, models, room)
+    cpus = [cpu for cpu in room.cpus(found) if cpu >= 1]  # others are there for what is pinned
+    return replace(found, slots=slots_of(found.tasks, cpus))
+
+
+def _beside_states(
+    request: PlanRequest, models: Mapping[str, Model], rate_tps: float, room: float, speed: float
+) -> Allocation:
+    """The allocator's for slots of VMs of that speed, of no more threads in a slot than it has memory for with the
+    states that they hold."""
+    allocator, topology = ALLOCATORS[request.allocator], topology_at(request.topology, speed)
+    fastest = max((vm.speed for vm in (*request.vms, *request.may_add)), default=speed)
+    models = counted_for(topology, models, rate_tps, speed, fastest)
     if not request.states:
         return allocator.allocate(topology, models, rate_tps)
     parts, most = parts_of(request.states, request.state_most_bytes, (*request.vms, *request.may_add))
@@ -258,10 +322,13 @@ def steady_plan(request: PlanRequest, allocation: Allocation, plan: Plan, room: 
 
     Raises NarrowLinks."""
     there = request.in_force
-    if there is None or not MAPPERS[request.mapper].steady:
+    if there is None or not MAPPERS[request.mapper].steady or len({vm.speed for vm in room.vms}) > 1:
         return refuse_narrow(plan, request.topology)
     topology = request.topology
-    others = alternatives(topology, request.models, allocation, room, there)
+    at = allocation.slot_speed
+    others = alternatives(
+        topology_at(topology, at), models_at(request.models, at), allocation, room, there
+    )
     plans = [plan, *(planned(request, other, placement, plan.slots.extra) for other, placement in others)]
     wide = [one for one in plans if not overfull(one, topology)]
     best = min(wide or [plan], key=lambda one: rank(one, topology, there, room))

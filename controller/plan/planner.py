@@ -19,16 +19,16 @@ from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.plan_steps import (
     NEARBY,
     allocated,
-    allocation_in,
     allocation_within,
     mapped,
     needed,
-    placement_in,
+    placed,
     planned,
     steady_plan,
     with_rising_needs,
 )
 from headgate.controller.plan.planning_request import PlanRequest, check, flows_measured, room_of
+from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.prediction import surely
 from headgate.controller.plan.predict.slot_fit import memory_of_tasks
 from headgate.controller.plan.predict.vm_links import refuse_narrow
@@ -81,10 +81,14 @@ def _make_plan(request: PlanRequest) -> Plan:
 def _planned(request: PlanRequest) -> Plan:
     check(request)
     room = room_of(request)
-    allocation = allocation_in(request, room)
-    placement = placement_in(request, allocation, room)
-    plan = planned(request, allocation, placement)
-    return steady_plan(request, allocation, plan, room)
+    plans: list[Plan] = []
+    for allocation, placement in placed(request, room):
+        plan = planned(request, allocation, placement)
+        within = room.of_speed(allocation.slot_speed)
+        plans.append(steady_plan(request, allocation, plan, within))
+        if plan.prediction.rate_tps >= request.rate_tps * (1 - TOLERANCE):
+            break
+    return max(plans, key=lambda plan: min(plan.prediction.rate_tps, request.rate_tps))
 
 
 def best_plan(request: PlanRequest) -> Plan:
@@ -129,7 +133,7 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
     check(request)
     if not sizes:
         raise InvalidInput("no VM size to acquire")
-    allocation = allocated(request)
+    allocation = allocated(request, min(size.speed for size in sizes))
     if allocation.slots > MOST_SLOTS:
         what = (
             f"no plan for {significant(request.rate_tps, 6)} rows/s has at most {counted(MOST_SLOTS, 'slot')}"
@@ -174,7 +178,8 @@ def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -
     if mapper.in_order:
         partial = sum(task.rest_threads if task.static else 1 for task in allocation.tasks)
         memory = memory_of_tasks(request.topology, request.models, sizes)
-        plenty = Room(tuple(Vm(f"vm{number}", 1) for number in range(1, slots + partial + 1)), memory=memory)
+        count, speed = slots + partial, allocation.slot_speed
+        plenty = Room(tuple(Vm(f"vm{n}", 1, speed=speed) for n in range(1, count + 1)), memory=memory)
         slots = max(slots, mapper.place(allocation, plenty).slots_used())
         return slots, slots
     most, largest = sum(task.threads for task in allocation.tasks), max(size.slots for size in sizes)
@@ -214,18 +219,13 @@ def _first_found(
 def first_plan(request: PlanRequest, rates: Iterable[float]) -> Plan | None:
     """The plan for the first of these rates that fits; the request is sound, its own rate is not looked at."""
     room = room_of(request)
-    usable = len(room.slots())
     for rate_tps in rates:
         tried = replace(request, rate_tps=rate_tps)
-        allocation = allocation_within(tried, usable)
-        if allocation is not None:
-            try:
-                plan = planned(tried, allocation, mapped(tried, allocation, room))
-                return refuse_narrow(plan, tried.topology)
-            except (
-                Infeasible
-            ):  # the slots suffice in sum, but threads do not fit one by one, or links do not hold it
-                continue
+        try:
+            plan = planned(tried, *next(placed(tried, room)))
+            return refuse_narrow(plan, tried.topology)
+        except Infeasible:  # too few slots, threads do not fit one by one, or links do not hold it
+            continue
     return None
 
 

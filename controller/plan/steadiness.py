@@ -100,7 +100,8 @@ def moving_least(request: PlanRequest, plan: Plan, present: Plan, there: Placeme
         if step:
             counted_tps = allocation.rate_tps / allocation.margin * RISE**step
             try:
-                allocation = _counted_for(asked, plan, allocated(replace(asked, rate_tps=counted_tps)))
+                again = allocated(replace(asked, rate_tps=counted_tps), plan.allocation.slot_speed)
+                allocation = _counted_for(asked, plan, again)
             except Infeasible:
                 break
         for placement in kept_placements(allocation, room, there, limit.slots.used):

@@ -6,7 +6,7 @@ An allocator differs only in what it gives a task that may have any number of th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -98,6 +98,20 @@ def slots_for(tasks: list[TaskAllocation]) -> int:
     used_cpu = math.fsum(task.cpu_slots for task in counted)
     used_memory = math.fsum(task.memory_slots for task in counted)
     return max(_up(used_cpu), _up(used_memory))
+
+
+def slots_of(tasks: Sequence[TaskAllocation], cpus: Sequence[float]) -> int:
+    """ρ where slots have so much CPU, in their order, and the last ones are followed by any number like them."""
+    counted = [task for task in tasks if not task.static]
+    left = math.fsum(task.cpu_slots for task in counted)
+    fewest = _up(math.fsum(task.memory_slots for task in counted))
+    slots = 0
+    for cpu in cpus:
+        if left <= EPSILON * max(1.0, left) and slots >= fewest:
+            return slots
+        left, slots = left - cpu, slots + 1
+    more = _up(max(0.0, left) / cpus[-1]) if cpus else _up(left)
+    return max(slots + more, fewest)
 
 
 def whole_times(rate_tps: float, peak_tps: float) -> tuple[int, float]:

@@ -57,6 +57,20 @@ class Room(msgspec.Struct, frozen=True):
         """The usable slots in filling order."""
         return [slot for vm in self.vms for slot in vm.all_slots() if slot not in self.excluded]
 
+    def cpus(self, allocation: Allocation) -> list[float]:
+        """CPU of the usable slots, in slots of the speed that the allocation counts in."""
+        speeds = {vm.vm: vm.speed / allocation.slot_speed for vm in self.vms}
+        return [speeds[slot.vm] for slot in self.slots()]
+
+    def of_speed(self, least: float) -> Room:
+        """Without slots of VMs that are slower, but for those that threads are pinned to."""
+        if all(vm.speed >= least for vm in self.vms):
+            return self
+        pinned = {slot for slots in self.pinned.values() for slot in slots}
+        vms = tuple(vm for vm in self.vms if vm.speed >= least or pinned & set(vm.all_slots()))
+        slow = {slot for vm in vms if vm.speed < least for slot in vm.all_slots()} - pinned
+        return msgspec.structs.replace(self, vms=vms, excluded=self.excluded | slow)
+
     def first(self, slots: int) -> Room:
         """Only as many of the first VMs as have at least `slots` usable slots, and those pinned to."""
         kept, have = [], 0
@@ -92,7 +106,7 @@ class Filling:
 # Pure
 #
 # A thread needs its task's average, as in RSM, or what was measured of it where that is more CPU, and at most
-# a whole slot. A slot has 1 of CPU and 1 of memory.
+# a whole slot. A slot has 1 of CPU, or less or more by the speed of its VM, and 1 of memory.
 
 
 def need_of(task: TaskAllocation) -> tuple[float, float]:
@@ -111,7 +125,8 @@ def refuse_beyond(mapper: str, allocation: Allocation, room: Room, most: int) ->
 
 
 class SlotRoom:
-    """Slots by their place in the room, tasks by theirs in the allocation. `cpu`, `memory`: free of each slot; `held`:
+    """Slots by their place in the room, tasks by theirs in the allocation. `cpus`: of each slot, in slots of the speed
+    that the allocation counts in; `cpu`, `memory`: free of it; `held`:
     threads of each task in it; `left`: threads that are nowhere yet; `links`: per task, what one thread of it says to
     one of another both ways, in bytes/s where sizes of rows are known, else in rows/s. Pinned threads are in their
     slots from the beginning."""
@@ -123,7 +138,8 @@ class SlotRoom:
             raise Infeasible("there is no slot that may be used")
         self.tasks = allocation.tasks
         self.needs = self._needs()
-        self.cpu, self.memory = [1.0] * len(self.slots), [room.memory] * len(self.slots)
+        self.cpus = room.cpus(allocation)
+        self.cpu, self.memory = self.cpus.copy(), [room.memory] * len(self.slots)
         self.held: list[Counter[int]] = [Counter() for _ in self.slots]
         self.pinned: list[Counter[int]] = [Counter() for _ in self.slots]
         self.left = [task.threads for task in self.tasks]
@@ -151,8 +167,12 @@ class SlotRoom:
         held = self.held[slot]
         return sum(link * held[other] for other, link in self.links[task].items() if other in held)
 
+    def used(self, slot: int) -> float:
+        """The part of its CPU that its threads need."""
+        return 1 - self.cpu[slot] / self.cpus[slot]
+
     def emptiest(self) -> list[int]:
-        """The slots, those with the least CPU in use first."""
+        """The slots, those with the most CPU free first."""
         return sorted(range(len(self.slots)), key=lambda slot: (-self.cpu[slot], slot))
 
     def refuse_left(self) -> None:
@@ -176,7 +196,7 @@ class SlotRoom:
 
     def _needs(self) -> list[tuple[float, float]]:
         cores = {work.task: work.cores for work in self.room.works}
-        slot_cores = self.room.vms[0].slot_cores
+        slot_cores = self.room.vms[0].slot_cores * self.allocation.slot_speed
         found = []
         for task in self.tasks:
             cpu, memory = need_of(task)

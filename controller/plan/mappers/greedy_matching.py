@@ -93,7 +93,7 @@ def _matched(board: SlotRoom, words: Words) -> list[tuple[int, int, int]]:
     graph: Any = networkx.Graph()
     waiting = [task for task, left in enumerate(board.left) if left]
     order = board.emptiest()
-    cpu = [1 - free for free in board.cpu]
+    cpu = [board.used(slot) for slot in range(len(board.slots))]
     bandwidth = [words.used(slot) for slot in range(len(board.slots))]
     means = sum(cpu) / len(cpu), sum(bandwidth) / len(bandwidth)
     for task in waiting:
@@ -102,7 +102,7 @@ def _matched(board: SlotRoom, words: Words) -> list[tuple[int, int, int]]:
         for slot in near:
             threads = min(bunch, board.fits(task, slot))
             uses = (
-                cpu[slot] + threads * board.needs[task][0],
+                cpu[slot] + threads * board.needs[task][0] / board.cpus[slot],
                 bandwidth[slot] + words.more(task, slot, threads),
             )
             off = sum(abs(use - mean) for use, mean in zip(uses, means, strict=True))

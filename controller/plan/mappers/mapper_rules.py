@@ -23,7 +23,7 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wording import significant
 
-Need = Callable[[TaskAllocation, Bundle], tuple[float, float]]  # (CPU, memory) of these threads
+Need = Callable[[TaskAllocation, Bundle, float], tuple[float, float]]  # (CPU, memory) of these threads in a slot of such CPU
 Rule = Callable[[Plan, float], Iterator[str]]  # of the plan and the overdraft of its models
 
 
@@ -63,12 +63,19 @@ def over_slots(plan: Plan, overdraft: float) -> Iterator[str]:
 
 
 def _over(plan: Plan, need: Need, what: str) -> Iterator[str]:
-    for slot, (cpu, memory) in _in_slots(plan, need).items():
+    cpus = _cpus(plan)
+    for slot, (used, memory) in _in_slots(plan, need).items():
+        cpu = used / cpus[slot.vm]
         if cpu > 1 + TOLERANCE or memory > 1 + TOLERANCE:
             yield f"slot {slot}: {cpu:.4f} of its CPU and {memory:.4f} of its memory are {what}"
 
 
-def _at_most(task: TaskAllocation, bundle: Bundle) -> tuple[float, float]:
+def _cpus(plan: Plan) -> dict[str, float]:
+    """Of a slot of each VM, in slots of the speed that the allocation counts in."""
+    return {vm.vm: vm.speed / plan.allocation.slot_speed for vm in plan.vms}
+
+
+def _at_most(task: TaskAllocation, bundle: Bundle, slot_cpu: float) -> tuple[float, float]:
     cpu, memory = need_of(task)
     return cpu * bundle.threads, memory * bundle.threads
 
@@ -76,21 +83,23 @@ def _at_most(task: TaskAllocation, bundle: Bundle) -> tuple[float, float]:
 def _in_slots(plan: Plan, need: Need) -> dict[Slot, tuple[float, float]]:
     """(CPU, memory) of each slot in use, when a bundle takes `need` of it."""
     tasks = {task.task: task for task in plan.allocation.tasks}
+    cpus = _cpus(plan)
     used: dict[Slot, tuple[float, float]] = {}
     for bundle in plan.placement.bundles:
-        cpu, memory = need(tasks[bundle.task], bundle)
+        cpu, memory = need(tasks[bundle.task], bundle, cpus[bundle.slot.vm])
         before = used.get(bundle.slot, (0.0, 0.0))
         used[bundle.slot] = before[0] + cpu, before[1] + memory
     return used
 
 
-def _reserved(task: TaskAllocation, bundle: Bundle) -> tuple[float, float]:
+def _reserved(task: TaskAllocation, bundle: Bundle, slot_cpu: float) -> tuple[float, float]:
     """What MBA reserved for these threads; a rest has at most the whole slot."""
     if bundle.full:
-        return 1.0, 1.0
+        return slot_cpu, 1.0
     part = bundle.threads / task.rest_threads if task.rest_threads else 1.0
-    most = 1.0 if not task.static and part == 1 else float("inf")
-    return min(most, task.rest_cpu * part), min(most, task.rest_memory * part)
+    whole = not task.static and part == 1
+    most_cpu, most = (slot_cpu, 1.0) if whole else (float("inf"), float("inf"))
+    return min(most_cpu, task.rest_cpu * part), min(most, task.rest_memory * part)
 
 
 def unsupported(plan: Plan, overdraft: float) -> Iterator[str]:
@@ -106,13 +115,14 @@ def over_needed(plan: Plan, overdraft: float) -> Iterator[str]:
     for slot, (_, memory) in used.items():
         if memory > 1 + TOLERANCE:
             yield f"slot {slot}: {memory:.4f} of its memory is needed"
+    cpus = _cpus(plan)
     for vm in plan.vms:
-        cpu = sum(used[slot][0] for slot in vm.all_slots() if slot in used)
+        cpu = sum(used[slot][0] for slot in vm.all_slots() if slot in used) / cpus[vm.vm]
         if cpu > vm.slots + TOLERANCE:
             yield f"VM {vm.vm!r}: {cpu:.4f} slots of CPU are needed, it has {vm.slots}"
 
 
-def _average(task: TaskAllocation, bundle: Bundle) -> tuple[float, float]:
+def _average(task: TaskAllocation, bundle: Bundle, slot_cpu: float) -> tuple[float, float]:
     part = bundle.threads / task.threads
     return task.cpu_slots * part, task.memory_slots * part
 

@@ -3,7 +3,7 @@
     d = wM (Mⱼ − m)² + wC (Cⱼ − c)² + wN NWDist      CPU and memory as fractions of one slot
 
 c, m      need of one thread: the allocation's average cᵢ/τᵢ, mᵢ/τᵢ
-Cⱼ, Mⱼ    what VM j has free in all its slots; at first its number of slots
+Cⱼ, Mⱼ    what VM j has free in all its slots; at first its number of slots (CPU: times its speed)
 NWDist    0 in the VM of the thread before, 0.5 in its rack, else 1
 
 Readings: a VM holds a thread when its CPU in all and the memory of one slot suffice. Of its slots the
@@ -40,14 +40,20 @@ class Nearest:
     """VMs count in filling order."""
 
     def __init__(
-        self, racks: Sequence[str], sizes: Sequence[int], weights: Weights, memory: float = 1.0
+        self,
+        racks: Sequence[str],
+        sizes: Sequence[int],
+        weights: Weights,
+        memory: float = 1.0,
+        cpus: Sequence[float] = (),
     ) -> None:
-        """Every VM j is empty, with `sizes[j]` slots; memory: of each slot, what threads may hold."""
+        """Every VM j is empty, with `sizes[j]` slots, which have `cpus[j]` together (left out: 1 each); memory: of each
+        slot, what threads may hold."""
         self._racks, self._weights = racks, weights
         self._free: dict[int, Free] = {}
         self._alike: dict[Free, list[int]] = {}
         for vm, size in enumerate(sizes):
-            self._put(vm, (racks[vm], float(size), size * memory, memory))
+            self._put(vm, (racks[vm], cpus[vm] if cpus else float(size), size * memory, memory))
 
     def set(self, vm: int, cpu: float, memory: float, slot: float) -> None:
         """`vm` now has `cpu` and `memory` free in all, and `slot` of memory in its emptiest slot."""
@@ -106,7 +112,7 @@ def rsm(allocation: Allocation, room: Room) -> Placement:
         _Need(t.task, t.cpu_slots / t.threads, t.memory_slots / t.threads, t.threads)
         for t in allocation.tasks
     ]
-    board = _RsmBoard(room, needs)
+    board = _RsmBoard(room, needs, allocation.slot_speed)
     for need in needs:
         for slot in room.pinned.get(need.task, ())[: need.left]:
             need.left -= board.put_at(slot, need)
@@ -122,14 +128,16 @@ def rsm(allocation: Allocation, room: Room) -> Placement:
 class _RsmBoard:
     """What is free. `_slots[j]`: (free memory, place) of the slots of VM j, the fullest first."""
 
-    def __init__(self, room: Room, needs: list[_Need]) -> None:
+    def __init__(self, room: Room, needs: list[_Need], slot_speed: float) -> None:
         usable = [[s for s in vm.all_slots() if s not in room.excluded] for vm in room.vms]
         self._names = [slots for slots in usable if slots]
-        racks = [vm.rack for vm, slots in zip(room.vms, usable, strict=True) if slots]
-        self._cpu = [float(len(slots)) for slots in self._names]
-        self._memory = [size * room.memory for size in self._cpu]
-        self._slots = [[(room.memory, place) for place in range(len(slots))] for slots in self._names]
-        self._nearest = Nearest(racks, [len(slots) for slots in self._names], room.weights, room.memory)
+        vms = [vm for vm, slots in zip(room.vms, usable, strict=True) if slots]
+        sizes = [len(slots) for slots in self._names]
+        self._cpu = [size * (vm.speed / slot_speed) for vm, size in zip(vms, sizes, strict=True)]
+        self._memory = [size * room.memory for size in sizes]
+        self._slots = [[(room.memory, place) for place in range(size)] for size in sizes]
+        racks = [vm.rack for vm in vms]
+        self._nearest = Nearest(racks, sizes, room.weights, room.memory, self._cpu.copy())
         self._reference = 0
         self._least_cpu = min((need.cpu for need in needs), default=0.0) - EPSILON
         self._least_memory = min((need.memory for need in needs), default=0.0) - EPSILON

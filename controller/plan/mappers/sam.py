@@ -51,11 +51,11 @@ class SlotChoice(msgspec.Struct, frozen=True):
 def sam(allocation: Allocation, room: Room, choices: list[SlotChoice] | None = None) -> Placement:
     """Maps an allocation of MBA. Raises Infeasible when the slots run out. n log n in slots and tasks,
     unless `choices` is given: each choice is added to it with its reason (pinned threads have none)."""
-    board = _SamBoard(room, choices)
+    board = SamBoard(allocation, room, choices)
     left = {task.task: task.rest_threads for task in allocation.tasks}
     for task in allocation.tasks:
         if task.static:
-            left[task.task] -= _keep_pinned(board, task, room)
+            left[task.task] -= keep_pinned(board, task, room)
     bundles = {task.task: task.full_bundles for task in allocation.tasks}
     sweep = list(allocation.tasks)
     while sweep:
@@ -66,12 +66,12 @@ def sam(allocation: Allocation, room: Room, choices: list[SlotChoice] | None = N
                 bundles[task.task] -= 1
                 again.append(task)
             elif left[task.task]:
-                _put_rest(board, task, left[task.task])
+                put_rest(board, task, left[task.task])
         sweep = again
     return board.filling.placement(allocation, room.vms)
 
 
-def _keep_pinned(board: _SamBoard, task: TaskAllocation, room: Room) -> int:
+def keep_pinned(board: SamBoard, task: TaskAllocation, room: Room) -> int:
     """Put threads of a task of fixed size where they are pinned, if they fit; how many were put."""
     kept = 0
     for slot in room.pinned.get(task.task, ())[: task.threads]:
@@ -79,35 +79,40 @@ def _keep_pinned(board: _SamBoard, task: TaskAllocation, room: Room) -> int:
     return kept
 
 
-def _put_rest(board: _SamBoard, task: TaskAllocation, threads: int) -> None:
+def put_rest(board: SamBoard, task: TaskAllocation, threads: int) -> None:
     """A partial bundle goes into one slot, in which it was measured: if it seems to need more than the
     whole of it, it gets the whole. Threads of a task of fixed size fit in one by one."""
     if not task.static:
-        board.put_best(task.task, threads, min(1.0, task.rest_cpu), min(board.memory, task.rest_memory))
+        cpu, memory = min(board.most_cpu, task.rest_cpu), min(board.memory, task.rest_memory)
+        board.put_best(task.task, threads, cpu, memory)
         return
     for _ in range(threads):
         board.put_best(task.task, 1, task.rest_cpu / task.threads, task.rest_memory / task.threads)
 
 
-class _SamBoard:
-    """What is free in each slot. `_open`: (free CPU + free memory, place) of slots partly used, sorted."""
+class SamBoard:
+    """What is free in each slot; `cpus`: what it has. `_open`: (free CPU + free memory, place) of slots partly used,
+    sorted."""
 
-    def __init__(self, room: Room, choices: list[SlotChoice] | None) -> None:
+    def __init__(self, allocation: Allocation, room: Room, choices: list[SlotChoice] | None) -> None:
         self.filling, self.memory = Filling(), room.memory
+        self.cpus = room.cpus(allocation)
+        self.most_cpu = max(self.cpus, default=1.0)
         self._choices = choices
         self._slots = room.slots()
         self._place = {slot: place for place, slot in enumerate(self._slots)}
-        self._free_cpu = [1.0] * len(self._slots)
+        self._free_cpu = self.cpus.copy()
         self._free_memory = [room.memory] * len(self._slots)
-        self._empty = deque(range(len(self._slots)))
+        self._slow = {place for place, cpu in enumerate(self.cpus) if cpu < 1 - EPSILON}  # only for what is pinned
+        self._empty = deque(place for place in range(len(self._slots)) if place not in self._slow)
         self._used: set[int] = set()
         self._open: list[tuple[float, int]] = []
 
     def put_full(self, task: TaskAllocation) -> None:
         """A whole bundle takes the next empty slot for itself."""
-        place = self._next_empty(task.task)
+        place = self._taken_empty(task.task)
         if self._choices is not None:
-            self._note("full", place, task.task, task.bundle_threads, 1.0, 1.0)
+            self._note("full", place, task.task, task.bundle_threads, self.cpus[place], 1.0)
         self._used.add(place)
         self.filling.put(self._slots[place], task.task, task.bundle_threads, full=True)
 
@@ -121,7 +126,7 @@ class _SamBoard:
                 place = self._open.pop(i)[1]
                 break
         else:
-            place = self._next_empty(task)
+            place = self._taken_empty(task)
             if not self._holds(place, cpu, memory):
                 raise Infeasible(
                     f"{counted(threads, 'thread')} of task {task!r} need more than one whole slot"
@@ -135,7 +140,7 @@ class _SamBoard:
         place = self._place.get(slot)
         if place is None or not self._holds(place, cpu, memory):
             return False
-        if place in self._used:
+        if place in self._used and place not in self._slow:
             self._open.remove((self._free_cpu[place] + self._free_memory[place], place))
         self._put(place, task, 1, cpu, memory)
         return True
@@ -162,15 +167,26 @@ class _SamBoard:
         self._free_cpu[place] -= cpu
         self._free_memory[place] -= memory
         self._used.add(place)
-        insort(self._open, (self._free_cpu[place] + self._free_memory[place], place))
+        if place not in self._slow:
+            insort(self._open, (self._free_cpu[place] + self._free_memory[place], place))
         self.filling.put(self._slots[place], task, threads)
 
     def _holds(self, place: int, cpu: float, memory: float) -> bool:
         return self._free_cpu[place] >= cpu - EPSILON and self._free_memory[place] >= memory - EPSILON
 
-    def _next_empty(self, task: str) -> int:
-        while self._empty:
-            place = self._empty.popleft()
-            if place not in self._used:
-                return place
-        raise Infeasible(f"no slot is left for task {task!r}")
+    def next_empty(self) -> int | None:
+        """The place of the slot that a full bundle would take; None: there is none."""
+        while self._empty and self._empty[0] in self._used:
+            self._empty.popleft()
+        return self._empty[0] if self._empty else None
+
+    def take(self, place: int) -> None:
+        """A slot holds nothing else any more."""
+        self._used.add(place)
+
+    def _taken_empty(self, task: str) -> int:
+        place = self.next_empty()
+        if place is None:
+            raise Infeasible(f"no slot is left for task {task!r}")
+        self._empty.popleft()
+        return place

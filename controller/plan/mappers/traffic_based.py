@@ -61,11 +61,11 @@ def _put_best(board: SlotRoom, task: int) -> bool:
 
 def onto_vms(board: SlotRoom) -> None:
     """Phase 2: exchange contents of slots, so that slots that say much to each other are on one VM. Nothing is
-    exchanged where no VM has two slots, or slots are too many to look at each pair."""
+    exchanged where no VM has two slots, slots are too many to look at each pair, or VMs are of several speeds."""
     vms: dict[str, list[int]] = {vm.vm: [] for vm in board.room.vms}
     for place, slot in enumerate(board.slots):
         vms[slot.vm].append(place)
-    if len(board.slots) > MOST_SLOTS or max(map(len, vms.values())) < 2:
+    if len(board.slots) > MOST_SLOTS or max(map(len, vms.values())) < 2 or len(set(board.cpus)) > 1:
         return
     between = _between(board)
     told: list[dict[int, float]] = [{} for _ in board.slots]
@@ -79,7 +79,7 @@ def onto_vms(board: SlotRoom) -> None:
     def settle(content: int, home: int) -> None:
         vm = board.slots[home].vm
         homes[content] = home
-        load[vm] += 1 - board.cpu[content]
+        load[vm] += board.used(content)
         for other, said in told[content].items():
             to_vm[other][vm] = to_vm[other].get(vm, 0.0) + said
 

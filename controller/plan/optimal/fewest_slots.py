@@ -17,6 +17,7 @@ from headgate.controller.models.plans import Allocation, Bundle, Placement, Task
 from headgate.controller.models.task_models import Model, Point, cpu, half_widths, memory, peak, peak_rate
 from headgate.controller.plan.allocators.allocation_rules import lone_tasks, slots_for
 from headgate.controller.plan.allocators.mba import mba
+from headgate.controller.plan.allocators.mixed_speeds import counted_for, for_own_slots
 from headgate.controller.plan.mappers.free_slots import Room, SlotRoom
 from headgate.controller.plan.mappers.sam import sam
 from headgate.controller.plan.mappers.traffic_based import onto_vms
@@ -24,6 +25,7 @@ from headgate.controller.plan.optimal.slot_mixes import Choice, Fixed, Flexible,
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.row_shares import weighted
+from headgate.controller.plan.predict.vm_speeds import topology_at
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible
@@ -76,6 +78,27 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
     return Allocation("optimal", rate_tps, tasks, len(slots), tuple(slots), gap, ended)
 
 
+def in_own_slots(found: Allocation, topology: Topology, models: Mapping[str, Model], room: Room) -> Allocation:
+    """The mixes, which are for slots of the allocation's `slot_speed`, or MBA's bundles counted for the slots where SAM
+    has them, where VMs are of several speeds and that takes fewer. models: at speed 1."""
+    speed = found.slot_speed
+    if all(vm.speed == speed for vm in room.vms):
+        return found
+    slow, fastest = topology_at(topology, speed), max(vm.speed for vm in room.vms)
+    base = counted_for(topology, models, found.rate_tps, speed, fastest)
+    try:
+        usual = replace(mba(slow, base, found.rate_tps), slot_speed=speed)
+        placement = sam(for_own_slots(usual, topology, models, room), room)
+    except Infeasible:
+        return found
+    mixes = placement.by_slot()
+    if len(mixes) >= found.slots:
+        return found
+    slots = [mixes.get(slot, {}) for slot in room.slots()]  # each is for its very slot
+    tasks = tuple(counted_in(task, slots, slow, base) for task in usual.tasks)
+    return replace(found, tasks=tasks, mixes=tuple(slots), slots=len(mixes), gap=None, ended="")
+
+
 def _ended(late: bool, tasks: int) -> str:
     """Why a gap is left."""
     if late:
@@ -110,12 +133,14 @@ def optimal_mapper(allocation: Allocation, room: Room) -> Placement:
 def _pinned_first(mixes: list[Threads], chosen: Sequence[Slot], room: Room) -> set[Slot]:
     """Exchange mixes, so that one with a pinned task is where it is pinned; the slots for which there was one."""
     done: set[Slot] = set()
+    speeds = {vm.vm: vm.speed for vm in room.vms}
     for task, slots in room.pinned.items():
         for slot in slots:
             if slot not in chosen or slot in done:
                 continue
             here = chosen.index(slot)
             with_it = [n for n, mix in enumerate(mixes) if task in mix and chosen[n] not in done]
+            with_it = [n for n in with_it if speeds[chosen[n].vm] == speeds[slot.vm]]
             if with_it:
                 there = here if here in with_it else with_it[0]
                 mixes[here], mixes[there] = mixes[there], mixes[here]

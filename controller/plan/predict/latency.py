@@ -22,6 +22,7 @@ from typing import NamedTuple
 from headgate.controller.models.plans import Placement, Prediction, Share
 from headgate.controller.models.task_models import Model, cpu, peak_rate
 from headgate.controller.plan.predict.placement_load import load_of
+from headgate.controller.plan.predict.vm_speeds import at_speed
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Topology
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings
@@ -135,16 +136,19 @@ def _threads(
 ) -> list[list[_Thread]]:
     """Of each task, in breadth-first order."""
     cores = {vm.vm: vm.slot_cores for vm in vms}
+    speeds = {vm.vm: vm.speed for vm in vms}
     load = load_of(topology, models, placement, vms, True)
     parts = load.in_order(shares, load.even_shares())
     load = load.at(parts, rate_tps)
     slots = [_slot(cores.get(slot.vm, 1.0), number) for number, slot in enumerate(load.slots)]
     found: list[list[_Thread]] = [[] for _ in load.tasks]
     for g, group in enumerate(load.groups):
-        task, size = topology.by_name[load.tasks[group.task]], cores.get(load.slots[group.slot].vm, 1.0)
+        vm = load.slots[group.slot].vm
+        task, size = topology.by_name[load.tasks[group.task]], cores.get(vm, 1.0)
         cpu_s, wait_s = load.cpu_per_unit(g, full=False) * size, 0.0
         if task.static is None:
-            wait_s = _wait_s(models[task.model_name], group.threads, size)
+            model = at_speed(models[task.model_name], speeds.get(vm, 1.0))
+            wait_s = _wait_s(model, group.threads, size)
         for _ in range(group.threads):
             share = parts[g] / group.threads
             found[group.task].append(_Thread(group.task, slots[group.slot], cpu_s, wait_s, share))

@@ -8,7 +8,8 @@ A *group* is the q threads of one task in one slot. With x its rate, w the task'
 Where models know what it costs to be woken for a row (`wake_cpu`, decision 20), a row costs more than C(q) / I(q) when
 fewer rows come than at that peak, and less in a slot that is full: `PlacementLoad.at` tells what rate to count it by.
 
-A task of fixed size may use CPU in proportion to its rate besides (`Static.cpu_per_tps`).
+A task of fixed size may use CPU in proportion to its rate besides (`Static.cpu_per_tps`). On a VM of another speed than
+1 all of this is what `vm_speeds.py` makes of it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from headgate.controller.models.plans import Placement, Share
 from headgate.controller.models.task_models import EPSILON, Model, cpu, memory, peak_rate
+from headgate.controller.plan.predict.vm_speeds import at_speed
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.wake_cost import (
@@ -215,17 +217,19 @@ def load_of(
         key=lambda slot: (vm_place.get(slot.vm, len(vm_place)), slot),
     )
     slot_place = {slot: number for number, slot in enumerate(slots)}
+    speeds = {vm.vm: vm.speed for vm in vms}
     groups, known = [], _Curves()
     for bundle in placement.bundles:
         task = order[place[bundle.task]]
         number, slot = place[bundle.task], slot_place[bundle.slot]
+        speed = speeds.get(bundle.slot.vm, 1.0)
         if task.static is not None:
             part = bundle.threads / task.static.threads
-            used = task.static.cpu * part, task.static.memory * part
-            groups.append(ThreadGroup(number, slot, bundle.threads, None, *used, task.static.cpu_each))
+            used = task.static.cpu / speed * part, task.static.memory * part
+            groups.append(ThreadGroup(number, slot, bundle.threads, None, *used, task.static.cpu_each / speed))
         else:
-            model = models[task.model_name]
-            curve = known.at(number, model, bundle.threads)
+            model = known.model(models[task.model_name], speed)
+            curve = known.at(number, speed, model, bundle.threads)
             groups.append(ThreadGroup(number, slot, bundle.threads, *curve, wake=model.wake))
     load = PlacementLoad([task.name for task in order], slots, groups, [], [], None)
     load.by_task, load.by_slot = [[] for _ in order], [[] for _ in slots]
@@ -240,19 +244,29 @@ def load_of(
 
 
 class _Curves:
-    """I, C and M at the thread counts asked for so far: most groups of a task are the same bundle.
+    """I, C and M at the thread counts and speeds of VMs asked for so far: most groups of a task are the same bundle.
 
     C is that of the largest point above it (decision 22), where `models.cpu` adds up."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
+        self._known: dict[tuple[int, float, int], tuple[float, float, float]] = {}
+        self._models: dict[tuple[str, float], Model] = {}
 
-    def at(self, task: int, model: Model, threads: int) -> tuple[float, float, float]:
-        values = self._known.get((task, threads))
+    def model(self, model: Model, speed: float) -> Model:
+        """As it is on a VM of that speed."""
+        if speed == 1.0:
+            return model
+        found = self._models.get((model.task, speed))
+        if found is None:
+            found = self._models[model.task, speed] = at_speed(model, speed)
+        return found
+
+    def at(self, task: int, speed: float, model: Model, threads: int) -> tuple[float, float, float]:
+        values = self._known.get((task, speed, threads))
         if values is None:
             measured = min(threads, model.points[-1].threads)
             values = peak_rate(model, threads), cpu(model, measured), memory(model, threads)
-            self._known[task, threads] = values
+            self._known[task, speed, threads] = values
         return values
 
 

@@ -130,6 +130,9 @@ def random_request(chance: random.Random) -> PlanRequest:
         Vm(f"vm{n}", chance.choice((1, 2, 4, 4)), rack=f"r{chance.randint(1, 2)}")
         for n in range(1, chance.randint(1, 12) + 1)
     )
+    more = tuple(Vm(f"more{n}", chance.choice((1, 2, 4))) for n in range(chance.choice((0, 0, 10))))
+    if chance.random() < 0.4:
+        vms, more = _of_speeds(chance, vms), _of_speeds(chance, more)
     slots = [slot for vm in vms for slot in vm.all_slots()]
     allocator, mapper = chance.choice(PAIRS).split("+")
     return PlanRequest(
@@ -137,7 +140,7 @@ def random_request(chance: random.Random) -> PlanRequest:
         models=models,
         rate_tps=chance.choice((0.0, 1.0, 10.0, 100.0, 1000.0)) * chance.uniform(0.5, 2.0),
         vms=vms,
-        may_add=tuple(Vm(f"more{n}", chance.choice((1, 2, 4))) for n in range(chance.choice((0, 0, 10)))),
+        may_add=more,
         excluded=frozenset(chance.sample(slots, min(len(slots) - 1, chance.choice((0, 0, 1, 3))))),
         pinned=_random_pins(chance, topology, slots),
         allocator=allocator,
@@ -147,6 +150,10 @@ def random_request(chance: random.Random) -> PlanRequest:
         weights=Weights(*(chance.choice((0.5, 1.0, 2.0)) for _ in range(3))),
         fixed=chance.random() < 0.3,
     )
+
+
+def _of_speeds(chance: random.Random, vms: tuple[Vm, ...]) -> tuple[Vm, ...]:
+    return tuple(replace(vm, speed=chance.choice((0.5, 0.8, 1.0, 2.0))) for vm in vms)
 
 
 def _random_pins(chance: random.Random, topology: Topology, slots: list[Slot]) -> dict[str, tuple[Slot, ...]]:

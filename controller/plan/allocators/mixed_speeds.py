@@ -1,0 +1,156 @@
+"""MBA's bundles for SAM where VMs are of several speeds (ours). Pure.
+
+A full bundle has a slot to itself, so what it carries depends on the slot: bundles are counted in the order in which
+SAM takes slots, each for what it carries where it will be (`vm_speeds.py`). What is left of a task is counted for the
+slowest slots that are needed, and fits into faster ones, too. CPU is counted in slots of that speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from headgate.controller.models.plans import Allocation, TaskAllocation
+from headgate.controller.models.task_models import Model, cpu, memory, peak, peak_rate
+from headgate.controller.plan.allocators.allocation_rules import lone_tasks, whole_times
+from headgate.controller.plan.allocators.mba import bundles_for
+from headgate.controller.plan.mappers.free_slots import Room
+from headgate.controller.plan.mappers.sam import SamBoard, keep_pinned, put_rest
+from headgate.controller.plan.predict.vm_speeds import at_speed, models_at
+from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.errors import Infeasible
+
+
+def for_own_slots(usual: Allocation, topology: Topology, models: Mapping[str, Model], room: Room) -> Allocation:
+    """`usual`, MBA's for slots of its `slot_speed`, with the bundles of tasks that may have any number of threads
+    counted anew; itself where all slots of the room are of that speed, or do not suffice. models: at speed 1."""
+    if all(vm.speed == usual.slot_speed for vm in room.vms):
+        return usual
+    try:
+        tasks = _Sweep(usual, topology, models, room).run()
+    except Infeasible:  # whoever maps it says so
+        return usual
+    return replace(usual, tasks=tuple(tasks))
+
+
+def counted_for(
+    topology: Topology, models: Mapping[str, Model], rate_tps: float, speed: float, fastest: float
+) -> dict[str, Model]:
+    """The models for slots of VMs of that speed, where there are VMs up to `fastest`, too: a task of one thread that
+    carries its rate only there needs more than one such slot's CPU."""
+    found, rates = models_at(models, speed), topology.rates(rate_tps)
+    if fastest <= speed:
+        return found
+    lone = lone_tasks(topology)
+    others = {task.model_name for task in topology.tasks if task.name not in lone}
+    for task in topology.tasks:
+        name = task.model_name
+        if task.name not in lone or task.static is not None or name in others:
+            continue
+        most_tps, fast = peak_rate(found[name], 1), at_speed(models[name], fastest)
+        if rates[task.name] > most_tps > 0 and fast.points[0].threads == 1:
+            times = fast.points[0].rate_tps / most_tps
+            found[name] = replace(fast, points=(replace(fast.points[0], cpu=times),))
+    return found
+
+
+class _Sweep:
+    """Goes through tasks and slots as `sam` does with what comes of it."""
+
+    def __init__(
+        self, usual: Allocation, topology: Topology, models: Mapping[str, Model], room: Room
+    ) -> None:
+        self._usual, self._room = usual, room
+        fastest = max(vm.speed for vm in room.vms)
+        self._base = counted_for(topology, models, usual.rate_tps, usual.slot_speed, fastest)
+        self._models = models
+        self._board = SamBoard(usual, room, None)
+        fixed = lone_tasks(topology)
+        self._name = {task.name: task.model_name for task in topology.tasks}
+        self._free = {
+            task.task
+            for task in usual.tasks
+            if not task.static and task.task not in fixed and not self._base[self._name[task.task]].unmeasured
+        }
+        self._together = {name: peak(at_speed(models[self._name[name]], fastest))[1] for name in self._free}
+        self._left = {task.task: task.rate_tps for task in usual.tasks}
+        self._full: dict[str, list[float]] = {name: [] for name in self._free}
+
+    def run(self) -> list[TaskAllocation]:
+        found = {task.task: task for task in self._usual.tasks}
+        threads = {task.task: task.rest_threads for task in self._usual.tasks}
+        for task in self._usual.tasks:
+            if task.static:
+                threads[task.task] -= keep_pinned(self._board, task, self._room)
+        bundles = {task.task: task.full_bundles for task in self._usual.tasks}
+        sweep = list(self._usual.tasks)
+        while sweep:
+            again = []
+            for task in sweep:
+                if task.task in self._free:
+                    if self._took_slot(task.task):
+                        again.append(task)
+                    else:
+                        found[task.task] = self._rest(task)
+                elif bundles[task.task]:
+                    self._board.put_full(task)
+                    bundles[task.task] -= 1
+                    again.append(task)
+                elif threads[task.task]:
+                    put_rest(self._board, task, threads[task.task])
+            sweep = again
+        return [found[task.task] for task in self._usual.tasks]
+
+    def _took_slot(self, name: str) -> bool:
+        """Did a full bundle of this task take the next empty slot?"""
+        place = self._board.next_empty()
+        if place is None:
+            return False
+        speed = self._board.cpus[place] * self._usual.slot_speed
+        carried = peak_rate(at_speed(self._models[self._name[name]], speed), self._together[name])
+        times, rest_tps = whole_times(self._left[name], carried)
+        if not times and not self._lacks_threads(name):
+            return False
+        self._left[name] = max(0.0, (times - 1) * carried + rest_tps)
+        self._full[name].append(self._board.cpus[place])
+        self._board.take(place)
+        return True
+
+    def _lacks_threads(self, name: str) -> bool:
+        """Is what is left more than a slot's threads carry where VMs are slowest, though its CPU would do? Then it has
+        to be where it is counted for."""
+        model, together = self._base[self._name[name]], self._together[name]
+        peak_tps = peak_rate(model, together)
+        return self._left[name] > peak_tps and self._left[name] * cpu(model, together) <= peak_tps
+
+    def _rest(self, usual: TaskAllocation) -> TaskAllocation:
+        """What is left of a task is placed, and the task counted."""
+        name, model = usual.task, self._base[self._name[usual.task]]
+        full, together = self._full[name], self._together[name]
+        one = bundles_for(name, self._left[name], model)
+        rest = (one.rest_threads, one.rest_cpu, one.rest_memory)
+        if not self._left[name] and full:
+            rest = (0, 0.0, 0.0)
+        elif one.full_bundles:  # more than the slowest slot carries, less than the next empty one
+            place = self._board.next_empty()
+            if place is None:
+                raise Infeasible(f"no slot is left for task {name!r}")
+            most = min(self._board.cpus[place], self._left[name] / peak_rate(model, together))
+            rest = (together, most, min(1.0, memory(model, together)))
+        threads, rest_cpu, rest_memory = rest
+        counted = TaskAllocation(
+            name,
+            usual.rate_tps,
+            threads=len(full) * together + threads,
+            cpu_slots=sum(full) + rest_cpu,
+            memory_slots=len(full) + rest_memory,
+            full_bundles=len(full),
+            bundle_threads=together,
+            rest_threads=threads,
+            rest_cpu=rest_cpu,
+            rest_memory=rest_memory,
+        )
+        if threads:
+            put_rest(self._board, counted, threads)
+        return counted
