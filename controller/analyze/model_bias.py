@@ -60,9 +60,9 @@ class LearnedFactor:
     def off(self) -> bool:
         return self.off_from(1.0)
 
-    def off_from(self, factor: float) -> bool:
-        """Is it surely another one than this?"""
-        return abs(math.log(self.factor / factor)) - 2 * self.error >= math.log(WORTH)
+    def off_from(self, factor: float, worth: float = WORTH) -> bool:
+        """Is it surely another one than this, by so much?"""
+        return abs(math.log(self.factor / factor)) - 2 * self.error >= math.log(worth)
 
     @property
     def bounded(self) -> bool:
@@ -114,9 +114,9 @@ def biases(entries: Iterable[LedgerEntry], slow: Iterable[str] = ()) -> dict[tup
     return {key: found for key, one in seen.items() if (found := one.bias(*key)) is not None}
 
 
-def slow_vms(entries: Iterable[LedgerEntry]) -> dict[str, LearnedFactor]:
-    """VM → by how much the same rows cost more there than on the others, of those where they do and surely; above
-    what models say, too."""
+def vm_costs(entries: Iterable[LedgerEntry]) -> dict[str, tuple[LearnedFactor, LearnedFactor]]:
+    """VM → by how much the same rows cost more there than on the others, and than models say; of those that share tasks
+    with others. As if all VMs had been planned with as equally fast: what is slower by its plan has cost more."""
     beside: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     against: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
@@ -124,14 +124,20 @@ def slow_vms(entries: Iterable[LedgerEntry]) -> dict[str, LearnedFactor]:
             more = [than for task in entry.tasks if (than := _than_on_others(task, vm)) is not None]
             own = _ratio([use for task in entry.tasks if (use := _base_use(task, vm)) is not None])
             if more and own is not None:
+                planned = math.log(entry.speeds.get(vm, 1.0))
                 weight = math.fsum(weight for _, weight in more)
-                beside[vm][entry.run].append(math.fsum(log * part for log, part in more) / weight)
-                against[vm][entry.run].append(own)
-    found = {vm: learned(runs) for vm, runs in beside.items()}
+                beside[vm][entry.run].append(math.fsum(log * part for log, part in more) / weight - planned)
+                against[vm][entry.run].append(own - planned)
+    return {vm: (learned(beside[vm]), learned(against[vm])) for vm in sorted(beside)}
+
+
+def slow_vms(entries: Iterable[LedgerEntry]) -> dict[str, LearnedFactor]:
+    """VM → by how much the same rows cost more there than on the others, of those where they do and surely; above
+    what models say, too."""
     return {
         vm: how
-        for vm, how in sorted(found.items())
-        if how.off and how.factor > 1 and learned(against[vm]).factor > math.sqrt(WORTH)
+        for vm, (how, against) in vm_costs(entries).items()
+        if how.off and how.factor > 1 and against.factor > math.sqrt(WORTH)
     }
 
 

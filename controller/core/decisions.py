@@ -144,7 +144,14 @@ GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
 FAULTS = ("slot_quarantined", "vm_lost", "link_cut")
 BY_RATE = ("rate_changed", "over_provisioned")  # the plan in force may carry it too
-STAYS = (*BY_RATE, "first_rows", "model_off", "refitted", "vm_joined")  # … or is to be better by its price
+STAYS = (
+    *BY_RATE,
+    "first_rows",
+    "model_off",
+    "refitted",
+    "vm_joined",
+    "vm_speed",
+)  # … or is to be better by its price
 TROUBLES = ("thread_failed", "out_of_memory")  # what runs now does not go on
 ELSEWHERE = ("traffic_saved", "vm_loaded", *TROUBLES)  # threads are to be in other slots
 MUST_GO = (*FAULTS, *TROUBLES, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
@@ -448,7 +455,7 @@ def question(
     if run is None:
         raise InvalidInput("there is no topology to plan for", hint="`headgate submit`")
     dead, routes = dead_slots(k), routes_now(k.durable)[1]
-    here = tuple(vm for vm in present(k) if vm.vm not in without)
+    here = tuple(as_fast_as_seen(k, vm) for vm in present(k) if vm.vm not in without)
     tasks = {t.thread: t.task for t in k.durable.rollout.threads} if k.durable.rollout is not None else {}
     request = PlanRequest(
         topology=run.topology,
@@ -507,6 +514,12 @@ def present(k: Knowledge) -> tuple[Vm, ...]:
     apart = {*k.durable.held_dead, *k.durable.cordoned, *unreached(k)}
     there = [m.vm for m in k.members.up() if m.vm.vm not in apart]
     return tuple(sorted(there, key=lambda vm: (first.get(vm.vm, len(first)), natural(vm.vm))))
+
+
+def as_fast_as_seen(k: Knowledge, vm: Vm) -> Vm:
+    """The VM as plans take it (`vm_speeds.py`)."""
+    seen = k.durable.speeds.get(vm.vm)
+    return vm if seen is None or seen.speed == 1.0 else replace(vm, speed=vm.speed * seen.speed)
 
 
 def pins(

@@ -29,6 +29,7 @@ from headgate.controller.core import (
     prediction_accounting,
     profiling,
     rolling_upgrade,
+    vm_speeds_seen,
 )
 from headgate.controller.core.decisions import run_of
 from headgate.controller.core.plan_triggers import PathWatch
@@ -403,6 +404,7 @@ class Loop:
             ),
             models=(
                 cache(lambda: learned_models.learned(turn, seen, need, behind)),
+                cache(lambda: vm_speeds_seen.found(turn, self._accounts, need)),
                 cache(lambda: prediction_accounting.found(turn, off_models, need)),
                 cache(lambda: model_updates.found(turn, need)),
             ),

@@ -8,6 +8,8 @@ that is cut short is reported, and one that stands for days takes a few lines.
 
 from __future__ import annotations
 
+import copy
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -173,6 +175,7 @@ class TaskShares:
 NS = 1_000_000_000
 FIRST = 2  # windows: twenty seconds
 SLACK_NS = NS // 2  # which a turn may be early
+LATELY = 2  # windows, of which speeds of VMs are seen
 NEAR = 0.95  # of what a plan carries, offered: then it is tested whether it does
 PLANS_KEPT = 256  # of this life, of which is learned; the ledger's file has them all
 SLOTS_MOST = 64  # that an entry lists; its tasks are of all
@@ -216,6 +219,9 @@ class _PlanSums:
             if (used := window.slots.get(slot)) is not None:
                 values = (used.cpu, predicted[0], used.memory, predicted[1])
                 self.slots[slot] = _sum(self.slots.get(slot, [0.0] * 4), values)
+        self.add_tasks(shares)
+
+    def add_tasks(self, shares: Mapping[str, TaskShare]) -> None:
         for name, share in shares.items():
             if name in self.tasks:
                 self.tasks[name].add(share)
@@ -246,6 +252,8 @@ class Accounts:
         self._of: tuple[int, Plan, Submitted] | None = None
         self._shares: TaskShares | None = None
         self._sums = _PlanSums()
+        self._lately: deque[dict[str, TaskShare]] = deque(maxlen=LATELY)
+        self._told_lately = False
         self._next_ns = 0
 
     def look(
@@ -259,17 +267,35 @@ class Accounts:
             return None
         if self._of is None or self._of != (k.epoch, plan, run):
             self._of, self._sums = (k.epoch, plan, run), _PlanSums()
+            self._lately.clear()
             self._shares = TaskShares(plan, run.topology, k.models, slots_without_model(k))
         if now_ns < self._next_ns - SLACK_NS or self._shares is None:
             return None
         self._next_ns = now_ns + round(window.seconds * NS)
-        self._sums.add(window, verdict, plan, slots, self._shares.of(window))
+        shares = self._shares.of(window)
+        self._lately.append(shares)
+        self._told_lately = False
+        self._sums.add(window, verdict, plan, slots, copy.deepcopy(shares))
         if not _is_due(self._sums.windows):
             return None
         entry = _entry(turn, plan, run.topology, self._sums)
         self.keep(entry)
         turn.do(Trace("prediction", {"entry": entry}))
         return entry
+
+    def lately(self, turn: Turn) -> list[LedgerEntry]:
+        """What the plan in force did in each of its last `LATELY` windows; nothing as long as it has fewer, and where
+        that was told before."""
+        if self._of is None or len(self._lately) < LATELY or self._told_lately:
+            return []
+        self._told_lately = True
+        _, plan, run = self._of
+        found = []
+        for shares in self._lately:
+            sums = _PlanSums(windows=1, seconds=turn.knowledge.settings.window_s)
+            sums.add_tasks(shares)
+            found.append(_entry(turn, plan, run.topology, sums))
+        return found
 
     def keep(self, entry: LedgerEntry) -> None:
         self.entries.pop(entry.key, None)

@@ -35,6 +35,7 @@ Reason = Literal[
     "refitted",
     "events_unread",
     "vm_loaded",
+    "vm_speed",
     "traffic_saved",
     "operator",
     "rollback",

@@ -138,6 +138,28 @@ class Modelled(msgspec.Struct, frozen=True, tag="modelled"):
         return replace(d, run=replace(d.run, models=tuple(fresh.get(m.task, m) for m in d.run.models)))
 
 
+class SeenSpeed(msgspec.Struct, frozen=True, array_like=True):
+    """Of a VM, by its rows: times its own. at_ns: since when (UTC); times: how often it was another than before."""
+
+    speed: float
+    at_ns: int
+    times: int
+
+
+class VmSpeedSeen(msgspec.Struct, frozen=True, tag="vm_speed_seen"):
+    """Rows cost more or less CPU on a VM than on others; plans take it for so fast, times its own speed (1: as fast
+    as it is said to be)."""
+
+    vm: str
+    speed: float
+    wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        before = d.speeds.get(self.vm)
+        times = (before.times if before is not None else 0) + (self.speed < 1.0)
+        return replace(d, speeds=d.speeds | {self.vm: SeenSpeed(self.speed, self.wall_ns, times)})
+
+
 class OfferTaken(msgspec.Struct, frozen=True, tag="offer_taken"):
     """What an analysis of this run offered was taken: `models` in the place of those of their names. seconds, texts:
     model → how long it was seen at its peak; what changed. season: another than before, for the forecast."""
@@ -574,8 +596,9 @@ class Durable(msgspec.Struct, frozen=True):
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
     started_ns: when the first tuple was due (UTC). ends_for: why the run is to end; draining: the same,
     once sources read no more. machines: VMs had from the provider, asked for at `asked_ns`
-    (UTC); released: given back to it. joined: VMs ever seen, with their slots. holders: of each exclusive task the
-    thread that may work, or that did last. apart: leaving source threads with open positions whose successors read.
+    (UTC); released: given back to it. joined: VMs ever seen, with their slots; speeds: as rows show them. holders: of
+    each exclusive task the thread that may work, or that did last. apart: leaving source threads with open positions
+    whose successors read.
     held_plan: what an operator brought back and nobody released since.
     rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
     state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
@@ -614,6 +637,7 @@ class Durable(msgspec.Struct, frozen=True):
     asked_ns: dict[str, int] = {}
     released: tuple[str, ...] = ()
     joined: tuple[Vm, ...] = ()
+    speeds: dict[str, SeenSpeed] = {}
     mode: str = ""
     cleared_ns: int = 0
     next_epoch: int = 1
@@ -667,6 +691,7 @@ Record = (
     | SubmissionDropped
     | Modelled
     | OfferTaken
+    | VmSpeedSeen
     | RolloutStarted
     | PhaseEntered
     | Adopted

@@ -36,8 +36,8 @@ def kept_placements(
 
 
 class _Keeping:
-    """loads: slot → the part of its CPU that its threads need on average; turn: slots that may be used. beside: threads go where others
-    of their task are, if there are any; else where least CPU is needed."""
+    """loads: slot → the part of its CPU that its threads need on average; turn: slots that may be
+    used. beside: threads go where others of their task are, if there are any; else where least CPU is needed."""
 
     def __init__(
         self, allocation: Allocation, room: Room, here: Mapping[Slot, Threads], most_slots: int, beside: bool

@@ -82,6 +82,7 @@ def threads_reasons(
     """One reason per task, in the allocation's order."""
     lone = lone_tasks(topology)
     model_of = {task.name: task.model_name for task in topology.tasks}
+    models = models_at(models, allocation.slot_speed)
     return tuple(
         _threads_reason(task, allocation.allocator, task.task in lone, models.get(model_of[task.task]))
         for task in allocation.tasks
@@ -98,6 +99,8 @@ def _threads_reason(task: TaskAllocation, allocator: str, lone: bool, model: Mod
     peak_tps, peak_threads = peak(model)
     rule = "lone" if lone else RULES.get(allocator, "other")
     rest_tps = max(0.0, task.rate_tps - task.full_bundles * peak_tps)
+    if task.rest_threads and not lone:  # full bundles on faster VMs carry more
+        rest_tps = min(rest_tps, peak_rate(model, task.rest_threads))
     return ThreadsReason(
         *about,
         rule,

@@ -78,7 +78,7 @@ def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
 
 def slot_speeds(room: Room) -> list[tuple[float, int]]:
     """(speed, how many slots are as fast), falling: what threads may be counted for."""
-    speeds = sorted((vm.speed for vm in room.vms for slot in vm.all_slots() if slot not in room.excluded))
+    speeds = sorted(vm.speed for vm in room.vms for slot in vm.all_slots() if slot not in room.excluded)
     found = [(speed, len(speeds) - bisect_left(speeds, speed)) for speed in sorted(set(speeds), reverse=True)]
     return found or [(1.0, 0)]
 
@@ -326,9 +326,7 @@ def steady_plan(request: PlanRequest, allocation: Allocation, plan: Plan, room: 
         return refuse_narrow(plan, request.topology)
     topology = request.topology
     at = allocation.slot_speed
-    others = alternatives(
-        topology_at(topology, at), models_at(request.models, at), allocation, room, there
-    )
+    others = alternatives(topology_at(topology, at), models_at(request.models, at), allocation, room, there)
     plans = [plan, *(planned(request, other, placement, plan.slots.extra) for other, placement in others)]
     wide = [one for one in plans if not overfull(one, topology)]
     best = min(wide or [plan], key=lambda one: rank(one, topology, there, room))

@@ -67,8 +67,10 @@ def _enough(request: PlanRequest, present: Plan) -> float:
 
 
 def _for_rate(request: PlanRequest, present: Plan) -> Plan:
-    """The same threads in the same slots; what is said of them is worked out anew."""
-    prediction = predicted(request, present.placement, present.vms)
+    """The same threads in the same slots of VMs as fast as they are now; what is said of them is worked out anew."""
+    speeds = {vm.vm: vm.speed for vm in (*request.vms, *request.may_add)}
+    vms = tuple(replace(vm, speed=speeds.get(vm.vm, vm.speed)) for vm in present.vms)
+    prediction = predicted(request, present.placement, vms)
     margin = present.allocation.margin * (prediction.sure.margin if prediction.sure is not None else 1.0)
     rates = request.topology.rates(request.rate_tps * margin)
     tasks = tuple(replace(task, rate_tps=rates[task.task]) for task in present.allocation.tasks)
@@ -77,6 +79,7 @@ def _for_rate(request: PlanRequest, present: Plan) -> Plan:
         replace(
             present,
             rate_tps=request.rate_tps,
+            vms=vms,
             allocation=allocation,
             prediction=prediction,
             models_digest=models_digest(request.topology, request.models),

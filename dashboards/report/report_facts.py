@@ -27,6 +27,7 @@ REASONS = {
     "link_cut": "because two VMs did not reach each other",
     "latency_violated": "because rows took too long",
     "vm_loaded": "because a VM was loaded",
+    "vm_speed": "because a VM became slower or faster",
     "traffic_saved": "to save traffic between VMs",
     "model_off": "because a model was corrected",
     "refitted": "because a model was corrected by an analysis of the run",

@@ -38,6 +38,7 @@ THREAD_TPS = 3.0  # of a thread that has its slot to itself
 WORK_CPU = 0.75  # of its slot
 SLOTS, VMS, FIRST_VMS = 4, 12, 2
 SLOW_VM, SLOW = "vm2", 0.5
+NEIGHBOUR_S = (60.0, 180.0)  # from when to when a neighbour is on that VM, where it is not slow all the time
 TOPOLOGY = Topology(
     "scenario",
     (
@@ -102,11 +103,16 @@ class Letters:
             for thread, weight in route.targets
             if thread in place and weight > 0
         }
-        tops = [THREAD_TPS * self.speed(place[thread]) / weight for thread, weight in self.weights.items()]
+        at_s = self.held[-1][0]
+        tops = [
+            THREAD_TPS * self.speed(place[thread], at_s) / weight for thread, weight in self.weights.items()
+        ]
         return min(tops, default=0.0)
 
-    def speed(self, vm: str) -> float:
-        return SLOW if self._scenario.machines == "slow" and vm == SLOW_VM else 1.0
+    def speed(self, vm: str, at_s: float) -> float:
+        machines = self._scenario.machines
+        busy = machines == "neighbour" and NEIGHBOUR_S[0] <= at_s < NEIGHBOUR_S[1]
+        return SLOW if vm == SLOW_VM and (machines == "slow" or busy) else 1.0
 
 
 class TrueSampler:
@@ -123,6 +129,7 @@ class TrueSampler:
         if block.wall_ns != self._at_ns:
             self._at_ns, self._done = block.wall_ns, (self._done[1], self.world.done)
         rows = self._done[1] - self._done[0]
+        at_s = (block.wall_ns - self._letters.began_ns) / NS
         numbers, slots = (array("q", block.threads[name]).tolist() for name in ("thread", "slot"))
         threads = {column: [0] * len(numbers) for column in SAMPLE_COLUMNS} | {
             "thread": numbers,
@@ -131,7 +138,7 @@ class TrueSampler:
         used = dict.fromkeys(array("q", block.slots["slot"]).tolist(), 0.01)
         for at, (number, slot, task) in enumerate(zip(numbers, slots, block.tasks, strict=True)):
             taken = rows * self._letters.weights.get(number, 0.0) if task == "work" else rows
-            busy = taken / (THREAD_TPS * self._letters.speed(block.vm)) if task == "work" else 0.02
+            busy = taken / (THREAD_TPS * self._letters.speed(block.vm, at_s)) if task == "work" else 0.02
             cpu = busy * WORK_CPU if task == "work" else busy
             threads["tuples_in"][at] = threads["tuples_out"][at] = round(taken)
             threads["busy_ns"][at], threads["cpu_ns"][at] = int(min(1.0, busy) * NS), int(0.8 * cpu * NS)

@@ -106,10 +106,10 @@ def slots_of(tasks: Sequence[TaskAllocation], cpus: Sequence[float]) -> int:
     left = math.fsum(task.cpu_slots for task in counted)
     fewest = _up(math.fsum(task.memory_slots for task in counted))
     slots = 0
-    for cpu in cpus:
+    for has in cpus:
         if left <= EPSILON * max(1.0, left) and slots >= fewest:
             return slots
-        left, slots = left - cpu, slots + 1
+        left, slots = left - has, slots + 1
     more = _up(max(0.0, left) / cpus[-1]) if cpus else _up(left)
     return max(slots + more, fewest)
 

@@ -22,7 +22,9 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible
 
 
-def for_own_slots(usual: Allocation, topology: Topology, models: Mapping[str, Model], room: Room) -> Allocation:
+def for_own_slots(
+    usual: Allocation, topology: Topology, models: Mapping[str, Model], room: Room
+) -> Allocation:
     """`usual`, MBA's for slots of its `slot_speed`, with the bundles of tasks that may have any number of threads
     counted anew; itself where all slots of the room are of that speed, or do not suffice. models: at speed 1."""
     if all(vm.speed == usual.slot_speed for vm in room.vms):

@@ -23,7 +23,7 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wording import significant
 
-Need = Callable[[TaskAllocation, Bundle, float], tuple[float, float]]  # (CPU, memory) of these threads in a slot of such CPU
+Need = Callable[[TaskAllocation, Bundle, float], tuple[float, float]]  # (CPU, memory), in a slot of such CPU
 Rule = Callable[[Plan, float], Iterator[str]]  # of the plan and the overdraft of its models
 
 

@@ -103,7 +103,9 @@ class SamBoard:
         self._place = {slot: place for place, slot in enumerate(self._slots)}
         self._free_cpu = self.cpus.copy()
         self._free_memory = [room.memory] * len(self._slots)
-        self._slow = {place for place, cpu in enumerate(self.cpus) if cpu < 1 - EPSILON}  # only for what is pinned
+        self._slow = {
+            place for place, cpu in enumerate(self.cpus) if cpu < 1 - EPSILON
+        }  # only for what is pinned
         self._empty = deque(place for place in range(len(self._slots)) if place not in self._slow)
         self._used: set[int] = set()
         self._open: list[tuple[float, int]] = []

@@ -78,7 +78,9 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
     return Allocation("optimal", rate_tps, tasks, len(slots), tuple(slots), gap, ended)
 
 
-def in_own_slots(found: Allocation, topology: Topology, models: Mapping[str, Model], room: Room) -> Allocation:
+def in_own_slots(
+    found: Allocation, topology: Topology, models: Mapping[str, Model], room: Room
+) -> Allocation:
     """The mixes, which are for slots of the allocation's `slot_speed`, or MBA's bundles counted for the slots where SAM
     has them, where VMs are of several speeds and that takes fewer. models: at speed 1."""
     speed = found.slot_speed

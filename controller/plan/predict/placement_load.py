@@ -226,7 +226,9 @@ def load_of(
         if task.static is not None:
             part = bundle.threads / task.static.threads
             used = task.static.cpu / speed * part, task.static.memory * part
-            groups.append(ThreadGroup(number, slot, bundle.threads, None, *used, task.static.cpu_each / speed))
+            groups.append(
+                ThreadGroup(number, slot, bundle.threads, None, *used, task.static.cpu_each / speed)
+            )
         else:
             model = known.model(models[task.model_name], speed)
             curve = known.at(number, speed, model, bundle.threads)
