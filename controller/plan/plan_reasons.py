@@ -18,6 +18,7 @@ from headgate.controller.plan.mappers.sam import SlotChoice, sam
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.placement_load import PlacementLoad, load_of
 from headgate.controller.plan.predict.prediction import ROUTINGS, predict, slot_uses
+from headgate.controller.plan.predict.vm_speeds import models_at
 from headgate.topology_runtime.api.topology import Topology
 
 
