@@ -26,6 +26,7 @@ from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWi
 from headgate.controller.models.model_data import model_data
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point, memory, peak
+from headgate.controller.plan.predict.slot_fit import WORKER
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.profile_steps import frames_that_hold
@@ -330,7 +331,7 @@ def model_from(before: Model, cost: RowCost, used_memory: float, when: str) -> M
         if tps >= most_tps:
             break
     more = {key: value for key, value in before.more.items() if key not in ("unmeasured", "tentative")}
-    more |= {"provenance": "first rows", "measured_at": when, "rows": round(cost.rows)}
+    more |= {"provenance": "first rows", "measured_at": when, "rows": round(cost.rows), WORKER: WORKER_BYTES}
     more |= {"cpu_s_per_row": cost.cpu_s, "wait_s_per_row": cost.wait_s, "waiting": cost.wait_s > 0}
     return replace(before, points=tuple(points), more=more | ({"tentative": [*cost.why]} if cost.why else {}))
 
