@@ -118,7 +118,8 @@ def listed(answer: Any) -> list[Any]:
 
 def rows_of(answer: Any) -> list[Any]:
     """The rows that a call gave for one row, window or key. A dict or a text would go on in pieces."""
-    if type(answer) is not list and (isinstance(answer, PIECES) or not isinstance(answer, Iterable)):
+    kind = type(answer)
+    if kind is not list and kind is not tuple and (isinstance(answer, PIECES) or not isinstance(answer, Iterable)):
         what = "None" if answer is None else article(type(answer).__name__)
         raise BadRow(f"the task returned {what} for its rows", hint="return [row], or [] for none")
     return list(answer)

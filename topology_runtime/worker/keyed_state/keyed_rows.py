@@ -34,6 +34,7 @@ from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, grouped, twice_in
+from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
 from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
@@ -64,6 +65,7 @@ RESTORE_AGAIN_NS = 500_000_000  # a range that came is tried so often …
 RESTORE_TRIES, RESTORE_TRIES_WHOLE = 16, 120  # … before some of its keys, or all of them, are set aside
 Held = Batch  # of what came of rows
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
+Triple = tuple[Hashable, int, Any]  # key, range, row
 
 
 def values_in(value: Any, most: int) -> int:
@@ -139,10 +141,13 @@ class KeyedStates(SavableStates):
 
     def _each(self, some: KeyedBatch, code: UserCode) -> tuple[list[Any], list[attempts.Failure]]:
         """What comes of these rows one by one, but of those that fail."""
-        triples = list(zip(some.keys, some.ranges, some.batch.rows, strict=True))
-        found = code.each(self._one, triples, some.batch)
-        self.careful = max(0, self.careful - len(triples))
+        found = code.each(*self._calls(some), some.batch)
+        self.careful = max(0, self.careful - len(some.ranges))
         return found
+
+    def _calls(self, some: KeyedBatch) -> tuple[Callable[[Any], list[Any]], list[Any]]:
+        """What takes each of these rows, and what it is called with."""
+        return self._one, list(zip(some.keys, some.ranges, some.batch.rows, strict=True))
 
     def _look_at_size(self, some: KeyedBatch) -> None:
         if self.overflow is None or not some.keys or not self.overflow.look_due:
@@ -152,7 +157,7 @@ class KeyedStates(SavableStates):
         if at in states.all and not self._stays(states.all[at]):
             self.overflow.saw([(key, self._saved(key_range, key, states.all[at]))])
 
-    def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
+    def _one(self, triple: Triple) -> list[Any]:
         key, key_range, row = triple
         states, at = self._at(key, key_range)
         there = at in states.all
@@ -163,16 +168,20 @@ class KeyedStates(SavableStates):
             return self._carefully(key, key_range, row, state if there else None, there)
         new, out = self._logic.process(key, row, state)
         rows = rows_of(out)
+        self._keep(states, at, key, new, there and new is state)
+        return rows
+
+    def _keep(self, states: StatesOfKind, at: Any, key: Hashable, new: Any, in_place: bool) -> None:
+        """In the place of the state before. in_place: it is that, and what it was is not known."""
         try:
             self._look(key, new)
         except BaseException as error:
-            if there and new is state:  # changed in its place: what it was is not known
+            if in_place:
                 raise attempts.StartAgain(attempts.failure(0, error).error) from error
             raise
         states.all[at] = new
         states.new.add(at)
         self._by_range = None
-        return rows
 
     def _carefully(self, key: Hashable, key_range: int, row: Any, state: Any, there: bool) -> list[Any]:
         """As `_one`; whatever raises leaves the state as it was."""

@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from headgate.topology_runtime.api.logic import Keyed
-from headgate.topology_runtime.api.timed import Change, Time, Timed, Timer, time_of_rows
+from headgate.topology_runtime.api.timed import (
+    EARLIEST_US,
+    Change,
+    Time,
+    Timed,
+    Timer,
+    all_microseconds,
+    time_of_rows,
+    times_at,
+)
 from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.event_time.window_columns import Array, RowGroups, times_in
 from headgate.topology_runtime.worker.calls import attempts
@@ -33,6 +43,7 @@ from headgate.topology_runtime.worker.rows.columns import Columns
 
 Timers = tuple[Timer, ...] | dict[Timer, None]  # the second where they are many: changed in its place
 FEW = 8  # timers of a key that are no more than this are a tuple, which takes less room
+NO_ROWS: tuple[Any, ...] = ()
 NO_PLACES: Mapping[int, str | int] = MappingProxyType({})
 DEAD_LEAST = 1024  # cancelled timers that an index may have at any rate
 
@@ -127,6 +138,7 @@ class TimedLogic(Keyed):
         """feeders: in-edge → the task at its other end. key_places: of an in-edge whose rows have their key at a name
         or position."""
         self.time_of = self._time_of = time_of_rows(logic, key_of)
+        self._times_at = times_at(logic.at, logic.unit, key_of)
         self.key_places = key_places if adds_groups(logic) else {}
         self.logic, self._clock_ns, self._feeders = logic, clock_ns, feeders
         self.adds: Adds | None = logic.adds if adds_rows(logic) else None  # type: ignore[attr-defined]
@@ -151,6 +163,13 @@ class TimedLogic(Keyed):
         column = columns.array_at(at)
         return None if column is None else times_in(column, self.logic.unit)
 
+    def times_of(self, rows: Iterable[Any]) -> list[int] | None:
+        """As `times_in`, of rows as they come."""
+        if type(rows) is Columns:
+            return None if (found := self.times_in(rows)) is None else found.tolist()
+        found = self._times_at(rows) if self.time_of is self._time_of else None
+        return None if found is None else all_microseconds(found, self.logic.unit)
+
     def set_timers(self, key: Hashable, held: Held, changes: Iterable[Change]) -> None:
         """A state that was changed in its place set these."""
         self._in_place.clear()
@@ -167,7 +186,8 @@ class TimedLogic(Keyed):
         held: Held = self.new(key) if state is GONE else state
         self._in_place.clear()
         if type(row) is not Fired:
-            time = Time(self.time_of(row), self.watermark_us, "", self._clock_ns, self.source)
+            time = self.time()
+            time.at_us, time.there = self.time_of(row), held.events
             new, out = self.logic.process(key, row, held.state, time)
             rows = rows_of(out)
             if time.watermark_us is not None and time.at_us < time.watermark_us:
@@ -176,6 +196,15 @@ class TimedLogic(Keyed):
                 return held, rows
             return self._after(key, held, new, time.changes or (), None), rows
         return self.fired(key, held, row)
+
+    def time(self) -> Time:
+        """For calls about rows."""
+        return Time(0, self.watermark_us, "", self._clock_ns, self.source)
+
+    def after(self, key: Hashable, held: Held, new: Any, changes: Iterable[Change]) -> Any:
+        """What is to be kept of a key whose state was noted."""
+        self._in_place.clear()
+        return self._after(key, held, new, changes, None)
 
     def fired(self, key: Hashable, held: Held, fired: Fired) -> tuple[Any, list[Any]]:
         """As `process`, of a timer of a state that is there."""
@@ -362,23 +391,52 @@ class TimedStates(KeyedStates):
         states.new.add(at)
         self._by_range = None
 
-    def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
-        """At once, where a row does no more than change the state that is there."""
-        key, key_range, row = triple
-        logic = self._logic
-        if logic.adds is None or self.careful or type(row) is Fired:
-            return super()._one(triple)
-        states, at = self._at(key, key_range)
-        held = states.all.get(at)
-        if type(held) is not Held or not held.noted:
-            return super()._one(triple)
-        at_us, watermark_us = logic.time_of(row), logic.watermark_us
-        if not logic.adds(row, held.state, at_us, watermark_us):
-            return super()._one(triple)
-        if watermark_us is not None and at_us < watermark_us:
-            logic.late += 1
-        self._changed_in_place(states, at, key, held)
-        return []
+    def _calls(self, some: KeyedBatch) -> tuple[Callable[[Any], list[Any]], list[Any]]:
+        """At once, where a row does no more than change a state that is there, or give it another value."""
+        kind = self._known.kind(some.keys)
+        several = kind is None and not self._by_kind.keys().isdisjoint(map(type, some.keys))
+        if self.careful or several:
+            return super()._calls(some)
+        times = self._logic.times_of(some.batch.rows) or repeat(None)
+        return self._at_once(kind), list(zip(some.keys, some.ranges, some.batch.rows, times))
+
+    def _at_once(self, kind: type | None) -> Callable[[Any], list[Any]]:
+        """Of keys of this kind."""
+        states, logic, adds, one = self._by_kind[kind], self._logic, self._logic.adds, self._one
+        find, is_new = states.all.get, states.new.add
+        time, watermark_us, process = logic.time(), logic.watermark_us, logic.logic.process
+        mark_us = EARLIEST_US if watermark_us is None else watermark_us
+
+        def take(call: tuple[Hashable, int, Any, int | None]) -> list[Any]:
+            key, key_range, row, at_us = call
+            at = key if kind is not None else (key_range, key)
+            held = find(at)
+            if type(held) is not Held or not held.noted:
+                return one((key, key_range, row))
+            if at_us is None:
+                at_us = logic.time_of(row)
+            rows: list[Any] = []
+            time.at_us, time.changes = at_us, None
+            new = state = held.state
+            if adds is None or not adds(row, state, at_us, watermark_us):
+                time.there = held.events
+                new, out = process(key, row, state, time)
+                if out is not NO_ROWS:
+                    rows = rows_of(out)
+            if at_us < mark_us:
+                logic.late += 1
+            looked = self._looked + 1
+            if new is None or looked <= LOOKED_FIRST or not looked % LOOK_ONE_IN:
+                after = logic.after(key, held, new, time.changes or ())
+                self._keep(states, at, key, after, after is held)
+                return rows
+            self._looked, held.state = looked, new
+            if time.changes is not None:
+                logic.set_timers(key, held, time.changes)
+            is_new(at)
+            return rows
+
+        return take
 
     def _look(self, key: Hashable, state: Any) -> None:
         """As at every state; one that cannot be saved has its timers as before."""
