@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from itertools import repeat
+from itertools import chain, repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -29,7 +29,7 @@ from headgate.topology_runtime.event_time.window_columns import Array, RowGroups
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
-from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
+from headgate.topology_runtime.worker.keyed_state.kept_states import TOLD_BY_BYTES, StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
     LOOK_ONE_IN,
     LOOKED_FIRST,
@@ -40,12 +40,14 @@ from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
 from headgate.topology_runtime.worker.keyed_state.savable_states import GONE
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import timers_read, timers_written
 from headgate.topology_runtime.worker.rows.columns import Columns
+from headgate.topology_runtime.worker.rows.row_values import key_bytes
 
 Timers = tuple[Timer, ...] | dict[Timer, None]  # the second where they are many: changed in its place
 FEW = 8  # timers of a key that are no more than this are a tuple, which takes less room
 NO_ROWS: tuple[Any, ...] = ()
 NO_PLACES: Mapping[int, str | int] = MappingProxyType({})
 DEAD_LEAST = 1024  # cancelled timers that an index may have at any rate
+PUT_OFF_MOST = 8  # cancelled timers of a key that may wait
 
 
 # Row, state, its time and the watermark, both in µs → has the state taken the row, which sets no timer and gives none?
@@ -86,12 +88,25 @@ class Fired(NamedTuple):
         return self.at_us, self.name
 
 
+class PutOff:
+    """Timers of a key that are later than one in the heap which was cancelled, and wait there until that is due; with
+    the number of each."""
+
+    __slots__ = ("behind", "timers")
+
+    def __init__(self, behind: Timer) -> None:
+        self.behind = behind
+        self.timers: dict[Timer, int] = {}
+
+
 class TimerIndex:
     """When which key has a timer: of one kind, and one thread. Entries are looked up again before they count, so one
-    that was cancelled stays until it is due, or until most of them are such (`crowded`)."""
+    that was cancelled stays until it is due, or until most of them are such (`crowded`). Of a key whose timer is put
+    off again and again it is the only one meanwhile."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, str, int, Hashable]] = []
+        self._put_off: dict[Hashable, PutOff] = {}
         self.added = 0  # no two keys are compared
         self._dead = 0  # that were cancelled
 
@@ -99,8 +114,34 @@ class TimerIndex:
         self.added += 1
         heappush(self._heap, (*timer, self.added, key))
 
-    def cancelled(self, timers: int) -> None:
+    def set(self, timer: Timer, key: Hashable, before: Timers, now: Timers) -> None:
+        """As `add`, of a key that had these timers before a call, which may fail, and has those by now."""
+        there = self._put_off.get(key) if type(key) in TOLD_BY_BYTES else None
+        if there is None or timer < there.behind:
+            self.add(timer, key)
+            return
+        self.added += 1
+        there.timers[timer] = self.added
+        if len(there.timers) > len(now) + PUT_OFF_MOST:
+            there.timers = {one: n for one, n in there.timers.items() if one in before or one in now}
+
+    def cancelled(self, timer: Timer, key: Hashable) -> None:
+        """One of a key that has few."""
+        if type(key) not in TOLD_BY_BYTES:
+            self._dead += 1
+        elif (there := self._put_off.get(key)) is None:
+            self._put_off[key] = PutOff(timer)
+        elif timer not in there.timers:
+            self._dead += 1
+
+    def left(self, timers: int) -> None:
+        """So many were cancelled."""
         self._dead += timers
+
+    def forget(self, key: Hashable) -> None:
+        """It has no timers any more."""
+        if type(key) in TOLD_BY_BYTES and self._put_off.pop(key, None) is not None:
+            self._dead += 1
 
     @property
     def crowded(self) -> bool:
@@ -108,9 +149,15 @@ class TimerIndex:
 
     def clear_up(self, is_there: Callable[[Timer, Hashable], bool]) -> None:
         """Only what is there stays, each once."""
-        found = {(one[:2], one[3]): one for one in self._heap if is_there(one[:2], one[3])}
-        self._heap, self._dead = list(found.values()), 0
+        for key, there in self._put_off.items():
+            self._push(there, key)
+        found = {(one[:2], named(one[3])): one for one in self._heap if is_there(one[:2], one[3])}
+        self._heap, self._put_off, self._dead = list(found.values()), {}, 0
         heapify(self._heap)
+
+    def _push(self, put_off: PutOff, key: Hashable) -> None:
+        for timer, number in put_off.timers.items():
+            heappush(self._heap, (*timer, number, key))
 
     @property
     def next_us(self) -> int | None:
@@ -121,7 +168,18 @@ class TimerIndex:
         if not self._heap or self._heap[0][0] > until_us:
             return None
         at_us, name, _, key = heappop(self._heap)
-        return (at_us, name), key
+        timer = at_us, name
+        if self._put_off and type(key) in TOLD_BY_BYTES:
+            there = self._put_off.get(key)
+            if there is not None and there.behind == timer:
+                del self._put_off[key]
+                self._push(there, key)
+        return timer, key
+
+
+def named(key: Hashable) -> Hashable:
+    """Two equal keys of several types are not equal here."""
+    return key if type(key) in TOLD_BY_BYTES else (key_bytes(key),)
 
 
 class TimedLogic(Keyed):
@@ -173,7 +231,9 @@ class TimedLogic(Keyed):
     def set_timers(self, key: Hashable, held: Held, changes: Iterable[Change]) -> None:
         """A state that was changed in its place set these."""
         self._in_place.clear()
-        self._after(key, held, held.state, changes, None)
+        if not held.noted:
+            self.note(key, held)
+        held.events, held.clocks = self._changed(key, held, held.events, held.clocks, changes)
 
     def from_edge(self, edge: int) -> None:
         """The rows that follow came by it."""
@@ -223,8 +283,8 @@ class TimedLogic(Keyed):
             self.gone.append(key)
             by_clock = fired is not None and fired.clock
             by_event = fired is not None and not fired.clock  # the one that fired is in no index any more
-            self.events.cancelled(len(held.events) - by_event)
-            self.clocks.cancelled(len(held.clocks) - by_clock)
+            self.events.left(len(held.events) - by_event)
+            self.clocks.left(len(held.clocks) - by_clock)
             return GONE
         events, clocks = held.events, held.clocks
         if not held.noted:
@@ -233,22 +293,30 @@ class TimedLogic(Keyed):
             clocks = self._without(clocks, fired.timer)
         elif fired is not None:
             events = self._without(events, fired.timer)
-        for clock, is_set, timer in changes:
-            timers = clocks if clock else events
-            if (timer in timers) is is_set:
-                continue
-            index = self.clocks if clock else self.events
-            if is_set:
-                index.add(timer, key)
-                timers = self._with(timers, timer)
-            else:
-                index.cancelled(1)
-                timers = self._without(timers, timer)
-            clocks, events = (timers, events) if clock else (clocks, timers)
+        events, clocks = self._changed(key, held, events, clocks, changes)
         if new is not held.state:
             return Held(new, events, clocks)
         held.events, held.clocks = events, clocks
         return held
+
+    def _changed(
+        self, key: Hashable, held: Held, events: Timers, clocks: Timers, changes: Iterable[Change]
+    ) -> tuple[Timers, Timers]:
+        """What these are after these changes of a call."""
+        for clock, is_set, timer in changes:
+            timers = clocks if clock else events
+            if (timer in timers) is is_set:
+                continue
+            index, before = (self.clocks, held.clocks) if clock else (self.events, held.events)
+            few = type(before) is tuple  # if not, it is changed in its place
+            if is_set:
+                timers = self._with(timers, timer)
+                index.set(timer, key, before, timers) if few else index.add(timer, key)
+            else:
+                timers = self._without(timers, timer)
+                index.cancelled(timer, key) if few else index.left(1)
+            clocks, events = (timers, events) if clock else (clocks, timers)
+        return events, clocks
 
     def _with(self, timers: Timers, timer: Timer) -> Timers:
         if type(timers) is tuple:
@@ -262,7 +330,7 @@ class TimedLogic(Keyed):
 
     def _without(self, timers: Timers, timer: Timer) -> Timers:
         if type(timers) is tuple:
-            return tuple(one for one in timers if one != timer)
+            return tuple([one for one in timers if one != timer])
         assert type(timers) is dict
         if timer in timers:
             del timers[timer]
@@ -517,6 +585,8 @@ class TimedStates(KeyedStates):
             if states.all.get(at) is not GONE:
                 continue
             del states.all[at]
+            self._logic.events.forget(key)
+            self._logic.clocks.forget(key)
             if self._by_range is not None:
                 del self._by_range[key_range][key]
                 if not self._by_range[key_range]:
