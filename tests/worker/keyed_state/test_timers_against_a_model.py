@@ -18,6 +18,7 @@ from headgate.topology_runtime.wire.messages import Ack, Frame, RootKey, RootPar
 from headgate.topology_runtime.wire.state_moves import Watermark
 from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import LOOKED_FIRST
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart, SavedWhole
 from headgate.topology_runtime.worker.keyed_state.timed_rows import TimedRows
 from headgate.topology_runtime.worker.keyed_state.timed_states import Held
@@ -30,6 +31,7 @@ from headgate.topology_runtime.worker.rows import row_runs
 S = 1_000_000_000
 KEYS = ("a", "b", 1, ("t", 1))
 SOURCE, TOLD = 1, 2  # threads
+OTHER_ROWS = 1_000_000  # positions from there on are of rows of another key
 FLOW = Topology(
     "told",
     (
@@ -60,6 +62,8 @@ class AsTold(Timed):
             raise ValueError("told so")
         if ends == "lazy":
             return [state[0] + 1], self.lazily(key, state[0] + 1, time)
+        if ends == "unsaved":
+            return [object()], ()
         if ends == "in place":
             state[0] += 1
             return state, [(str(key), state[0], time.late)]
@@ -186,7 +190,7 @@ class PlainKeys:
 
     def row(self, row: Any, watermark_us: int | None) -> list[Any]:
         key, at_us, steps, ends = row
-        if ends == "raises":
+        if ends in ("raises", "unsaved"):
             return []
         late = watermark_us is not None and at_us < watermark_us
         (number,), events, clocks = self.held.get(key, ([0], set(), set()))
@@ -242,7 +246,7 @@ steps = st.lists(
     ),
     max_size=14,
 )
-ends = st.sampled_from(["new", "new", "new", "in place", "lazy", "gone", "raises"])
+ends = st.sampled_from(["new", "new", "new", "in place", "lazy", "gone", "raises", "unsaved"])
 rows = st.lists(st.tuples(st.sampled_from(KEYS), times, steps, ends), min_size=1, max_size=6)
 turns = st.one_of(
     st.tuples(st.just("rows"), rows),
@@ -252,10 +256,10 @@ turns = st.one_of(
 
 
 class Beside:
-    """A thread, and beside it what it should be like."""
+    """A thread, and beside it what it should be like. looks: every state is looked at before it is kept, or few are."""
 
-    def __init__(self) -> None:
-        self.store, self.plain = MemoryStore(), PlainKeys()
+    def __init__(self, looks: bool) -> None:
+        self.looks, self.store, self.plain = looks, MemoryStore(), PlainKeys()
         self.watermark_us: int | None = None
         self.given: list[tuple[list[Any], list[Any]]] = []  # frames, and what came of each
         self.saved, self.covered, self.saves = deepcopy(self.plain), 0, 0
@@ -267,6 +271,8 @@ class Beside:
         told_us, self.watermark_us = self.watermark_us, thread.rows.logic.watermark_us
         self.is_same(thread.fired())
         self.watermark_us = told_us
+        if not self.looks:
+            thread.give(OTHER_ROWS * thread.incarnation, [("other", 0, [], "new")] * (LOOKED_FIRST + 1))
 
     def is_same(self, fired: list[Any]) -> None:
         self.plain.fire(fired, self.watermark_us, self.thread.wall_us)
@@ -279,6 +285,10 @@ class Beside:
             )
 
     def rows(self, rows: list[Any]) -> None:
+        if not self.looks:
+            rows = [(*row[:3], "raises" if row[3] == "unsaved" else row[3]) for row in rows]
+        if self.looks:  # at each state, since one could not be saved
+            self.thread.give(OTHER_ROWS + len(self.given) * 100, [("other", 0, [], "unsaved")])
         came = self.thread.give(len(self.given) * 100, rows)
         expected = [one for row in rows for one in self.plain.row(row, self.watermark_us)]
         assert came == expected
@@ -314,9 +324,9 @@ class Beside:
             self.rows(rows)
 
 
-@given(st.lists(turns, min_size=4, max_size=30))
-def test_timers_are_what_a_plain_set_of_them_for_each_key_would_be(turns: list[Any]) -> None:
-    beside = Beside()
+@given(st.lists(turns, min_size=4, max_size=30), st.booleans())
+def test_timers_are_what_a_plain_set_of_them_for_each_key_would_be(turns: list[Any], looks: bool) -> None:
+    beside = Beside(looks)
     for what, how in turns:
         getattr(beside, what)(how)
     beside.watermark(1000)

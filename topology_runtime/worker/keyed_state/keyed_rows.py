@@ -65,7 +65,6 @@ RESTORE_AGAIN_NS = 500_000_000  # a range that came is tried so often …
 RESTORE_TRIES, RESTORE_TRIES_WHOLE = 16, 120  # … before some of its keys, or all of them, are set aside
 Held = Batch  # of what came of rows
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
-Triple = tuple[Hashable, int, Any]  # key, range, row
 
 
 def values_in(value: Any, most: int) -> int:
@@ -141,13 +140,10 @@ class KeyedStates(SavableStates):
 
     def _each(self, some: KeyedBatch, code: UserCode) -> tuple[list[Any], list[attempts.Failure]]:
         """What comes of these rows one by one, but of those that fail."""
-        found = code.each(*self._calls(some), some.batch)
-        self.careful = max(0, self.careful - len(some.ranges))
+        triples = list(zip(some.keys, some.ranges, some.batch.rows, strict=True))
+        found = code.each(self._one, triples, some.batch)
+        self.careful = max(0, self.careful - len(triples))
         return found
-
-    def _calls(self, some: KeyedBatch) -> tuple[Callable[[Any], list[Any]], list[Any]]:
-        """What takes each of these rows, and what it is called with."""
-        return self._one, list(zip(some.keys, some.ranges, some.batch.rows, strict=True))
 
     def _look_at_size(self, some: KeyedBatch) -> None:
         if self.overflow is None or not some.keys or not self.overflow.look_due:
@@ -157,7 +153,7 @@ class KeyedStates(SavableStates):
         if at in states.all and not self._stays(states.all[at]):
             self.overflow.saw([(key, self._saved(key_range, key, states.all[at]))])
 
-    def _one(self, triple: Triple) -> list[Any]:
+    def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
         key, key_range, row = triple
         states, at = self._at(key, key_range)
         there = at in states.all

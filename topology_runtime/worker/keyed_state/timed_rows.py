@@ -144,10 +144,7 @@ class TimedRows(KeyedRows):
     def is_due(self, clock_us: int) -> bool:
         """Is there a timer that is, or a reason to clear up?"""
         self._take_back()
-        return any(
-            index.crowded or (index.next_us is not None and index.next_us <= until_us)
-            for _, index, until_us in self._indexes(clock_us)
-        )
+        return any([index.is_due(until_us) for _, index, until_us in self._indexes(clock_us)])
 
     def fire(self, clock_us: int, most: int, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Timers that are due, `most` at once and none after the first that is over; True when there may be more.
@@ -183,6 +180,8 @@ class TimedRows(KeyedRows):
 
     def _take_back(self, ranges: Set[int] | None = None) -> None:
         """Timers of ranges that were not owned, and are again."""
+        if not self._away:
+            return
         for key_range in self._away.keys() & (self.ranges.owned if ranges is None else ranges):
             for clock, timer, key in self._away.pop(key_range):
                 (self.logic.clocks if clock else self.logic.events).add(timer, key)

@@ -6,10 +6,11 @@ A state that the user's code gives up (None) is GONE: it leaves at once, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from itertools import chain, repeat
+from itertools import islice, repeat
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ from headgate.topology_runtime.worker.rows.row_values import key_bytes
 
 Timers = tuple[Timer, ...] | dict[Timer, None]  # the second where they are many: changed in its place
 FEW = 8  # timers of a key that are no more than this are a tuple, which takes less room
-NO_ROWS: tuple[Any, ...] = ()
+NO_ROWS: Sequence[Any] = ()
 NO_PLACES: Mapping[int, str | int] = MappingProxyType({})
 DEAD_LEAST = 1024  # cancelled timers that an index may have at any rate
 PUT_OFF_MOST = 8  # cancelled timers of a key that may wait
@@ -121,7 +122,7 @@ class TimerIndex:
             self.add(timer, key)
             return
         self.added += 1
-        there.timers[timer] = self.added
+        there.timers.setdefault(timer, self.added)
         if len(there.timers) > len(now) + PUT_OFF_MOST:
             there.timers = {one: n for one, n in there.timers.items() if one in before or one in now}
 
@@ -162,6 +163,10 @@ class TimerIndex:
     @property
     def next_us(self) -> int | None:
         return self._heap[0][0] if self._heap else None
+
+    def is_due(self, until_us: int) -> bool:
+        """Is there a timer up to this time, or a reason to clear up?"""
+        return bool(self._heap) and (self._heap[0][0] <= until_us or self.crowded)
 
     def due(self, until_us: int) -> tuple[Timer, Hashable] | None:
         """The next timer up to this time, which is let go."""
@@ -406,12 +411,12 @@ class TimedStates(KeyedStates):
         """Rows that come as columns by the group, where a group does no more than change the state that is there."""
         left = None if code.watch.careful else self._left_by_groups(some)
         if left is None:
-            return super()._each(some, code)
+            return self._row_by_row(some, code)
         code.watch.over(many := len(some.ranges) - len(left))
         if not left:
             return [[]] * many, []
         found = set(left)
-        outs, failures = super()._each(some.where(found.__contains__), code)
+        outs, failures = self._row_by_row(some.where(found.__contains__), code)
         failed = {left[failure.place] for failure in failures}
         rest = iter(outs)
         rows = (row for row in range(len(some.ranges)) if row not in failed)
@@ -459,52 +464,50 @@ class TimedStates(KeyedStates):
         states.new.add(at)
         self._by_range = None
 
-    def _calls(self, some: KeyedBatch) -> tuple[Callable[[Any], list[Any]], list[Any]]:
-        """At once, where a row does no more than change a state that is there, or give it another value."""
+    def _row_by_row(self, some: KeyedBatch, code: UserCode) -> tuple[list[Any], list[attempts.Failure]]:
         kind = self._known.kind(some.keys)
         several = kind is None and not self._by_kind.keys().isdisjoint(map(type, some.keys))
-        if self.careful or several:
-            return super()._calls(some)
+        if self.careful or code.watch.careful or several:
+            return super()._each(some, code)
         times = self._logic.times_of(some.batch.rows) or repeat(None)
-        return self._at_once(kind), list(zip(some.keys, some.ranges, some.batch.rows, times))
+        return code.each_of(partial(self._at_once, some, kind, times), len(some.ranges))
 
-    def _at_once(self, kind: type | None) -> Callable[[Any], list[Any]]:
-        """Of keys of this kind."""
-        states, logic, adds, one = self._by_kind[kind], self._logic, self._logic.adds, self._one
-        find, is_new = states.all.get, states.new.add
-        time, watermark_us, process = logic.time(), logic.watermark_us, logic.logic.process
+    def _at_once(
+        self, some: KeyedBatch, kind: type | None, times: Iterable[int | None], first: int
+    ) -> Iterator[Sequence[Any]]:
+        """What comes of these rows from the first one on, whose keys are of this kind. As `_one`; at once, where a row
+        does no more than change a state that is there, or give it another value."""
+        logic, states, adds = self._logic, self._by_kind[kind], self._logic.adds
+        find, is_new, process = states.all.get, states.new.add, logic.logic.process
+        time, watermark_us = logic.time(), logic.watermark_us
         mark_us = EARLIEST_US if watermark_us is None else watermark_us
-
-        def take(call: tuple[Hashable, int, Any, int | None]) -> list[Any]:
-            key, key_range, row, at_us = call
+        rows = zip(some.keys, some.ranges, some.batch.rows, times)
+        for key, key_range, row, at_us in islice(rows, first, None) if first else rows:
             at = key if kind is not None else (key_range, key)
             held = find(at)
             if type(held) is not Held or not held.noted:
-                return one((key, key_range, row))
-            if at_us is None:
-                at_us = logic.time_of(row)
-            rows: list[Any] = []
-            time.at_us, time.changes = at_us, None
+                yield self._one((key, key_range, row))
+                continue
+            time.changes, came = None, NO_ROWS
+            time.at_us = at_us = logic.time_of(row) if at_us is None else at_us
             new = state = held.state
             if adds is None or not adds(row, state, at_us, watermark_us):
                 time.there = held.events
                 new, out = process(key, row, state, time)
                 if out is not NO_ROWS:
-                    rows = rows_of(out)
+                    came = rows_of(out)
             if at_us < mark_us:
                 logic.late += 1
             looked = self._looked + 1
             if new is None or looked <= LOOKED_FIRST or not looked % LOOK_ONE_IN:
                 after = logic.after(key, held, new, time.changes or ())
                 self._keep(states, at, key, after, after is held)
-                return rows
-            self._looked, held.state = looked, new
-            if time.changes is not None:
-                logic.set_timers(key, held, time.changes)
-            is_new(at)
-            return rows
-
-        return take
+            else:
+                self._looked, held.state = looked, new
+                if time.changes is not None:
+                    logic.set_timers(key, held, time.changes)
+                is_new(at)
+            yield came
 
     def _look(self, key: Hashable, state: Any) -> None:
         """As at every state; one that cannot be saved has its timers as before."""
