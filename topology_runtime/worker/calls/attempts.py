@@ -242,7 +242,10 @@ def each(
     """Results of the rows that went well, in order, and the failures of the others. `watch` shows how far
     this has come."""
     return each_of(
-        lambda at: map(function, islice(rows, at, None) if at else rows), len(rows), pause, watch or CallWatch()
+        lambda at: map(function, islice(rows, at, None) if at else rows),
+        len(rows),
+        pause,
+        watch or CallWatch(),
     )
 
 

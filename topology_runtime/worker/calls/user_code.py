@@ -270,9 +270,7 @@ class UserCode:
         call = self._carefully(function, batch) if watch.careful else function
         return attempts.each(call, values, self.pause, watch)
 
-    def each_of(
-        self, calls: Callable[[int], Iterable[Any]], rows: int
-    ) -> tuple[list[Any], list[Failure]]:
+    def each_of(self, calls: Callable[[int], Iterable[Any]], rows: int) -> tuple[list[Any], list[Failure]]:
         """As `each`, of so many rows; calls: the results from a row on. Not while rows are named (`careful`)."""
         return attempts.each_of(calls, rows, self.pause, self.watch)
 

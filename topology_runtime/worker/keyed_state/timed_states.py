@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
-from itertools import islice, repeat
 from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -469,11 +469,11 @@ class TimedStates(KeyedStates):
         several = kind is None and not self._by_kind.keys().isdisjoint(map(type, some.keys))
         if self.careful or code.watch.careful or several:
             return super()._each(some, code)
-        times = self._logic.times_of(some.batch.rows) or repeat(None)
+        times: Sequence[int | None] = self._logic.times_of(some.batch.rows) or [None] * len(some.ranges)
         return code.each_of(partial(self._at_once, some, kind, times), len(some.ranges))
 
     def _at_once(
-        self, some: KeyedBatch, kind: type | None, times: Iterable[int | None], first: int
+        self, some: KeyedBatch, kind: type | None, times: Sequence[int | None], first: int
     ) -> Iterator[Sequence[Any]]:
         """What comes of these rows from the first one on, whose keys are of this kind. As `_one`; at once, where a row
         does no more than change a state that is there, or give it another value."""
@@ -481,7 +481,7 @@ class TimedStates(KeyedStates):
         find, is_new, process = states.all.get, states.new.add, logic.logic.process
         time, watermark_us = logic.time(), logic.watermark_us
         mark_us = EARLIEST_US if watermark_us is None else watermark_us
-        rows = zip(some.keys, some.ranges, some.batch.rows, times)
+        rows = zip(some.keys, some.ranges, some.batch.rows, times, strict=True)
         for key, key_range, row, at_us in islice(rows, first, None) if first else rows:
             at = key if kind is not None else (key_range, key)
             held = find(at)

@@ -12,7 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.topology_runtime.api.timed import IDLE_US, SECONDS, US, microseconds, row_time, times_at, wrong_unit
+from headgate.topology_runtime.api.timed import (
+    IDLE_US,
+    SECONDS,
+    US,
+    microseconds,
+    row_time,
+    times_at,
+    wrong_unit,
+)
 from headgate.topology_runtime.api.topology import Task, Timestamps
 from headgate.topology_runtime.wording import shown
 from headgate.topology_runtime.worker.calls.router import ENDS_A_RUN
@@ -28,10 +36,11 @@ HELD_NS = 2 * S  # a thread that was held so shortly ago counts as held: it read
 
 
 class SourceWatermark:
-    """Of one source thread. key_of: the function of a field, a position or a reference. unknown: rows whose time could not be got; they move
-    nothing. wrong: why no row has a time, or that the unit is another, in words; "": all is well. A thread without new
-    rows for `idle_ns`, all of whose rows are done, is not waited for. read_us: how far it has read, as the watermark is
-    how far that is done. held_by: the thread that it was held for in the last `HELD_NS`, −1: none."""
+    """Of one source thread. key_of: the function of a field, a position or a reference. unknown: rows whose time could
+    not be got; they move nothing. wrong: why no row has a time, or that the unit is another, in words; "": all is well.
+    A thread without new rows for `idle_ns`, all of whose rows are done, is not waited for. read_us: how far it has
+    read, as the watermark is how far that is done. held_by: the thread that it was held for in the last `HELD_NS`,
+    −1: none."""
 
     def __init__(
         self,
@@ -40,7 +49,8 @@ class SourceWatermark:
         ends: tuple[type[BaseException], ...] = ENDS_A_RUN,
     ) -> None:
         self._place, self._unit, self._ends = times.at, times.unit, ends
-        self._time_of, self._times_in = (make(times.at, times.unit, key_of) for make in (row_time, times_at))
+        self._time_of = row_time(times.at, times.unit, key_of)
+        self._times_in = times_at(times.at, times.unit, key_of)
         self._lateness_us, self._idle_ns = round(times.lateness * US), round(times.idle * S)
         self._roots: deque[tuple[int, int | None]] = deque()  # sequence, its greatest event time
         self._done_us: int | None = None
