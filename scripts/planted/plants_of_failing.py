@@ -67,8 +67,8 @@ OF_FAILING: tuple[Plant, ...] = (
     one(
         "a spoilt state is judged by rows that did nothing",
         KEYED_ROWS,
-        "            if there and new is state:  # changed in its place",
-        "            if there and new is None:  # changed in its place",
+        "new, there and new is state)\n",
+        "new, there and new is None)\n",
         test=SAVED,
     ),
     one(

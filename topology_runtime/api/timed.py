@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 from typing import Any, Generic
@@ -49,7 +49,7 @@ class Time:
     (7.0, 9.0, True)
     """
 
-    __slots__ = ("_clock_ns", "at_us", "changes", "name", "source", "watermark_us")
+    __slots__ = ("_clock_ns", "at_us", "changes", "name", "source", "there", "watermark_us")
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Time:
         self.at_us, self.watermark_us, self.name, self._clock_ns = at_us, watermark_us, name, clock_ns
         self.source = source
         self.changes: list[Change] | None = None  # of timers, in their order
+        self.there: Container[Timer] = ()  # by event time, before these
 
     @property
     def at(self) -> float:
@@ -82,7 +83,8 @@ class Time:
     def set(self, at_us: int, name: str = "") -> None:
         """`on_timer` is called for this key once the watermark is at `at_us` (µs since 1970, UTC) or later. The same
         time and name again is the same timer. TypeError: of something else than a whole number and a text."""
-        self._change(False, True, at_us, name)
+        if self.changes is not None or (at_us, name) not in self.there or type(at_us) is not int:
+            self._change(False, True, at_us, name)
 
     def cancel(self, at_us: int, name: str = "") -> None:
         """As if this timer had never been set; none need be there."""
@@ -254,6 +256,46 @@ def row_time(
         return microseconds(value, unit)
 
     return time_of
+
+
+def times_at(
+    at: Any, unit: str = "s", key_function: Callable[[Any], Any] = itemgetter
+) -> Callable[[Iterable[Any]], list[Any] | None]:
+    """Rows → the event times that they have at a place, as they are, where all are sound and numbers of one kind. None:
+    it is to be asked of each row (`row_time`).
+
+    >>> times_at("t", "ms")([{"t": 12}, {"t": 7}]), times_at("t", "ms")([{"t": 12}, {}])
+    ([12, 7], None)
+    """
+    get = at if callable(at) else key_function(at)
+    times, parts = TO_US[unit]
+    most = LATEST_US // times * parts
+
+    def found_in(rows: Iterable[Any]) -> list[Any] | None:
+        if type(get) is not itemgetter:
+            return None
+        try:
+            found = list(map(get, rows))
+        except Exception:  # of one row: which, and why, shows where each is asked
+            return None
+        kinds = set(map(type, found))
+        if kinds != {int} and (kinds != {float} or not math.isfinite(sum(found))):
+            return None
+        return found if -most < min(found) <= max(found) < most else None
+
+    return found_in
+
+
+def all_microseconds(found: list[Any], unit: str) -> list[int]:
+    """`microseconds` of each of these numbers, which are all sound and of one kind.
+
+    >>> all_microseconds([1.5, 2.0], "s"), all_microseconds([1500, 2001], "ns")
+    ([1500000, 2000000], [1, 2])
+    """
+    times, parts = TO_US[unit]
+    if type(found[0]) is float:
+        return [round(value * times / parts) for value in found]
+    return [value * times // parts for value in found] if times != parts else found
 
 
 def time_of_rows(

@@ -21,7 +21,6 @@ from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.keyed_state.kept_states import Overflow
 from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Standing
 from headgate.topology_runtime.worker.keyed_state.state_store import SqliteStates
-from headgate.topology_runtime.worker.keyed_state.timed_states import TimerIndex
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
 from headgate.topology_runtime.worker.operators.thread_core import ThreadCore
 from headgate.topology_runtime.worker.operators.timed_task import (
@@ -533,23 +532,6 @@ def test_keys_are_finished_when_all_timers_have_fired_and_what_they_gave_is_done
     bench.look(0.3)
     assert sorted(row for _, _, row in bench.sent()) == [("last", "a"), ("last", "b")]
     assert bench.core.now(idle=True).rests == 4
-
-
-def test_timers_that_are_set_anew_by_each_row_take_no_room_for_those_before() -> None:
-    index, there = TimerIndex(), set[tuple[Any, Any]]()
-    for n in range(20_000):
-        for key in ("a", "b"):
-            there.discard(((n, ""), key))
-            index.cancelled(n > 0)
-            there.add(((n + 1, ""), key))
-            index.add((n + 1, ""), key)
-        if index.crowded:
-            index.clear_up(lambda timer, key: (timer, key) in there)
-    assert not index.crowded
-    found = []
-    while (due := index.due(1 << 60)) is not None:
-        found.append(due)
-    assert len(found) < 10_000 and {one for one in found if one in there} == there
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from silent_post import SLOT, SilentPost
 
 from headgate.topology_runtime.api.task_functions import key_function
-from headgate.topology_runtime.api.timed import IDLE_US
+from headgate.topology_runtime.api.timed import IDLE_US, all_microseconds, row_time, times_at
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge, Static, Task, Timestamps, Topology
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire.messages import (
@@ -59,6 +61,41 @@ def test_rows_without_a_time_are_counted_and_move_nothing() -> None:
     times.begin(1, [{"other": 1}], S)
     times.done_below(2)
     assert times.told_us(S) == 4 * US and times.unknown == 6
+
+
+plain = st.one_of(st.integers(), st.integers(-(1 << 62), 1 << 62), st.floats(), st.floats(-1e15, 1e15))
+odd = st.sampled_from([None, True, "x", "1970-01-01T00:00:08Z", np.int64(7), [3]])
+columns = st.one_of(
+    st.lists(st.integers(0, 1 << 62)), st.lists(st.floats(-1e13, 1e13)), st.lists(st.one_of(plain, odd))
+)
+
+
+@given(columns, st.sampled_from(["s", "ms", "us", "ns"]))
+def test_times_that_are_taken_together_are_what_each_row_has(values: list[Any], unit: str) -> None:
+    rows = [{"t": value} for value in values]
+    if (found := times_at("t", unit)(rows)) is not None:
+        assert all_microseconds(found, unit) == [row_time("t", unit)(row) for row in rows]
+    counted_us, told_us, unknown = counted("t", unit), None, 0
+    for row in rows:
+        try:
+            at_us = row_time("t", unit)(row)
+        except (TypeError, ValueError):
+            unknown += 1
+        else:
+            told_us = at_us if told_us is None else max(told_us, at_us)
+    counted_us.begin(0, rows, S)
+    counted_us.done_below(1)
+    assert counted_us.told_us(S) == told_us and counted_us.unknown == unknown
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"), [([3, 9], "s"), ([3, 9], "us"), ([7_000, 1], "ns"), ([1.5, 2.0], "s")]
+)
+def test_times_of_one_kind_are_taken_together(values: list[Any], unit: str) -> None:
+    rows = [(value,) for value in values]
+    assert times_at(0, unit)(rows) == values
+    assert times_at(0, unit)([*rows, ()]) is None
+    assert times_at(lambda row: row[0], unit)(rows) is None, "it is the user's, and asked row by row"
 
 
 TEXTS = ["1970-01-01T00:00:08Z", "1970-01-01T00:00:09Z", "1970-01-01T02:00:01+02:00"]

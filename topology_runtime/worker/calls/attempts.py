@@ -240,20 +240,31 @@ def each(
     watch: CallWatch | None = None,
 ) -> tuple[list[Any], list[Failure]]:
     """Results of the rows that went well, in order, and the failures of the others. `watch` shows how far
-    this has come.
+    this has come."""
+    return each_of(
+        lambda at: map(function, islice(rows, at, None) if at else rows),
+        len(rows),
+        pause,
+        watch or CallWatch(),
+    )
+
+
+def each_of(
+    calls: Callable[[int], Iterable[Any]], rows: int, pause: Callable[[float], None], watch: CallWatch
+) -> tuple[list[Any], list[Failure]]:
+    """As `each`, of so many rows. calls: their results from that row on, each as it is made.
 
     Whatever user code raises is its row's failure (also SystemExit, or a CancelledError that a task let
     out): it must not end the thread."""
     out: list[Any] = []
     failures: list[Failure] = []
-    watch = watch or CallWatch()
     watch.out, watch.failures = out, failures
     tries = well = 0
-    while (at := len(out) + len(failures)) < len(rows):
+    while (at := len(out) + len(failures)) < rows:
         try:
-            out.extend(map(function, islice(rows, at, None) if at else rows))
+            out.extend(calls(at))
             stopped = len(out) + len(failures)
-            if stopped == len(rows):
+            if stopped == rows:
                 watch.served()
                 break
             raise RuntimeError("the task raised StopIteration")
@@ -275,7 +286,7 @@ def each(
                 pause(PAUSES_S[tries - 1])
     if len(out) > well:
         watch.lost = 0
-    watch.over(len(rows))
+    watch.over(rows)
     return out, failures
 
 

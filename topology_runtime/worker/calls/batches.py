@@ -15,6 +15,7 @@ from headgate.topology_runtime.worker.rows.columns import Columns, article, colu
 from headgate.topology_runtime.worker.rows.row_runs import Run
 
 PIECES = (str, bytes, bytearray, dict)  # no rows, though they can be iterated over
+LISTS = (list, tuple)
 NO_LISTS = (*PIECES, set, frozenset)
 
 
@@ -118,7 +119,7 @@ def listed(answer: Any) -> list[Any]:
 
 def rows_of(answer: Any) -> list[Any]:
     """The rows that a call gave for one row, window or key. A dict or a text would go on in pieces."""
-    if type(answer) is not list and (isinstance(answer, PIECES) or not isinstance(answer, Iterable)):
+    if type(answer) not in LISTS and (isinstance(answer, PIECES) or not isinstance(answer, Iterable)):
         what = "None" if answer is None else article(type(answer).__name__)
         raise BadRow(f"the task returned {what} for its rows", hint="return [row], or [] for none")
     return list(answer)

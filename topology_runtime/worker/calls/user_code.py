@@ -270,6 +270,10 @@ class UserCode:
         call = self._carefully(function, batch) if watch.careful else function
         return attempts.each(call, values, self.pause, watch)
 
+    def each_of(self, calls: Callable[[int], Iterable[Any]], rows: int) -> tuple[list[Any], list[Failure]]:
+        """As `each`, of so many rows; calls: the results from a row on. Not while rows are named (`careful`)."""
+        return attempts.each_of(calls, rows, self.pause, self.watch)
+
     def over(self, function: Callable[[Any], Any], batch: Batch) -> tuple[Sequence[Any], Batch]:
         """What a function says of rows that meet user code first here, and those rows of which it says something."""
         if self.watch.poison and (known := self.poisoned(batch)):

@@ -34,6 +34,7 @@ from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, grouped, twice_in
+from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
 from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
@@ -163,16 +164,20 @@ class KeyedStates(SavableStates):
             return self._carefully(key, key_range, row, state if there else None, there)
         new, out = self._logic.process(key, row, state)
         rows = rows_of(out)
+        self._keep(states, at, key, new, there and new is state)
+        return rows
+
+    def _keep(self, states: StatesOfKind, at: Any, key: Hashable, new: Any, in_place: bool) -> None:
+        """In the place of the state before. in_place: it is that, and what it was is not known."""
         try:
             self._look(key, new)
         except BaseException as error:
-            if there and new is state:  # changed in its place: what it was is not known
+            if in_place:
                 raise attempts.StartAgain(attempts.failure(0, error).error) from error
             raise
         states.all[at] = new
         states.new.add(at)
         self._by_range = None
-        return rows
 
     def _carefully(self, key: Hashable, key_range: int, row: Any, state: Any, there: bool) -> list[Any]:
         """As `_one`; whatever raises leaves the state as it was."""

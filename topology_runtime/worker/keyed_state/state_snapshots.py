@@ -11,7 +11,7 @@ cover is still kept, so it is passed over. Files from before were one whole snap
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from mmap import mmap
 from typing import Any, Protocol
@@ -165,15 +165,16 @@ _contents = msgspec.msgpack.Decoder(Contents).decode
 _timers = msgspec.msgpack.Decoder(list[tuple[int, str]]).decode
 
 
-def timers_written(timers: Iterable[tuple[int, str]]) -> bytes:
+def timers_written(timers: Collection[tuple[int, str]]) -> bytes:
     """Timers of a key, (µs, name), as snapshots have them: at once, since all are saved when one has changed. Raises
     TypeError, UnicodeEncodeError.
 
     >>> timers_read(timers_written([(7, "late")])), timers_written([])
     ([(7, 'late')], b'')
     """
-    found = list(timers)
-    return _encode(found) if found else b""
+    if not timers:
+        return b""
+    return _encode(timers if type(timers) is tuple else list(timers))
 
 
 def timers_read(saved: bytes) -> list[tuple[int, str]]:

@@ -142,10 +142,9 @@ class TimedRows(KeyedRows):
         return bool(self._fired)
 
     def is_due(self, clock_us: int) -> bool:
-        """Is there a timer that is?"""
+        """Is there a timer that is, or a reason to clear up?"""
         self._take_back()
-        nexts = ((index.next_us, until_us) for _, index, until_us in self._indexes(clock_us))
-        return any(at_us is not None and at_us <= until_us for at_us, until_us in nexts)
+        return any([index.is_due(until_us) for _, index, until_us in self._indexes(clock_us)])
 
     def fire(self, clock_us: int, most: int, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Timers that are due, `most` at once and none after the first that is over; True when there may be more.
@@ -179,9 +178,11 @@ class TimedRows(KeyedRows):
             return None
         return next_us if next_us <= watermark_us else None
 
-    def _take_back(self) -> None:
+    def _take_back(self, ranges: Set[int] | None = None) -> None:
         """Timers of ranges that were not owned, and are again."""
-        for key_range in self._away.keys() & self.ranges.owned:
+        if not self._away:
+            return
+        for key_range in self._away.keys() & (self.ranges.owned if ranges is None else ranges):
             for clock, timer, key in self._away.pop(key_range):
                 (self.logic.clocks if clock else self.logic.events).add(timer, key)
 
@@ -397,10 +398,11 @@ class TimedRows(KeyedRows):
 
     def _forget(self, ranges: Set[int]) -> None:
         left: list[PendingRows] = []
+        self._take_back(ranges)  # entries that others may wait behind, and that count no more
         for key_range in ranges:
             given = self.given.pop(key_range, None)
             self._changed.discard(key_range)
-            for kept in (self.kept, self._kept_then, self._away):
+            for kept in (self.kept, self._kept_then):
                 kept.pop(key_range, None)
             left += given.pending if given is not None else ()
         if left:

@@ -6,20 +6,31 @@ A state that the user's code gives up (None) is GONE: it leaves at once, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from headgate.topology_runtime.api.logic import Keyed
-from headgate.topology_runtime.api.timed import Change, Time, Timed, Timer, time_of_rows
+from headgate.topology_runtime.api.timed import (
+    EARLIEST_US,
+    Change,
+    Time,
+    Timed,
+    Timer,
+    all_microseconds,
+    time_of_rows,
+    times_at,
+)
 from headgate.topology_runtime.errors import BadRow
 from headgate.topology_runtime.event_time.window_columns import Array, RowGroups, times_in
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
-from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
+from headgate.topology_runtime.worker.keyed_state.kept_states import TOLD_BY_BYTES, StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
     LOOK_ONE_IN,
     LOOKED_FIRST,
@@ -30,11 +41,14 @@ from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
 from headgate.topology_runtime.worker.keyed_state.savable_states import GONE
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import timers_read, timers_written
 from headgate.topology_runtime.worker.rows.columns import Columns
+from headgate.topology_runtime.worker.rows.row_values import key_bytes
 
 Timers = tuple[Timer, ...] | dict[Timer, None]  # the second where they are many: changed in its place
 FEW = 8  # timers of a key that are no more than this are a tuple, which takes less room
+NO_ROWS: Sequence[Any] = ()
 NO_PLACES: Mapping[int, str | int] = MappingProxyType({})
 DEAD_LEAST = 1024  # cancelled timers that an index may have at any rate
+PUT_OFF_MOST = 8  # cancelled timers of a key that may wait
 
 
 # Row, state, its time and the watermark, both in µs → has the state taken the row, which sets no timer and gives none?
@@ -75,12 +89,25 @@ class Fired(NamedTuple):
         return self.at_us, self.name
 
 
+class PutOff:
+    """Timers of a key that are later than one in the heap which was cancelled, and wait there until that is due; with
+    the number of each."""
+
+    __slots__ = ("behind", "timers")
+
+    def __init__(self, behind: Timer) -> None:
+        self.behind = behind
+        self.timers: dict[Timer, int] = {}
+
+
 class TimerIndex:
     """When which key has a timer: of one kind, and one thread. Entries are looked up again before they count, so one
-    that was cancelled stays until it is due, or until most of them are such (`crowded`)."""
+    that was cancelled stays until it is due, or until most of them are such (`crowded`). Of a key whose timer is put
+    off again and again it is the only one meanwhile."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, str, int, Hashable]] = []
+        self._put_off: dict[Hashable, PutOff] = {}
         self.added = 0  # no two keys are compared
         self._dead = 0  # that were cancelled
 
@@ -88,8 +115,34 @@ class TimerIndex:
         self.added += 1
         heappush(self._heap, (*timer, self.added, key))
 
-    def cancelled(self, timers: int) -> None:
+    def set(self, timer: Timer, key: Hashable, before: Timers, now: Timers) -> None:
+        """As `add`, of a key that had these timers before a call, which may fail, and has those by now."""
+        there = self._put_off.get(key) if type(key) in TOLD_BY_BYTES else None
+        if there is None or timer < there.behind:
+            self.add(timer, key)
+            return
+        self.added += 1
+        there.timers.setdefault(timer, self.added)
+        if len(there.timers) > len(now) + PUT_OFF_MOST:
+            there.timers = {one: n for one, n in there.timers.items() if one in before or one in now}
+
+    def cancelled(self, timer: Timer, key: Hashable) -> None:
+        """One of a key that has few."""
+        if type(key) not in TOLD_BY_BYTES:
+            self._dead += 1
+        elif (there := self._put_off.get(key)) is None:
+            self._put_off[key] = PutOff(timer)
+        elif timer not in there.timers:
+            self._dead += 1
+
+    def left(self, timers: int) -> None:
+        """So many were cancelled."""
         self._dead += timers
+
+    def forget(self, key: Hashable) -> None:
+        """It has no timers any more."""
+        if type(key) in TOLD_BY_BYTES and self._put_off.pop(key, None) is not None:
+            self._dead += 1
 
     @property
     def crowded(self) -> bool:
@@ -97,20 +150,41 @@ class TimerIndex:
 
     def clear_up(self, is_there: Callable[[Timer, Hashable], bool]) -> None:
         """Only what is there stays, each once."""
-        found = {(one[:2], one[3]): one for one in self._heap if is_there(one[:2], one[3])}
-        self._heap, self._dead = list(found.values()), 0
+        for key, there in self._put_off.items():
+            self._push(there, key)
+        found = {(one[:2], named(one[3])): one for one in self._heap if is_there(one[:2], one[3])}
+        self._heap, self._put_off, self._dead = list(found.values()), {}, 0
         heapify(self._heap)
+
+    def _push(self, put_off: PutOff, key: Hashable) -> None:
+        for timer, number in put_off.timers.items():
+            heappush(self._heap, (*timer, number, key))
 
     @property
     def next_us(self) -> int | None:
         return self._heap[0][0] if self._heap else None
+
+    def is_due(self, until_us: int) -> bool:
+        """Is there a timer up to this time, or a reason to clear up?"""
+        return bool(self._heap) and (self._heap[0][0] <= until_us or self.crowded)
 
     def due(self, until_us: int) -> tuple[Timer, Hashable] | None:
         """The next timer up to this time, which is let go."""
         if not self._heap or self._heap[0][0] > until_us:
             return None
         at_us, name, _, key = heappop(self._heap)
-        return (at_us, name), key
+        timer = at_us, name
+        if self._put_off and type(key) in TOLD_BY_BYTES:
+            there = self._put_off.get(key)
+            if there is not None and there.behind == timer:
+                del self._put_off[key]
+                self._push(there, key)
+        return timer, key
+
+
+def named(key: Hashable) -> Hashable:
+    """Two equal keys of several types are not equal here."""
+    return key if type(key) in TOLD_BY_BYTES else (key_bytes(key),)
 
 
 class TimedLogic(Keyed):
@@ -127,6 +201,7 @@ class TimedLogic(Keyed):
         """feeders: in-edge → the task at its other end. key_places: of an in-edge whose rows have their key at a name
         or position."""
         self.time_of = self._time_of = time_of_rows(logic, key_of)
+        self._times_at = times_at(logic.at, logic.unit, key_of)
         self.key_places = key_places if adds_groups(logic) else {}
         self.logic, self._clock_ns, self._feeders = logic, clock_ns, feeders
         self.adds: Adds | None = logic.adds if adds_rows(logic) else None  # type: ignore[attr-defined]
@@ -151,10 +226,19 @@ class TimedLogic(Keyed):
         column = columns.array_at(at)
         return None if column is None else times_in(column, self.logic.unit)
 
+    def times_of(self, rows: Iterable[Any]) -> list[int] | None:
+        """As `times_in`, of rows as they come."""
+        if type(rows) is Columns:
+            return None if (found := self.times_in(rows)) is None else found.tolist()
+        found = self._times_at(rows) if self.time_of is self._time_of else None
+        return None if found is None else all_microseconds(found, self.logic.unit)
+
     def set_timers(self, key: Hashable, held: Held, changes: Iterable[Change]) -> None:
         """A state that was changed in its place set these."""
         self._in_place.clear()
-        self._after(key, held, held.state, changes, None)
+        if not held.noted:
+            self.note(key, held)
+        held.events, held.clocks = self._changed(key, held, held.events, held.clocks, changes)
 
     def from_edge(self, edge: int) -> None:
         """The rows that follow came by it."""
@@ -167,7 +251,8 @@ class TimedLogic(Keyed):
         held: Held = self.new(key) if state is GONE else state
         self._in_place.clear()
         if type(row) is not Fired:
-            time = Time(self.time_of(row), self.watermark_us, "", self._clock_ns, self.source)
+            time = self.time()
+            time.at_us, time.there = self.time_of(row), held.events
             new, out = self.logic.process(key, row, held.state, time)
             rows = rows_of(out)
             if time.watermark_us is not None and time.at_us < time.watermark_us:
@@ -176,6 +261,15 @@ class TimedLogic(Keyed):
                 return held, rows
             return self._after(key, held, new, time.changes or (), None), rows
         return self.fired(key, held, row)
+
+    def time(self) -> Time:
+        """For calls about rows."""
+        return Time(0, self.watermark_us, "", self._clock_ns, self.source)
+
+    def after(self, key: Hashable, held: Held, new: Any, changes: Iterable[Change]) -> Any:
+        """What is to be kept of a key whose state was noted."""
+        self._in_place.clear()
+        return self._after(key, held, new, changes, None)
 
     def fired(self, key: Hashable, held: Held, fired: Fired) -> tuple[Any, list[Any]]:
         """As `process`, of a timer of a state that is there."""
@@ -194,8 +288,8 @@ class TimedLogic(Keyed):
             self.gone.append(key)
             by_clock = fired is not None and fired.clock
             by_event = fired is not None and not fired.clock  # the one that fired is in no index any more
-            self.events.cancelled(len(held.events) - by_event)
-            self.clocks.cancelled(len(held.clocks) - by_clock)
+            self.events.left(len(held.events) - by_event)
+            self.clocks.left(len(held.clocks) - by_clock)
             return GONE
         events, clocks = held.events, held.clocks
         if not held.noted:
@@ -204,22 +298,30 @@ class TimedLogic(Keyed):
             clocks = self._without(clocks, fired.timer)
         elif fired is not None:
             events = self._without(events, fired.timer)
-        for clock, is_set, timer in changes:
-            timers = clocks if clock else events
-            if (timer in timers) is is_set:
-                continue
-            index = self.clocks if clock else self.events
-            if is_set:
-                index.add(timer, key)
-                timers = self._with(timers, timer)
-            else:
-                index.cancelled(1)
-                timers = self._without(timers, timer)
-            clocks, events = (timers, events) if clock else (clocks, timers)
+        events, clocks = self._changed(key, held, events, clocks, changes)
         if new is not held.state:
             return Held(new, events, clocks)
         held.events, held.clocks = events, clocks
         return held
+
+    def _changed(
+        self, key: Hashable, held: Held, events: Timers, clocks: Timers, changes: Iterable[Change]
+    ) -> tuple[Timers, Timers]:
+        """What these are after these changes of a call."""
+        for clock, is_set, timer in changes:
+            timers = clocks if clock else events
+            if (timer in timers) is is_set:
+                continue
+            index, before = (self.clocks, held.clocks) if clock else (self.events, held.events)
+            few = type(before) is tuple  # if not, it is changed in its place
+            if is_set:
+                timers = self._with(timers, timer)
+                index.set(timer, key, before, timers) if few else index.add(timer, key)
+            else:
+                timers = self._without(timers, timer)
+                index.cancelled(timer, key) if few else index.left(1)
+            clocks, events = (timers, events) if clock else (clocks, timers)
+        return events, clocks
 
     def _with(self, timers: Timers, timer: Timer) -> Timers:
         if type(timers) is tuple:
@@ -233,7 +335,7 @@ class TimedLogic(Keyed):
 
     def _without(self, timers: Timers, timer: Timer) -> Timers:
         if type(timers) is tuple:
-            return tuple(one for one in timers if one != timer)
+            return tuple([one for one in timers if one != timer])
         assert type(timers) is dict
         if timer in timers:
             del timers[timer]
@@ -309,12 +411,12 @@ class TimedStates(KeyedStates):
         """Rows that come as columns by the group, where a group does no more than change the state that is there."""
         left = None if code.watch.careful else self._left_by_groups(some)
         if left is None:
-            return super()._each(some, code)
+            return self._row_by_row(some, code)
         code.watch.over(many := len(some.ranges) - len(left))
         if not left:
             return [[]] * many, []
         found = set(left)
-        outs, failures = super()._each(some.where(found.__contains__), code)
+        outs, failures = self._row_by_row(some.where(found.__contains__), code)
         failed = {left[failure.place] for failure in failures}
         rest = iter(outs)
         rows = (row for row in range(len(some.ranges)) if row not in failed)
@@ -362,23 +464,50 @@ class TimedStates(KeyedStates):
         states.new.add(at)
         self._by_range = None
 
-    def _one(self, triple: tuple[Hashable, int, Any]) -> list[Any]:
-        """At once, where a row does no more than change the state that is there."""
-        key, key_range, row = triple
-        logic = self._logic
-        if logic.adds is None or self.careful or type(row) is Fired:
-            return super()._one(triple)
-        states, at = self._at(key, key_range)
-        held = states.all.get(at)
-        if type(held) is not Held or not held.noted:
-            return super()._one(triple)
-        at_us, watermark_us = logic.time_of(row), logic.watermark_us
-        if not logic.adds(row, held.state, at_us, watermark_us):
-            return super()._one(triple)
-        if watermark_us is not None and at_us < watermark_us:
-            logic.late += 1
-        self._changed_in_place(states, at, key, held)
-        return []
+    def _row_by_row(self, some: KeyedBatch, code: UserCode) -> tuple[list[Any], list[attempts.Failure]]:
+        kind = self._known.kind(some.keys)
+        several = kind is None and not self._by_kind.keys().isdisjoint(map(type, some.keys))
+        if self.careful or code.watch.careful or several:
+            return super()._each(some, code)
+        times: Sequence[int | None] = self._logic.times_of(some.batch.rows) or [None] * len(some.ranges)
+        return code.each_of(partial(self._at_once, some, kind, times), len(some.ranges))
+
+    def _at_once(
+        self, some: KeyedBatch, kind: type | None, times: Sequence[int | None], first: int
+    ) -> Iterator[Sequence[Any]]:
+        """What comes of these rows from the first one on, whose keys are of this kind. As `_one`; at once, where a row
+        does no more than change a state that is there, or give it another value."""
+        logic, states, adds = self._logic, self._by_kind[kind], self._logic.adds
+        find, is_new, process = states.all.get, states.new.add, logic.logic.process
+        time, watermark_us = logic.time(), logic.watermark_us
+        mark_us = EARLIEST_US if watermark_us is None else watermark_us
+        rows = zip(some.keys, some.ranges, some.batch.rows, times, strict=True)
+        for key, key_range, row, at_us in islice(rows, first, None) if first else rows:
+            at = key if kind is not None else (key_range, key)
+            held = find(at)
+            if type(held) is not Held or not held.noted:
+                yield self._one((key, key_range, row))
+                continue
+            time.changes, came = None, NO_ROWS
+            time.at_us = at_us = logic.time_of(row) if at_us is None else at_us
+            new = state = held.state
+            if adds is None or not adds(row, state, at_us, watermark_us):
+                time.there = held.events
+                new, out = process(key, row, state, time)
+                if out is not NO_ROWS:
+                    came = rows_of(out)
+            if at_us < mark_us:
+                logic.late += 1
+            looked = self._looked + 1
+            if new is None or looked <= LOOKED_FIRST or not looked % LOOK_ONE_IN:
+                after = logic.after(key, held, new, time.changes or ())
+                self._keep(states, at, key, after, after is held)
+            else:
+                self._looked, held.state = looked, new
+                if time.changes is not None:
+                    logic.set_timers(key, held, time.changes)
+                is_new(at)
+            yield came
 
     def _look(self, key: Hashable, state: Any) -> None:
         """As at every state; one that cannot be saved has its timers as before."""
@@ -459,6 +588,8 @@ class TimedStates(KeyedStates):
             if states.all.get(at) is not GONE:
                 continue
             del states.all[at]
+            self._logic.events.forget(key)
+            self._logic.clocks.forget(key)
             if self._by_range is not None:
                 del self._by_range[key_range][key]
                 if not self._by_range[key_range]:

@@ -28,6 +28,7 @@ from headgate.topology_runtime.worker.operators.watermarks import (
     runs,
     targets_of,
 )
+from headgate.topology_runtime.worker.orders.thread_orders import Orders
 from headgate.topology_runtime.worker.rows.acks import FIRED, STAYS
 from headgate.topology_runtime.worker.rows.row_runs import Batch, Run
 from headgate.topology_runtime.worker.rows.row_values import RowSizes
@@ -89,6 +90,8 @@ class TimedTask(KeyedTask):
         self._number = core.topology.tasks.index(core.task)
         self._sizes = RowSizes()
         self._telling = Telling()
+        self._targets: list[int] = []
+        self._targets_by: Orders | None = None
         self._idle = False  # no input is waited for
         self._held_by = -1  # for whoever asks, in another thread
         self._faults = self._fault_due_ns = self._expire_due_ns = self._faulted = 0
@@ -226,11 +229,13 @@ class TimedTask(KeyedTask):
         orders, exact = self.core.orders, self.rows.exactly_once
         if orders is None or not self._telling.due(now_ns):
             return
-        targets = (keyed_below if exact else targets_of)(orders, self.core.task.name)
-        told = tuple(runs(self.rows.told(self._idle))) if targets else ()
+        if orders is not self._targets_by:
+            self._targets_by = orders
+            self._targets = (keyed_below if exact else targets_of)(orders, self.core.task.name)
+        told = tuple(runs(self.rows.told(self._idle))) if self._targets else ()
         kept = tuple(self.rows.kept.items()) if exact else ()
         if told and self._telling.is_told((orders.number, told, kept), now_ns):
-            for target in targets:
+            for target in self._targets:
                 self.core.post.send_word(
                     RangeWatermarks(self.core.desired.thread, target, self._number, told, kept)
                 )

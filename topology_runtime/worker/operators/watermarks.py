@@ -39,7 +39,7 @@ class InputTimes:
         self._versions = {number: [-1] * KEY_RANGES for number in timed}
         self._ranges = {number: [UNHEARD] * KEY_RANGES for number in timed}
         self._idle = {number: bytearray(KEY_RANGES) for number in timed}  # 1: that range, by the last word
-        self._lowest: int | None = None  # of these all; None: look
+        self._found: tuple[int, int] | None = None  # lowest of these all, held by; None: look
 
     def obey(self, orders: Orders) -> None:
         """Who is to be heard: all threads of these sources, also those that are to go."""
@@ -49,12 +49,12 @@ class InputTimes:
             for number, names in self._fed_by.items()
         }
         self._threads = {thread: at_us for thread, at_us in self._threads.items() if thread in self._needed}
-        self._known, self._lowest = True, None
+        self._known, self._found = True, None
 
     def hear(self, word: Watermark | RangeWatermarks) -> None:
         if isinstance(word, Watermark):
             self._threads[word.sender] = min(word.at_us, IDLE_US)
-            self._lowest = None
+            self._found = None
             return
         values = self._ranges.get(word.task)
         if values is None:
@@ -66,7 +66,7 @@ class InputTimes:
                     versions[key_range], idle[key_range] = version, at_us >= IDLE_US
                     if at_us < IDLE_US:
                         values[key_range] = at_us
-        self._lowest = None
+        self._found = None
 
     def _lowest_of(self, number: int) -> int:
         """Of a task. Its threads have the same input, but hear of it one by one, and not when this one does: what is
@@ -78,18 +78,22 @@ class InputTimes:
     @property
     def lowest_us(self) -> int:
         """Of all input; UNHEARD: some was never heard of, IDLE_US: none is waited for."""
-        if self._lowest is None:
-            threads = [self._threads.get(thread, UNHEARD) for thread in self._needed]
-            there = self._known and bool(self._sources or self._ranges)
-            every = [*threads, *(self._lowest_of(number) for number in self._ranges)]
-            self._lowest = min(every, default=UNHEARD) if there else UNHEARD
-        return self._lowest
+        return (self._found or self._find())[0]
 
     @property
     def held_by(self) -> int:
         """The thread of a source that holds it back; −1: none, or a task."""
+        return (self._found or self._find())[1]
+
+    def _find(self) -> tuple[int, int]:
+        threads = [self._threads.get(thread, UNHEARD) for thread in self._needed]
+        there = self._known and bool(self._sources or self._ranges)
+        every = [*threads, *(self._lowest_of(number) for number in self._ranges)]
+        lowest_us = min(every, default=UNHEARD) if there else UNHEARD
         slowest = min(self._needed, key=lambda one: (self._threads.get(one, UNHEARD), one), default=-1)
-        return slowest if self._threads.get(slowest, UNHEARD) == self.lowest_us < IDLE_US else -1
+        holds = self._threads.get(slowest, UNHEARD) == lowest_us < IDLE_US
+        self._found = lowest_us, slowest if holds else -1
+        return self._found
 
 
 def done_places(word: RangeWatermarks) -> Iterator[tuple[int, int, int]]:

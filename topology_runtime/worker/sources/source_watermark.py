@@ -12,7 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.topology_runtime.api.timed import IDLE_US, SECONDS, US, microseconds, row_time, wrong_unit
+from headgate.topology_runtime.api.timed import (
+    IDLE_US,
+    SECONDS,
+    US,
+    microseconds,
+    row_time,
+    times_at,
+    wrong_unit,
+)
 from headgate.topology_runtime.api.topology import Task, Timestamps
 from headgate.topology_runtime.wording import shown
 from headgate.topology_runtime.worker.calls.router import ENDS_A_RUN
@@ -28,18 +36,21 @@ HELD_NS = 2 * S  # a thread that was held so shortly ago counts as held: it read
 
 
 class SourceWatermark:
-    """Of one source thread. `time_of`: row → event time, µs. unknown: rows whose time could not be got; they move
-    nothing. wrong: why no row has a time, or that the unit is another, in words; "": all is well. A thread without new
-    rows for `idle_ns`, all of whose rows are done, is not waited for. read_us: how far it has read, as the watermark is
-    how far that is done. held_by: the thread that it was held for in the last `HELD_NS`, −1: none."""
+    """Of one source thread. key_of: the function of a field, a position or a reference. unknown: rows whose time could
+    not be got; they move nothing. wrong: why no row has a time, or that the unit is another, in words; "": all is well.
+    A thread without new rows for `idle_ns`, all of whose rows are done, is not waited for. read_us: how far it has
+    read, as the watermark is how far that is done. held_by: the thread that it was held for in the last `HELD_NS`,
+    −1: none."""
 
     def __init__(
         self,
-        time_of: Callable[[Any], int],
         times: Timestamps,
+        key_of: Callable[[Any], Callable[[Any], Any]],
         ends: tuple[type[BaseException], ...] = ENDS_A_RUN,
     ) -> None:
-        self._time_of, self._place, self._unit, self._ends = time_of, times.at, times.unit, ends
+        self._place, self._unit, self._ends = times.at, times.unit, ends
+        self._time_of = row_time(times.at, times.unit, key_of)
+        self._times_in = times_at(times.at, times.unit, key_of)
         self._lateness_us, self._idle_ns = round(times.lateness * US), round(times.idle * S)
         self._roots: deque[tuple[int, int | None]] = deque()  # sequence, its greatest event time
         self._done_us: int | None = None
@@ -103,6 +114,8 @@ class SourceWatermark:
             found = self._of_column(column)
             if found is not None:
                 return found
+        elif times := self._times_in(rows):
+            return microseconds(max(times), self._unit)
         greatest: int | None = None
         time_of = self._time_of
         for row in rows:
@@ -160,7 +173,5 @@ def watermark_of(
     key_of: Callable[[Any], Callable[[Any], Any]],
     ends: tuple[type[BaseException], ...] = ENDS_A_RUN,
 ) -> SourceWatermark | None:
-    """None: rows of this source have no event time. key_of: the function of a field, a position or a reference."""
-    if (times := task.timestamps) is None:
-        return None
-    return SourceWatermark(row_time(times.at, times.unit, key_of), times, ends)
+    """None: rows of this source have no event time."""
+    return None if task.timestamps is None else SourceWatermark(task.timestamps, key_of, ends)
