@@ -21,6 +21,8 @@ from functools import partial
 from itertools import chain, compress
 from typing import Any
 
+from msgspec.structs import replace
+
 from headgate.topology_runtime.api.logic import processes_all
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadBatch, BadRow
@@ -38,6 +40,7 @@ from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ran
 from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     NO_STATES,
+    NONE_NEW,
     Contents,
     KeyedSnapshot,
     RangesMoved,
@@ -330,6 +333,7 @@ class KeyedRows:
         self._offers: dict[int, RangeCopy] = {}  # the best copy that others have
         self._tried: dict[int, tuple[int, int]] = {}  # range → how often `restore` failed, not again before
         self.troubles: dict[int, str] = {}  # range → why it is not claimed yet
+        self._cut = StateChange(NONE_NEW, b"", (), 0)  # but its states
         self._end = END_PARTITION + code.results.around.number  # of words that the input has ended
 
     def _made_states(self, logic: Any) -> KeyedStates:
@@ -402,6 +406,7 @@ class KeyedRows:
         known = self.applied.outputs(groups, [key_range])
         out = list(known[0]) if known else []
         if not known:
+            self.states.keep_all_cut()
             for key, state in list(self.states.of(key_range).items()):
                 found, failed = self.code.one(partial(self._last_rows, key, state), end)
                 if failed is None:
@@ -551,17 +556,28 @@ class KeyedRows:
     def _take_beside(self, key_range: int, data: bytes) -> None:
         """Of a copy that takes the place of the one that is here. Raises msgspec.DecodeError."""
 
-    def change(self, told: Mapping[int, int]) -> StateChange:
-        """What is new since the last snapshot. told: the ranges that it had, and their versions."""
+    def cut(self, told: Mapping[int, int]) -> None:
+        """What is new since the last snapshot is to be in the next one, as it is by now; told: the ranges that it had,
+        and their versions. Its states are kept for it some at a time (`states.keep_some_cut`), and all that rows are to
+        change before they do."""
         applied, versions = self.applied, self.ranges.versions
         moved = None
         if versions != told:
             came = [at for at, version in sorted(versions.items()) if told.get(at) != version]
             left = tuple(sorted(told.keys() - versions.keys()))
             moved = RangesMoved(tuple(map(self.copy, came)), left, tuple(sorted(self.ranges.lost)))
-        new = self.states.pack_new(None if moved is None else versions)
         rows, beside = applied.pack_new(), self._pack_new_beside()
-        return StateChange(new, rows, applied.floors(), applied.again_at_most, beside, moved)
+        self._cut = StateChange(NONE_NEW, rows, applied.floors(), applied.again_at_most, beside, moved)
+        self.states.cut(None if moved is None else dict(versions))
+
+    def was_cut(self) -> StateChange:
+        """What was new by then."""
+        return replace(self._cut, states=self.states.pack_cut())
+
+    def change(self, told: Mapping[int, int]) -> StateChange:
+        """What is new since the last snapshot, at once."""
+        self.cut(told)
+        return self.was_cut()
 
     def cover(self) -> None:
         """A snapshot has all that was processed so far; whether it is durable is not known yet."""
