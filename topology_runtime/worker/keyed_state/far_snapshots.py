@@ -237,8 +237,8 @@ class FarSnapshots:
         self._store.put(f"{self._folder}/{name}", data)
 
     def _put_part(self, part: SavedPart) -> None:
-        if part.states is not None and part.begun is None and self._making is not None:
-            self._making.records.append(form.swept(part.states))
+        if part.begun is None and self._making is not None:
+            self._making.records.append(form.swept(part))
         if part.change is not None:
             record = form.added(part.change)
             if self._making is not None:
@@ -248,8 +248,7 @@ class FarSnapshots:
         if part.begun is not None:
             self._numbered += 1  # also if it fails
             self._making = _Making(part.begun, _Name(self._place.life, self._numbered, 0, 0))
-            if part.states is not None:
-                self._making.records.append(form.swept(part.states))
+            self._making.records.append(form.swept(part))
         if (making := self._making) is None:
             return
         if part.ends:

@@ -39,6 +39,7 @@ from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, g
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
 from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
+    NO_APPLIED,
     NO_STATES,
     NONE_NEW,
     Contents,
@@ -516,13 +517,13 @@ class KeyedRows:
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────────
 
-    def begin_whole(self) -> KeyedSnapshot:
-        """Of everything that is here, all but states: those that there are by now are swept (`swept`), and what changes
-        from now on is to be saved behind it."""
-        applied = self.applied
-        filled = applied.filled | self._beside()
+    def begin_whole(self) -> tuple[KeyedSnapshot, bytes]:
+        """Of everything that is here, all but states, and apart the rows that were applied: states that there are by now
+        are swept (`swept`), and what changes from now on is to be saved behind it."""
+        applied, filled = self.applied, self._beside()
+        rows = applied.pack_all()
         copies = (
-            self._copied(at, version, NO_STATES, self._pack_given(at))
+            copied(at, version, Contents(NO_STATES, NO_APPLIED, (), self._pack_given(at)))
             if at in filled
             else RangeCopy(at, version)
             for at, version in sorted(self.ranges.versions.items())
@@ -530,7 +531,7 @@ class KeyedRows:
         lost, again = tuple(sorted(self.ranges.lost)), applied.again_at_most
         whole = KeyedSnapshot(tuple(copies), lost, applied.floors(), again, applied.exact)
         self.states.begin_sweep()
-        return whole
+        return whole, rows
 
     def swept(self, most: int) -> States | None:
         """The next states of the whole snapshot that was begun, so many about; None: it has all."""

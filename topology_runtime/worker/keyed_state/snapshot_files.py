@@ -53,8 +53,8 @@ class SnapshotFiles:
         durable stands."""
         whole, added, made = self._whole, self._added, self._made
         self._whole = self._made = -1
-        if part.states is not None and part.begun is None:
-            made = self._make(form.swept(part.states), made)
+        if part.begun is None and made >= 0:
+            made = self._make(form.swept(part), made)
         if part.change is not None:
             record = form.added(part.change)
             made = self._make(record, made) if made >= 0 else made
@@ -63,8 +63,7 @@ class SnapshotFiles:
                 added += len(record)
         if part.begun is not None:
             os.makedirs(self._folder, exist_ok=True)
-            made = self._make(form.whole(part.begun), 0)
-            made = self._make(form.swept(part.states), made) if part.states is not None else made
+            made = self._make(form.whole(part.begun) + form.swept(part), 0)
         if part.ends:
             with open(self._path + WRITING, "rb+") as file:
                 os.fsync(file.fileno())

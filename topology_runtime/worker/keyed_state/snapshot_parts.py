@@ -45,11 +45,13 @@ class Pace:
     def may(self, share: float) -> bool:
         return self._room[share] >= 0.0
 
-    def did(self, spent_ns: int) -> None:
-        """A step took so long."""
+    def did(self, spent_ns: int, of_states: bool) -> None:
+        """A step took so long. of_states: which did nothing but look at some."""
         spent_ns = min(max(0, spent_ns), PACED_NS)  # the clock may be set meanwhile
         for share, room in self._room.items():
             self._room[share] = max(room - spent_ns, -share * NS)
+        if not of_states:
+            return
         if spent_ns > STEP_NS:
             self.states = max(STEP_LEAST, self.states // 2)
         elif 2 * spent_ns < STEP_NS:
@@ -68,6 +70,7 @@ class SnapshotParts:
         self.making = False
         self._cut = self._ends = False
         self._begun: KeyedSnapshot | None = None
+        self._applied = b""
         self._swept: list[States] = []  # in no part yet
         self._all_swept = False  # of a whole one, which has not ended
         self._owed = 0  # states that are to be swept, or it takes too long
@@ -80,7 +83,7 @@ class SnapshotParts:
         """From here on a part is made of what changed until now; where nothing stands behind which that could be, of a
         whole one, which has all at its end. Raises BadRow: then none is."""
         rows, stands, begins = self._rows, store.stands, store.whole_due
-        self._begun = rows.begin_whole() if begins else None
+        self._begun, self._applied = rows.begin_whole() if begins else (None, b"")
         self._cut = stands or (self._all_swept and not begins)
         if self._cut:
             try:
@@ -135,7 +138,7 @@ class SnapshotParts:
         if change is not None and self._rows.states.sweeping:
             self._owed += len(change.states.ranges) // 2
         states = joined(self._swept) if self._swept else None
-        return self._part(SavedPart(change, self._begun, states, self._ends))
+        return self._part(SavedPart(change, self._begun, states, self._ends, self._applied))
 
     def _part(self, part: SavedPart) -> SavedPart:
         self._swept = []

@@ -319,10 +319,9 @@ class KeyedTask(Behaviour):
             if not (needed and self._waited) and not pace.may(self._share):
                 break
             begun_ns = wall_ns()
-            part = parts.step(pace.states)
-            pace.did(wall_ns() - begun_ns)
-            if part is not None:
+            if (part := parts.step(pace.states)) is not None:
                 self._save(part, now_ns)
+            pace.did(wall_ns() - begun_ns, part is None)
             if parts.most:
                 break
 
@@ -343,7 +342,8 @@ class KeyedTask(Behaviour):
             self._not_saved(str(error))
             return
         self._state_sizes.saw(part, self._keys)
-        self._held_state = self._state_sizes.held(self.rows.ranges.owned, self._keys)
+        if part.covers:
+            self._held_state = self._state_sizes.held(self.rows.ranges.owned, self._keys)
         self._given = SaveUnderWay(self.parts.told, self.parts.told_changes, part.covers)
         self._look_at_snapshot(now_ns)
 
