@@ -145,10 +145,10 @@ class SavedThread(ThreadAlone):
         self.pause_s = max(self.pause_s, (self.now_ns - begun_ns) / NS)
 
     def save(self) -> tuple[float, float]:
-        """All: seconds of the longest look round, and until it is durable."""
+        """All that changed: seconds of the longest look round, and until it is durable."""
         self.pause_s, begun_s = 0.0, time.perf_counter()
         rows, parts = self.behaviour.rows, self.behaviour.parts
-        while rows.dirty or rows.holding or parts.busy(self.saved):
+        while rows.dirty or rows.holding or parts.making or self.saved.under_way:
             begun_ns = self.now_ns
             self.look_round()
             time.sleep(0.001)
@@ -183,12 +183,13 @@ def block(thread: SavedThread, seconds: float, kind: str, rate: float, found: Se
 
 def figures(thread: SavedThread, blocks: int, block_s: float, load: float) -> dict[str, Any]:
     counted, paced = defaultdict(list), defaultdict(list)  # type: Seconds, Seconds
-    for turn in range(len(KINDS) * blocks):
-        block(thread, block_s, KINDS[turn % len(KINDS)], 0.0, counted)
+    rate = 0.0
+    for kind in KINDS[1:]:
+        for found, is_paced in ((counted, False), (paced, True)):
+            for turn in range(2 * blocks):
+                block(thread, block_s, kind if turn % 2 else "none", rate if is_paced else 0.0, found)
+            rate = rate or load * FRAME * statistics.median(map(len, counted["none"]))
     rates = {name: [len(one) * FRAME for one in some] for name, some in counted.items()}
-    rate = load * statistics.median(rates["none"])
-    for turn in range(len(KINDS) * blocks):
-        block(thread, block_s, KINDS[turn % len(KINDS)], rate, paced)
     p99 = {name: [statistics.quantiles(one, n=100)[98] * 1e3 for one in some] for name, some in paced.items()}
     found: dict[str, Any] = {}
     for name in rates:
@@ -211,9 +212,9 @@ def bench(
         far_snapshots.note_run(folder, "run")
         first_snapshot(store_at(folder, store, 1)("profiles", TASK), keys)
         garbage.begin()
-        before, begun_s = rss_bytes(os.getpid()), time.perf_counter()
+        before, begun_s, begun_cpu_s = rss_bytes(os.getpid()), time.perf_counter(), time.process_time()
         thread = SavedThread(keys, folder, store, 2)
-        read_s = time.perf_counter() - begun_s
+        read_s, read_cpu_s = time.perf_counter() - begun_s, time.process_time() - begun_cpu_s
         assert thread.behaviour.rows.states.many == keys
         memory = rss_bytes(os.getpid())
         said(f"{keys:,} keys, read in {read_s:.1f} s, {memory >> 20:,} MiB")
@@ -223,6 +224,7 @@ def bench(
         change = thread.save()
         said(f"whole {whole[1]:.1f} s, change {change[1]:.2f} s")
         found = figures(thread, blocks, block_s, load)
+        thread.save()
         files = [file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()]
     return {
         "keys": keys,
@@ -231,6 +233,7 @@ def bench(
         "bytes_a_key": (memory - before) / keys,
         "most_process_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
         "read_s": read_s,
+        "read_cpu_s": read_cpu_s,
         "whole_pause_s": whole[0],
         "whole_s": whole[1],
         "change_pause_s": change[0],

@@ -140,6 +140,8 @@ class SavableStates(KeptStates):
 
     def asides(self) -> tuple[int, int, BaseException | None]:
         """(states set aside, all states, why)."""
+        if not self.set_aside:
+            return 0, self.many + self.stored, None
         found = [state for states in self._by_kind.values() for state in states.all.values()]
         aside = [state for state in found if type(state) is Aside]
         return len(aside), len(found) + self.stored, aside[0].why if aside else None
