@@ -11,7 +11,6 @@ a whole snapshot was under way in it.
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import resource
@@ -94,7 +93,9 @@ class SavedThread(ThreadAlone):
 
     def __init__(self, keys: int, folder: str, store: str, life: int) -> None:
         self._idle_ns = time.monotonic_ns() - time.process_time_ns()
-        super().__init__(FLOW, "profiles", lambda *which: SavedAsAsked(store_at(folder, store, life)(*which), "profiles"))
+        super().__init__(
+            FLOW, "profiles", lambda *which: SavedAsAsked(store_at(folder, store, life)(*which), "profiles")
+        )
         self.keys, self.position = keys, 0
         self._choose, self.pause_s = random.Random(keys), 0.0
 

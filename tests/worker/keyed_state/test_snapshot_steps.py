@@ -1,5 +1,5 @@
-"""Snapshots are made in small steps between frames: what is durable by one is what there was when it was begun, whatever
-rows do meanwhile and whenever the worker dies."""
+"""Snapshots are made in small steps between frames: what is durable by one is what there was when it was begun,
+whatever rows do meanwhile and whenever the worker dies."""
 
 from __future__ import annotations
 

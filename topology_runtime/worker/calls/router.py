@@ -130,8 +130,8 @@ class KeyRanges:
         return sum(map(len, self._known.values()))
 
     def of(self, keys: Sequence[Hashable]) -> list[int]:
-        """The range of each, of keys that mostly came a while ago: none is kept for the next time. Raises whatever a key
-        that cannot be written raises."""
+        """The range of each, of keys that mostly came a while ago: none is kept for the next time. All can be
+        written."""
         kind = self.kind(keys)
         if kind is None:
             return list(map(range_of, keys))

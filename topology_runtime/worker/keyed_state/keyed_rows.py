@@ -518,8 +518,8 @@ class KeyedRows:
     # ── snapshots ───────────────────────────────────────────────────────────────────────────────
 
     def begin_whole(self) -> tuple[KeyedSnapshot, bytes]:
-        """Of everything that is here, all but states, and apart the rows that were applied: states that there are by now
-        are swept (`swept`), and what changes from now on is to be saved behind it."""
+        """Of everything that is here, all but states, and apart the rows that were applied. States that there are by
+        now are swept (`swept`), and what changes from now on is to be saved behind it."""
         applied, filled = self.applied, self._beside()
         rows = applied.pack_all()
         copies = (

@@ -2,9 +2,9 @@
 for the user's code.
 
 Both are made in small steps between frames, so that no snapshot keeps its thread from rows for longer than some hundred
-states take (docs/decisions/0108). A change has everything as it was when it was begun. Of a whole one each state is as
-it is by then, so it ends with a change that was begun once all of them were swept, or while no row has changed any since
-the last one: else it may have states without the names of the rows that made them.
+states take (docs/decisions/0110). A change has everything as it was when it was begun. Of a whole one each state is as
+it is by then, so it ends with a change that was begun once all of them were swept, or while no row has changed any
+since the last one: else it may have states without the names of the rows that made them.
 """
 
 from __future__ import annotations

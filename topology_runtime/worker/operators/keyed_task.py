@@ -309,6 +309,23 @@ class KeyedTask(Behaviour):
         except BadRow as error:
             self._note_unsaved(str(error))
 
+    def save_all(self, now_ns: int) -> None:
+        """All until now, at once, where a store is never under way and something stands."""
+        self._finish_part(now_ns)
+        self._begin_part()
+        self._finish_part(now_ns)
+
+    def _finish_part(self, now_ns: int) -> None:
+        while self.parts.making:
+            self._step(now_ns)
+
+    def _step(self, now_ns: int) -> bool:
+        """Of the part that is being made, or of a whole snapshot; is no part made by it?"""
+        if (part := self.parts.step(self._pace.states)) is None:
+            return True
+        self._save(part, now_ns)
+        return False
+
     def _make_parts(self, now_ns: int) -> None:
         """Some steps of it and of a whole one. At once, when somebody waits for it: ranges have moved, the thread is to
         end, or as many rows have come since it was begun as should be in one."""
@@ -319,9 +336,8 @@ class KeyedTask(Behaviour):
             if not (needed and self._waited) and not pace.may(self._share):
                 break
             begun_ns = wall_ns()
-            if (part := parts.step(pace.states)) is not None:
-                self._save(part, now_ns)
-            pace.did(wall_ns() - begun_ns, part is None)
+            looked = self._step(now_ns)
+            pace.did(wall_ns() - begun_ns, looked)
             if parts.most:
                 break
 

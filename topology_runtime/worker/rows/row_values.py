@@ -216,7 +216,9 @@ def together(pieces: Sequence[tuple[int, bytes]], rows: int) -> tuple[int, bytes
     """
     shapes = {shape for shape, _ in pieces}
     if TUPLES in shapes and len(shapes) > 1:
-        pieces = [(NESTED, data if shape != TUPLES else _encode(raw_rows(data, shape))) for shape, data in pieces]
+        pieces = [
+            (NESTED, data if shape != TUPLES else _encode(raw_rows(data, shape))) for shape, data in pieces
+        ]
     shape = max((shape for shape, _ in pieces), default=PLAIN)  # what is plain is in both the same bytes
     if rows < _FEW:
         head = bytes((0x90 | rows,))
