@@ -35,8 +35,8 @@ from headgate.topology_runtime.worker.keyed_state.snapshot_parts import (
     STEP_LEAST,
     STEP_MOST,
     STEP_NS,
-    Pace,
     SnapshotParts,
+    StepPace,
 )
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart
 from headgate.topology_runtime.worker.operators.behaviours import behaviour_of
@@ -234,7 +234,7 @@ def test_rows_that_were_written_in_pieces_are_read_as_one(many: int) -> None:
 
 def spent(share: float, frame_ns: int, step_ns: int, frames: int) -> tuple[int, int, int]:
     """All time, that of steps, and the longest that some took together between two frames of so long."""
-    pace, now_ns, all_ns, longest_ns = Pace(), 0, 0, 0
+    pace, now_ns, all_ns, longest_ns = StepPace(), 0, 0, 0
     for _ in range(frames):
         now_ns += frame_ns
         pace.look(now_ns)
@@ -261,7 +261,7 @@ def test_a_thread_without_rows_has_done_its_share_when_it_looks_round() -> None:
 
 
 def test_a_clock_that_is_set_stops_nothing_for_long() -> None:
-    pace = Pace()
+    pace = StepPace()
     pace.look(10 * S)
     pace.did(3600 * S, True)
     pace.did(-3600 * S, True)
@@ -271,7 +271,7 @@ def test_a_clock_that_is_set_stops_nothing_for_long() -> None:
 
 
 def test_steps_are_as_large_as_their_time_allows() -> None:
-    pace = Pace()
+    pace = StepPace()
     for _ in range(20):
         pace.did(5 * MS, True)
     assert pace.states == STEP_LEAST

@@ -27,7 +27,7 @@ PACED_NS = NS // 10  # a thread has not rested for longer
 OF_CHANGES, OF_WHOLES, OF_AWAITED = 1 / 4, 1 / 10, 1 / 2  # of the time of a thread with rows
 
 
-class Pace:
+class StepPace:
     """How many steps a thread does: no more than take their share of its time. states: in the next one."""
 
     def __init__(self) -> None:

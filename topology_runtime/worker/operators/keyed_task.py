@@ -26,8 +26,8 @@ from headgate.topology_runtime.worker.keyed_state.snapshot_parts import (
     OF_AWAITED,
     OF_CHANGES,
     OF_WHOLES,
-    Pace,
     SnapshotParts,
+    StepPace,
 )
 from headgate.topology_runtime.worker.keyed_state.state_looks import looked_up
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
@@ -71,7 +71,7 @@ class KeyedTask(Behaviour):
 
     def __init__(self, core: ThreadCore, rows: KeyedRows) -> None:
         self.core, self.rows = core, rows
-        self.parts, self._pace = SnapshotParts(rows), Pace()
+        self.parts, self._pace = SnapshotParts(rows), StepPace()
         self.store: SnapshotStore = core.ports.snapshots(core.task.name, rows.thread)
         self.unsaved, self.saves_failed, self.unread = "", 0, ""
         self._rows_soon = SNAPSHOT_ROWS
