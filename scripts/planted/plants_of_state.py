@@ -75,8 +75,8 @@ MOVING = (
     one(
         "rows are let go before the snapshot is there",
         KEYED,
-        "            self._not_saved(str(error))\n            return\n        ranges",
-        "            self._not_saved(str(error))\n        ranges",
+        "            self._not_saved(str(error))\n            return\n        self._state",
+        "            self._not_saved(str(error))\n        self._state",
         (*COUNTED, *LATE),
         shape="keyed",
         kinds=("fill_disk", "kill_worker"),
@@ -336,7 +336,7 @@ BY_FRAME = (
     one(
         "rows that left with their range are still known",
         APPLIED,
-        "        self._since[key_range] = self._next\n",
+        "        self._since[key_range] = self._last_gone = self._next\n",
         "        self._since[key_range] = 0\n",
         test=KNOWN,
     ),
@@ -379,6 +379,20 @@ SAVED_KEYS = (
         test="tests/worker/keyed_state/test_snapshot_parts.py",
     ),
     one(
+        "a change has states as rows have made them since",
+        f"{WORKER}/keyed_state/kept_states.py",
+        "            self._keep_cut(keys, ranges)\n",
+        "            pass\n",
+        test="tests/worker/keyed_state/test_snapshot_steps.py",
+    ),
+    one(
+        "a whole snapshot ends with states of rows that it does not name",
+        f"{WORKER}/keyed_state/snapshot_parts.py",
+        "ends = self._all_swept and not rows.dirty",
+        "ends = self._all_swept",
+        test="tests/worker/keyed_state/test_snapshot_steps.py",
+    ),
+    one(
         "states are saved without the rows that made them",
         KEYED_ROWS,
         "rows, beside = applied.pack_new(), self",
@@ -395,8 +409,8 @@ SAVED_KEYS = (
     one(
         "changes are added behind a failure",
         SNAPSHOTS,
-        "        self._whole = self._made = -1\n        if part.change",
-        "        if part.change",
+        "        self._whole = self._made = -1\n        if part.begun",
+        "        if part.begun",
         test=FILES,
     ),
     one(

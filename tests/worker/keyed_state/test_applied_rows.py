@@ -112,14 +112,16 @@ def test_what_is_known_is_what_was_applied(seed: int) -> None:
                 model.drop(key_range)
                 model.known.update(rows_of_it)
     assert applied.again_at_most == 0
+    every = Applied()
+    every.unpack_new(applied.pack_all())
     for key_range in range(RANGES):
         copy = Applied()
         copy.unpack(key_range, applied.pack(key_range))
         theirs = {i: o for i, o in model.known.items() if range_of_row(i) == key_range}
-        assert copy.of(key_range) == applied.of(key_range) == len(theirs)
-        if theirs:
+        assert copy.of(key_range) == every.of(key_range) == applied.of(key_range) == len(theirs)
+        for one in (copy, every) if theirs else ():
             batch = batch_of_rows(list(theirs))
-            found = copy.outputs(grouped(batch), [key_range] * len(theirs))
+            found = one.outputs(grouped(batch), [key_range] * len(theirs))
             assert {list(theirs)[at]: list(out) for at, out in found.items()} == theirs
 
 

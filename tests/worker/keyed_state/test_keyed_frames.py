@@ -58,8 +58,8 @@ def task_of(logic: Keyed) -> KeyedRows:
 
 def whole_part(task: KeyedRows) -> SavedPart:
     """All that there is, at once."""
-    whole = task.begin_whole()
-    return SavedPart(None, whole, task.swept(1 << 40), True)
+    whole, applied = task.begin_whole()
+    return SavedPart(None, whole, task.swept(1 << 40), True, applied)
 
 
 def whole_of(task: KeyedRows) -> bytes:
@@ -139,7 +139,7 @@ def test_ranges_that_are_looked_up_are_those_of_the_routes() -> None:
         assert ranges.of(keys) == [range_of(key) for key in keys]
     many = list(range(2 * KNOWN_MOST + 10))
     for _ in range(2):
-        assert ranges.of(many) == [range_of(key) for key in many]
+        assert ranges.placed(many) == (many, ranges.of(many)) == (many, [range_of(key) for key in many])
         assert 0 < ranges.size <= KNOWN_MOST + 10
 
 

@@ -126,19 +126,32 @@ def _sent(task: KeyedRows) -> list[Any]:
 
 
 class Saving:
-    """A thread's rows saved in `SnapshotParts` of two states."""
+    """A thread's rows saved in steps of two states."""
 
     def __init__(self, task: KeyedRows, folder: Path) -> None:
         self.store = SnapshotFiles(str(folder), "t", 5)
         self.parts, self.task, self.several = SnapshotParts(task, most=2), task, 0
 
     def save(self) -> bool:
-        """Once; is all durable by that?"""
-        part = self.parts.next(self.store)
+        """What there is by now, as far as it may be, and a step of a whole one; is all durable by that?"""
+        covers = False
+        if self.parts.may_begin(self.store):
+            self.parts.begin(self.store)
+            while self.parts.making:
+                covers = self.step()
+        if self.parts.busy(self.store):
+            self.step()
+        return covers
+
+    def step(self) -> bool:
+        """Is all durable by it?"""
+        part = self.parts.step(2)
+        if part is None:
+            return False
         self.store.save(part)
         self.several += part.ends and part.begun is None
         if part.covers:
-            self.task.covered()
+            self.task.released(0)
         return part.covers
 
     def save_all(self) -> None:

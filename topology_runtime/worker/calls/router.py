@@ -17,6 +17,8 @@ from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
+import msgspec
+
 from headgate.topology_runtime.api.logic import To
 from headgate.topology_runtime.api.topology import KEY_RANGES, Edge
 from headgate.topology_runtime.errors import InvalidInput
@@ -92,6 +94,7 @@ SPREAD = 0x9E3779B1  # 2³² divided by the golden ratio, made odd
 APART = math.e - 2  # any irrational number whose multiples keep clear of those of GOLDEN
 GOLDEN = 0.6180339887498949  # its multiples, modulo 1, lie evenly spread however many are taken
 KNOWN_MOST, KNOWN_LONGEST = 32_768, 64  # keys whose ranges are kept, and their characters
+_encode = msgspec.msgpack.Encoder().encode  # a key that is a text, a number or bytes: as key_bytes does
 RANGE_SHIFT = 32 - (KEY_RANGES - 1).bit_length()  # the upper bits of 32 name the range
 
 Places = Sequence[int] | range
@@ -127,13 +130,12 @@ class KeyRanges:
         return sum(map(len, self._known.values()))
 
     def of(self, keys: Sequence[Hashable]) -> list[int]:
-        """The range of each. Raises whatever a key that cannot be written raises."""
+        """The range of each, of keys that mostly came a while ago: none is kept for the next time. All can be
+        written."""
         kind = self.kind(keys)
         if kind is None:
             return list(map(range_of, keys))
-        if len(keys) >= KNOWN_MOST:  # more than there is room for
-            return list(map(range_in, map(key_bytes, keys)))
-        return list(map(_RANGE, map(self._known[kind].__getitem__, keys)))
+        return list(map(range_in, map(_encode, keys)))
 
     def one(self, key: Hashable) -> int:
         """As `of`."""

@@ -121,6 +121,18 @@ class _Frame:
             self._ends = list(accumulate(self.counts))
         return self.came[self._ends[row] - self.counts[row] : self._ends[row]]
 
+    def some(self, fit: Sequence[bool]) -> _Frame:
+        """The rows for which this is true, for saving."""
+        every = list(accumulate(fit, initial=0))  # row → its number by now
+        groups = []
+        for place, positions, rows, _, _ in self.groups:
+            there = {at: every[row] for at, row in zip(positions, rows, strict=True) if fit[row]}
+            if there:
+                groups.append(_group(place, list(there), list(there.values())))
+        outs = [self.out(row) for row in compress(range(len(fit)), fit)]
+        ranges = list(compress(self.ranges, fit))
+        return _Frame(self.first, groups, ranges, list(chain.from_iterable(outs)), list(map(len, outs)))
+
     def singles(self) -> Iterable[tuple[Identity, int]]:
         """Each row's identity, and which it is."""
         for (source, partition, variant), positions, rows, _, _ in self.groups:
@@ -191,6 +203,7 @@ class Applied:
         self._rows = 0
         self._next = self._saved = 0  # serial numbers: of the next row, of the first that is in no snapshot
         self._since: dict[int, int] = {}  # range → rows of it with lower numbers went with it
+        self._last_gone = 0  # the highest of these
         self._by_range: dict[int, dict[Identity, Sequence[Any]]] | None = None
         self._floors: dict[int, tuple[int, int]] = {}  # source thread → incarnation, all roots below are done
         self._open: list[_Frame] = []  # frames of which something came that may have to go again
@@ -312,7 +325,7 @@ class Applied:
 
     def drop(self, key_range: int) -> None:
         """The range has gone, or another copy of it takes the place of this one."""
-        self._since[key_range] = self._next
+        self._since[key_range] = self._last_gone = self._next
         self._by_range = None
 
     def _known(self) -> dict[int, dict[Identity, Sequence[Any]]]:
@@ -328,11 +341,6 @@ class Applied:
     def of(self, key_range: int) -> int:
         """How many rows of a range are remembered."""
         return len(self._known().get(key_range, ()))
-
-    @property
-    def filled(self) -> set[int]:
-        """Ranges of which rows are remembered."""
-        return set(self._known())
 
     # ── going along ─────────────────────────────────────────────────────────────────────────────
 
@@ -370,11 +378,25 @@ class Applied:
         """The rows that were applied since the last snapshot. One whose output cannot travel is left out, as if it were
         forgotten."""
         newest = (frame for one in reversed(self._generations) for frame in reversed(one.frames))
-        frames = list(takewhile(lambda frame: frame.first >= self._saved, newest))[::-1]
+        return self._packed(list(takewhile(lambda frame: frame.first >= self._saved, newest))[::-1])
+
+    def pack_all(self) -> bytes:
+        """As `pack_new`, of all rows that are known."""
+        return self._packed([known for frame in self._frames if (known := self._still_known(frame)).ranges])
+
+    def _packed(self, frames: list[_Frame]) -> bytes:
         try:
             return _packed_frames(frames)
         except BadRow:
             return _packed_frames([self._travelling(frame) for frame in frames])
+
+    def _still_known(self, frame: _Frame) -> _Frame:
+        """The rows of a frame that have gone with no range."""
+        if frame.first >= self._last_gone:
+            return frame
+        since = self._since
+        fit = [frame.first + row >= since.get(at, 0) for row, at in enumerate(frame.ranges)]
+        return frame if all(fit) else frame.some(fit)
 
     def _travelling(self, frame: _Frame) -> _Frame:
         """The rows of a frame whose output can travel."""
@@ -383,17 +405,11 @@ class Applied:
         if self.exact:  # all of them, some without
             outs = [out if travels else [] for out, travels in zip(outs, fit, strict=True)]
             return replace(frame, came=list(chain.from_iterable(outs)), counts=list(map(len, outs)))
-        new = dict(
-            zip(compress(range(len(fit)), fit), range(len(fit)), strict=False)
-        )  # row → its number by now
-        groups = []
         for place, positions, rows, _, _ in frame.groups:
-            there = {at: new[row] for at, row in zip(positions, rows, strict=True) if fit[row]}
-            self.take_floors((*place[:2], at + 1) for at in set(positions) - there.keys())
-            if there:
-                groups.append(_group(place, list(there), list(there.values())))
-        outs, ranges = list(compress(outs, fit)), list(compress(frame.ranges, fit))
-        return _Frame(frame.first, groups, ranges, list(chain.from_iterable(outs)), list(map(len, outs)))
+            self.take_floors(
+                (*place[:2], at + 1) for at, row in zip(positions, rows, strict=True) if not fit[row]
+            )
+        return frame.some(fit)
 
     def unpack_new(self, data: bytes) -> None:
         """These were applied beside those known. Raises msgspec.DecodeError."""

@@ -237,6 +237,8 @@ class FarSnapshots:
         self._store.put(f"{self._folder}/{name}", data)
 
     def _put_part(self, part: SavedPart) -> None:
+        if part.begun is None and self._making is not None:
+            self._making.records.append(form.swept(part))
         if part.change is not None:
             record = form.added(part.change)
             if self._making is not None:
@@ -246,10 +248,9 @@ class FarSnapshots:
         if part.begun is not None:
             self._numbered += 1  # also if it fails
             self._making = _Making(part.begun, _Name(self._place.life, self._numbered, 0, 0))
+            self._making.records.append(form.swept(part))
         if (making := self._making) is None:
             return
-        if part.states is not None:
-            making.records.append(form.swept(part.states))
         if part.ends:
             self._put_whole(making)
         elif sum(map(len, making.records)) >= PIECE_BYTES:

@@ -31,6 +31,7 @@ LOOK_EVERY, LOOK_ALL = 16, 64  # calls: of so many one state is looked at for it
 STORED_LEAST, STORED_MOST = 64, 4096  # states that go at once, beyond those that are too many
 STORED_SHARE = 256  # … one of so many
 GONE_MOST = 100_000  # records that are in memory by now, and wait there for their next state, or to go
+KEPT_AT_ONCE = 256  # states that are looked at and written together: the processor has them at hand still
 PASSED_OVER = 2  # times as many are looked at to find some that were not touched lately
 
 
@@ -184,15 +185,18 @@ def _read(name: bytes, record: bytes) -> tuple[Hashable, Any]:
 
 
 class StatesOfKind:
-    """all: where → state. new: where those are that are in no snapshot; before: … were in none before the last one."""
+    """all: where → state. new: where those are that are in no snapshot; before: … were in none before the last one that
+    had some. cut: of the change that is being made, those that it lacks."""
 
     def __init__(self) -> None:
         self.all: dict[Any, Any] = {}
         self.new: set[Any] = set()
         self.before: set[Any] = set()
+        self.cut: set[Any] = set()
 
     def saved(self) -> None:
-        self.before, self.new = self.new, set()
+        if self.new:
+            self.before, self.new = self.new, set()
 
 
 class SavedStates:
@@ -243,6 +247,7 @@ class KeptStates:
         )
         self.overflow: Overflow | None = None
         self._sweep: Sweep | None = None
+        self.cutting = False  # a change is being made, and may lack some
 
     # What the states are.
 
@@ -256,6 +261,11 @@ class KeptStates:
         raise NotImplementedError
 
     def _restored(self, saved: Any) -> Any:
+        raise NotImplementedError
+
+    @property
+    def _forgotten(self) -> Any:
+        """In place of a state that is nowhere, for `_saved`."""
         raise NotImplementedError
 
     def _stays(self, state: Any) -> bool:
@@ -344,6 +354,7 @@ class KeptStates:
         return 0 if self.overflow is None else self.overflow.stored.total()
 
     def drop(self, key_range: int) -> None:
+        self.keep_all_cut()
         for key in self._ranged().pop(key_range, ()):
             states, at = self._at(key, key_range)
             del states.all[at]
@@ -367,7 +378,9 @@ class KeptStates:
     # ── those in the store ──────────────────────────────────────────────────────────────────────
 
     def bring(self, keys: Sequence[Hashable], ranges: Sequence[int]) -> None:
-        """The states of these keys are in memory, where there are any."""
+        """The states of these keys are in memory, where there are any, and may change."""
+        if self.cutting:
+            self._keep_cut(keys, ranges)
         overflow = self.overflow
         if overflow is None or not overflow.stored:
             return
@@ -394,17 +407,48 @@ class KeptStates:
 
     # ── what snapshots take ─────────────────────────────────────────────────────────────────────
 
-    def new_ones(self, forgotten: Any) -> SavedStates:
-        """Those that are in no snapshot. forgotten: of one that is nowhere, as a plain value."""
+    def begin_cut(self) -> None:
+        """Those that are in no snapshot are to be in the next one, as they are by now."""
+        for states in self._by_kind.values():
+            states.cut = set(states.new) if self.overflow is not None else states.new
+            states.before, states.new = states.new or states.before, set()
+        self.cutting = True
+
+    def _keep_cut(self, keys: Sequence[Hashable], ranges: Sequence[int]) -> None:
+        """The states of these keys may change: what the change lacks of them is kept for it."""
+        kind = self._known.kind(keys)
+        some: dict[type | None, set[Any]] = {}
+        if kind is not None:
+            some[kind] = self._by_kind[kind].cut.intersection(keys)
+        else:
+            for key, key_range in zip(keys, ranges, strict=True):
+                states, at = self._at(key, key_range)
+                if at in states.cut:
+                    some.setdefault(type(key) if type(key) in self._by_kind else None, set()).add(at)
+        found = SavedStates()
+        for there, places in some.items():
+            self._by_kind[there].cut -= places
+            self._gather(there, list(places), found, self._forgotten)
+        if found.keys:
+            self._kept_cut(found)
+
+    def keep_some_cut(self, most: int) -> int:
+        """So many of those that the change lacks are kept for it; how many it lacks still."""
         found = SavedStates()
         for kind, states in self._by_kind.items():
-            self._gather(kind, list(states.new), found, forgotten)
-        return found
+            places = [states.cut.pop() for _ in range(min(most - len(found.keys), len(states.cut)))]
+            self._gather(kind, places, found, self._forgotten)
+        if found.keys:
+            self._kept_cut(found)
+        return sum([len(states.cut) for states in self._by_kind.values()])
 
-    @property
-    def new_many(self) -> int:
-        """Those that are in no snapshot."""
-        return sum([len(states.new) for states in self._by_kind.values()])
+    def keep_all_cut(self) -> None:
+        while self.cutting and self.keep_some_cut(KEPT_AT_ONCE):
+            pass
+
+    def _kept_cut(self, found: SavedStates) -> None:
+        """These are of the change."""
+        raise NotImplementedError
 
     def begin_sweep(self) -> None:
         """`sweep` gives all that there are by now, in this order: some at a time, as they are by then. Those that come
@@ -430,7 +474,7 @@ class KeptStates:
                 key_range = self._sweep.stored.pop()
                 for key, saved in self.overflow.of(key_range):
                     found.add(key_range, key, saved)
-            else:
+            if not (self._sweep.places or (self._sweep.stored and self.overflow is not None)):
                 self._sweep = None
         return found
 

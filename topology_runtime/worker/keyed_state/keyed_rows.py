@@ -21,6 +21,8 @@ from functools import partial
 from itertools import chain, compress
 from typing import Any
 
+from msgspec.structs import replace
+
 from headgate.topology_runtime.api.logic import processes_all
 from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadBatch, BadRow
@@ -38,7 +40,9 @@ from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKin
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
 from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
+    NO_APPLIED,
     NO_STATES,
+    NONE_NEW,
     Contents,
     KeyedSnapshot,
     RangesMoved,
@@ -335,6 +339,7 @@ class KeyedRows:
         self._offers: dict[int, RangeCopy] = {}  # the best copy that others have
         self._tried: dict[int, tuple[int, int]] = {}  # range → how often `restore` failed, not again before
         self.troubles: dict[int, str] = {}  # range → why it is not claimed yet
+        self._cut = StateChange(NONE_NEW, b"", (), 0)  # but its states
         self._end = END_PARTITION + code.results.around.number  # of words that the input has ended
 
     def _made_states(self, logic: Any) -> KeyedStates:
@@ -407,6 +412,7 @@ class KeyedRows:
         known = self.applied.outputs(groups, [key_range])
         out = list(known[0]) if known else []
         if not known:
+            self.states.keep_all_cut()
             for key, state in list(self.states.of(key_range).items()):
                 found, failed = self.code.one(partial(self._last_rows, key, state), end)
                 if failed is None:
@@ -516,13 +522,13 @@ class KeyedRows:
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────────
 
-    def begin_whole(self) -> KeyedSnapshot:
-        """Of everything that is here, all but states: those that there are by now are swept (`swept`), and what changes
-        from now on is to be saved behind it."""
-        applied = self.applied
-        filled = applied.filled | self._beside()
+    def begin_whole(self) -> tuple[KeyedSnapshot, bytes]:
+        """Of everything that is here, all but states, and apart the rows that were applied. States that there are by
+        now are swept (`swept`), and what changes from now on is to be saved behind it."""
+        applied, filled = self.applied, self._beside()
+        rows = applied.pack_all()
         copies = (
-            self._copied(at, version, NO_STATES, self._pack_given(at))
+            copied(at, version, Contents(NO_STATES, NO_APPLIED, (), self._pack_given(at)))
             if at in filled
             else RangeCopy(at, version)
             for at, version in sorted(self.ranges.versions.items())
@@ -530,7 +536,7 @@ class KeyedRows:
         lost, again = tuple(sorted(self.ranges.lost)), applied.again_at_most
         whole = KeyedSnapshot(tuple(copies), lost, applied.floors(), again, applied.exact)
         self.states.begin_sweep()
-        return whole
+        return whole, rows
 
     def swept(self, most: int) -> States | None:
         """The next states of the whole snapshot that was begun, so many about; None: it has all."""
@@ -556,17 +562,28 @@ class KeyedRows:
     def _take_beside(self, key_range: int, data: bytes) -> None:
         """Of a copy that takes the place of the one that is here. Raises msgspec.DecodeError."""
 
-    def change(self, told: Mapping[int, int]) -> StateChange:
-        """What is new since the last snapshot. told: the ranges that it had, and their versions."""
+    def cut(self, told: Mapping[int, int]) -> None:
+        """What is new since the last snapshot is to be in the next one, as it is by now; told: the ranges that it had,
+        and their versions. Its states are kept for it some at a time (`states.keep_some_cut`), and all that rows are to
+        change before they do."""
         applied, versions = self.applied, self.ranges.versions
         moved = None
         if versions != told:
             came = [at for at, version in sorted(versions.items()) if told.get(at) != version]
             left = tuple(sorted(told.keys() - versions.keys()))
             moved = RangesMoved(tuple(map(self.copy, came)), left, tuple(sorted(self.ranges.lost)))
-        new = self.states.pack_new(None if moved is None else versions)
         rows, beside = applied.pack_new(), self._pack_new_beside()
-        return StateChange(new, rows, applied.floors(), applied.again_at_most, beside, moved)
+        self._cut = StateChange(NONE_NEW, rows, applied.floors(), applied.again_at_most, beside, moved)
+        self.states.cut(None if moved is None else dict(versions))
+
+    def was_cut(self) -> StateChange:
+        """What was new by then."""
+        return replace(self._cut, states=self.states.pack_cut())
+
+    def change(self, told: Mapping[int, int]) -> StateChange:
+        """What is new since the last snapshot, at once."""
+        self.cut(told)
+        return self.was_cut()
 
     def cover(self) -> None:
         """A snapshot has all that was processed so far; whether it is durable is not known yet."""

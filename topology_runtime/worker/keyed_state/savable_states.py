@@ -16,6 +16,7 @@ from headgate.topology_runtime.worker.keyed_state.kept_states import KeptStates,
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     States,
     columns_of,
+    joined,
     of_range,
     states_of,
 )
@@ -48,6 +49,8 @@ class SavableStates(KeptStates):
         self.careful = 0  # rows for each of which the state before is kept as bytes
         self.set_aside = 0  # states that `restore` did not take, ever
         self._good: dict[tuple[int, Hashable], bytes] = {}  # these bytes, by range and key
+        self._kept: list[States] = []  # of the change that is being made …
+        self._cut_of: Container[int] | None = None  # … which has those of these ranges
 
     @property
     def _takes_all(self) -> bool:
@@ -137,19 +140,35 @@ class SavableStates(KeptStates):
 
     def asides(self) -> tuple[int, int, BaseException | None]:
         """(states set aside, all states, why)."""
+        if not self.set_aside:
+            return 0, self.many + self.stored, None
         found = [state for states in self._by_kind.values() for state in states.all.values()]
         aside = [state for state in found if type(state) is Aside]
         return len(aside), len(found) + self.stored, aside[0].why if aside else None
 
-    def pack_new(self, of: Container[int] | None = None) -> States:
-        """The states that changed since the last snapshot; of these ranges."""
-        found = self.new_ones(GONE)
-        if of is not None:
+    def cut(self, of: Container[int] | None = None) -> None:
+        """The states that changed since the last snapshot, of these ranges, are to be in the next one, as they are by
+        now: whatever changes one keeps it for that before (`bring`)."""
+        self._kept, self._cut_of = [], of
+        self.begin_cut()
+
+    def pack_cut(self) -> States:
+        """All of them. Raises StartAgain, as whatever keeps them does."""
+        self.keep_all_cut()
+        kept, self._kept, self.cutting = self._kept, [], False
+        return joined(kept)
+
+    @property
+    def _forgotten(self) -> Any:
+        return GONE
+
+    def _kept_cut(self, found: SavedStates) -> None:
+        if (of := self._cut_of) is not None:
             there = [key_range in of for key_range in found.ranges]
             found.ranges, found.keys, found.states = (
                 list(compress(some, there)) for some in (found.ranges, found.keys, found.states)
             )
-        return _packed(found)
+        self._kept.append(_packed(found))
 
     def pack_some(self, most: int) -> States:
         """The next ones of the sweep."""

@@ -19,6 +19,7 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
 FOLDER = "snapshots"
 WRITING = ".new"
 MAPPED_FROM = 32 << 20  # bytes of a file: it is not read into memory
+SYNCED_BYTES = 32 << 20  # of a whole one that is being made
 ADDED_LEAST = 8 << 20  # bytes of changes behind a whole snapshot, though that is smaller
 
 
@@ -52,6 +53,8 @@ class SnapshotFiles:
         durable stands."""
         whole, added, made = self._whole, self._added, self._made
         self._whole = self._made = -1
+        if part.begun is None and made >= 0:
+            made = self._make(form.swept(part), made)
         if part.change is not None:
             record = form.added(part.change)
             made = self._make(record, made) if made >= 0 else made
@@ -60,9 +63,7 @@ class SnapshotFiles:
                 added += len(record)
         if part.begun is not None:
             os.makedirs(self._folder, exist_ok=True)
-            made = self._make(form.whole(part.begun), 0)
-        if part.states is not None:
-            made = self._make(form.swept(part.states), made)
+            made = self._make(form.whole(part.begun) + form.swept(part), 0)
         if part.ends:
             with open(self._path + WRITING, "rb+") as file:
                 os.fsync(file.fileno())
@@ -73,7 +74,11 @@ class SnapshotFiles:
     def _make(self, record: bytes, made: int) -> int:
         """Behind the first `made` bytes of the next one; how many it has by now."""
         with open(self._path + WRITING, "ab" if made else "wb") as file:
-            return made + file.write(record)
+            end = made + file.write(record)
+            if made // SYNCED_BYTES < end // SYNCED_BYTES:  # so that at its end little is left to do
+                file.flush()
+                os.fsync(file.fileno())
+        return end
 
     def _add(self, record: bytes, end: int) -> None:
         with open(self._path, "r+b") as file:

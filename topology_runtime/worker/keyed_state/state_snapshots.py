@@ -11,7 +11,7 @@ cover is still kept, so it is passed over. Files from before were one whole snap
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Hashable, Iterable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from typing import Any, Protocol
@@ -98,13 +98,15 @@ class StateChange(msgspec.Struct, frozen=True, array_like=True):
 @dataclass(frozen=True)
 class SavedPart:
     """What is saved at once. change: since the one before; goes behind the whole snapshot that there is, and that which
-    is being made. begun: a new one is made from here on, instead. states: some of those that it lacks. ends: it is
-    whole with these."""
+    is being made. begun: a new one is made from here on, instead. states: some of those that it lacks, as they were
+    before the last row of which the change knows, so they go before it. ends: it is whole with these. applied: the rows
+    before `begun` (Applied.pack_all)."""
 
     change: StateChange | None = None
     begun: KeyedSnapshot | None = None
     states: States | None = None
     ends: bool = False
+    applied: bytes = b""
 
     @property
     def covers(self) -> bool:
@@ -153,7 +155,9 @@ class SnapshotStore(Protocol):
 
 
 NO_STATES = wire.write([], wire.NESTED)
-NOTHING = Contents(NO_STATES, Applied().pack(0))
+NONE_NEW = States([], wire.PLAIN, NO_STATES, wire.PLAIN, NO_STATES)
+NO_APPLIED = Applied().pack(0)
+NOTHING = Contents(NO_STATES, NO_APPLIED)
 NO_ROWS = Applied().pack_new()
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -208,20 +212,22 @@ def added(change: StateChange) -> bytes:
     return _record(_encode(change))
 
 
-def swept(states: States) -> bytes:
-    """Some of the states of a whole snapshot."""
-    return added(StateChange(states, NO_ROWS, (), 0))
+def swept(part: SavedPart) -> bytes:
+    """What a part has for a whole snapshot that is being made, beside changes and its beginning."""
+    if part.states is None and not part.applied:
+        return b""
+    return added(StateChange(part.states or NONE_NEW, part.applied or NO_ROWS, (), 0))
 
 
 def behind(there: bytes | None, making: bytes | None, part: SavedPart) -> tuple[bytes | None, bytes | None]:
     """What stands and what is being made, None where there is nothing, with this part behind it."""
+    if part.begun is None and making is not None:
+        making += swept(part)
     if part.change is not None:
         record = added(part.change)
         there, making = (one + record if one is not None else None for one in (there, making))
     if part.begun is not None:
-        making = whole(part.begun)
-    if part.states is not None and making is not None:
-        making += swept(part.states)
+        making = whole(part.begun) + swept(part)
     return (making, None) if part.ends else (there, making)
 
 
@@ -406,6 +412,17 @@ def states_of(ranges: list[int], keys: list[Hashable], states: list[Any]) -> Sta
     """Raises BadRow."""
     shapes = wire.shape_of(keys), wire.shape_of(states)
     return States(ranges, shapes[0], wire.write(keys, shapes[0]), shapes[1], wire.write(states, shapes[1]))
+
+
+def joined(pieces: Sequence[States]) -> States:
+    """All states of these, in their order."""
+    if len(pieces) == 1:
+        return pieces[0]
+    ranges = [at for piece in pieces for at in piece.ranges]
+    keys = wire.together([(piece.key_shape, piece.keys) for piece in pieces], len(ranges))
+    return States(
+        ranges, *keys, *wire.together([(piece.state_shape, piece.states) for piece in pieces], len(ranges))
+    )
 
 
 def columns_of(new: States) -> tuple[list[Hashable], list[Any]]:

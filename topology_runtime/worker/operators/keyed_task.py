@@ -22,11 +22,18 @@ from headgate.topology_runtime.worker.keyed_state.kept_states import Overflow
 from headgate.topology_runtime.worker.keyed_state.key_ranges import Layer, Standing, runs_of
 from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
 from headgate.topology_runtime.worker.keyed_state.range_answers import Moves
-from headgate.topology_runtime.worker.keyed_state.snapshot_parts import SnapshotParts
+from headgate.topology_runtime.worker.keyed_state.snapshot_parts import (
+    OF_AWAITED,
+    OF_CHANGES,
+    OF_WHOLES,
+    SnapshotParts,
+    StepPace,
+)
 from headgate.topology_runtime.worker.keyed_state.state_looks import looked_up
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
+    SavedPart,
     SnapshotStore,
 )
 from headgate.topology_runtime.worker.operators.state_sizes import StateSizes
@@ -41,8 +48,6 @@ SNAPSHOT_SOON_NS = NS // 10  # when somebody waits for it: ranges have moved, th
 SLOW_NS = 10 * NS  # a snapshot that is under way for longer is an alarm
 SNAPSHOT_ROWS = 100_000  # … all threads of the task keep so many, of the 200,000 that a ledger may have kept
 SNAPSHOT_BYTES = 48 << 20  # … or so much of what came of rows waits for it (rows of 2 KB never do)
-SNAPSHOT_STATES = 8192  # … or so many have changed: some 20 ms of its thread
-SWEPT_EVERY_NS = NS // 10  # some states of a whole snapshot beside what changed
 PATIENT_TRIES = 6  # to build a thread, before keys whose state `restore` does not take are set aside
 THREADS_NOT_KNOWN = 4  # with state in a slot, before there are orders
 ASK_EVERY_NS = NS  # for the snapshot of a thread that is gone
@@ -66,7 +71,7 @@ class KeyedTask(Behaviour):
 
     def __init__(self, core: ThreadCore, rows: KeyedRows) -> None:
         self.core, self.rows = core, rows
-        self.parts = SnapshotParts(rows)
+        self.parts, self._pace = SnapshotParts(rows), StepPace()
         self.store: SnapshotStore = core.ports.snapshots(core.task.name, rows.thread)
         self.unsaved, self.saves_failed, self.unread = "", 0, ""
         self._rows_soon = SNAPSHOT_ROWS
@@ -264,23 +269,26 @@ class KeyedTask(Behaviour):
             rows.ranges.let_go()
             for move in self._moves.due(core.switched, rows, now_ns):
                 core.post.send_word(move)
-        if rows.dirty and self._given is None and now_ns - self._snapshot_ns >= self._pause_ns:
+        if self._snapshot_due(now_ns):
             self._snapshot_ns = now_ns
-            self._save(now_ns)
-        elif self._sweep_due(now_ns):
-            self._save(now_ns, more=True)
+            self._begin_part()
+        self._make_parts(now_ns)
         self._acknowledge()
         if rows.ranges.settled and not self._moved:
             self._settled = core.switched
+
+    def _snapshot_due(self, now_ns: int) -> bool:
+        if not (self.rows.dirty and self._given is None and self.parts.may_begin(self.store)):
+            return False
+        return now_ns - self._snapshot_ns >= self._pause_ns
 
     @property
     def _pause_ns(self) -> int:
         """From one snapshot to the next."""
         if self.unsaved:
             return self.snapshot_every_ns
-        awaited = self.rows.states.sweeping and not self.store.stands
-        soon = awaited or self._waited or self.rows.states.new_many >= SNAPSHOT_STATES
-        return SNAPSHOT_SOON_NS if soon else self.snapshot_every_ns
+        awaited = not (self.store.stands or self.store.whole_due)
+        return SNAPSHOT_SOON_NS if awaited or self._waited else self.snapshot_every_ns
 
     @property
     def _waited(self) -> bool:
@@ -294,26 +302,65 @@ class KeyedTask(Behaviour):
         """Have ranges come or gone since the last snapshot?"""
         return self.rows.ranges.changes != self._saved_changes
 
-    def _sweep_due(self, now_ns: int) -> bool:
-        idle = self._given is None and now_ns - self._given_ns >= SWEPT_EVERY_NS
-        return idle and self.rows.states.sweeping and self.store.stands
+    def _begin_part(self) -> None:
+        """A durable snapshot of all until now."""
+        try:
+            self.parts.begin(self.store)
+        except BadRow as error:
+            self._note_unsaved(str(error))
 
-    def _save(self, now_ns: int, more: bool = False) -> None:
-        """Begin a durable snapshot, or `more` of a whole one; the rows it covers are released once it is one. When it
-        cannot be written, nothing is."""
+    def save_all(self, now_ns: int) -> None:
+        """All until now, at once, where a store is never under way and something stands."""
+        self._finish_part(now_ns)
+        self._begin_part()
+        self._finish_part(now_ns)
+
+    def _finish_part(self, now_ns: int) -> None:
+        while self.parts.making:
+            self._step(now_ns)
+
+    def _step(self, now_ns: int) -> bool:
+        """Of the part that is being made, or of a whole snapshot; is no part made by it?"""
+        if (part := self.parts.step(self._pace.states)) is None:
+            return True
+        self._save(part, now_ns)
+        return False
+
+    def _make_parts(self, now_ns: int) -> None:
+        """Some steps of it and of a whole one. At once, when somebody waits for it: ranges have moved, the thread is to
+        end, or as many rows have come since it was begun as should be in one."""
+        parts, pace, wall_ns = self.parts, self._pace, self.core.ports.wall_ns
+        pace.look(now_ns)
+        while self._given is None and parts.busy(self.store):
+            needed = parts.making or not self.store.stands
+            if not (needed and self._waited) and not pace.may(self._share):
+                break
+            begun_ns = wall_ns()
+            looked = self._step(now_ns)
+            pace.did(wall_ns() - begun_ns, looked)
+            if parts.most:
+                break
+
+    @property
+    def _share(self) -> float:
+        """Of its time, for the next step."""
+        if not self.store.stands:
+            return OF_AWAITED
+        return OF_CHANGES if self.parts.making or self.parts.is_late else OF_WHOLES
+
+    def _save(self, part: SavedPart, now_ns: int) -> None:
+        """Begin to make it durable; the rows it covers are released once it is. When it cannot be written, nothing
+        is."""
         self._given_ns = now_ns
         try:
-            part = self.parts.more() if more else self.parts.next(self.store)
             self.store.save(part)
-            self._state_sizes.saw(part, self._keys)
-        except (OSError, BadRow) as error:
+        except OSError as error:
             self._not_saved(str(error))
             return
-        ranges = self.rows.ranges
-        self._held_state = self._state_sizes.held(ranges.owned, self._keys)
-        self._given = SaveUnderWay(dict(ranges.versions), ranges.changes, part.covers)
-        if self._given.covers:
-            self.rows.cover()
+        self._state_sizes.saw(part, self._keys)
+        if part.covers:
+            self._held_state = self._state_sizes.held(self.rows.ranges.owned, self._keys)
+        self._given = SaveUnderWay(self.parts.told, self.parts.told_changes, part.covers)
         self._look_at_snapshot(now_ns)
 
     def _look_at_snapshot(self, now_ns: int) -> None:
@@ -328,7 +375,6 @@ class KeyedTask(Behaviour):
         try:
             self.store.look()
         except OSError as error:
-            self.rows.dirty = True
             self._not_saved(str(error))
             return
         if given.covers:
@@ -336,15 +382,19 @@ class KeyedTask(Behaviour):
             self._saved, self._saved_changes = given.versions, given.changes
             self.core.settle(self.rows.released(now_ns))
 
-    def _not_saved(self, why: str) -> None:
+    def _note_unsaved(self, why: str) -> None:
         self.unsaved = why
         self.saves_failed += 1
-        self.rows.states.end_sweep()
+
+    def _not_saved(self, why: str) -> None:
+        self._note_unsaved(why)
+        self.rows.dirty = True
+        self.parts.give_up()
 
     def _note_saved(self) -> None:
         ranges = self.rows.ranges
         self._saved, self._saved_changes = dict(ranges.versions), ranges.changes
-        self.parts.told = self._saved
+        self.parts.told, self.parts.told_changes = self._saved, ranges.changes
 
     def _acknowledge(self) -> None:
         """Tell keepers which of the ranges they answered for are here durably."""

@@ -356,7 +356,7 @@ class TimedTask(KeyedTask):
             if not rows.dirty_timers:
                 return fired
             fired = True
-            self._save(now_ns)
+            self.save_all(now_ns)
             sent = list(rows.unsent)
             rows.unsent.clear()
             self._emit([self._begin(entry, now_ns) for entry in sent], now_ns)

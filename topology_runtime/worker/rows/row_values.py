@@ -202,6 +202,31 @@ def read(data: bytes | msgspec.Raw, shape: int) -> Any:
         raise msgspec.ValidationError(f"not the bytes of rows: {error}") from error
 
 
+# Rows that were written in pieces: what msgpack has of them is a head, which says how many there are, and they.
+
+_HEADS = {0xDC: 3, 0xDD: 5}  # its bytes, by the first of them; else one
+_FEW, _MANY = 16, 1 << 16  # from so many rows on it is longer
+
+
+def together(pieces: Sequence[tuple[int, bytes]], rows: int) -> tuple[int, bytes]:
+    """(shape, bytes) of pieces of so many rows in all, as those of all of them. None is of columns.
+
+    >>> together([(PLAIN, write([1], PLAIN)), (TUPLES, write([(2, 3)], TUPLES))], 2)[0] == NESTED
+    True
+    """
+    shapes = {shape for shape, _ in pieces}
+    if TUPLES in shapes and len(shapes) > 1:
+        pieces = [
+            (NESTED, data if shape != TUPLES else _encode(raw_rows(data, shape))) for shape, data in pieces
+        ]
+    shape = max((shape for shape, _ in pieces), default=PLAIN)  # what is plain is in both the same bytes
+    if rows < _FEW:
+        head = bytes((0x90 | rows,))
+    else:
+        head = b"\xdc" + rows.to_bytes(2) if rows < _MANY else b"\xdd" + rows.to_bytes(4)
+    return shape, b"".join((head, *(data[_HEADS.get(data[0], 1) :] for _, data in pieces)))
+
+
 # Pairs [key, value] of which the values are moved, not read: rows of shape NESTED.
 
 
