@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, compress
+from itertools import chain, compress, groupby, islice
 from typing import Any
 
 from headgate.topology_runtime.api.logic import processes_all
@@ -33,7 +33,7 @@ from headgate.topology_runtime.worker.calls.batches import listed, rows_of, wron
 from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of_key
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
-from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, grouped, twice_in
+from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, by_turns, grouped, twice_in
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
 from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
@@ -49,7 +49,14 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
 )
 from headgate.topology_runtime.worker.rows import row_runs as r
 from headgate.topology_runtime.worker.rows import row_values as wire
-from headgate.topology_runtime.worker.rows.acks import AckSums, Addressed, BufferedRow, single_rows
+from headgate.topology_runtime.worker.rows.acks import (
+    AckSums,
+    Addressed,
+    BufferedRow,
+    WaitingRows,
+    single_rows,
+    united,
+)
 from headgate.topology_runtime.worker.rows.columns import Columns
 from headgate.topology_runtime.worker.rows.row_runs import Batch
 from headgate.topology_runtime.worker.rows.row_values import MadeSizes
@@ -62,6 +69,7 @@ SMALL = 16  # values in a state; one that has no more is always looked at
 CAREFUL_ROWS, CAREFUL_DOUBLED = 4096, 6  # after a state was spoilt; twice as many each time
 RESTORE_AGAIN_NS = 500_000_000  # a range that came is tried so often …
 RESTORE_TRIES, RESTORE_TRIES_WHOLE = 16, 120  # … before some of its keys, or all of them, are set aside
+WAITED_TOGETHER = 1024  # rows that waited for their ranges, in one batch
 Held = Batch  # of what came of rows
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
 
@@ -320,7 +328,7 @@ class KeyedRows:
         self.applied = Applied(exact=exactly_once)
         self._sizes = MadeSizes()
         self.dirty = False  # something has changed since the last snapshot
-        self.side: dict[int, list[BufferedRow]] = {}
+        self.side = WaitingRows()  # for their ranges
         self.uncovered = AckSums()  # what the next snapshot lets go
         self.uncovered_rows = 0
         self._held: list[Held] = []  # what came of its rows, where that goes on only then
@@ -338,7 +346,7 @@ class KeyedRows:
     @property
     def holding(self) -> int:
         kept = self.uncovered_rows + self._covering_rows
-        return kept + sum(map(len, self.side.values())) + len(self.ranges.pending)
+        return kept + len(self.side) + len(self.ranges.pending)
 
     @property
     def uncovered_bytes(self) -> int:
@@ -425,7 +433,7 @@ class KeyedRows:
             if owner is not None and owner != self.thread:
                 self._forward(row, owner, now_ns, acks)
             else:
-                self.side.setdefault(key_range, []).append(row)
+                self.side.add(key_range, row)
                 acks.keep(row)
 
     def _forward(self, row: BufferedRow, owner: int, now_ns: int, acks: AckSums) -> None:
@@ -447,8 +455,8 @@ class KeyedRows:
             return
         groups = grouped(some.batch)
         if twice_in(groups):
-            for row in range(len(some.ranges)):
-                self._piece(some.part(row, row + 1), now_ns, acks)
+            for turn in by_turns(groups):
+                self._piece(some.where(turn.__contains__), now_ns, acks)
             return
         known = self.applied.outputs(groups, some.ranges)
         if known:
@@ -501,10 +509,10 @@ class KeyedRows:
     def pass_on(self, now_ns: int) -> list[Addressed]:
         """Rows at the side whose range is another thread's by now go there."""
         acks = AckSums()
-        for key_range in list(self.side):
+        for key_range in list(self.side.places):
             owner = self.ranges.owner(key_range)
             if owner is not None and owner != self.thread:
-                for row in self.side.pop(key_range):
+                for row in self.side.take([key_range]):
                     acks.let_go(row)
                     self._forward(row, owner, now_ns, acks)
         return acks.all()
@@ -681,14 +689,17 @@ class KeyedRows:
             key_range
         ) in claimed:  # all before any row: one that changes a state has the ranges' tables made anew
             self._claim(key_range)
-        for key_range in claimed:
-            for row in self.side.pop(key_range, ()):
-                acks.let_go(row)
-                if row.root.partition == self._end:
+        waited = self.side.take(claimed)
+        for row in waited:
+            acks.let_go(row)
+        for (edge, is_end), rows in groupby(waited, lambda row: (row.edge, row.root.partition == self._end)):
+            if is_end:
+                for row in rows:
                     self._finish(row, now_ns, acks)
-                    continue
-                keys, ranges, batch = self._places_of(row.batch, self.key_of(row.edge))
-                self._process(KeyedBatch(batch, row.edge, keys, ranges), now_ns, acks)
+                continue
+            while some := list(islice(rows, WAITED_TOGETHER)):
+                keys, ranges, batch = self._places_of(united(some), self.key_of(edge))
+                self._process(KeyedBatch(batch, edge, keys, ranges), now_ns, acks)
         return acks.all()
 
     def _may_claim(self, key_range: int, now_ns: int) -> bool:
