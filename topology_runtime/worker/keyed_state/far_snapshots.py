@@ -109,7 +109,7 @@ def read(place: ObjectFolder, task: str, thread: int) -> tuple[bytes | None, lis
     for _, chain in sorted(chains.items(), reverse=True):
         if (found := _chained(place, folder, chain)) is not None:
             return found, names
-    if chains:
+    if any(name.first or not name.last for name in names):  # others are of a whole one that was not finished
         raise msgspec.DecodeError(f"no whole snapshot in {place.url}/{folder} can be read")
     return None, names
 
