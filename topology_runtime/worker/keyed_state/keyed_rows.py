@@ -335,6 +335,7 @@ class KeyedRows:
         self._covering: list[tuple[AckSums, list[Held]]] = []  # … of those that are not known to be durable
         self._covering_rows = 0
         self._frozen: dict[int, RangeCopy] = {}  # ranges of others, once and for all
+        self._replaced: set[int] = set()  # ranges that are not what snapshots and what is new add up to
         self._offers: dict[int, RangeCopy] = {}  # the best copy that others have
         self._tried: dict[int, tuple[int, int]] = {}  # range → how often `restore` failed, not again before
         self.troubles: dict[int, str] = {}  # range → why it is not claimed yet
@@ -523,6 +524,7 @@ class KeyedRows:
         """Of everything that is here, all but states: those that there are by now are swept (`swept`), and what changes
         from now on is to be saved behind it."""
         applied = self.applied
+        self._replaced.clear()
         filled = applied.filled | self._beside()
         copies = (
             self._copied(at, version, NO_STATES, self._pack_given(at))
@@ -564,9 +566,12 @@ class KeyedRows:
         applied, versions = self.applied, self.ranges.versions
         moved = None
         if versions != told:
-            came = [at for at, version in sorted(versions.items()) if told.get(at) != version]
+            changed = [at for at, version in sorted(versions.items()) if told.get(at) != version]
+            came = [at for at in changed if at not in told or at in self._replaced]
+            raised = tuple((at, versions[at]) for at in changed if at in told and at not in self._replaced)
             left = tuple(sorted(told.keys() - versions.keys()))
-            moved = RangesMoved(tuple(map(self.copy, came)), left, tuple(sorted(self.ranges.lost)))
+            moved = RangesMoved(tuple(map(self.copy, came)), left, tuple(sorted(self.ranges.lost)), raised)
+        self._replaced.clear()
         new = self.states.pack_new(None if moved is None else versions)
         rows, beside = applied.pack_new(), self._pack_new_beside()
         return StateChange(new, rows, applied.floors(), applied.again_at_most, beside, moved)
@@ -610,9 +615,11 @@ class KeyedRows:
             if change.moved is not None:
                 for key_range in change.moved.left:
                     self._leave(key_range)
-                    self.ranges.versions.pop(key_range, None)
+                    self.ranges.drop(key_range)
                 for copy in change.moved.came:
                     self._install(copy)
+                for key_range, version in change.moved.raised:
+                    self.ranges.put(key_range, version)
                 lost = change.moved.lost
             self._took_up(self.states.put(change.states))
             self.states.keep_bound()
@@ -622,6 +629,24 @@ class KeyedRows:
         self.ranges.lost |= set(lost)
         self.applied.again_at_most = again
 
+    def go_on_from(self, thread: int, saved: SavedWhole) -> dict[int, int]:
+        """Take up what another thread saved, which is this one's last snapshot by now, as far as it is to be here; this
+        one has nothing yet. Where `restore` does not take some state, it is only offered. Ranges in it, and their
+        versions. Raises msgspec.DecodeError."""
+        lost, again = set(self.ranges.lost), self.applied.again_at_most
+        self.restore(saved)
+        self.ranges.lost, self.applied.again_at_most = lost, again  # the other one has said so
+        self.mark()
+        self._replaced.clear()
+        told = dict(self.ranges.versions)
+        aside, _, _ = self.states.asides()
+        for key_range in told.keys() - (() if aside else self.ranges.missing):
+            self._leave(key_range)
+            self.ranges.drop(key_range)
+        if aside:
+            self.offered(thread, saved.by_range()[1])
+        return told
+
     def _took_up(self, states: Iterable[tuple[Hashable, Any]]) -> None:
         """These are here anew."""
 
@@ -629,6 +654,7 @@ class KeyedRows:
         """What is here of a range goes."""
         self.states.drop(key_range)
         self._frozen.pop(key_range, None)
+        self._replaced.add(key_range)
         self.applied.drop(key_range)
 
     def _install(self, copy: RangeCopy) -> None:
@@ -640,6 +666,7 @@ class KeyedRows:
         self._take_beside(copy.key_range, contents.beside)
         self.ranges.put(copy.key_range, copy.version)
         self._frozen.pop(copy.key_range, None)
+        self._replaced.add(copy.key_range)
         self.states.keep_bound()
 
     def copy(self, key_range: int) -> RangeCopy:
