@@ -207,8 +207,8 @@ class _SteadyFolder:
     def folders(self, under: str) -> list[str]:
         return self._place.folders(under)
 
-    def put(self, name: str, data: bytes) -> None:
-        self._place.put(name, data)
+    def put(self, name: str, data: bytes, same_as: str = "") -> None:
+        self._place.put(name, data, same_as)
 
     def remove(self, name: str) -> None:
         self._place.remove(name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -191,7 +191,7 @@ class Store:
         if there is not None:
             self.disk[self.member.thread] = there
 
-    def of(self, thread: int) -> KeyedSnapshot | None:
+    def of(self, thread: int, ranges: Collection[int] = ()) -> KeyedSnapshot | SavedWhole | None:
         data = self.disk.get(thread)
         try:
             return None if data is None else form.read(data)
@@ -233,13 +233,17 @@ class FarStore(Store):
     def save(self, part: SavedPart) -> None:
         self.given, self.due_ns = part, self.family.now_ns + self.family.far_ns
 
-    def of(self, thread: int) -> KeyedSnapshot | None:
+    def of(self, thread: int, ranges: Collection[int] = ()) -> KeyedSnapshot | SavedWhole | None:
         if thread != self.thread:
             if self.family.now_ns < self.asked_ns.setdefault(thread, self.family.now_ns) + self.family.far_ns:
                 raise NotRead("")
             if self.family.disk_full:
                 raise NotRead("it does not answer")
             self.family.taken_over.add(thread)
+            if ranges and self.there is None and thread in self.disk:
+                self.there = self.disk[self.thread] = self.disk[thread]
+                self.family.gone_on += 1
+                return form.stream(self.there)
         return super().of(thread)
 
 
@@ -256,6 +260,7 @@ class Family:
         self.disks: dict[str, dict[int, bytes]] = {}
         self.disk_full, self.saves, self.now_ns = False, 0, 100 * S
         self.parts = 0  # whole snapshots that were made in several
+        self.gone_on = 0  # times that a thread went on from the snapshots of another
         self.deaf: set[int] = set()  # threads that never hear that a state was taken
         self.dead_vms: set[str] = set()
         self.number, self.table = 0, list[int]()  # of the routes in force

@@ -15,6 +15,7 @@ from headgate.topology_runtime.errors import HeadgateError
 
 T = TypeVar("T")
 WRITING = ".writing-"  # begins the names of files that are not whole yet
+COPYING = ("s3://", "s3a://", "gs://", "gcs://")  # they copy objects, which are there by their answer
 
 
 class ObjectFolder(Protocol):
@@ -22,8 +23,8 @@ class ObjectFolder(Protocol):
 
     url: str
 
-    def put(self, name: str, data: bytes) -> None:
-        """Durable when this returns."""
+    def put(self, name: str, data: bytes, same_as: str = "") -> None:
+        """Durable when this returns. same_as: an object with these bytes, to be copied if that is cheaper."""
 
     def get(self, name: str) -> bytes:
         """Raises FileNotFoundError where there is none of this name."""
@@ -67,10 +68,19 @@ class FolderOfFiles:
     def _at(self, name: str) -> str:
         return os.path.join(self.url, *name.split("/"))
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, data: bytes, same_as: str = "") -> None:
         path = self._at(name)
         folder = os.path.dirname(path)
         os.makedirs(folder, exist_ok=True)
+        if not (same_as and _linked(self._at(same_as), path)):
+            self._write(path, folder, data)
+        at = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(at)
+        finally:
+            os.close(at)
+
+    def _write(self, path: str, folder: str, data: bytes) -> None:
         handle, writing = tempfile.mkstemp(prefix=WRITING, dir=folder)
         try:
             with open(handle, "wb") as file:
@@ -82,11 +92,6 @@ class FolderOfFiles:
             with contextlib.suppress(OSError):  # it is no object, and the first error is the one to tell
                 os.unlink(writing)
             raise
-        at = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(at)
-        finally:
-            os.close(at)
 
     def get(self, name: str) -> bytes:
         with open(self._at(name), "rb") as file:
@@ -120,6 +125,15 @@ class FolderOfFiles:
             os.rmdir(os.path.dirname(path))
 
 
+def _linked(there: str, path: str) -> bool:
+    """A second name for a file, which nobody ever writes into. False: not every file system has such."""
+    try:
+        os.link(there, path)
+    except OSError:
+        return False
+    return True
+
+
 class StoredObjects:
     """An object store, through fsspec: a PUT there is whole or not at all. Used by one thread at a time."""
 
@@ -136,8 +150,19 @@ class StoredObjects:
         except Exception as error:
             raise OSError(f"{self.url} cannot be used: {type(error).__name__}: {error}") from error
 
-    def put(self, name: str, data: bytes) -> None:
-        self._told(self._system.pipe_file, f"{self._root}/{name}", data)
+    def put(self, name: str, data: bytes, same_as: str = "") -> None:
+        if not (same_as and self._copied(f"{self._root}/{same_as}", f"{self._root}/{name}")):
+            self._told(self._system.pipe_file, f"{self._root}/{name}", data)
+
+    def _copied(self, there: str, path: str) -> bool:
+        """By the store itself. False: it does not, or not this one."""
+        if not self.url.startswith(COPYING):
+            return False
+        try:
+            self._told(self._system.cp_file, there, path)
+        except OSError:
+            return False
+        return True
 
     def get(self, name: str) -> bytes:
         return bytes(self._told(self._system.cat_file, f"{self._root}/{name}"))

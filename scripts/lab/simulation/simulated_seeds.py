@@ -33,7 +33,7 @@ EXPECTED = (
     "dead letters", "exclusive hand-overs",
     "ranges moved", "ranges taken over", "ranges thawed",
     "ranges restored", "snapshots restored", "snapshots of changes", "journal failures",
-    "ranges taken over elsewhere",
+    "ranges taken over elsewhere", "snapshots gone on from",
     "VMs held dead", "no fault at all", "rests without contact",
     "dead letters replayed", "dead letters died again",
     *(f"code failed in {what}" for what in ("open", "restore", "snapshot", "process")), "threads started again",

@@ -5,7 +5,7 @@ Connections are first in, first out. One that breaks loses what is on its way; a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -462,7 +462,7 @@ class SimStore:
             self._disk[self._task, self._thread] = there
         note_met(self._agent.world, part)
 
-    def of(self, thread: int) -> KeyedSnapshot | None:
+    def of(self, thread: int, ranges: Collection[int] = ()) -> KeyedSnapshot | None:
         data = self._disk.get((self._task, thread))
         if data is None:
             return None
@@ -537,7 +537,7 @@ class SimFarStore:
         lives = self._world.far_disk.get((self._task, thread))
         return form.read(lives[max(lives)]) if lives else None
 
-    def of(self, thread: int) -> KeyedSnapshot | None:
+    def of(self, thread: int, ranges: Collection[int] = ()) -> KeyedSnapshot | form.SavedWhole | None:
         if thread == self._thread:
             return self._newest(thread)
         if self._worker.agent.full:
@@ -549,7 +549,24 @@ class SimFarStore:
         snapshot = self._newest(thread)
         if snapshot is not None:
             self._world.met["ranges taken over elsewhere"] += sum(bool(copy.data) for copy in snapshot.copies)
+            there = {copy.key_range for copy in snapshot.copies}
+            if (
+                self._there is None
+                and not self._pending
+                and 2 * len(there & set(ranges)) >= max(1, len(there))
+            ):
+                return self._gone_on_from(thread)
         return snapshot
+
+    def _gone_on_from(self, thread: int) -> form.SavedWhole:
+        """What it had is here too, at once: changes go behind it."""
+        lives = self._world.far_disk[self._task, thread]
+        self._there, self._changes = lives[max(lives)], 0
+        self._world.far_disk.setdefault((self._task, self._thread), {})[self._worker.incarnation] = (
+            self._there
+        )
+        self._world.met["snapshots gone on from"] += 1
+        return form.stream(self._there)
 
     def close(self) -> None: ...
     def remove(self) -> None: ...

@@ -429,11 +429,11 @@ def test_a_range_goes_on_once_its_part_has_come_and_those_that_stay_go_on_all_th
         here and waits and came <= new.ranges.owned and {places[key] for key in waits} <= new.ranges.missing
     )
     new.take(rows_of([here[0], waits[0]], 100), 0)
-    assert new.uncovered_rows == 1 and list(new.side) == [places[waits[0]]]
+    assert new.uncovered_rows == 1 and list(new.side.places) == [places[waits[0]]]
     stays = next(key for key, place in places.items() if place >= middle)
     before = old.uncovered_rows
     old.take(rows_of([stays], 200), 0)
-    assert old.uncovered_rows == before + 1 and not old.side
+    assert old.uncovered_rows == before + 1 and not len(old.side)
 
 
 # ── disks ───────────────────────────────────────────────────────────────────────────────────────────

@@ -210,6 +210,21 @@ def test_a_store_that_is_full_or_a_death_before_its_last_object_leaves_the_one_b
 
 
 @pytest.mark.usefixtures("pieces")
+def test_a_death_before_the_first_one_is_whole_leaves_nothing(tmp_path: Path) -> None:
+    task = task_of(CountByKey())
+    store, parts = far_saving(tmp_path, task)
+    take(task, range(20), 0)
+    for _ in range(4):
+        store.save(parts.next(store))
+    assert task.states.sweeping and list((tmp_path / "run" / "state" / "t~5").iterdir())
+    assert far_found(tmp_path) == []
+    again = FarSnapshots(FarPlace(str(tmp_path), "run", 2), "t", 5)
+    assert again.load() is None
+    save_all(again, SnapshotParts(task, most=2), task)
+    assert far_found(tmp_path) == states(task)
+
+
+@pytest.mark.usefixtures("pieces")
 @pytest.mark.parametrize("which", [0, 3])
 def test_a_piece_that_is_lost_is_told(tmp_path: Path, which: int) -> None:
     task = task_of(CountByKey())

@@ -31,7 +31,7 @@ from headgate.topology_runtime.worker.operators.timed_task import (
     TimedTask,
 )
 from headgate.topology_runtime.worker.operators.watermarks import UNHEARD, InputTimes
-from headgate.topology_runtime.worker.orders.thread_orders import orders_of
+from headgate.topology_runtime.worker.orders.thread_orders import Orders, orders_of
 from headgate.topology_runtime.worker.process.called_thread import SLOT, orders_for
 from headgate.topology_runtime.worker.rows import row_runs
 
@@ -96,8 +96,11 @@ class Bench(SilentPost):
         self.words: list[Any] = []
         self.core = ThreadCore(ThreadSpec(TENS, "tens", SLOT), FLOW, self.ports(folder, exactly_once))
         self.core.behaviour = behaviour_of(self.core, logic(), lambda _: None)
-        self.core.obey(orders_for(FLOW), self.now_ns)
+        self.core.obey(self.orders(), self.now_ns)
         self.look(0.0)
+
+    def orders(self) -> Orders:
+        return orders_for(FLOW)
 
     def wall_ns(self) -> int:
         return self.now_ns

@@ -16,7 +16,7 @@ they do not, positions are looked up one by one.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, compress, islice, takewhile
@@ -94,6 +94,19 @@ def twice_in(groups: Iterable[Located]) -> bool:
     """Is a row among these twice, in two attempts of its root?"""
     lists = (group.positions for group in groups if type(group.positions) is list)
     return any(len(set(positions)) < len(positions) for positions in lists)
+
+
+def by_turns(groups: Iterable[Located]) -> list[set[int]]:
+    """These rows, so that none is twice in a turn: those that came before as often."""
+    turns: list[set[int]] = []
+    for group in groups:
+        came = Counter[int]()
+        for position, row in zip(group.positions, group.rows, strict=True):
+            if came[position] == len(turns):
+                turns.append(set())
+            turns[came[position]].add(row)
+            came[position] += 1
+    return turns
 
 
 @dataclass(slots=True)

@@ -10,6 +10,9 @@ WHOLE: its whole snapshots, numbered; with those of a new one all before are rem
 it. 0-0, 0-1, …: the whole one, in pieces; 0-0 says how many and is written last, so that without it there is none.
 Small changes are written again with those before, and take their place, so that there are few.
 
+A thread that has nothing yet goes on from the snapshots of one that is gone: their objects are copied to it, which a
+folder or a store does by itself, as pieces of a whole one of its own, and what it changes goes behind them.
+
 Whoever takes over a thread's ranges says so first (TAKEN_OVER), then reads. Whoever wrote looks for that word before
 its snapshot counts. So one of them comes second, and knows.
 """
@@ -20,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -99,6 +103,12 @@ def folder_of(task: str, thread: int) -> str:
 def read(place: ObjectFolder, task: str, thread: int) -> tuple[bytes | None, list[_Name]]:
     """What a thread saved last (`state_snapshots.stream`), and the names of all that is there of it. Raises OSError
     where the place does not answer, msgspec.DecodeError where what it has is damaged."""
+    found, names = _objects(place, task, thread)
+    return _together(found) if found else None, names
+
+
+def _objects(place: ObjectFolder, task: str, thread: int) -> tuple[list[_Object], list[_Name]]:
+    """The same, object by object."""
     folder = folder_of(task, thread)
     names = sorted(filter(None, map(_named, place.names(folder))))
     if not names and not place.there(RUN_NOTE):
@@ -107,35 +117,45 @@ def read(place: ObjectFolder, task: str, thread: int) -> tuple[bytes | None, lis
     for name in names:
         chains.setdefault((name.life, name.whole), []).append(name)
     for _, chain in sorted(chains.items(), reverse=True):
-        if (found := _chained(place, folder, chain)) is not None:
+        if found := _chained(place, folder, chain):
             return found, names
-    if chains:
+    if any(name.first or not name.last for name in names):  # others are of a whole one that was not finished
         raise msgspec.DecodeError(f"no whole snapshot in {place.url}/{folder} can be read")
-    return None, names
+    return [], names
 
 
-def _chained(place: ObjectFolder, folder: str, chain: list[_Name]) -> bytes | None:
-    """A whole snapshot and what changed since, up to the last object that is whole. None: the whole one never was."""
+class _Object(NamedTuple):
+    """start: of its records, but how a whole snapshot begins."""
+
+    name: _Name
+    data: bytes
+    start: int
+
+    @property
+    def records(self) -> memoryview:
+        return memoryview(self.data)[self.start :]
+
+
+def _chained(place: ObjectFolder, folder: str, chain: list[_Name]) -> list[_Object]:
+    """A whole snapshot and what changed since, up to the last object that is whole. []: the whole one never was."""
     begin, left = chain[0], [name for name in chain if name.first]
     data = place.get(f"{folder}/{begin}") if begin.first == begin.last == 0 else b""
     if not form.is_complete(data):
         if left:
             raise msgspec.DecodeError(f"{place.url}/{folder}/{begin} is damaged, or not there")
-        return None
-    parts, at, pieces = [data], 0, form.stream(data).rest.pieces
-    if pieces:
-        parts = [form.together(data)]
-    for piece in range(1, pieces + 1):
+        return []
+    found, at, rest = [_Object(begin, data, form.behind_begin(data))], 0, form.stream(data).rest
+    for piece, start in enumerate(rest.starts or [len(form.MAGIC)] * rest.pieces, 1):
         name = _Name(begin.life, begin.whole, 0, piece)
         data = place.get(f"{folder}/{name}") if name in chain else b""
-        if not form.is_complete(data):
+        if not form.is_complete(data, bare=not start):
             raise msgspec.DecodeError(f"{place.url}/{folder}/{name} is damaged, or not there")
-        parts.append(data[len(form.MAGIC) :])
+        found.append(_Object(name, data, start))
     while following := [name for name in left if name.first == at + 1]:
         for name in reversed(following):  # the longest first
             data = place.get(f"{folder}/{name}")
-            if form.is_complete(form.MAGIC + data):
-                parts.append(data)
+            if form.is_complete(data, bare=True):
+                found.append(_Object(name, data, 0))
                 at = name.last
                 break
         else:
@@ -144,7 +164,16 @@ def _chained(place: ObjectFolder, folder: str, chain: list[_Name]) -> bytes | No
         raise msgspec.DecodeError(
             f"an object between others in {place.url}/{folder} is damaged, or not there"
         )
-    return b"".join(parts)
+    return found
+
+
+def _saved(found: list[_Object]) -> SavedWhole:
+    return form.stream_of(found[0].data, (one.records for one in found))
+
+
+def _together(found: list[_Object]) -> bytes:
+    """As one object."""
+    return b"".join([form.begin_of(found[0].data), *(one.records for one in found)])
 
 
 def begin_with(place: ObjectFolder, task: str, thread: int, snapshot: bytes) -> None:
@@ -194,23 +223,36 @@ class FarSnapshots:
         if place.there(f"{self._folder}/{TAKEN_OVER}"):
             raise OSError(f"others have taken over what thread {self._thread} of {self._task} had")
         try:
-            data, self._there = read(place, self._task, self._thread)
-            found = form.stream(data) if data is not None else None
+            found, self._there = _objects(place, self._task, self._thread)
+            saved = _saved(found) if found else None
         except msgspec.DecodeError as error:
             raise OSError(f"the snapshot of thread {self._thread} of {self._task}: {error}") from error
         wholes = [name.whole for name in self._there if name.life == self._place.life]
         self._numbered = max(wholes, default=0)
-        return found
+        return saved
 
-    def of(self, thread: int) -> KeyedSnapshot | None:
+    def of(self, thread: int, ranges: Collection[int] = ()) -> KeyedSnapshot | SavedWhole | None:
+        ranges = ranges if self._store is None and not self.stands else ()
         reading = self._reads.get(thread)
         if reading is None:
-            reading = self._reads[thread] = _Read(self._place, self._task, thread, self._wake)
+            heir = None
+            if ranges and not any(one.heir for one in self._reads.values()):
+                self._numbered += 1
+                heir = _Heir(self._folder, _Name(self._place.life, self._numbered, 0, 0), frozenset(ranges))
+            reading = _Read(self._place, self._task, thread, self._wake, heir)
+            self._reads[thread] = reading
         if reading.is_alive():
             raise NotRead(reading.trouble)
         del self._reads[thread]
         if reading.damaged:
             raise OSError(reading.damaged)
+        if not isinstance(reading.found, SavedWhole):
+            return reading.found
+        self._there += reading.copied
+        if not ranges:  # it has begun something of its own meanwhile
+            return reading.found.whole()
+        self._chain = reading.copied[-1]
+        self._whole, self._added, self._tail = reading.sizes[0], reading.sizes[1], b""
         return reading.found
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────
@@ -311,23 +353,37 @@ class _Making:
     size: int = 0
 
 
-class _Read(threading.Thread):
-    """Reads what a thread that is gone had, until the place answers."""
+@dataclass(frozen=True)
+class _Heir:
+    """A thread that is to go on from what another saved: its folder, what begins its whole snapshot, its ranges."""
 
-    def __init__(self, place: FarPlace, task: str, thread: int, wake: Callable[[], None]) -> None:
+    folder: str
+    begin: _Name
+    ranges: frozenset[int]
+
+    def has_most(self, there: set[int]) -> bool:
+        return bool(there) and 2 * len(self.ranges & there) >= len(there)
+
+
+class _Read(threading.Thread):
+    """Reads what a thread that is gone had, until the place answers. heir: it goes to this one as it is, if most of it
+    is to be there; copied: its objects then, the beginning last; sizes: of the whole one, and of changes behind it."""
+
+    def __init__(
+        self, place: FarPlace, task: str, thread: int, wake: Callable[[], None], heir: _Heir | None = None
+    ) -> None:
         super().__init__(name=f"{task}-{thread} read", daemon=True)
-        self._place, self._task, self._thread, self._wake = place, task, thread, wake
-        self.found: KeyedSnapshot | None = None
+        self._place, self._task, self._thread, self._wake, self.heir = place, task, thread, wake, heir
+        self.found: KeyedSnapshot | SavedWhole | None = None
+        self.copied: list[_Name] = []
+        self.sizes = 0, 0
         self.damaged = self.trouble = ""
         self.start()
 
     def run(self) -> None:
         while True:
             try:
-                place = self._place.open()
-                place.put(f"{folder_of(self._task, self._thread)}/{TAKEN_OVER}", b"")
-                data, _ = read(place, self._task, self._thread)
-                self.found = form.read(data) if data is not None else None
+                self._read(self._place.open())
             except msgspec.DecodeError as error:
                 self.damaged = str(error)
             except Exception as error:  # whatever a store's package raises: it is asked again
@@ -336,6 +392,31 @@ class _Read(threading.Thread):
                 continue
             break
         self._wake()
+
+    def _read(self, place: ObjectFolder) -> None:
+        folder = folder_of(self._task, self._thread)
+        place.put(f"{folder}/{TAKEN_OVER}", b"")
+        found, _ = _objects(place, self._task, self._thread)
+        if not found:
+            return
+        saved, heir = _saved(found), self.heir
+        if heir is not None and heir.has_most(saved.ranges):
+            self.copied = _copied(place, folder, found, heir)
+            changes = sum(len(one.data) for one in found if one.name.first)
+            self.sizes = sum(len(one.data) for one in found) - changes, changes
+            self.found = saved
+        else:
+            self.found = saved.whole()
+
+
+def _copied(place: ObjectFolder, folder: str, found: list[_Object], heir: _Heir) -> list[_Name]:
+    """All of another thread's, as a whole snapshot in pieces; the beginning comes last, as ever."""
+    names = [replace(heir.begin, last=piece) for piece in range(1, len(found) + 1)]
+    for name, one in zip(names, found, strict=True):
+        place.put(f"{heir.folder}/{name}", one.data, same_as=f"{folder}/{one.name}")
+    begin = form.begin_of(found[0].data, tuple(one.start for one in found))
+    place.put(f"{heir.folder}/{heir.begin}", begin)
+    return [*names, heir.begin]
 
 
 def clean(place: ObjectFolder, kept: Collection[int]) -> list[str]:

@@ -66,6 +66,11 @@ class Ranges:
         self.versions[key_range] = version
         self.changes += 1
 
+    def drop(self, key_range: int) -> None:
+        """There is no copy of it any more."""
+        if self.versions.pop(key_range, None) is not None:
+            self.changes += 1
+
     def owner(self, key_range: int) -> int | None:
         return self.now.owners[key_range] if self.now.owners else None
 
@@ -172,8 +177,8 @@ class Ranges:
         for key_range in self.pending.intersection(ranges) - self.owned:
             self.pending.discard(key_range)
             self._told.add(key_range)
-            if self.versions.pop(key_range, None) is not None:
-                self.changes += 1
+            if key_range in self.versions:
+                self.drop(key_range)
                 forgotten.append(key_range)
         return forgotten
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, compress
+from itertools import chain, compress, groupby, islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,7 +35,7 @@ from headgate.topology_runtime.worker.calls.batches import listed, rows_of, wron
 from headgate.topology_runtime.worker.calls.dead_lettering import dead_letter_of_key
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
-from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, grouped, twice_in
+from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, by_turns, grouped, twice_in
 from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
 from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates
@@ -54,7 +54,14 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
 )
 from headgate.topology_runtime.worker.rows import row_runs as r
 from headgate.topology_runtime.worker.rows import row_values as wire
-from headgate.topology_runtime.worker.rows.acks import AckSums, Addressed, BufferedRow, single_rows
+from headgate.topology_runtime.worker.rows.acks import (
+    AckSums,
+    Addressed,
+    BufferedRow,
+    WaitingRows,
+    single_rows,
+    united,
+)
 from headgate.topology_runtime.worker.rows.columns import Columns
 from headgate.topology_runtime.worker.rows.row_runs import Batch
 from headgate.topology_runtime.worker.rows.row_values import MadeSizes
@@ -67,6 +74,7 @@ SMALL = 16  # values in a state; one that has no more is always looked at
 CAREFUL_ROWS, CAREFUL_DOUBLED = 4096, 6  # after a state was spoilt; twice as many each time
 RESTORE_AGAIN_NS = 500_000_000  # a range that came is tried so often …
 RESTORE_TRIES, RESTORE_TRIES_WHOLE = 16, 120  # … before some of its keys, or all of them, are set aside
+WAITED_TOGETHER = 1024  # rows that waited for their ranges, in one batch
 Held = Batch  # of what came of rows
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
 
@@ -329,13 +337,14 @@ class KeyedRows:
         self.applied = Applied(exact=exactly_once)
         self._sizes = MadeSizes()
         self.dirty = False  # something has changed since the last snapshot
-        self.side: dict[int, list[BufferedRow]] = {}
+        self.side = WaitingRows()  # for their ranges
         self.uncovered = AckSums()  # what the next snapshot lets go
         self.uncovered_rows = 0
         self._held: list[Held] = []  # what came of its rows, where that goes on only then
         self._covering: list[tuple[AckSums, list[Held]]] = []  # … of those that are not known to be durable
         self._covering_rows = 0
         self._frozen: dict[int, RangeCopy] = {}  # ranges of others, once and for all
+        self._replaced: set[int] = set()  # ranges that are not what snapshots and what is new add up to
         self._offers: dict[int, RangeCopy] = {}  # the best copy that others have
         self._tried: dict[int, tuple[int, int]] = {}  # range → how often `restore` failed, not again before
         self.troubles: dict[int, str] = {}  # range → why it is not claimed yet
@@ -348,7 +357,7 @@ class KeyedRows:
     @property
     def holding(self) -> int:
         kept = self.uncovered_rows + self._covering_rows
-        return kept + sum(map(len, self.side.values())) + len(self.ranges.pending)
+        return kept + len(self.side) + len(self.ranges.pending)
 
     @property
     def uncovered_bytes(self) -> int:
@@ -436,7 +445,7 @@ class KeyedRows:
             if owner is not None and owner != self.thread:
                 self._forward(row, owner, now_ns, acks)
             else:
-                self.side.setdefault(key_range, []).append(row)
+                self.side.add(key_range, row)
                 acks.keep(row)
 
     def _forward(self, row: BufferedRow, owner: int, now_ns: int, acks: AckSums) -> None:
@@ -458,8 +467,8 @@ class KeyedRows:
             return
         groups = grouped(some.batch)
         if twice_in(groups):
-            for row in range(len(some.ranges)):
-                self._piece(some.part(row, row + 1), now_ns, acks)
+            for turn in by_turns(groups):
+                self._piece(some.where(turn.__contains__), now_ns, acks)
             return
         known = self.applied.outputs(groups, some.ranges)
         if known:
@@ -512,10 +521,10 @@ class KeyedRows:
     def pass_on(self, now_ns: int) -> list[Addressed]:
         """Rows at the side whose range is another thread's by now go there."""
         acks = AckSums()
-        for key_range in list(self.side):
+        for key_range in list(self.side.places):
             owner = self.ranges.owner(key_range)
             if owner is not None and owner != self.thread:
-                for row in self.side.pop(key_range):
+                for row in self.side.take([key_range]):
                     acks.let_go(row)
                     self._forward(row, owner, now_ns, acks)
         return acks.all()
@@ -569,12 +578,15 @@ class KeyedRows:
         applied, versions = self.applied, self.ranges.versions
         moved = None
         if versions != told:
-            came = [at for at, version in sorted(versions.items()) if told.get(at) != version]
+            changed = [at for at, version in sorted(versions.items()) if told.get(at) != version]
+            came = [at for at in changed if at not in told or at in self._replaced]
+            raised = tuple((at, versions[at]) for at in changed if at in told and at not in self._replaced)
             left = tuple(sorted(told.keys() - versions.keys()))
-            moved = RangesMoved(tuple(map(self.copy, came)), left, tuple(sorted(self.ranges.lost)))
+            moved = RangesMoved(tuple(map(self.copy, came)), left, tuple(sorted(self.ranges.lost)), raised)
         rows, beside = applied.pack_new(), self._pack_new_beside()
         self._cut = StateChange(NONE_NEW, rows, applied.floors(), applied.again_at_most, beside, moved)
         self.states.cut(None if moved is None else dict(versions))
+        self._replaced.clear()
 
     def was_cut(self) -> StateChange:
         """What was new by then."""
@@ -611,6 +623,7 @@ class KeyedRows:
         """What changes from here on is behind the whole snapshot that was begun; nothing is durable by that."""
         self.states.saved()
         self.applied.saved()
+        self._replaced.clear()
 
     def restore(self, saved: SavedWhole) -> None:
         """Take up the snapshot of this thread's former life. Raises msgspec.DecodeError."""
@@ -624,9 +637,11 @@ class KeyedRows:
             if change.moved is not None:
                 for key_range in change.moved.left:
                     self._leave(key_range)
-                    self.ranges.versions.pop(key_range, None)
+                    self.ranges.drop(key_range)
                 for copy in change.moved.came:
                     self._install(copy)
+                for key_range, version in change.moved.raised:
+                    self.ranges.put(key_range, version)
                 lost = change.moved.lost
             self._took_up(self.states.put(change.states))
             self.states.keep_bound()
@@ -636,6 +651,23 @@ class KeyedRows:
         self.ranges.lost |= set(lost)
         self.applied.again_at_most = again
 
+    def go_on_from(self, thread: int, saved: SavedWhole) -> dict[int, int]:
+        """Take up what another thread saved, which is this one's last snapshot by now, as far as it is to be here; this
+        one has nothing yet. Where `restore` does not take some state, it is only offered. Ranges in it, and their
+        versions. Raises msgspec.DecodeError."""
+        lost, again = set(self.ranges.lost), self.applied.again_at_most
+        self.restore(saved)
+        self.ranges.lost, self.applied.again_at_most = lost, again  # the other one has said so
+        self.mark()
+        told = dict(self.ranges.versions)
+        aside, _, _ = self.states.asides()
+        for key_range in told.keys() - (() if aside else self.ranges.missing):
+            self._leave(key_range)
+            self.ranges.drop(key_range)
+        if aside:
+            self.offered(thread, saved.by_range()[1])
+        return told
+
     def _took_up(self, states: Iterable[tuple[Hashable, Any]]) -> None:
         """These are here anew."""
 
@@ -643,6 +675,7 @@ class KeyedRows:
         """What is here of a range goes."""
         self.states.drop(key_range)
         self._frozen.pop(key_range, None)
+        self._replaced.add(key_range)
         self.applied.drop(key_range)
 
     def _install(self, copy: RangeCopy) -> None:
@@ -654,6 +687,7 @@ class KeyedRows:
         self._take_beside(copy.key_range, contents.beside)
         self.ranges.put(copy.key_range, copy.version)
         self._frozen.pop(copy.key_range, None)
+        self._replaced.add(copy.key_range)
         self.states.keep_bound()
 
     def copy(self, key_range: int) -> RangeCopy:
@@ -703,14 +737,17 @@ class KeyedRows:
             key_range
         ) in claimed:  # all before any row: one that changes a state has the ranges' tables made anew
             self._claim(key_range)
-        for key_range in claimed:
-            for row in self.side.pop(key_range, ()):
-                acks.let_go(row)
-                if row.root.partition == self._end:
+        waited = self.side.take(claimed)
+        for row in waited:
+            acks.let_go(row)
+        for (edge, is_end), rows in groupby(waited, lambda row: (row.edge, row.root.partition == self._end)):
+            if is_end:
+                for row in rows:
                     self._finish(row, now_ns, acks)
-                    continue
-                keys, ranges, batch = self._places_of(row.batch, self.key_of(row.edge))
-                self._process(KeyedBatch(batch, row.edge, keys, ranges), now_ns, acks)
+                continue
+            while some := list(islice(rows, WAITED_TOGETHER)):
+                keys, ranges, batch = self._places_of(united(some), self.key_of(edge))
+                self._process(KeyedBatch(batch, edge, keys, ranges), now_ns, acks)
         return acks.all()
 
     def _may_claim(self, key_range: int, now_ns: int) -> bool:

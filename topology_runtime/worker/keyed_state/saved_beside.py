@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from queue import SimpleQueue
 
@@ -55,8 +55,8 @@ class SavedBeside:
         self._unseen = False
         return self._store.load()
 
-    def of(self, thread: int) -> KeyedSnapshot | None:
-        return self._store.of(thread)
+    def of(self, thread: int, ranges: Collection[int] = ()) -> KeyedSnapshot | SavedWhole | None:
+        return self._store.of(thread, ranges)
 
     def save(self, part: SavedPart) -> None:
         if self._jobs is None:

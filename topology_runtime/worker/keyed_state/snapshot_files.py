@@ -4,7 +4,7 @@ whole; what changed since is written behind it and fsynced."""
 from __future__ import annotations
 
 import os
-from collections.abc import Set
+from collections.abc import Collection, Set
 from mmap import PROT_READ, mmap
 
 import msgspec
@@ -99,7 +99,7 @@ class SnapshotFiles:
         if os.path.exists(self._path):
             os.unlink(self._path)
 
-    def of(self, thread: int) -> KeyedSnapshot | None:
+    def of(self, thread: int, ranges: Collection[int] = ()) -> KeyedSnapshot | None:
         """The last snapshot of another thread of the task on this VM. Raises OSError."""
         return read(path_of(self._directory, self._task, thread))
 

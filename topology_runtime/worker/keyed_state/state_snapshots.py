@@ -11,8 +11,9 @@ cover is still kept, so it is passed over. Files from before were one whole snap
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from mmap import mmap
 from typing import Any, Protocol
 from zlib import crc32
@@ -23,8 +24,8 @@ from headgate.topology_runtime.wire.state_moves import RangeCopy
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied
 from headgate.topology_runtime.worker.rows import row_values as wire
 
-MAGIC = b"hgk2"
-READ = (b"hgk1", MAGIC)  # in changes of the first no ranges come or go; who reads it alone reads no other
+MAGIC = b"hgk3"
+READ = (b"hgk1", b"hgk2", MAGIC)  # in changes of the first no ranges come or go, of the second none rise
 _HEAD = struct.Struct("<II")
 CHANGES_BYTES = 256 << 20
 RECORD_MOST = (1 << 32) - 1
@@ -34,7 +35,7 @@ Floors = tuple[tuple[int, int, int], ...]
 
 class KeyedSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """All that a thread has. lost: ranges claimed although their state was lost. below, applied_again, exact: as
-    in Applied. pieces: objects in which more of it is (far_snapshots.py)."""
+    in Applied. pieces: objects in which more is; starts: where in each, if not behind MAGIC (far_snapshots.py)."""
 
     copies: tuple[RangeCopy, ...]
     lost: tuple[int, ...] = ()
@@ -42,6 +43,7 @@ class KeyedSnapshot(msgspec.Struct, frozen=True, array_like=True):
     applied_again: int = 0
     exact: bool = False
     pieces: int = 0
+    starts: tuple[int, ...] = ()
 
 
 class _WrittenSnapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -53,6 +55,7 @@ class _WrittenSnapshot(msgspec.Struct, frozen=True, array_like=True):
     applied_again: int = 0
     exact: bool = False
     pieces: int = 0
+    starts: tuple[int, ...] = ()
 
 
 class Contents(msgspec.Struct, frozen=True, array_like=True):
@@ -76,11 +79,13 @@ class States(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RangesMoved(msgspec.Struct, frozen=True, array_like=True):
-    """Since the snapshot before: ranges that came, those that left, and all that are lost by now."""
+    """Since the snapshot before: ranges that came, those that left, and all that are lost by now. raised: ranges that
+    are as they were, but for their version."""
 
     came: tuple[RangeCopy, ...]
     left: tuple[int, ...]
     lost: tuple[int, ...]
+    raised: tuple[tuple[int, int], ...] = ()
 
 
 class StateChange(msgspec.Struct, frozen=True, array_like=True):
@@ -143,9 +148,10 @@ class SnapshotStore(Protocol):
     def look(self) -> None:
         """Raises OSError when the one that was given last did not become durable."""
 
-    def of(self, thread: int) -> KeyedSnapshot | None:
-        """The last snapshot of another thread of this task, which is no more. Raises NotRead: ask again; OSError: it
-        cannot be had."""
+    def of(self, thread: int, ranges: Collection[int] = ()) -> KeyedSnapshot | SavedWhole | None:
+        """The last snapshot of another thread of this task, which is no more. ranges: that this one, which has nothing
+        yet, is to have of it; a SavedWhole stands here as well by then. Raises NotRead: ask again; OSError: it cannot
+        be had."""
 
     def remove(self) -> None:
         """Nothing is here any more."""
@@ -162,7 +168,6 @@ NO_ROWS = Applied().pack_new()
 
 _encode = msgspec.msgpack.Encoder().encode
 _written = msgspec.msgpack.Decoder(_WrittenSnapshot).decode
-_base = msgspec.msgpack.Decoder(KeyedSnapshot).decode
 _copy = msgspec.msgpack.Decoder(RangeCopy).decode
 _change = msgspec.msgpack.Decoder(StateChange).decode
 _contents = msgspec.msgpack.Decoder(Contents).decode
@@ -202,10 +207,20 @@ def whole(snapshot: KeyedSnapshot) -> bytes:
     return MAGIC + _record(_encode(snapshot))
 
 
-def together(data: bytes) -> bytes:
-    """The beginning of a whole snapshot that is in several objects, for one that is in one."""
-    base = _base(next(_records(memoryview(data))))
-    return whole(msgspec.structs.replace(base, pieces=0))
+def behind_begin(data: bytes) -> int:
+    """Where what is behind the beginning of a whole snapshot is."""
+    return len(MAGIC) + _HEAD.size + len(_begin(data))
+
+
+def begin_of(data: bytes, starts: tuple[int, ...] = ()) -> bytes:
+    """The beginning of a whole snapshot, for one whose other records are in other objects, from there on in each; or
+    right behind it."""
+    begun = msgspec.structs.replace(_written(_begin(data)), pieces=len(starts), starts=starts)
+    return MAGIC + _record(_encode(begun))
+
+
+def _begin(data: bytes) -> memoryview:
+    return next(_records(memoryview(data), len(MAGIC)))
 
 
 def added(change: StateChange) -> bytes:
@@ -247,7 +262,16 @@ def stream(data: bytes | memoryview | mmap) -> SavedWhole:
     view = memoryview(data)
     if view[: len(MAGIC)] not in READ:
         return SavedWhole(_written(view), [])
-    records = list(_records(view))
+    return _saved(list(_records(view, len(MAGIC))))
+
+
+def stream_of(data: bytes, more: Iterable[memoryview]) -> SavedWhole:
+    """The same of one in several objects: that with its beginning, and all records behind that."""
+    behind = (_records(records, 0) for records in more)
+    return _saved([_begin(data), *chain.from_iterable(behind)])
+
+
+def _saved(records: list[memoryview]) -> SavedWhole:
     if not records:
         raise msgspec.DecodeError("the whole snapshot is torn")
     return SavedWhole(_written(records[0]), records[1:])
@@ -258,7 +282,9 @@ class SavedWhole:
 
     def __init__(self, base: _WrittenSnapshot, records: list[memoryview]) -> None:
         self._base, self._records = base, records
-        self.rest = KeyedSnapshot((), base.lost, base.below, base.applied_again, base.exact, base.pieces)
+        self.rest = KeyedSnapshot(
+            (), base.lost, base.below, base.applied_again, base.exact, base.pieces, base.starts
+        )
 
     @property
     def copies(self) -> Iterator[RangeCopy]:
@@ -270,12 +296,13 @@ class SavedWhole:
 
     @property
     def ranges(self) -> set[int]:
-        """That it has by now."""
+        """That it has by now. Raises msgspec.DecodeError."""
         found = {copy.key_range for copy in self.copies}
         for change in self.changes:
             if change.moved is not None:
                 found.difference_update(change.moved.left)
                 found.update(copy.key_range for copy in change.moved.came)
+            _check_known(change, found)
         return found
 
     def by_range(self, most_bytes: int = CHANGES_BYTES) -> tuple[KeyedSnapshot, Iterator[RangeCopy]]:
@@ -322,10 +349,16 @@ class SavedWhole:
         return {at: states for at, states in found.items() if states}
 
 
-def is_complete(data: bytes) -> bool:
-    """Are these whole records, and is each as it was written?"""
-    at = len(MAGIC)
-    if not data.startswith(READ) or len(data) == at:
+def _check_known(change: StateChange, ranges: Set[int]) -> None:
+    raised = change.moved.raised if change.moved is not None else ()
+    if not ranges >= {*change.states.ranges, *(at for at, _ in (*change.beside, *raised))}:
+        raise msgspec.DecodeError("a snapshot has changes of ranges that the one before has not")
+
+
+def is_complete(data: bytes, bare: bool = False) -> bool:
+    """Are these whole records, and is each as it was written? bare: without MAGIC."""
+    at = 0 if bare else len(MAGIC)
+    if not (bare or data.startswith(READ)) or len(data) == at:
         return False
     while at + _HEAD.size <= len(data):
         length, told = _HEAD.unpack_from(data, at)
@@ -335,8 +368,7 @@ def is_complete(data: bytes) -> bool:
     return at == len(data)
 
 
-def _records(data: memoryview) -> Iterator[memoryview]:
-    at = len(MAGIC)
+def _records(data: memoryview, at: int) -> Iterator[memoryview]:
     while at + _HEAD.size <= len(data):
         length, told = _HEAD.unpack_from(data, at)
         at += _HEAD.size
@@ -391,8 +423,9 @@ class _Fold:
                 self.applied.drop(at)
             for copy in change.moved.came:
                 self._came(copy, number)
-        if not self.ranges.keys() >= {*change.states.ranges, *(at for at, _ in change.beside)}:
-            raise msgspec.DecodeError("a snapshot has changes of ranges that the one before has not")
+        _check_known(change, self.ranges.keys())
+        for at, version in change.moved.raised if change.moved is not None else ():
+            self.ranges[at].copy = msgspec.structs.replace(self.ranges[at].copy, version=version)
         for at, beside in change.beside:
             self.ranges[at].beside = beside
 

@@ -283,17 +283,16 @@ class TimedRows(KeyedRows):
         if self.may_finish:
             super()._finish(end, now_ns, acks)
             return
-        self.side.setdefault(end.root.position, []).append(end)
+        self.side.add(end.root.position, end)
         acks.keep(end)
 
     def finish(self, now_ns: int) -> list[Addressed]:
         """Words of the end that waited for timers."""
         acks = AckSums()
         if self.may_finish:
-            for key_range in self.side.keys() & self.ranges.owned:
-                for row in self.side.pop(key_range):
-                    acks.let_go(row)
-                    self._finish(row, now_ns, acks)
+            for row in self.side.take(self.side.places & self.ranges.owned):
+                acks.let_go(row)
+                self._finish(row, now_ns, acks)
         return acks.all()
 
     # ── the watermark that tasks below are told ─────────────────────────────────────────────────

@@ -34,6 +34,7 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
     SavedPart,
+    SavedWhole,
     SnapshotStore,
 )
 from headgate.topology_runtime.worker.operators.state_sizes import StateSizes
@@ -417,11 +418,13 @@ class KeyedTask(Behaviour):
                 self._ask_for_snapshot(thread, vm, now_ns)
                 continue
             try:
-                self._take_over(thread, self.store.of(thread))
+                found = self.store.of(thread, self._to_have)
             except NotRead as why:
                 self.unread = str(why)
             except (OSError, msgspec.DecodeError):
                 ranges.cannot_read(thread)
+            else:
+                self._take_over(thread, found)
 
     def _ask_for_snapshot(self, thread: int, vm: str, now_ns: int) -> None:
         """Each time another thread of that VM: one may be in a long call."""
@@ -447,11 +450,21 @@ class KeyedTask(Behaviour):
             self.rows.ranges.cannot_read(thread)
         self.rows.offered(thread, move.copies)
 
-    def _take_over(self, thread: int, saved: KeyedSnapshot | None) -> None:
+    @property
+    def _to_have(self) -> frozenset[int]:
+        """Ranges with which this thread may go on from another's snapshots: it has nothing yet."""
+        ranges, parts = self.rows.ranges, self.parts
+        begun = self._given is not None or parts.making or self.rows.states.sweeping
+        return frozenset() if ranges.versions or begun else frozenset(ranges.missing)
+
+    def _take_over(self, thread: int, saved: KeyedSnapshot | SavedWhole | None) -> None:
         """What a thread that is gone had of the ranges that are missing."""
         ranges = self.rows.ranges
         missing = frozenset(ranges.missing)
-        self.rows.offered(thread, saved.copies if saved is not None else ())
+        if isinstance(saved, SavedWhole):
+            self.parts.told = self.rows.go_on_from(thread, saved)
+        else:
+            self.rows.offered(thread, saved.copies if saved is not None else ())
         ranges.hear(thread, missing)
 
 

@@ -6,7 +6,7 @@ looking on of others are left out. Tests of flows and the collection of sample r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,7 +43,7 @@ class NoDisk:
         if part.change is not None:
             state_snapshots.added(part.change)
 
-    def of(self, thread: int) -> None: ...
+    def of(self, thread: int, ranges: Collection[int] = ()) -> None: ...
 
 
 class World(Post, Records, Protocol):

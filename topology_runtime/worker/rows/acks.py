@@ -30,6 +30,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, KeysView, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from msgspec import Struct
@@ -127,6 +129,63 @@ def single_rows(
         if wanted[number]:
             root, along = parts[number]
             yield BufferedRow(row, edge, root, offset, variant, random64(), along)
+
+
+def united(rows: Iterable[BufferedRow]) -> r.Batch:
+    """These rows as one batch. Whatever goes along with a root in one of them goes along with it (rule 6)."""
+    values: list[Any] = []
+    runs: list[tuple[int, int, int]] = []
+    roots: list[RootPart] = []
+    places: dict[RootKey, int] = {}
+    for row in rows:
+        place = places.get(row.root.key)
+        if place is None or row.along:
+            place = _placed(row, roots, places)
+        values.append(row.row)
+        runs.append((place, row.offset, row.variant))
+    return r.Batch(values, r.joined(runs), roots)
+
+
+def _placed(row: BufferedRow, roots: list[RootPart], places: dict[RootKey, int]) -> int:
+    """The number of a row's first root among these."""
+    for root in row.roots:
+        if places.setdefault(root.key, len(roots)) == len(roots):
+            roots.append(replace(root, along=[]))
+    place, *others = (places[root.key] for root in row.roots)
+    along = roots[place].along
+    along += [other for other in others if other not in along]
+    return place
+
+
+class WaitingRows:
+    """Rows at the side, by the number of what they wait for."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, list[tuple[int, BufferedRow]]] = {}  # with how many came before
+        self._came = self._many = 0
+
+    def __len__(self) -> int:
+        return self._many
+
+    @property
+    def places(self) -> KeysView[int]:
+        """What is waited for."""
+        return self._rows.keys()
+
+    def add(self, place: int, row: BufferedRow) -> None:
+        self._rows.setdefault(place, []).append((self._came, row))
+        self._came += 1
+        self._many += 1
+
+    def of(self, place: int) -> list[BufferedRow]:
+        return [row for _, row in self._rows.get(place, ())]
+
+    def take(self, places: Iterable[int]) -> list[BufferedRow]:
+        """Those that wait for these wait no more; in the order in which they came."""
+        found = list(chain.from_iterable(self._rows.pop(place, ()) for place in places))
+        found.sort(key=itemgetter(0))
+        self._many -= len(found)
+        return [row for _, row in found]
 
 
 def passed_on(
